@@ -1,0 +1,56 @@
+//! The environment a session's agent was started in, and who put each variable there.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::ByteString;
+
+/// The environment of a session's last launch; `environment.json`, and `GET /v1/sessions/{id}/environment`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentView {
+    pub captured: Timestamp,
+    /// The launch it was built for.
+    pub launch: u64,
+    /// SHA-256 over every name and value, hex.
+    pub digest: String,
+    /// By name.
+    pub variables: Vec<VariableView>,
+    /// What a provider took away, by name.
+    #[serde(default)]
+    pub dropped: Vec<DroppedView>,
+}
+
+/// One variable and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VariableView {
+    pub name: String,
+    /// Left out unless asked for, and always for a secret one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<ByteString>,
+    /// SHA-256 of the value, hex; of a secret one it is left out, since a short secret could be guessed from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The provider that set it last.
+    pub provider: String,
+    /// The provider's place in the pipeline, from 1.
+    pub step: u32,
+    /// The script or file it came from, where the provider knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<PathBuf>,
+    /// Whether its value is a secret: never shown, never stored.
+    #[serde(default)]
+    pub secret: bool,
+}
+
+/// A variable that a provider took away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedView {
+    pub name: String,
+    pub provider: String,
+    pub step: u32,
+    /// The rule that dropped it, in the provider's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}

@@ -1,0 +1,397 @@
+//! The journal's records, which are also the events that clients see: one type for both, because the journal is the stream.
+//!
+//! A record is one line of JSON: `{"seq":7,"time":"2026-01-01T00:00:00.000001Z","kind":"turn.ended","data":{...}}`.
+//! `seq` counts from 1 without gap in a session. `data` is an object of the kind, or, for `agent.out` and `agent.in`,
+//! the JSON-RPC message itself, to the byte.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::bytes::ByteString;
+use crate::id::{PermissionId, TurnId};
+use crate::session::{Condition, PermissionRequest, SessionSpec};
+
+/// One record with its place in the journal.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// From 1, without gap.
+    pub seq: u64,
+    pub time: Timestamp,
+    pub body: Body,
+}
+
+/// The envelope as it stands on the line; `data` is read by kind, later and only where somebody cares.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Envelope<'a> {
+    pub seq: u64,
+    pub time: Timestamp,
+    #[serde(borrow)]
+    pub kind: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    pub data: &'a RawValue,
+}
+
+/// Why a line is not a record.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidEvent {
+    #[error("the line is not a record")]
+    Envelope(#[source] serde_json::Error),
+    #[error("record {seq} of kind {kind:?} has data of another form")]
+    Data { seq: u64, kind: String, source: serde_json::Error },
+}
+
+macro_rules! bodies {
+    ($($(#[$doc:meta])* $kind:literal => $name:ident($data:ty),)*) => {
+        /// What a record says. The kinds are listed here and nowhere else.
+        #[derive(Debug, Clone)]
+        pub enum Body {
+            $($(#[$doc])* $name($data),)*
+            /// A kind newer than this reader, kept as it is.
+            Unknown { kind: String, data: Box<RawValue> },
+        }
+
+        impl Body {
+            /// The kind, as it stands in the record.
+            pub fn kind(&self) -> &str {
+                match self {
+                    $(Self::$name(_) => $kind,)*
+                    Self::Unknown { kind, .. } => kind,
+                }
+            }
+
+            /// The data, as it stands in the record.
+            pub fn to_data(&self) -> Box<RawValue> {
+                match self {
+                    $(Self::$name(data) => serde_json::value::to_raw_value(data)
+                        .expect("a record's data has string keys and no failing serializer"),)*
+                    Self::Unknown { data, .. } => data.clone(),
+                }
+            }
+
+            fn parse(kind: &str, data: &RawValue) -> Result<Self, serde_json::Error> {
+                Ok(match kind {
+                    $($kind => Self::$name(serde_json::from_str(data.get())?),)*
+                    _ => Self::Unknown { kind: kind.to_owned(), data: data.to_owned() },
+                })
+            }
+
+            /// Every kind this version writes.
+            pub const KINDS: &'static [&'static str] = &[$($kind,)*];
+        }
+    };
+}
+
+bodies! {
+    /// The first record of every journal.
+    "session.created" => SessionCreated(SessionCreated),
+    /// A launch begins: its steps follow as conditions.
+    "launch.started" => LaunchStarted(LaunchStarted),
+    /// A launch ended before the conversation was ready.
+    "launch.failed" => LaunchFailed(LaunchFailed),
+    /// A condition changed.
+    "condition" => Condition(Condition),
+    /// The environment was built. Names only.
+    "environment.built" => EnvironmentBuilt(EnvironmentBuilt),
+    /// Written by the keeper: it holds the journal from here on.
+    "keeper.started" => KeeperStarted(KeeperStarted),
+    /// Written by the keeper: the agent's process runs.
+    "agent.started" => AgentStarted(AgentStarted),
+    /// One line the agent wrote to stdout that is JSON: verbatim.
+    "agent.out" => AgentOut(Box<RawValue>),
+    /// One line the agent was sent: verbatim.
+    "agent.in" => AgentIn(Box<RawValue>),
+    /// A line on the agent's stdout that is not JSON: a banner, debug output.
+    "agent.noise" => AgentNoise(Text),
+    "agent.stderr" => AgentStderr(Text),
+    /// Written by the keeper: lines that were recognised as a replay of what the journal has already.
+    "agent.replayed" => AgentReplayed(AgentReplayed),
+    /// Written by the keeper: the agent's process ended, and every descendant with it.
+    "agent.exited" => AgentExited(AgentExited),
+    /// The conversation with the agent is open.
+    "conversation.opened" => ConversationOpened(ConversationOpened),
+    "turn.queued" => TurnQueued(TurnQueued),
+    "turn.started" => TurnStarted(TurnStarted),
+    "turn.ended" => TurnEnded(TurnEnded),
+    /// A client asked for the running turn to be cancelled, or for a waiting one to be dropped.
+    "turn.cancelling" => TurnCancelling(TurnCancelling),
+    "permission.requested" => PermissionRequested(PermissionRequested),
+    "permission.resolved" => PermissionResolved(PermissionResolved),
+    /// A client asked for the session to be stopped.
+    "stop.requested" => StopRequested(StopRequested),
+    /// A daemon took the session over from one that ended without a word; what stands before went on without it.
+    "daemon.recovered" => DaemonRecovered(DaemonRecovered),
+}
+
+impl Event {
+    /// Reads one line, without its newline.
+    pub fn parse(line: &[u8]) -> Result<Self, InvalidEvent> {
+        let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(InvalidEvent::Envelope)?;
+        Self::from_envelope(&envelope)
+    }
+
+    /// Interprets an envelope.
+    pub fn from_envelope(envelope: &Envelope<'_>) -> Result<Self, InvalidEvent> {
+        let body = Body::parse(&envelope.kind, envelope.data).map_err(|source| InvalidEvent::Data {
+            seq: envelope.seq,
+            kind: envelope.kind.clone().into_owned(),
+            source,
+        })?;
+        Ok(Self { seq: envelope.seq, time: envelope.time, body })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionCreated {
+    pub spec: SessionSpec,
+}
+
+/// Why a launch was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchReason {
+    Create,
+    Resume,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchStarted {
+    /// From 1.
+    pub launch: u64,
+    pub reason: LaunchReason,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchFailed {
+    pub launch: u64,
+    /// One CamelCase word, that of the condition that failed.
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentBuilt {
+    pub launch: u64,
+    /// SHA-256 over every name and value, hex.
+    pub digest: String,
+    /// How many variables there are.
+    pub variables: u32,
+    /// The names that a provider took away.
+    #[serde(default)]
+    pub dropped: Vec<String>,
+    /// Names whose value differs from the launch before, or that it had not.
+    #[serde(default)]
+    pub changed: Vec<String>,
+    /// Names that the launch before had.
+    #[serde(default)]
+    pub removed: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeeperStarted {
+    pub pid: u32,
+    /// The process's start time, from an unspecified epoch (Linux: clock ticks since boot, proc(5) field 22): with the
+    /// pid it names one process.
+    pub start_time: u64,
+    pub version: String,
+    /// The version of its frame protocol.
+    pub protocol: u32,
+    pub launch: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentStarted {
+    pub launch: u64,
+    pub pid: u32,
+    /// As in `keeper.started`.
+    pub start_time: u64,
+    pub command: Vec<String>,
+}
+
+/// Some text, and whether it was cut.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    pub text: ByteString,
+    /// How many bytes of the line were left out, where it was longer than is kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentReplayed {
+    pub lines: u64,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentExited {
+    pub launch: u64,
+    /// The exit status, where it ended by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    /// The signal's number, where one ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// The program could not be executed at all, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec_error: Option<String>,
+    /// How many other processes of its tree had to be killed.
+    #[serde(default)]
+    pub killed: u32,
+    /// Whether a stop had been asked for.
+    #[serde(default)]
+    pub requested: bool,
+}
+
+/// How a conversation was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OpenedBy {
+    New,
+    Load,
+    Resume,
+    /// The agent can neither load nor resume, or could not: it begins anew, and knows nothing of what was said before.
+    NewAfterLoss,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationOpened {
+    pub launch: u64,
+    /// ACP `sessionId`.
+    pub conversation: String,
+    pub by: OpenedBy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnQueued {
+    pub turn: TurnId,
+    pub prompt: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnStarted {
+    pub turn: TurnId,
+    /// The id of the `session/prompt` request that stands next in the journal.
+    pub rpc: u64,
+}
+
+/// Why agentd and not the agent ended a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SyntheticCause {
+    /// The agent's process ended before it answered.
+    AgentExited,
+    /// The agent answered the prompt with an error.
+    AgentError,
+    /// It was cancelled while it waited.
+    Dropped,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnEnded {
+    pub turn: TurnId,
+    /// ACP `stopReason`, as the agent gave it; absent where it gave none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synthetic: Option<Synthetic>,
+}
+
+/// What is known of a turn that the agent did not end itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Synthetic {
+    pub cause: SyntheticCause,
+    pub detail: String,
+    /// Tool calls that had begun and whose end is not known (ACP `toolCallId`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupted_tool_calls: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnCancelling {
+    pub turn: TurnId,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PermissionRequested {
+    pub request: PermissionRequest,
+    /// The id of the agent's JSON-RPC request.
+    pub rpc: serde_json::Value,
+}
+
+/// How a permission request ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PermissionOutcome {
+    /// The option with this id was chosen.
+    Selected(String),
+    Cancelled,
+}
+
+/// Who answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AnsweredBy {
+    Client,
+    Policy,
+    /// The turn was cancelled or had ended.
+    Cancel,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermissionResolved {
+    pub permission: PermissionId,
+    pub outcome: PermissionOutcome,
+    pub by: AnsweredBy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopRequested {
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonRecovered {
+    pub version: String,
+    /// Whether the agent was found alive.
+    pub agent_alive: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_said_is_kept_to_the_byte() {
+        let line = br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"agent.out","data":{"b":1,  "a":1.50,"new":null}}"#;
+        let event = Event::parse(line).unwrap();
+        let Body::AgentOut(message) = &event.body else { panic!("{event:?}") };
+        assert_eq!(message.get(), r#"{"b":1,  "a":1.50,"new":null}"#);
+        assert_eq!(event.body.to_data().get(), message.get());
+    }
+
+    #[test]
+    fn a_kind_from_the_future_is_kept() {
+        let event = Event::parse(br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"moon.rose","data":[1]}"#).unwrap();
+        assert_eq!((event.body.kind(), event.body.to_data().get()), ("moon.rose", "[1]"));
+    }
+
+    #[test]
+    fn a_known_kind_with_other_data_is_an_error_that_names_it() {
+        let error = Event::parse(br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"turn.ended","data":{}}"#).unwrap_err();
+        assert!(error.to_string().contains("record 3 of kind \"turn.ended\""), "{error}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Ids and names, which exist only by parsing: one that was made is safe in a path, a URL and a unit's name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+/// Why a text is not an id or a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidId {
+    #[error("{what} is empty")]
+    Empty { what: &'static str },
+    #[error("{what} has {len} bytes; {max} are allowed")]
+    TooLong { what: &'static str, len: usize, max: usize },
+    #[error("{what} {text:?} has a character other than a-z, 0-9 and `-`, or begins or ends with `-`")]
+    Character { what: &'static str, text: String },
+}
+
+fn check(what: &'static str, text: &str, max: usize) -> Result<(), InvalidId> {
+    if text.is_empty() {
+        return Err(InvalidId::Empty { what });
+    }
+    if text.len() > max {
+        return Err(InvalidId::TooLong { what, len: text.len(), max });
+    }
+    let label = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if !label || text.starts_with('-') || text.ends_with('-') {
+        return Err(InvalidId::Character { what, text: text.to_owned() });
+    }
+    Ok(())
+}
+
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $max:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                check($what, text, $max)?;
+                Ok(Self(text.to_owned()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+label!(
+    /// A session's id: 1 to 32 of `a-z 0-9 -`; those made here are twelve letters and digits, the first a letter.
+    SessionId, "the session id", 32
+);
+label!(
+    /// A session's name, given by a person: 1 to 63 of `a-z 0-9 -` (the label of RFC 1123), unique among sessions.
+    SessionName, "the session name", 63
+);
+label!(
+    /// An agent's name in the configuration: 1 to 63 of `a-z 0-9 -`.
+    AgentName, "the agent name", 63
+);
+label!(
+    /// A turn's id, unique in its session: `t1`, `t2` ...
+    TurnId, "the turn id", 32
+);
+label!(
+    /// A permission request's id, unique in its session: `p1`, `p2` ...
+    PermissionId, "the permission id", 32
+);
+
+/// Crockford's alphabet (<https://www.crockford.com/base32.html>), lower case: none of its characters is mistaken for another.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+impl SessionId {
+    /// A new id: 59 random bits, so that a machine's sessions never meet one another.
+    ///
+    /// # Panics
+    /// Where the operating system has no random numbers to give, which no supported system does after boot.
+    pub fn random() -> Self {
+        let mut bytes = [0_u8; 12];
+        getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+        let mut text: String = bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect();
+        let first = char::from(ALPHABET[10 + usize::from(bytes[0] % 22)]);
+        text.replace_range(0..1, &first.to_string());
+        Self(text)
+    }
+}
+
+impl TurnId {
+    pub fn numbered(n: u64) -> Self {
+        Self(format!("t{n}"))
+    }
+}
+
+impl PermissionId {
+    pub fn numbered(n: u64) -> Self {
+        Self(format!("p{n}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_could_leave_its_directory_does_not_parse() {
+        for bad in ["", "..", "../x", "a/b", "a\0b", "A", "%2e", "é", "-a", "a-", "a b", "а", &"a".repeat(33)] {
+            assert!(bad.parse::<SessionId>().is_err(), "{bad:?} parsed");
+        }
+        for good in ["a", "s-1", "k3m9x2p7qa4z"] {
+            assert_eq!(good.parse::<SessionId>().unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn random_ids_parse_and_begin_with_a_letter() {
+        for _ in 0..200 {
+            let id = SessionId::random();
+            assert_eq!(id.as_str().parse::<SessionId>().unwrap(), id);
+            assert!(id.as_str().starts_with(|c: char| c.is_ascii_lowercase()));
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What the outside of agentd sees: resources, events, problems and ids, as they stand in JSON.
+//!
+//! Nothing here does anything: no I/O, no clock, no policy. The daemon's own types are free to change; these are not:
+//! fields are added, never renamed, and a reader ignores what it does not know.
+
+pub mod bytes;
+pub mod environment;
+pub mod event;
+pub mod id;
+pub mod problem;
+pub mod session;
+
+pub use bytes::ByteString;
+pub use event::{Body, Event};
+pub use id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
+pub use problem::{Code, Problem};

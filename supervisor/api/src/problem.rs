@@ -1,0 +1,114 @@
+//! Errors as the outside sees them: RFC 9457 problem documents with a stable machine code.
+
+use serde::{Deserialize, Serialize};
+
+/// A stable code, for programs. Once released, a code keeps its meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    /// The request's JSON cannot be read, or a field has the wrong form.
+    MalformedRequest,
+    /// The request says something that can be read and cannot be meant: two agents, a directory that is not there.
+    InvalidRequest,
+    InvalidId,
+    NoSuchPath,
+    MethodNotAllowed,
+    BodyTooLarge,
+    HeadersTooLarge,
+    NoSuchSession,
+    NoSuchAgent,
+    NoSuchTurn,
+    NoSuchPermission,
+    /// The directory of a session does not exist or is not a directory.
+    NoSuchDirectory,
+    /// Another session has this name.
+    NameTaken,
+    /// The session's phase does not allow this.
+    WrongPhase,
+    QueueFull,
+    PermissionAnswered,
+    TooManySessions,
+    /// A script of a directory has not been approved with its present content.
+    ScriptNotApproved,
+    /// The caller is not the user whose daemon this is.
+    Forbidden,
+    /// The stored session cannot be read by this version.
+    SessionUnreadable,
+    /// A launch step failed; `detail` says which.
+    LaunchFailed,
+    TooBusy,
+    Internal,
+    /// A code newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Code {
+    /// The HTTP status (RFC 9110) that goes with the code.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::MalformedRequest | Self::InvalidRequest | Self::InvalidId | Self::NoSuchDirectory => 400,
+            Self::Forbidden => 403,
+            Self::NoSuchPath
+            | Self::NoSuchSession
+            | Self::NoSuchAgent
+            | Self::NoSuchTurn
+            | Self::NoSuchPermission => 404,
+            Self::MethodNotAllowed => 405,
+            Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered | Self::ScriptNotApproved => 409,
+            Self::BodyTooLarge => 413,
+            Self::QueueFull | Self::TooManySessions => 429,
+            Self::HeadersTooLarge => 431,
+            Self::SessionUnreadable | Self::LaunchFailed | Self::Internal | Self::Unknown => 500,
+            Self::TooBusy => 503,
+        }
+    }
+
+    /// The code as it stands in the document.
+    pub fn as_str(self) -> String {
+        serde_json::to_value(self).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+}
+
+/// A problem document, `application/problem+json` (RFC 9457). `type` is `about:blank` and therefore left out (section 4.2.1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: u16,
+    pub code: Code,
+    /// What happened, to what; for people.
+    pub detail: String,
+    /// What to do about it, where the caller can do something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The request this answers; the same id stands in the daemon's log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+impl Problem {
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { status: code.status(), code, detail: detail.into(), hint: None, request_id: None }
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_stands_in_kebab_case_and_one_from_the_future_is_still_a_problem() {
+        let problem = Problem::new(Code::NoSuchSession, "no session \"x\"").hint("see agentctl ls");
+        let json = serde_json::to_string(&problem).unwrap();
+        assert!(json.contains(r#""code":"no-such-session""#), "{json}");
+        assert_eq!(serde_json::from_str::<Problem>(&json).unwrap(), problem);
+        let newer: Problem = serde_json::from_str(r#"{"status":418,"code":"teapot","detail":"short"}"#).unwrap();
+        assert_eq!(newer.code, Code::Unknown);
+    }
+}

@@ -1,0 +1,257 @@
+//! A session as clients ask for it (spec) and as it is (status).
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
+
+/// What is asked of a session. The body of `POST /v1/sessions`, and kept in `session.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionSpec {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<SessionName>,
+    /// An agent of the configuration; `demo` is built in. Without it and without `command`: the configured default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// A program and its arguments that speak ACP on stdio, instead of a configured agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// The session's working directory, absolute.
+    pub directory: PathBuf,
+    /// Sent once in the session's life, as soon as the conversation is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_prompt: Option<String>,
+    /// Text of the session's own script (`env-setup.sh`), sourced after the global and the directory's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_setup: Option<String>,
+    #[serde(default)]
+    pub permissions: PermissionPolicy,
+}
+
+/// Who answers the agent's permission requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PermissionPolicy {
+    /// A client is asked.
+    #[default]
+    Ask,
+    Allow,
+    Deny,
+}
+
+/// Where in its life a session is (DESIGN.md section 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Created; nothing has been done for it yet.
+    Pending,
+    /// Its world is checked and its environment built.
+    Preparing,
+    /// Its agent process is started and its conversation opened.
+    Starting,
+    Idle,
+    /// A turn is running.
+    Busy,
+    /// Its agent is being ended, with every descendant.
+    Stopping,
+    /// Ended on request; can be resumed.
+    Stopped,
+    /// The agent or a launch step failed; can be resumed.
+    Failed,
+    /// A phase newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Phase {
+    /// Whether an agent process runs or is being started or ended.
+    pub fn is_active(self) -> bool {
+        matches!(self, Self::Preparing | Self::Starting | Self::Idle | Self::Busy | Self::Stopping)
+    }
+
+    /// The phase as it stands in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Preparing => "preparing",
+            Self::Starting => "starting",
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The steps of a launch, each reported as a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionType {
+    PrerequisitesMet,
+    NotStale,
+    WorkspaceReady,
+    EnvironmentReady,
+    AgentStarted,
+    ConversationReady,
+    #[serde(other)]
+    Unknown,
+}
+
+/// Whether a condition holds, as in Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+/// One condition of a session, as Kubernetes' `metav1.Condition`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: ConditionType,
+    pub status: ConditionStatus,
+    /// One CamelCase word for programs.
+    pub reason: String,
+    /// For people; never a secret.
+    pub message: String,
+    /// The generation of the spec this was found for.
+    pub observed_generation: u64,
+    /// When the status last changed.
+    pub last_transition_time: Timestamp,
+}
+
+/// A session as `GET /v1/sessions/{id}` shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionView {
+    pub id: SessionId,
+    /// Rises with each change of the spec.
+    pub generation: u64,
+    pub created: Timestamp,
+    pub spec: SessionSpec,
+    pub status: SessionStatus,
+}
+
+/// What is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionStatus {
+    pub phase: Phase,
+    /// Why the phase is what it is, where that needs saying: `agent exited with status 1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    pub observed_generation: u64,
+    pub conditions: Vec<Condition>,
+    /// The agent, as it introduced itself in `initialize`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentInfo>,
+    /// The agent's own name for the conversation (ACP `sessionId`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
+    /// The pid that was started; the agent may be a descendant of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper_pid: Option<u32>,
+    /// How often the session was launched.
+    pub launches: u64,
+    /// The running turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnView>,
+    /// Turns that wait, in order.
+    #[serde(default)]
+    pub queue: Vec<TurnView>,
+    /// Permission requests that wait for an answer.
+    #[serde(default)]
+    pub permissions: Vec<PermissionRequest>,
+    /// The seq of the last event; `0` before the first.
+    pub last_seq: u64,
+    /// When the last event was written.
+    pub updated: Timestamp,
+}
+
+/// A turn that runs or waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnView {
+    pub id: TurnId,
+    pub prompt: String,
+}
+
+/// Who the agent says it is (ACP `agentInfo`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentInfo {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// A permission request that waits for an answer (ACP `session/request_permission`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermissionRequest {
+    pub id: PermissionId,
+    /// What the agent wants to do, in its words.
+    pub title: String,
+    /// The tool's kind: `execute`, `edit` ... (ACP `ToolKind`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_kind: Option<String>,
+    pub options: Vec<PermissionOption>,
+}
+
+/// One of the answers an agent offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermissionOption {
+    /// The agent's own id for it.
+    pub id: String,
+    pub name: String,
+    /// `allow_once`, `allow_always`, `reject_once`, `reject_always`; others are kept as they come.
+    pub kind: String,
+}
+
+/// The body of `POST /v1/sessions/{id}/prompt`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptRequest {
+    pub prompt: String,
+}
+
+/// What `POST /v1/sessions/{id}/prompt` answers: the turn, running or waiting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptAccepted {
+    pub turn: TurnId,
+    /// Events after this seq belong to what follows.
+    pub after_seq: u64,
+}
+
+/// The body of `POST /v1/sessions/{id}/permissions/{permission}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum PermissionAnswer {
+    /// Choose the option with this id.
+    Option(String),
+    /// Choose the option of the mildest allowing kind.
+    Allow,
+    /// Choose the option of the mildest rejecting kind.
+    Deny,
+}
+
+/// What `GET /v1/sessions` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionList {
+    pub sessions: Vec<SessionView>,
+    /// Sessions whose files could not be read, and were set aside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableSession>,
+}
+
+/// A session that was set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableSession {
+    /// The directory's name.
+    pub id: String,
+    pub reason: String,
+}

@@ -1,0 +1,246 @@
+//! The frames between the daemon and a keeper, over the keeper's unix socket.
+//!
+//! A frame is a length (u32, little endian, at most [`MAX_FRAME`]) and that many bytes of JSON. The keeper speaks first
+//! ([`FromKeeper::Hello`]); a daemon that does not know the protocol's version closes, and says so. Frames of a version are
+//! only ever added to: a reader ignores fields it does not know and answers a request it does not know with
+//! [`FromKeeper::Refused`], so that a keeper of the release before is adopted by the next daemon.
+//!
+//! One daemon is connected at a time: a new connection takes the place of the old, which is closed.
+//!
+//! **Ordering.** Requests are answered in order. [`FromKeeper::Grown`] may come between; it says how far the journal
+//! reaches, is written only after the records are, and is coalesced: a slow daemon gets the newest and not a queue.
+
+use std::path::PathBuf;
+
+use agentd_api::ByteString;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The version of this protocol.
+pub const PROTOCOL: u32 = 1;
+
+/// The longest frame either side accepts, bytes.
+pub const MAX_FRAME: u32 = 64 << 20;
+
+/// What a daemon says to a keeper.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToKeeper {
+    /// Start the agent. Once in a keeper's life; answered with [`FromKeeper::Launched`] or [`FromKeeper::Refused`].
+    Launch(Box<LaunchRecord>),
+    /// Write records, in one piece, and then send what is to be sent. Answered with [`FromKeeper::Appended`].
+    Append(Append),
+    /// End the agent in an orderly way: close stdin, wait, SIGTERM, wait, kill the whole tree. Answered with
+    /// [`FromKeeper::Stopping`]; `agent.exited` follows in the journal, and then the keeper ends.
+    Stop(StopTimes),
+}
+
+/// What an agent is started with. It never touches a disk: it holds the environment's values.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct LaunchRecord {
+    pub launch: u64,
+    /// An absolute path.
+    pub program: ByteString,
+    /// `argv[1..]`.
+    pub args: Vec<ByteString>,
+    /// The whole environment; nothing is added to it.
+    pub environment: Vec<Variable>,
+    /// Absolute; the keeper changes to it in the agent's process only.
+    pub directory: ByteString,
+    /// Values that are masked as `‹secret›` wherever the agent prints them, before they reach the journal.
+    #[serde(default)]
+    pub secrets: Vec<ByteString>,
+    /// The longest line kept whole; of a longer one the first so many bytes are kept, as noise.
+    pub max_line: u64,
+}
+
+/// Names only: a launch record is not for logs.
+impl std::fmt::Debug for LaunchRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LaunchRecord")
+            .field("launch", &self.launch)
+            .field("program", &self.program)
+            .field("variables", &self.environment.len())
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One variable of an environment.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variable {
+    pub name: ByteString,
+    pub value: ByteString,
+}
+
+/// The name only.
+impl std::fmt::Debug for Variable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.name)
+    }
+}
+
+/// Records for the journal, written with one write(2), then their lines sent to the agent in order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Append {
+    /// The daemon's number for this request; comes back in the answer.
+    pub request: u64,
+    pub records: Vec<NewRecord>,
+    /// Whether to wait for the disk (fdatasync) before answering.
+    #[serde(default)]
+    pub durable: bool,
+    /// From the moment these records are sent: recognise a replay of history, and do not journal it again.
+    #[serde(default)]
+    pub mute: Option<Mute>,
+}
+
+/// A record without its seq and time, which the keeper gives.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NewRecord {
+    pub kind: String,
+    pub data: Box<RawValue>,
+    /// Send `data` to the agent as one line, after it is in the journal.
+    #[serde(default)]
+    pub send: bool,
+}
+
+/// Do not journal `session/update` notifications whose `params.update.sessionUpdate` is one of `updates`, until the response to
+/// `response_to` has come and no such notification has come for `quiet_ms` after it. Then one `agent.replayed` says how many.
+///
+/// All other lines are journalled as ever. The response itself is journalled when the mute *ends* if it was a success, so
+/// that who waits for it knows that the replay is over; an error is journalled at once and ends the mute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mute {
+    pub response_to: u64,
+    pub updates: Vec<String>,
+    pub quiet_ms: u64,
+}
+
+/// How long each step of an orderly stop may take, milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopTimes {
+    /// From stdin closed to SIGTERM.
+    pub close_ms: u64,
+    /// From SIGTERM to the kill of the whole tree.
+    pub term_ms: u64,
+}
+
+/// What a keeper says to the daemon.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromKeeper {
+    /// The first frame of every connection.
+    Hello(Hello),
+    Launched { pid: u32 },
+    Appended(Appended),
+    Stopping,
+    Grown(Tail),
+    /// The request was not carried out, and changed nothing.
+    Refused { code: String, message: String },
+}
+
+/// Who the keeper is and what it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    pub version: String,
+    pub session: String,
+    pub launch: u64,
+    pub pid: u32,
+    /// As in the `keeper.started` record.
+    pub start_time: u64,
+    /// Absent before the launch and after the agent's end.
+    pub agent_pid: Option<u32>,
+    pub tail: Tail,
+}
+
+/// How far the journal reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tail {
+    /// Of the last record.
+    pub seq: u64,
+    /// Set when the keeper could not write (disk full, I/O error) and has stopped reading the agent until it can.
+    #[serde(default)]
+    pub blocked: bool,
+}
+
+/// The answer to [`Append`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Appended {
+    pub request: u64,
+    /// Of the last of the records.
+    pub seq: u64,
+}
+
+/// How a keeper is started: `agentd-keeper hold` with these as its arguments, and nothing of its environment read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldArgs {
+    pub session: String,
+    pub launch: u64,
+    /// The session's directory, which holds the journal.
+    pub state: PathBuf,
+    /// Where to listen.
+    pub socket: PathBuf,
+}
+
+/// What `agentd-keeper run` reads from its stdin as one frame: one program, run in a process session of its own, with null stdin,
+/// no terminal, and a deadline at which its whole tree is killed. The frame's writer keeps stdin open: its end cancels the run.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct RunRequest {
+    pub program: ByteString,
+    pub args: Vec<ByteString>,
+    pub environment: Vec<Variable>,
+    pub directory: ByteString,
+    pub deadline_ms: u64,
+    /// The descriptor's number under which the program finds a pipe whose other end becomes [`RunResult::captured`]. At least 10.
+    #[serde(default)]
+    pub capture_fd: Option<i32>,
+    /// Of each of stdout, stderr and the capture, at most so many bytes are read; more of the capture ends the run.
+    pub max_output: u64,
+}
+
+impl std::fmt::Debug for RunRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunRequest").field("program", &self.program).field("args", &self.args).finish_non_exhaustive()
+    }
+}
+
+/// What `agentd-keeper run` writes to its stdout as one frame. The run ends when the *program* ends, even if a background
+/// child holds its descriptors; what is there is drained, and the rest of the tree is killed.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct RunResult {
+    pub outcome: RunOutcome,
+    pub captured: ByteString,
+    /// The first [`RunRequest::max_output`] bytes.
+    pub stdout: ByteString,
+    /// The last [`RunRequest::max_output`] bytes.
+    pub stderr: ByteString,
+    /// How many processes had to be killed at the end.
+    pub killed: u32,
+    pub duration_ms: u64,
+}
+
+impl std::fmt::Debug for RunResult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunResult")
+            .field("outcome", &self.outcome)
+            .field("captured", &self.captured.0.len())
+            .field("killed", &self.killed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunOutcome {
+    Exited(i32),
+    Signalled(i32),
+    TimedOut,
+    /// stdin ended: nobody waits for the result any more.
+    Cancelled,
+    /// The capture was longer than allowed.
+    TooMuchOutput,
+    /// The program could not be executed.
+    NotExecuted(String),
+}
