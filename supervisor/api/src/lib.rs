@@ -7,6 +7,7 @@ pub mod bytes;
 pub mod environment;
 pub mod event;
 pub mod id;
+pub mod paths;
 pub mod problem;
 pub mod session;
 

@@ -1,0 +1,43 @@
+//! Where the control socket is, by a rule that the daemon and its clients share.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The runtime directory: systemd's `RUNTIME_DIRECTORY` (systemd.exec(5)), else `agentd` under `XDG_RUNTIME_DIR` (XDG Base
+/// Directory Specification), else under `/run/user/UID` where `exists` finds that, else `/tmp/agentd-UID`.
+pub fn runtime_directory(
+    variable: impl Fn(&str) -> Option<OsString>,
+    uid: u32,
+    exists: impl Fn(&Path) -> bool,
+) -> PathBuf {
+    let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(path) = absolute("RUNTIME_DIRECTORY") {
+        return path;
+    }
+    if let Some(path) = absolute("XDG_RUNTIME_DIR") {
+        return path.join("agentd");
+    }
+    let run_user = PathBuf::from(format!("/run/user/{uid}"));
+    if exists(&run_user) { run_user.join("agentd") } else { PathBuf::from(format!("/tmp/agentd-{uid}")) }
+}
+
+/// The control socket's name in the runtime directory.
+pub const CONTROL_SOCKET: &str = "control.sock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &[(&str, &str)], run_user: bool) -> String {
+        let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+        runtime_directory(find, 1000, |_| run_user).display().to_string()
+    }
+
+    #[test]
+    fn the_first_that_is_there_wins_and_a_relative_one_is_not_there() {
+        assert_eq!(with(&[("RUNTIME_DIRECTORY", "/r"), ("XDG_RUNTIME_DIR", "/x")], true), "/r");
+        assert_eq!(with(&[("XDG_RUNTIME_DIR", "/x")], true), "/x/agentd");
+        assert_eq!(with(&[("XDG_RUNTIME_DIR", "x")], true), "/run/user/1000/agentd");
+        assert_eq!(with(&[], false), "/tmp/agentd-1000");
+    }
+}
