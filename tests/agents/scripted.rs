@@ -1,0 +1,574 @@
+//! The scripted agent: an ACP agent that does exactly what a test tells it to, on stdin and stdout.
+//!
+//! How it behaves as a whole comes from its flags ([`Flags`]), what it does in a turn from the prompt: each line that is a
+//! command is obeyed in order ([`Agent::obey`]), every other line is ignored, and a prompt without a command is repeated.
+//! Nothing is read from environment variables, because the environment is what the tests look at, and nothing of agentd's
+//! own code is used, because that is what the tests are about.
+//!
+//! One thread reads stdin; the main thread acts. What arrives in the middle of a turn (a cancel, an answer, the end of
+//! stdin) is therefore seen while the turn waits for something, and nowhere else.
+
+use std::collections::VecDeque;
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{self, SigSet, Signal};
+use nix::unistd::{Pid, getpid, pause, setsid};
+use serde_json::{Value, json};
+
+/// What is on the command line.
+#[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line, and any may stand beside any")]
+struct Flags {
+    /// `--ignore-sigterm`: SIGTERM does nothing.
+    ignore_sigterm: bool,
+    /// `--ignore-eof`: the end of stdin does nothing, as with agents that wait for a signal.
+    ignore_eof: bool,
+    /// `--launcher`: start the agent proper as a child with the same stdio, and exit at once.
+    launcher: bool,
+    /// `--no-load`: a conversation cannot be loaded.
+    no_load: bool,
+    /// `--resume`: `session/resume`, which replays nothing, is offered as well.
+    resume: bool,
+    /// `--load-fails`: loading is offered, and fails.
+    load_fails: bool,
+    /// `--replay-after-response`: the history follows the answer to `session/load` instead of preceding it.
+    replay_after_response: bool,
+    /// `--banner`: two lines that are not JSON before anything else.
+    banner: bool,
+    /// `--slow-init MS`: how long `initialize` takes.
+    slow_init: Duration,
+    /// `--pidfile PATH`: one line `ROLE PID` for each process that is started.
+    pidfile: Option<PathBuf>,
+    /// `--store DIR`: where conversations are kept, one file each.
+    store: Option<PathBuf>,
+}
+
+impl Flags {
+    fn parse(args: impl Iterator<Item = String>) -> Self {
+        let mut flags = Self::default();
+        let mut args = args;
+        let value = |args: &mut dyn Iterator<Item = String>, flag: &str| match args.next() {
+            Some(value) => value,
+            None => usage(&format!("{flag} needs a value")),
+        };
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--ignore-sigterm" => flags.ignore_sigterm = true,
+                "--ignore-eof" => flags.ignore_eof = true,
+                "--launcher" => flags.launcher = true,
+                "--no-load" => flags.no_load = true,
+                "--resume" => flags.resume = true,
+                "--load-fails" => flags.load_fails = true,
+                "--replay-after-response" => flags.replay_after_response = true,
+                "--banner" => flags.banner = true,
+                "--slow-init" => match value(&mut args, &arg).parse() {
+                    Ok(ms) => flags.slow_init = Duration::from_millis(ms),
+                    Err(_) => usage("--slow-init needs a number of milliseconds"),
+                },
+                "--pidfile" => flags.pidfile = Some(value(&mut args, &arg).into()),
+                "--store" => flags.store = Some(value(&mut args, &arg).into()),
+                other => usage(&format!("unknown flag {other:?}")),
+            }
+        }
+        flags
+    }
+}
+
+fn usage(problem: &str) -> ! {
+    eprintln!("scripted-agent: {problem}");
+    std::process::exit(2);
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["stray", pidfile] => stray(Path::new(pidfile)),
+        ["stray-parent", pidfile] => drop(spawn_stray(Path::new(pidfile))),
+        ["tool", command] => tool(command),
+        _ => serve(Flags::parse(args.into_iter())),
+    }
+}
+
+/// A descendant that is hard to find and hard to end: a process session of its own, deaf to SIGTERM, holding the agent's
+/// stdout and stderr.
+fn stray(pidfile: &Path) {
+    block_sigterm();
+    setsid().expect("a fresh child leads no process group");
+    note_pid(pidfile, "stray");
+    loop {
+        pause();
+    }
+}
+
+/// A shell command as real agents run one: in a process session of its own.
+fn tool(command: &str) {
+    setsid().expect("a fresh child leads no process group");
+    let error = Command::new("/bin/sh").args(["-c", command]).exec();
+    panic!("/bin/sh: {error}");
+}
+
+fn block_sigterm() {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGTERM);
+    set.thread_block().expect("SIGTERM can be blocked");
+}
+
+/// One write of one line, so that processes that write at once do not mix their lines.
+fn note_pid(pidfile: &Path, role: &str) {
+    let mut file = OpenOptions::new().create(true).append(true).open(pidfile).expect("the pid file can be opened");
+    file.write_all(format!("{role} {}\n", getpid()).as_bytes()).expect("the pid file can be written");
+}
+
+fn myself() -> Command {
+    Command::new(std::env::current_exe().expect("this program has a path"))
+}
+
+fn spawn_stray(pidfile: &Path) -> Child {
+    myself().arg("stray").arg(pidfile).stdin(Stdio::null()).spawn().expect("a stray can be started")
+}
+
+/// Waits until the pid file has one more stray than before, so that whoever hears of it finds it running.
+fn await_strays(pidfile: &Path, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while fs::read_to_string(pidfile).unwrap_or_default().matches("stray ").count() < count {
+        assert!(Instant::now() < deadline, "the stray did not start within 10 s");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn serve(flags: Flags) {
+    if flags.launcher {
+        let args = std::env::args().skip(1).filter(|arg| arg != "--launcher");
+        drop(myself().args(args).spawn().expect("the agent proper can be started"));
+        return;
+    }
+    if flags.ignore_sigterm {
+        block_sigterm();
+    }
+    if let Some(pidfile) = &flags.pidfile {
+        note_pid(pidfile, "agent");
+    }
+    if flags.banner {
+        print_raw(b"Welcome to the scripted agent!\n\x1b[1mdebug\x1b[0m: 3 things loaded\n");
+    }
+    let (sender, inbox) = mpsc::channel();
+    let lines = sender.clone();
+    thread::spawn(move || read_stdin(&lines));
+    let agent = Agent {
+        flags,
+        inbox,
+        sender,
+        pending: VecDeque::new(),
+        conversation: None,
+        cancelled: false,
+        requests: 0,
+        strays: 0,
+        said: String::new(),
+    };
+    agent.run();
+}
+
+fn read_stdin(lines: &Sender<Input>) {
+    for line in io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        match serde_json::from_str(&line) {
+            Ok(message) => lines.send(Input::Message(message)),
+            Err(error) => usage(&format!("was sent a line that is not JSON: {error}: {line}")),
+        }
+        .ok();
+    }
+    lines.send(Input::Eof).ok();
+}
+
+enum Input {
+    Message(Value),
+    Eof,
+    /// The shell command of a `tool` ended with this output.
+    ToolDone(String),
+}
+
+/// One conversation, kept in a file: `[{"role":"user","text":"..."}, ...]`.
+struct Conversation {
+    id: String,
+    turns: Vec<Value>,
+}
+
+struct Agent {
+    flags: Flags,
+    inbox: Receiver<Input>,
+    sender: Sender<Input>,
+    /// Messages that came while something else was awaited.
+    pending: VecDeque<Value>,
+    conversation: Option<Conversation>,
+    cancelled: bool,
+    requests: u64,
+    strays: usize,
+    /// What was said in this turn.
+    said: String,
+}
+
+impl Agent {
+    fn run(mut self) {
+        loop {
+            let message = match self.pending.pop_front() {
+                Some(message) => message,
+                None => match self.inbox.recv().expect("the sender lives in this agent") {
+                    Input::Message(message) => message,
+                    Input::Eof => self.end_of_stdin(),
+                    Input::ToolDone(_) => continue,
+                },
+            };
+            self.handle(&message);
+        }
+    }
+
+    fn end_of_stdin(&self) -> ! {
+        if self.flags.ignore_eof {
+            loop {
+                pause();
+            }
+        }
+        std::process::exit(0);
+    }
+
+    fn handle(&mut self, message: &Value) {
+        let Some(method) = message["method"].as_str() else { return };
+        let (id, params) = (&message["id"], &message["params"]);
+        match method {
+            "initialize" => {
+                thread::sleep(self.flags.slow_init);
+                self.answer(id, &self.introduction());
+            }
+            "session/new" => {
+                let conversation = format!("conversation-{}-{}", getpid(), self.requests);
+                self.requests += 1;
+                self.answer(id, &json!({ "sessionId": conversation }));
+                self.conversation = Some(Conversation { id: conversation, turns: Vec::new() });
+            }
+            "session/load" | "session/resume" => {
+                self.load(id, method, params["sessionId"].as_str().unwrap_or_default());
+            }
+            "session/prompt" => self.prompt(id, params),
+            "session/cancel" => {}
+            _ if id.is_null() => {}
+            other => send(&json!({
+                "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": format!("no method {other}") }
+            })),
+        }
+    }
+
+    fn introduction(&self) -> Value {
+        let session = if self.flags.resume { json!({ "resume": {} }) } else { json!({}) };
+        json!({
+            "protocolVersion": 1,
+            "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session },
+            "agentInfo": { "name": "scripted", "title": "Scripted agent", "version": "1" },
+            "authMethods": [],
+        })
+    }
+
+    fn file(&self, conversation: &str) -> Option<PathBuf> {
+        Some(self.flags.store.as_ref()?.join(format!("{conversation}.json")))
+    }
+
+    fn load(&mut self, id: &Value, method: &str, conversation: &str) {
+        let stored = self.file(conversation).and_then(|file| fs::read(file).ok());
+        let Some(stored) = stored.filter(|_| !self.flags.load_fails) else {
+            let message = format!("no conversation {conversation}");
+            return send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": message } }));
+        };
+        let turns: Vec<Value> = serde_json::from_slice(&stored).expect("the store holds what was written to it");
+        self.conversation = Some(Conversation { id: conversation.to_owned(), turns: turns.clone() });
+        if method == "session/resume" {
+            return self.answer(id, &json!({}));
+        }
+        if self.flags.replay_after_response {
+            self.answer(id, &Value::Null);
+        }
+        for turn in &turns {
+            let kind = if turn["role"] == "user" { "user_message_chunk" } else { "agent_message_chunk" };
+            self.update(&json!({ "sessionUpdate": kind, "content": { "type": "text", "text": turn["text"] } }));
+        }
+        if !self.flags.replay_after_response {
+            self.answer(id, &json!({}));
+        }
+    }
+
+    fn prompt(&mut self, id: &Value, params: &Value) {
+        self.cancelled = false;
+        self.said.clear();
+        let blocks = params["prompt"].as_array().cloned().unwrap_or_default();
+        let text = blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n");
+        self.remember("user", &text);
+        let mut obeyed = false;
+        for line in text.lines() {
+            match self.obey(line) {
+                Obeyed::Not => {}
+                Obeyed::Done => obeyed = true,
+                Obeyed::Failed => {
+                    let error = json!({ "code": -32000, "message": "as you asked: an error" });
+                    return send(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+                }
+            }
+            if self.cancelled {
+                break;
+            }
+        }
+        if !obeyed {
+            self.say(&text);
+        }
+        let said = std::mem::take(&mut self.said);
+        self.remember("agent", &said);
+        self.answer(id, &json!({ "stopReason": if self.cancelled { "cancelled" } else { "end_turn" } }));
+    }
+
+    /// Adds to the conversation, on disk before it is acted upon: an agent that is killed knows what it was asked.
+    fn remember(&mut self, role: &str, text: &str) {
+        let Some(conversation) = &mut self.conversation else { return };
+        conversation.turns.push(json!({ "role": role, "text": text }));
+        let (id, turns) = (conversation.id.clone(), json!(conversation.turns));
+        if let Some(file) = self.file(&id) {
+            let new = file.with_extension("new");
+            fs::write(&new, turns.to_string()).and_then(|()| fs::rename(new, file)).expect("the store is writable");
+        }
+    }
+
+    fn obey(&mut self, line: &str) -> Obeyed {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "say" => self.say(rest),
+            "count" => self.count(rest),
+            "env" => self.say(&environment()),
+            "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
+            "tool" => self.tool(rest),
+            "ask" => self.ask_twice_allowed(),
+            "setsid-child" => self.stray(|pidfile| drop(spawn_stray(pidfile))),
+            "daemonize" => self.stray(|pidfile| {
+                let mut parent = myself().arg("stray-parent").arg(pidfile).spawn().expect("a child can be started");
+                parent.wait().expect("the child can be waited for");
+            }),
+            "noise" => print_raw(b"debug: not JSON\nbytes \xff\xfe that are not UTF-8\n{\"cut\": \n[]\n\n"),
+            "bigline" => self.say(&"x".repeat(number(rest))),
+            "stderr" => eprintln!("{rest}"),
+            "unknown-request" => {
+                let answer = self.request("craft/drainMidTurnQueue", &json!({}));
+                self.say(&format!("code {}", answer["error"]["code"]));
+            }
+            "hang" => {
+                while !self.cancelled {
+                    self.wait_for(None, |_| false);
+                }
+            }
+            "remember" => self.say(&self.recollection()),
+            "error" => return Obeyed::Failed,
+            "exit" => std::process::exit(i32::try_from(number(rest)).unwrap_or(1)),
+            "die" => {
+                signal::kill(getpid(), Signal::SIGKILL).expect("a process may kill itself");
+            }
+            _ => return Obeyed::Not,
+        }
+        Obeyed::Done
+    }
+
+    /// `count N MS`: the numbers 1 to N, one message each, MS apart.
+    fn count(&mut self, rest: &str) {
+        let (n, ms) = rest.split_once(' ').unwrap_or((rest, "0"));
+        for i in 1..=number(n) {
+            self.say(&format!("{i}\n"));
+            self.wait_for(Some(Duration::from_millis(number(ms) as u64)), |_| false);
+            if self.cancelled {
+                return;
+            }
+        }
+    }
+
+    /// What the user said in this conversation before this turn, as a JSON list.
+    fn recollection(&self) -> String {
+        let turns = self.conversation.as_ref().map(|conversation| &conversation.turns[..]).unwrap_or_default();
+        let before = turns.split_last().map(|(_, before)| before).unwrap_or_default();
+        let user: Vec<&Value> = before.iter().filter(|turn| turn["role"] == "user").map(|turn| &turn["text"]).collect();
+        json!(user).to_string()
+    }
+
+    /// `tool CMD`: asks whether it may, runs CMD by /bin/sh, reports its output.
+    fn tool(&mut self, command: &str) {
+        let call = format!("call-{}", self.requests);
+        self.update(&json!({
+            "sessionUpdate": "tool_call", "toolCallId": call, "title": command, "kind": "execute", "status": "pending",
+            "rawInput": { "command": command },
+        }));
+        let options = json!([
+            { "optionId": "once", "name": "Allow once", "kind": "allow_once" },
+            { "optionId": "always", "name": "Always allow", "kind": "allow_always" },
+            { "optionId": "no", "name": "Reject", "kind": "reject_once" },
+        ]);
+        let tool_call = json!({ "toolCallId": call, "title": command, "kind": "execute" });
+        let answer = self.permission(&tool_call, &options);
+        if answer != "once" && answer != "always" {
+            let status = json!({ "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "failed" });
+            self.update(&status);
+            return self.say(&format!("not allowed: {answer}"));
+        }
+        self.update(&json!({ "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress" }));
+        let mut child = myself()
+            .args(["tool", command])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a tool can be started");
+        if let Some(pidfile) = &self.flags.pidfile {
+            let mut file =
+                OpenOptions::new().create(true).append(true).open(pidfile).expect("the pid file can be opened");
+            file.write_all(format!("tool {}\n", child.id()).as_bytes()).expect("the pid file can be written");
+        }
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"));
+        let sender = self.sender.clone();
+        thread::spawn(move || {
+            let mut output = Vec::new();
+            child.stdout.take().expect("stdout is a pipe").read_to_end(&mut output).ok();
+            child.wait().ok();
+            sender.send(Input::ToolDone(String::from_utf8_lossy(&output).into_owned())).ok();
+        });
+        let output = loop {
+            match self.wait_for(None, |input| matches!(input, Input::ToolDone(_))) {
+                Some(Input::ToolDone(output)) => break output,
+                _ if self.cancelled => drop(signal::killpg(pid, Signal::SIGKILL)),
+                _ => {}
+            }
+        };
+        self.update(&json!({
+            "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "completed",
+            "content": [{ "type": "content", "content": { "type": "text", "text": output } }],
+        }));
+        self.say(&output);
+    }
+
+    /// `ask`: a permission request with two ways of allowing once, as qwen asks. Says the id of what was chosen.
+    fn ask_twice_allowed(&mut self) {
+        let options = json!([
+            { "optionId": "no", "name": "No", "kind": "reject_once" },
+            { "optionId": "always", "name": "Always", "kind": "allow_always" },
+            { "optionId": "yes-and-watch", "name": "Yes, and show me", "kind": "allow_once" },
+            { "optionId": "yes", "name": "Yes", "kind": "allow_once" },
+        ]);
+        let tool_call = json!({ "toolCallId": "asked", "title": "do something", "kind": "edit" });
+        let answer = self.permission(&tool_call, &options);
+        self.say(&format!("chosen {answer}"));
+    }
+
+    fn permission(&mut self, tool_call: &Value, options: &Value) -> String {
+        let session = self.conversation.as_ref().map(|conversation| conversation.id.clone());
+        let params = json!({ "sessionId": session, "toolCall": tool_call, "options": options });
+        let answer = self.request("session/request_permission", &params);
+        let outcome = &answer["result"]["outcome"];
+        outcome["optionId"].as_str().or(outcome["outcome"].as_str()).unwrap_or("error").to_owned()
+    }
+
+    fn stray(&mut self, start: impl FnOnce(&Path)) {
+        let Some(pidfile) = self.flags.pidfile.clone() else { usage("a stray needs --pidfile") };
+        self.strays += 1;
+        start(&pidfile);
+        await_strays(&pidfile, self.strays);
+        self.say("started");
+    }
+
+    /// Sends a request and waits for its answer.
+    fn request(&mut self, method: &str, params: &Value) -> Value {
+        let id = format!("scripted-{}", self.requests);
+        self.requests += 1;
+        send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        let is_answer = |input: &Input| match input {
+            Input::Message(message) => message["id"] == id.as_str() && message["method"].is_null(),
+            _ => false,
+        };
+        loop {
+            if let Some(Input::Message(answer)) = self.wait_for(None, is_answer) {
+                return answer;
+            }
+        }
+    }
+
+    /// Waits for an input that `wanted` picks, for a cancel or for the time to be over; `None` in the last two cases.
+    fn wait_for(&mut self, time: Option<Duration>, wanted: impl Fn(&Input) -> bool) -> Option<Input> {
+        let deadline = time.map(|time| Instant::now() + time);
+        loop {
+            let input = match deadline {
+                None => self.inbox.recv().expect("the sender lives in this agent"),
+                Some(deadline) => match self.inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                    Ok(input) => input,
+                    Err(RecvTimeoutError::Timeout) => return None,
+                    Err(RecvTimeoutError::Disconnected) => unreachable!("the sender lives in this agent"),
+                },
+            };
+            if wanted(&input) {
+                return Some(input);
+            }
+            match input {
+                Input::Message(message) if message["method"] == "session/cancel" => {
+                    self.cancelled = true;
+                    return None;
+                }
+                Input::Message(message) => self.pending.push_back(message),
+                Input::Eof => self.end_of_stdin(),
+                Input::ToolDone(_) => {}
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.said.push_str(text);
+        self.update(&json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } }));
+    }
+
+    fn update(&self, update: &Value) {
+        let session = self.conversation.as_ref().map(|conversation| &conversation.id);
+        let params = json!({ "sessionId": session, "update": update });
+        send(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }));
+    }
+
+    #[allow(clippy::unused_self, reason = "it reads as what the agent does")]
+    fn answer(&self, id: &Value, result: &Value) {
+        send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+    }
+}
+
+enum Obeyed {
+    Not,
+    Done,
+    /// The prompt is to be answered with an error.
+    Failed,
+}
+
+fn number(text: &str) -> usize {
+    match text.trim().parse() {
+        Ok(n) => n,
+        Err(_) => usage(&format!("{text:?} is not a number")),
+    }
+}
+
+/// The environment as a JSON object; bytes that are not UTF-8 are replaced.
+fn environment() -> String {
+    let variables: serde_json::Map<String, Value> = std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), json!(value.to_string_lossy())))
+        .collect();
+    Value::Object(variables).to_string()
+}
+
+fn send(message: &Value) {
+    print_raw(format!("{message}\n").as_bytes());
+}
+
+/// Writes to stdout; nobody reading any more is the end, as it is for any agent.
+fn print_raw(bytes: &[u8]) {
+    let mut stdout = io::stdout().lock();
+    if stdout.write_all(bytes).and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
