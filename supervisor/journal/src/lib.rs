@@ -1,0 +1,29 @@
+//! A session's journal: append, read from a cursor, repair a torn tail.
+//!
+//! One file, `journal.jsonl`, in the session's directory; one record a line, `{"seq":N,"time":"...","kind":"...","data":...}`
+//! ([`agentd_api::event::Envelope`]), `seq` from 1 without gap. A place in it is named by a seq and by nothing else, so that
+//! how the records are spread over files is this crate's own affair.
+//!
+//! Not its job: what a record means, when the disk must have it, who may write (it only sees to it that one does).
+//!
+//! **Ordering.** A record is written after all those before it, and [`Writer::append`] returns after the records are in the file:
+//! a [`Reader`] that is asked then gives them. Several records of one append are one write(2). When the disk takes only a part of
+//! them the writer takes that part back, which a reader beside it may for that instant have seen: who follows a journal that is
+//! being written reads up to the seq that its writer has announced.
+
+mod line;
+mod reader;
+mod repair;
+mod scan;
+mod writer;
+
+pub use reader::{Line, ReadError, Reader, last_seq};
+pub use repair::Repair;
+pub use writer::{AppendError, OpenError, Record, Writer};
+
+/// The file's name in the session's directory.
+pub const JOURNAL: &str = "journal.jsonl";
+/// What the one writer holds locked.
+pub const LOCK: &str = "journal.lock";
+/// Where the bytes go that a repair cut off.
+pub const TORN: &str = "journal.torn";

@@ -1,0 +1,90 @@
+//! Finding lines in the file by byte offset: backwards for the last one, by bisection for any other.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::line;
+
+const BLOCK: usize = 64 << 10;
+
+/// One past the last newline before `end`, so where the line begins that `end` is in; 0 where there is none.
+pub(crate) fn line_start(file: &File, end: u64) -> io::Result<u64> {
+    let mut block = vec![0; BLOCK.min(usize::try_from(end).unwrap_or(BLOCK))];
+    let mut end = end;
+    while end > 0 {
+        let from = end.saturating_sub(BLOCK as u64);
+        let piece = &mut block[..usize::try_from(end - from).expect("a block's length is a usize")];
+        file.read_exact_at(piece, from)?;
+        if let Some(at) = memchr::memrchr(b'\n', piece) {
+            return Ok(from + at as u64 + 1);
+        }
+        end = from;
+    }
+    Ok(0)
+}
+
+/// Where the line begins that follows the first newline in `from..to`; `None` where there is no newline.
+fn next_line(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
+    // Most lines are short: begin with little, so that a bisection reads little.
+    let mut length = 4 << 10;
+    let mut block = Vec::new();
+    let mut from = from;
+    while from < to {
+        block.resize(usize::try_from(to - from).unwrap_or(BLOCK).min(length), 0);
+        file.read_exact_at(&mut block, from)?;
+        if let Some(at) = memchr::memchr(b'\n', &block) {
+            return Ok(Some(from + at as u64 + 1));
+        }
+        from += block.len() as u64;
+        length = BLOCK;
+    }
+    Ok(None)
+}
+
+/// The seq of the line that begins at `start`.
+pub(crate) fn seq_at(file: &File, start: u64) -> io::Result<Option<u64>> {
+    let mut head = [0; line::HEAD];
+    let mut filled = 0;
+    while filled < head.len() {
+        match file.read_at(&mut head[filled..], start + filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(line::seq(&head[..filled]))
+}
+
+/// Where a bisection ended.
+pub(crate) enum Found {
+    /// The first line with a seq greater than asked begins here; the end where there is none.
+    At(u64),
+    /// The line that begins here has no seq.
+    Corrupt(u64),
+}
+
+/// The first line whose seq is greater than `after`, among the complete lines in `0..end`.
+///
+/// For a byte offset `p` let `f(p)` be the first beginning of a line at or after it. That `f(p)` has a greater seq is
+/// monotone in `p`, so the least such `p` is found by halving. A scan for `f(p)` never goes beyond the least offset known to
+/// satisfy it, so a line is read at most once however long it is.
+pub(crate) fn first_after(file: &File, after: u64, end: u64) -> io::Result<Found> {
+    let (mut low, mut high, mut answer) = (0, end, end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let start =
+            if middle == 0 { Some(0) } else { next_line(file, middle - 1, high)?.filter(|start| *start < high) };
+        let Some(start) = start else {
+            high = middle;
+            continue;
+        };
+        match seq_at(file, start)? {
+            None => return Ok(Found::Corrupt(start)),
+            Some(seq) if seq > after => (high, answer) = (middle, start),
+            Some(_) => low = start + 1,
+        }
+    }
+    Ok(Found::At(answer))
+}

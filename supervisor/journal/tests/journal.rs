@@ -1,0 +1,294 @@
+//! The journal from outside: what was appended is what is read, whatever happened in between.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use agentd_journal::{AppendError, JOURNAL, OpenError, ReadError, Reader, Record, TORN, Writer, last_seq};
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::value::{RawValue, to_raw_value};
+
+fn append(writer: &mut Writer, data: &[Box<RawValue>]) -> Result<u64, AppendError> {
+    let records: Vec<_> = data.iter().map(|data| Record { kind: "agent.out", data }).collect();
+    writer.append(Timestamp::UNIX_EPOCH, &records)
+}
+
+/// A JSON string so long that its record is about `length` bytes.
+fn text(length: usize) -> Box<RawValue> {
+    to_raw_value(&"x".repeat(length)).unwrap()
+}
+
+/// A journal with records of these lengths.
+fn journal(directory: &Path, lengths: &[usize]) -> Writer {
+    let (mut writer, _) = Writer::open(directory).unwrap();
+    for length in lengths {
+        append(&mut writer, &[text(*length)]).unwrap();
+    }
+    writer
+}
+
+fn read(reader: &mut Reader) -> Vec<(u64, usize)> {
+    let mut lines = Vec::new();
+    while let Some(line) = reader.next().unwrap() {
+        serde_json::from_slice::<serde_json::Value>(line.bytes).unwrap();
+        lines.push((line.seq, line.bytes.len()));
+    }
+    lines
+}
+
+fn seqs(reader: &mut Reader) -> Vec<u64> {
+    read(reader).into_iter().map(|(seq, _)| seq).collect()
+}
+
+#[test]
+fn an_empty_journal_is_read_on_when_it_grows() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut writer, repair) = Writer::open(directory.path()).unwrap();
+    assert_eq!((repair.torn, writer.last_seq(), last_seq(directory.path()).unwrap()), (0, 0, 0));
+    let mut reader = Reader::open(directory.path(), 0).unwrap();
+    assert_eq!(reader.next().unwrap(), None);
+    assert_eq!(append(&mut writer, &[text(1), text(2)]).unwrap(), 2);
+    assert_eq!(seqs(&mut reader), [1, 2]);
+    assert_eq!(reader.next().unwrap(), None);
+    assert_eq!(reader.position(), 2);
+}
+
+#[test]
+fn the_files_are_for_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let _writer = journal(directory.path(), &[1]);
+    for name in [JOURNAL, agentd_journal::LOCK] {
+        let mode = fs::metadata(directory.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn a_second_writer_is_refused_until_the_first_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = journal(directory.path(), &[1]);
+    assert!(matches!(Writer::open(directory.path()), Err(OpenError::Held { .. })));
+    drop(writer);
+    assert_eq!(Writer::open(directory.path()).unwrap().0.last_seq(), 1);
+}
+
+#[test]
+fn data_with_a_line_break_is_refused_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = journal(directory.path(), &[1]);
+    let broken = RawValue::from_string("{\n}".to_owned()).unwrap();
+    assert!(matches!(append(&mut writer, &[text(1), broken]), Err(AppendError::LineBreak { .. })));
+    assert_eq!((writer.last_seq(), last_seq(directory.path()).unwrap()), (1, 1));
+}
+
+#[test]
+fn a_journal_torn_at_any_byte_gives_a_prefix_and_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(journal(directory.path(), &[3, 40, 0, 7]));
+    let whole = fs::read(directory.path().join(JOURNAL)).unwrap();
+    for length in 0..=whole.len() {
+        let kept = whole[..length].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let records = whole[..kept].split(|byte| *byte == b'\n').count() as u64 - 1;
+        for garbage in [
+            &b""[..],
+            b"\0\0\0",
+            b"{\"seq\":9}\n",
+            b"\n\n",
+            b"{\"seq\":1,\"time\":\"now\",\"kind\":\"k\",\"data\":1}\n",
+        ] {
+            let torn = tempfile::tempdir().unwrap();
+            let broken = [&whole[..length], garbage].concat();
+            fs::write(torn.path().join(JOURNAL), &broken).unwrap();
+            let (mut writer, repair) = Writer::open(torn.path()).unwrap();
+            // Garbage right behind a record's last brace may give that record the newline it had lost, and nothing else.
+            let completed = whole.get(length) == Some(&b'\n') && garbage.starts_with(b"\n");
+            let (kept, records) = if completed { (length + 1, records + 1) } else { (kept, records) };
+            assert_eq!(writer.last_seq(), records, "{length} bytes and {garbage:?}");
+            assert_eq!(repair.torn, (broken.len() - kept) as u64);
+            let aside = fs::read(torn.path().join(TORN)).unwrap_or_default();
+            assert_eq!(aside, broken[kept..], "what was cut off is kept aside");
+            assert_eq!(append(&mut writer, &[text(5)]).unwrap(), records + 1);
+            let mut reader = Reader::open(torn.path(), 0).unwrap();
+            assert_eq!(seqs(&mut reader), (1..=records + 1).collect::<Vec<_>>());
+            assert!(fs::read(torn.path().join(JOURNAL)).unwrap().starts_with(&whole[..kept]));
+        }
+    }
+}
+
+#[test]
+fn a_missing_or_doubled_record_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(journal(directory.path(), &[1, 1, 1]));
+    let path = directory.path().join(JOURNAL);
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    for (order, gap) in [(vec![0, 2], (2, 3)), (vec![0, 1, 1], (3, 2)), (vec![1, 2], (1, 2))] {
+        fs::write(&path, order.iter().flat_map(|at: &usize| [lines[*at], "\n"]).collect::<String>()).unwrap();
+        let mut reader = Reader::open(directory.path(), 0).unwrap();
+        let error = loop {
+            match reader.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("{order:?} was read to its end"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, ReadError::Gap { expected, found, .. } if (expected, found) == gap), "{error}");
+    }
+}
+
+#[test]
+fn a_line_that_is_no_record_is_an_error_that_names_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(journal(directory.path(), &[1, 1]));
+    let path = directory.path().join(JOURNAL);
+    let text = fs::read_to_string(&path).unwrap();
+    let first = text.find('\n').unwrap() + 1;
+    fs::write(&path, format!("{}rubbish\n{}", &text[..first], &text[first..])).unwrap();
+    let mut reader = Reader::open(directory.path(), 0).unwrap();
+    assert_eq!(reader.next().unwrap().unwrap().seq, 1);
+    assert!(matches!(reader.next(), Err(ReadError::Corrupt { offset, .. }) if offset == first as u64));
+}
+
+#[test]
+fn a_reader_opened_behind_the_end_waits_for_its_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = journal(directory.path(), &[1, 1]);
+    let mut ahead = Reader::open(directory.path(), 4).unwrap();
+    let mut never = Reader::open(directory.path(), u64::MAX).unwrap();
+    append(&mut writer, &[text(1), text(1)]).unwrap();
+    assert_eq!(ahead.next().unwrap(), None);
+    append(&mut writer, &[text(1)]).unwrap();
+    assert_eq!(seqs(&mut ahead), [5]);
+    assert_eq!(never.next().unwrap(), None);
+}
+
+#[test]
+fn a_record_of_many_megabytes_is_read_whole_and_its_memory_is_given_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut lengths = vec![10, 20 << 20];
+    lengths.extend([10; 2000]);
+    drop(journal(directory.path(), &lengths));
+    let mut reader = Reader::open(directory.path(), 0).unwrap();
+    let lines = read(&mut reader);
+    assert_eq!(lines.len(), lengths.len());
+    assert!(lines[1].1 > 20 << 20);
+    assert_eq!(seqs(&mut Reader::open_last(directory.path(), 3).unwrap()), [2000, 2001, 2002]);
+}
+
+/// How many records a writer with readers beside it writes.
+const RECORDS: u64 = 20_000;
+
+#[test]
+fn readers_beside_a_writer_lose_and_double_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut writer, _) = Writer::open(directory.path()).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|start| {
+                let (done, directory) = (&done, directory.path());
+                scope.spawn(move || {
+                    let mut reader = Reader::open(directory, start).unwrap();
+                    let mut seen = start;
+                    loop {
+                        let over = done.load(Ordering::Acquire);
+                        while let Some(line) = reader.next().unwrap() {
+                            seen += 1;
+                            assert_eq!(line.seq, seen);
+                        }
+                        if over {
+                            break seen;
+                        }
+                        std::thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        let mut seq = 0;
+        while seq < RECORDS {
+            let length = usize::try_from(seq * 7919 % 3001).unwrap();
+            seq = append(&mut writer, &[text(length), text(0), text(length / 7)]).unwrap();
+        }
+        done.store(true, Ordering::Release);
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), seq);
+        }
+    });
+}
+
+/// Set in the process that `a_full_disk_leaves_nothing_half_written` starts for itself.
+const LIMITED: &str = "AGENTD_JOURNAL_TEST_DIRECTORY";
+
+/// A limit on the length of files stands in for a full disk: it fails a write in the middle too, and needs no mount.
+#[test]
+fn a_full_disk_leaves_nothing_half_written() {
+    if let Some(directory) = std::env::var_os(LIMITED) {
+        return limited(Path::new(&directory));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // The shell ignores SIGXFSZ, which the process then inherits; the unit of ulimit is 512 or 1024 bytes.
+    let output = Command::new("/bin/sh")
+        .args(["-c", "trap '' XFSZ; ulimit -S -f 8; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "a_full_disk_leaves_nothing_half_written", "--nocapture"])
+        .env(LIMITED, directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let mut reader = Reader::open(directory.path(), 0).unwrap();
+    let all = seqs(&mut reader);
+    assert_eq!(all, (1..=all.len() as u64).collect::<Vec<_>>());
+    assert!(all.len() > 10, "{all:?}");
+}
+
+fn limited(directory: &Path) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (mut writer, _) = Writer::open(directory).unwrap();
+    let path = directory.join(JOURNAL);
+    let full = loop {
+        let before = fs::read(&path).unwrap();
+        let seq = writer.last_seq();
+        match append(&mut writer, &[text(300), text(10), text(300)]) {
+            Ok(_) => {}
+            Err(AppendError::Write { .. }) => {
+                assert_eq!(fs::read(&path).unwrap(), before);
+                assert_eq!(writer.last_seq(), seq);
+                break seq;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(append(&mut writer, &[text(300), text(10), text(300)]).is_err(), "it is still full");
+    let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    setrlimit(Resource::RLIMIT_FSIZE, hard, hard).unwrap();
+    assert_eq!(append(&mut writer, &[text(300), text(10), text(300)]).unwrap(), full + 3);
+    writer.sync().unwrap();
+}
+
+fn lengths() -> impl Strategy<Value = Vec<usize>> {
+    let length = prop_oneof![6 => 0_usize..200, 2 => 1_000_usize..10_000, 1 => 60_000_usize..200_000];
+    proptest::collection::vec(length, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_cursor_finds_its_place_whatever_the_lengths(lengths in lengths()) {
+        let directory = tempfile::tempdir().unwrap();
+        drop(journal(directory.path(), &lengths));
+        let count = lengths.len() as u64;
+        prop_assert_eq!(last_seq(directory.path()).unwrap(), count);
+        for after in 0..=count + 2 {
+            let mut reader = Reader::open(directory.path(), after).unwrap();
+            prop_assert_eq!(reader.position(), after);
+            prop_assert_eq!(seqs(&mut reader), (after + 1..=count).collect::<Vec<_>>());
+            let mut last = Reader::open_last(directory.path(), after).unwrap();
+            prop_assert_eq!(seqs(&mut last).len() as u64, after.min(count));
+        }
+    }
+}
