@@ -1,0 +1,2 @@
+pub mod demo_agent;
+mod start;
