@@ -131,12 +131,17 @@ pub struct StopTimes {
 pub enum FromKeeper {
     /// The first frame of every connection.
     Hello(Hello),
-    Launched { pid: u32 },
+    Launched {
+        pid: u32,
+    },
     Appended(Appended),
     Stopping,
     Grown(Tail),
     /// The request was not carried out, and changed nothing.
-    Refused { code: String, message: String },
+    Refused {
+        code: String,
+        message: String,
+    },
 }
 
 /// Who the keeper is and what it holds.

@@ -1,1 +1,47 @@
-fn main() {}
+//! The keeper's binary: picks the role, calls the library.
+//!
+//! Exit status: 0 done; 1 it failed, and stderr says at what; 2 the arguments make no sense; 3 another process holds the
+//! session's journal.
+
+use std::error::Error;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use agentd_keeper::cli::{self, Role, USAGE};
+use agentd_keeper::{environment, run};
+
+fn main() -> ExitCode {
+    let role = match cli::parse(std::env::args_os().skip(1)) {
+        Ok(role) => role,
+        Err(error) => {
+            report(&error);
+            let _ = writeln!(std::io::stderr(), "{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let done = match role {
+        Role::Run => run::run(std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
+        Role::DumpEnvironment(fd) => environment::dump(fd).map_err(Box::from),
+        Role::Version => writeln!(std::io::stdout(), "agentd-keeper {}", env!("CARGO_PKG_VERSION")).map_err(Box::from),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let error: Box<dyn Error> = error;
+            report(error.as_ref());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One line, with the whole chain of causes. stderr may be gone, and then nobody is there to tell.
+fn report(error: &dyn Error) {
+    let mut line = format!("agentd-keeper: {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        line.push_str(": ");
+        line.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,269 @@
+//! `agentd-keeper run`: one program, bounded in time and output, with nothing of it left afterwards.
+//!
+//! It ends when the *program* ends, whoever else holds its descriptors; or at the deadline; or when stdin ends, which is
+//! when nobody waits for the result any more. In each case what is left of its tree is killed, and then what is in the pipes
+//! is read: nobody can write to them any more, so that is bounded.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use agentd_api::ByteString;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::poll::{PollFd, PollFlags};
+
+use crate::frame::{self, FrameError};
+use crate::os;
+use crate::protocol::{RunOutcome, RunRequest, RunResult};
+use crate::signals::Signals;
+use crate::spawn::{self, Program, Spawned};
+use crate::tree;
+use crate::wait::{self, Read};
+
+/// The least number a capture may have: below are the descriptors that this process and the standard library open.
+const LEAST_CAPTURE: RawFd = 10;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("no request came on stdin")]
+    NoRequest,
+    #[error("cannot read the request from stdin")]
+    Request(#[source] FrameError),
+    #[error("the capture's descriptor {0} is below {LEAST_CAPTURE} or cannot be had")]
+    CaptureFd(RawFd),
+    #[error("cannot {action}")]
+    Setup { action: &'static str, source: io::Error },
+    #[error("cannot write the result to stdout")]
+    Result(#[source] FrameError),
+}
+
+/// Reads the request from `input`, carries it out, writes the result to `output`. To be called in a process that has its three
+/// standard descriptors and no other.
+pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(), RunError> {
+    let setup = |action| move |source| RunError::Setup { action, source };
+    os::close_inherited().map_err(setup("close what was inherited"))?;
+    let request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;
+    let started = Instant::now();
+    // Before anything else is open, so that the number is free.
+    let capture = request.capture_fd.map(capture).transpose()?;
+    os::become_subreaper().map_err(setup("become the reaper of the program's descendants"))?;
+    let signals = Signals::install().map_err(setup("receive signals"))?;
+    spawn::nonblocking(&input).map_err(setup("watch stdin"))?;
+
+    let (captured, inherit) = capture.unzip();
+    let program = Program {
+        path: &request.program,
+        args: &request.args,
+        environment: &request.environment,
+        directory: &request.directory,
+        stdin: false,
+        inherit: request.capture_fd,
+    };
+    let spawned = spawn::spawn(&program);
+    drop(inherit);
+    let limit = usize::try_from(request.max_output).unwrap_or(usize::MAX);
+    let mut result = match spawned {
+        Err(error) => result(RunOutcome::NotExecuted(error.to_string())),
+        Ok(spawned) => {
+            let deadline = started.checked_add(Duration::from_millis(request.deadline_ms));
+            let mut run = Run::new(spawned, captured, limit);
+            let outcome =
+                run.until_it_ends(&signals, input.as_fd(), deadline).map_err(setup("wait for the program"))?;
+            run.finish(outcome)
+        }
+    };
+    result.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let cancelled = result.outcome == RunOutcome::Cancelled;
+    match frame::write(output, &result) {
+        // Nobody waits for it.
+        Err(FrameError::Io(_)) if cancelled => Ok(()),
+        written => written.map_err(RunError::Result),
+    }
+}
+
+fn result(outcome: RunOutcome) -> RunResult {
+    let empty = ByteString::default;
+    RunResult { outcome, captured: empty(), stdout: empty(), stderr: empty(), killed: 0, duration_ms: 0 }
+}
+
+/// A pipe whose writing end has exactly this number.
+#[allow(unsafe_code, reason = "a descriptor with a number of one's choice comes as that number")]
+fn capture(number: RawFd) -> Result<(OwnedFd, OwnedFd), RunError> {
+    let refused = |_| RunError::CaptureFd(number);
+    if number < LEAST_CAPTURE {
+        return Err(RunError::CaptureFd(number));
+    }
+    let (reader, writer) = std::io::pipe().map_err(refused)?;
+    spawn::nonblocking(&reader).map_err(refused)?;
+    let got = fcntl(&writer, FcntlArg::F_DUPFD_CLOEXEC(number)).map_err(|errno| refused(errno.into()))?;
+    // SAFETY: fcntl made this descriptor just now, so nobody else owns it.
+    let writer = unsafe { OwnedFd::from_raw_fd(got) };
+    if got == number { Ok((reader.into(), writer)) } else { Err(RunError::CaptureFd(number)) }
+}
+
+/// Which part of too much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    First,
+    Last,
+}
+
+/// One of the program's pipes and what came out of it.
+#[derive(Debug)]
+struct Output {
+    pipe: Option<OwnedFd>,
+    bytes: Vec<u8>,
+    keep: Keep,
+    limit: usize,
+    /// More came than is kept.
+    over: bool,
+}
+
+impl Output {
+    fn new(pipe: Option<OwnedFd>, keep: Keep, limit: usize) -> Self {
+        Self { pipe, bytes: Vec::new(), keep, limit, over: false }
+    }
+
+    fn poll_fd(&self) -> Option<PollFd<'_>> {
+        self.pipe.as_ref().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))
+    }
+
+    /// Reads what is there, but not more than `most` bytes, so that one pipe cannot keep the rest waiting.
+    fn read(&mut self, most: usize) {
+        let mut block = [0; 16 << 10];
+        let mut total = 0;
+        while let Some(pipe) = self.pipe.as_ref().filter(|_| total < most) {
+            match wait::read(pipe, &mut block) {
+                Ok(Read::Some(n)) => {
+                    total += n;
+                    self.take(&block[..n]);
+                }
+                Ok(Read::Nothing) => break,
+                Ok(Read::End) | Err(_) => self.pipe = None,
+            }
+        }
+    }
+
+    fn take(&mut self, piece: &[u8]) {
+        self.over |= self.bytes.len() + piece.len() > self.limit;
+        match self.keep {
+            Keep::First => self.bytes.extend_from_slice(&piece[..piece.len().min(self.limit - self.bytes.len())]),
+            Keep::Last => {
+                self.bytes.extend_from_slice(piece);
+                // Not at every read: moving is dear.
+                if self.bytes.len() > self.limit.saturating_mul(2) {
+                    self.trim();
+                }
+            }
+        }
+    }
+
+    fn trim(&mut self) {
+        self.bytes.drain(..self.bytes.len().saturating_sub(self.limit));
+    }
+
+    fn into_bytes(mut self) -> ByteString {
+        self.trim();
+        self.bytes.into()
+    }
+}
+
+#[derive(Debug)]
+struct Run {
+    pid: i32,
+    captured: Output,
+    stdout: Output,
+    stderr: Output,
+}
+
+impl Run {
+    fn new(spawned: Spawned, captured: Option<OwnedFd>, limit: usize) -> Self {
+        Self {
+            pid: spawned.pid,
+            captured: Output::new(captured, Keep::First, limit),
+            stdout: Output::new(Some(spawned.stdout), Keep::First, limit),
+            stderr: Output::new(Some(spawned.stderr), Keep::Last, limit),
+        }
+    }
+
+    fn outputs(&mut self) -> [&mut Output; 3] {
+        [&mut self.captured, &mut self.stdout, &mut self.stderr]
+    }
+
+    fn until_it_ends(
+        &mut self,
+        signals: &Signals,
+        input: BorrowedFd<'_>,
+        deadline: Option<Instant>,
+    ) -> io::Result<RunOutcome> {
+        loop {
+            let mut fds = vec![
+                PollFd::new(input, PollFlags::POLLIN),
+                PollFd::new(signals.children(), PollFlags::POLLIN),
+                PollFd::new(signals.terminate(), PollFlags::POLLIN),
+            ];
+            fds.extend([&self.captured, &self.stdout, &self.stderr].into_iter().filter_map(Output::poll_fd));
+            wait::wait(&mut fds, deadline)?;
+            let input_ready = wait::ready(&fds[0]);
+            drop(fds);
+            if signals.take_children() {
+                let mut status = None;
+                tree::reap(|pid, ended| {
+                    if pid == self.pid {
+                        status = Some(ended);
+                    }
+                });
+                if let Some(status) = status {
+                    return Ok(outcome(status));
+                }
+            }
+            for output in self.outputs() {
+                output.read(256 << 10);
+            }
+            if self.captured.over {
+                return Ok(RunOutcome::TooMuchOutput);
+            }
+            if signals.take_terminate() || (input_ready && ended(input)) {
+                return Ok(RunOutcome::Cancelled);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(RunOutcome::TimedOut);
+            }
+        }
+    }
+
+    fn finish(mut self, outcome: RunOutcome) -> RunResult {
+        // All are counted: the program itself has been reaped where it ended by itself.
+        let killed = tree::kill(-1, &[self.pid], |_, _| {}).others;
+        // A process that changed its user cannot be killed and may write for ever: hence a bound here too.
+        for output in self.outputs() {
+            output.read(4 << 20);
+        }
+        let outcome = match outcome {
+            RunOutcome::Exited(_) if self.captured.over => RunOutcome::TooMuchOutput,
+            outcome => outcome,
+        };
+        RunResult {
+            captured: self.captured.into_bytes(),
+            stdout: self.stdout.into_bytes(),
+            stderr: self.stderr.into_bytes(),
+            killed,
+            ..result(outcome)
+        }
+    }
+}
+
+/// Whether stdin has ended; what else comes on it is nothing to this.
+fn ended(input: BorrowedFd<'_>) -> bool {
+    matches!(wait::read(input, &mut [0; 64]), Ok(Read::End) | Err(_))
+}
+
+fn outcome(status: ExitStatus) -> RunOutcome {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => RunOutcome::Exited(code),
+        (None, signal) => RunOutcome::Signalled(signal.unwrap_or(0)),
+    }
+}

@@ -1,0 +1,98 @@
+//! Starts one program with exactly what it is given: its environment and directory, a process session of its own, default
+//! signals, pipes, and nothing else of this process.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use agentd_api::ByteString;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
+
+use crate::os;
+use crate::protocol::Variable;
+
+/// The program and all that it gets.
+pub(crate) struct Program<'a> {
+    pub(crate) path: &'a ByteString,
+    pub(crate) args: &'a [ByteString],
+    pub(crate) environment: &'a [Variable],
+    pub(crate) directory: &'a ByteString,
+    /// Whether stdin is a pipe; else it is null.
+    pub(crate) stdin: bool,
+    /// A descriptor, by its number, that the program shall have too.
+    pub(crate) inherit: Option<RawFd>,
+}
+
+/// A program that runs. This process's ends of the pipes do not block.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    pub(crate) pid: i32,
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+}
+
+/// Returns after the program's exec, with its error where it failed.
+pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
+    let mut command = Command::new(program.path.as_os_str());
+    command
+        .args(program.args.iter().map(ByteString::as_os_str))
+        .env_clear()
+        .envs(program.environment.iter().map(|variable| (variable.name.as_os_str(), variable.value.as_os_str())))
+        .current_dir(program.directory.as_os_str())
+        .stdin(if program.stdin { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    prepare(&mut command, program.inherit);
+    let mut child = command.spawn().map_err(|error| explain(&error, program))?;
+    let stdin = child.stdin.take().map(OwnedFd::from);
+    let stdout = child.stdout.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
+    let stderr = child.stderr.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
+    for fd in stdin.iter().chain([&stdout, &stderr]) {
+        nonblocking(fd)?;
+    }
+    // The child is reaped with all other descendants, by pid.
+    Ok(Spawned { pid: i32::try_from(child.id()).map_err(io::Error::other)?, stdin, stdout, stderr })
+}
+
+/// What the child does between fork and exec. This process is small, so that the fork is cheap.
+#[allow(unsafe_code, reason = "there is no safe way to do something between fork and exec")]
+fn prepare(command: &mut Command, inherit: Option<RawFd>) {
+    let keeper = std::process::id();
+    let before_exec = move || {
+        nix::unistd::setsid()?;
+        os::die_with_parent(keeper)?;
+        // What is ignored stays so across exec: whoever started the keeper under nohup did not mean the agent.
+        for number in 1..=64 {
+            // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition; what cannot be set is left alone.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+        if let Some(fd) = inherit {
+            // SAFETY: the descriptor is open: it was made in the parent, which waits for this exec.
+            fcntl(unsafe { BorrowedFd::borrow_raw(fd) }, FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes only async-signal-safe calls and allocates nothing. std empties the signal mask itself.
+    unsafe { command.pre_exec(before_exec) };
+}
+
+pub(crate) fn nonblocking(fd: impl AsFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
+    fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+/// Says which of the two, program or directory, is not as it should be: the system's error is the same for both.
+fn explain(error: &io::Error, program: &Program<'_>) -> io::Error {
+    let directory = Path::new(program.directory.as_os_str());
+    let text = match directory.metadata() {
+        Err(cause) => format!("the directory {:?} cannot be entered: {cause}", program.directory),
+        Ok(metadata) if !metadata.is_dir() => format!("{:?} is not a directory", program.directory),
+        Ok(_) => format!("cannot execute {:?} in {:?}: {error}", program.path, program.directory),
+    };
+    io::Error::new(error.kind(), text)
+}

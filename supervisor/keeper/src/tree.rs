@@ -1,0 +1,101 @@
+//! Ends a whole tree of processes, whatever its members do about it.
+//!
+//! Everybody is stopped first, again and again until nobody new is found: who is stopped can neither fork nor reap, so the
+//! list is complete and none of its pids can pass to a stranger. Then all are killed and reaped.
+//!
+//! Not its job: when that should happen, and asking politely before.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::signal::Signal;
+
+use crate::os::{self, Process};
+
+/// How long a killed process may take to be gone. One that hangs in the kernel (a dead mount) is gone when that lets go.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long after the kill the list is taken again: somebody may have been out of reach.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often at most the list is taken again until nobody new is on it.
+const PASSES: usize = 100;
+
+/// How it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Killed {
+    /// How many had to be killed, the leader not counted.
+    pub(crate) others: u32,
+}
+
+/// Takes note of every child that has ended; says whether there are children left.
+#[allow(unsafe_code, reason = "nix's waitpid fails on a process that a real-time signal ended")]
+pub(crate) fn reap(mut ended: impl FnMut(i32, ExitStatus)) -> bool {
+    loop {
+        let mut status = 0;
+        // SAFETY: the pointer is to a live i32.
+        match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
+            0 => return true,
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return false,
+            pid => ended(pid, ExitStatus::from_raw(status)),
+        }
+    }
+}
+
+/// Whether anybody is left of the tree.
+pub(crate) fn remain(groups: &[i32], ended: impl FnMut(i32, ExitStatus)) -> bool {
+    reap(ended) || (!os::ADOPTS && !living(groups).is_empty())
+}
+
+/// Sends the signal to everybody.
+pub(crate) fn signal(groups: &[i32], signal: Signal) {
+    for process in living(groups) {
+        // Who is gone or not ours any more (a set-user-id program) needs or takes none.
+        let _ = os::signal(&process, signal);
+    }
+}
+
+/// Kills every descendant of this process, and on systems without a subreaper everybody in `groups` too.
+pub(crate) fn kill(leader: i32, groups: &[i32], mut ended: impl FnMut(i32, ExitStatus)) -> Killed {
+    let give_up = Instant::now() + PATIENCE;
+    let mut killed = BTreeSet::new();
+    while remain(groups, &mut ended) && Instant::now() < give_up {
+        for process in freeze(groups) {
+            if os::signal(&process, Signal::SIGKILL).unwrap_or(false) && process.pid != leader {
+                killed.insert((process.pid, process.start_time));
+            }
+        }
+        // A killed process becomes a child of this one as those between them go, and is reaped by the question.
+        let look_again = Instant::now() + LOOK_AGAIN;
+        let mut pause = Duration::from_micros(100);
+        while remain(groups, &mut ended) && Instant::now() < look_again {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(5));
+        }
+    }
+    Killed { others: u32::try_from(killed.len()).unwrap_or(u32::MAX) }
+}
+
+/// Stops everybody, and says who that is.
+fn freeze(groups: &[i32]) -> Vec<Process> {
+    let mut seen = BTreeSet::new();
+    for _ in 0..PASSES {
+        let new: Vec<_> = living(groups).into_iter().filter(|process| seen.insert(*process)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for process in new {
+            let _ = os::signal(&process, Signal::SIGSTOP);
+        }
+    }
+    seen.into_iter().collect()
+}
+
+fn living(groups: &[i32]) -> Vec<Process> {
+    let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
+    // Where /proc cannot be read (no descriptor free, say) the caller asks again.
+    os::descendants(own, groups).unwrap_or_default().into_iter().filter(|process| !process.zombie).collect()
+}
