@@ -1,0 +1,35 @@
+//! The box that plugins run in: a component is compiled once in a child process, linked against what it was granted and
+//! nothing else, and called in an instance of its own under limits of time, memory and output.
+//!
+//! This is the only crate that names wasmtime. It knows a session as the few facts a plugin is told, and nothing of how
+//! the daemon keeps one; what a plugin may ask of the machine is done by the daemon, through [`Services`].
+//!
+//! Promises:
+//! - A plugin's imports are compared with its [`Grant`] before any of its code runs; one that is not granted is refused by name.
+//! - A call ends within its [`Limits`], host calls included, or fails with an error that names the plugin and the limit.
+//! - Nothing is kept from one call to the next, except the compiled code.
+//! - What fails in one plugin leaves every other one working.
+
+mod bindings;
+mod builtin;
+mod cache;
+mod call;
+mod compile;
+mod epoch;
+mod grant;
+mod host;
+mod limits;
+mod plugin;
+mod state;
+
+pub use builtin::{BuiltIn, builtin};
+pub use cache::{CompileLimits, CompiledError};
+pub use call::{
+    Call, Change, Description, Failure, Level, Outcome, Report, ScriptOutcome, Services, SessionFacts, Setting,
+    SettingDescription,
+};
+pub use compile::{CompileError, compile};
+pub use grant::{Capability, Grant};
+pub use host::{Host, HostError, HostOptions, LoadError, Source};
+pub use limits::Limits;
+pub use plugin::{CallError, Plugin, World};

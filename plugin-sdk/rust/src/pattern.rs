@@ -1,0 +1,74 @@
+//! Patterns of names, as in a shell: `*` is any text, the empty one too, and `?` is any one character.
+
+/// Whether all of `text` matches the pattern.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut p, mut t) = (0, 0);
+    // Where the last `*` stands, and where what it swallowed ends: the only place worth going back to.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(b'?') => {
+                p += 1;
+                t = next(text, t);
+            }
+            Some(byte) if *byte == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => {
+                let Some((star_p, star_t)) = star else { return false };
+                let star_t = next(text, star_t);
+                star = Some((star_p, star_t));
+                p = star_p + 1;
+                t = star_t;
+            }
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// Whether there is a `*` or a `?` in it: whether it can match more than one name.
+pub fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+/// The place after the character at `at`.
+fn next(text: &[u8], at: usize) -> usize {
+    let continues = |byte: &&u8| (**byte & 0xc0) == 0x80; // UTF-8 (RFC 3629)
+    at + 1 + text[at + 1..].iter().take_while(continues).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_and_question_marks_are_any_text_and_any_character() {
+        for (pattern, text) in [
+            ("LC_*", "LC_ALL"),
+            ("LC_*", "LC_"),
+            ("*", ""),
+            ("PS?", "PS1"),
+            ("*_KEY*", "A_KEY_B"),
+            ("a*b*c", "axbxbxc"),
+            ("?", "é"),
+        ] {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in
+            [("LC_*", "LC"), ("PS?", "PS"), ("PS?", "PS12"), ("", "a"), ("a*b", "abc"), ("?", "éé"), ("lc_*", "LC_ALL")]
+        {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_little_time() {
+        assert!(!matches(&format!("{}b", "*a".repeat(50)), &"a".repeat(5000)));
+    }
+}

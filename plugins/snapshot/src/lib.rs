@@ -1,0 +1,118 @@
+//! `snapshot`: starts a session's environment from the user's login shell.
+//!
+//! Every variable of the login shell is set, except what belongs to a terminal, to a shell, to a service manager or to
+//! another host of agents ([`rules`]). What is left out is named with its reason, as an `unset`: the host records it, so
+//! that "where is my variable?" has an answer.
+
+mod rules;
+
+use agentd_plugin_sdk::pattern::matches;
+use agentd_plugin_sdk::{Change, Description, Failure, Provider, Request, Variable, export_provider, log, shell};
+
+struct Snapshot;
+
+impl Provider for Snapshot {
+    fn describe() -> Description {
+        Description::new("snapshot", env!("CARGO_PKG_VERSION"), "starts the environment from the user's login shell")
+            .setting("drop", "a list of patterns of names to leave out besides the built-in ones; default: []")
+            .setting(
+                "keep",
+                "a list of patterns of names to take in spite of every rule, such as SSH_AUTH_SOCK; default: []",
+            )
+    }
+
+    fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
+        request.only_settings(&["drop", "keep"])?;
+        let policy = Policy {
+            drop: request.settings("drop").unwrap_or_default(),
+            keep: request.settings("keep").unwrap_or_default(),
+        };
+        let changes = policy.changes(shell::login()?);
+        let dropped = changes.iter().filter(|change| matches!(change, Change::Unset(_))).count();
+        log::debug(format!("{} variables from the login shell, {dropped} left out", changes.len() - dropped));
+        Ok(changes)
+    }
+}
+
+export_provider!(Snapshot);
+
+/// The administrator's part of the rules.
+struct Policy<'a> {
+    drop: &'a [String],
+    keep: &'a [String],
+}
+
+impl Policy<'_> {
+    fn changes(&self, login: Vec<Variable>) -> Vec<Change> {
+        let change = |variable: Variable| match self.reason_to_drop(&variable.name) {
+            Some(reason) => Change::unset(variable.name, reason),
+            None => Change::set(variable.name, variable.value),
+        };
+        login.into_iter().map(change).collect()
+    }
+
+    /// Why the variable is left out, if it is. What the administrator keeps goes before what he drops.
+    fn reason_to_drop(&self, name: &str) -> Option<String> {
+        if self.keep.iter().any(|pattern| matches(pattern, name)) {
+            return None;
+        }
+        if let Some(pattern) = self.drop.iter().find(|pattern| matches(pattern, name)) {
+            return Some(format!("matches {pattern:?} of the setting \"drop\""));
+        }
+        rules::reason_to_drop(name).map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn policy(drop: &[&str], keep: &[&str], login: &[&str]) -> (Vec<String>, Vec<String>) {
+        let (drop, keep) = (names(drop), names(keep));
+        let login = login.iter().map(|&name| Variable::new(name, "value")).collect();
+        let (mut set, mut dropped) = (Vec::new(), Vec::new());
+        for change in (Policy { drop: &drop, keep: &keep }).changes(login) {
+            match change {
+                Change::Set(assignment) => set.push(assignment.name),
+                Change::Unset(removal) => {
+                    assert!(removal.reason.is_some_and(|reason| !reason.is_empty()), "{}", removal.name);
+                    dropped.push(removal.name);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        (set, dropped)
+    }
+
+    #[test]
+    fn ordinary_variables_are_taken_and_those_of_a_terminal_are_named_as_left_out() {
+        let (set, dropped) = policy(&[], &[], &["PATH", "EDITOR", "TERM", "TMUX_PANE", "CLAUDECODE", "JAVA_HOME"]);
+        assert_eq!(set, ["PATH", "EDITOR", "JAVA_HOME"]);
+        assert_eq!(dropped, ["TERM", "TMUX_PANE", "CLAUDECODE"]);
+    }
+
+    #[test]
+    fn the_administrator_drops_more_and_keeps_what_a_rule_drops() {
+        let (set, dropped) = policy(&["JAVA_*"], &["SSH_AUTH_SOCK"], &["JAVA_HOME", "SSH_AUTH_SOCK", "SSH_CLIENT"]);
+        assert_eq!(set, ["SSH_AUTH_SOCK"]);
+        assert_eq!(dropped, ["JAVA_HOME", "SSH_CLIENT"]);
+    }
+
+    #[test]
+    fn keep_goes_before_drop() {
+        let (set, _) = policy(&["A*"], &["AB"], &["AB", "AC"]);
+        assert_eq!(set, ["AB"]);
+    }
+
+    #[test]
+    fn values_are_taken_to_the_byte() {
+        let value = b"line one\nline two = \xff ".to_vec();
+        let changes =
+            Policy { drop: &[], keep: &[] }.changes(vec![Variable { name: "RAW".into(), value: value.clone() }]);
+        assert_eq!(changes, [Change::set("RAW", value)]);
+    }
+}

@@ -1,0 +1,381 @@
+//! A loaded plugin and its calls: each in a store and an instance of its own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::{Engine, Store, Trap, UpdateDeadline};
+
+use crate::bindings::prerequisite::exports::agentd::plugin::prerequisite_check;
+use crate::bindings::prerequisite::{Prerequisite, PrerequisitePre};
+use crate::bindings::provider::agentd::plugin::{clock, log, script, shell_environment, types};
+use crate::bindings::provider::exports::agentd::plugin::environment_provider;
+use crate::bindings::provider::{Provider, ProviderPre};
+use crate::call::{Call, Change, Description, Failure, Outcome, Report, Services, SettingDescription};
+use crate::epoch::Ticker;
+use crate::grant::{Capability, Grant};
+use crate::limits::{Bytes, Exceeded, Limits, STACK, Seconds, TABLE_ENTRIES};
+use crate::state::{State, variables};
+
+/// What a plugin is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum World {
+    Provider,
+    Prerequisite,
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Provider => "provider",
+            Self::Prerequisite => "prerequisite",
+        })
+    }
+}
+
+/// Why a call of a plugin gave nothing. Each names the plugin, by the name it was loaded under.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("plugin {plugin:?} took longer than its {}", Seconds(*limit))]
+    Time { plugin: String, limit: Duration },
+    #[error("plugin {plugin:?} used more than its {} of memory", Bytes(*limit))]
+    Memory { plugin: String, limit: usize },
+    #[error("plugin {plugin:?} used more than its {limit} table entries")]
+    TableEntries { plugin: String, limit: usize },
+    #[error("plugin {plugin:?} used more than its {} of stack", Bytes(*limit))]
+    Stack { plugin: String, limit: usize },
+    #[error("plugin {plugin:?} handed over more than its {} of output", Bytes(*limit))]
+    Output { plugin: String, limit: usize },
+    /// `said` is the plugin's last error message: a panic's text, where it has one.
+    #[error("plugin {plugin:?} crashed: {}", said.as_deref().unwrap_or(trap))]
+    Crashed { plugin: String, trap: String, said: Option<String> },
+    /// The plugin's own answer.
+    #[error("plugin {plugin:?} failed: {failure}")]
+    Failed { plugin: String, failure: Failure },
+    #[error("plugin {plugin:?} answered with {what}")]
+    Invalid { plugin: String, what: String },
+    #[error("plugin {plugin:?} is a {is}, not a {wanted}")]
+    World { plugin: String, is: World, wanted: World },
+}
+
+impl CallError {
+    /// A stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Time { .. } => "plugin-time",
+            Self::Memory { .. } => "plugin-memory",
+            Self::TableEntries { .. } => "plugin-table-entries",
+            Self::Stack { .. } => "plugin-stack",
+            Self::Output { .. } => "plugin-output",
+            Self::Crashed { .. } => "plugin-crashed",
+            Self::Failed { .. } => "plugin-failed",
+            Self::Invalid { .. } => "plugin-answer",
+            Self::World { .. } => "plugin-world",
+        }
+    }
+
+    /// What the user can do, where it is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Time { .. } | Self::Memory { .. } | Self::Output { .. } => {
+                Some("raise the plugin's limit in the configuration if it needs more")
+            }
+            Self::Failed { failure: Failure::Configuration(_), .. } => {
+                Some("correct the plugin's settings in the configuration")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A plugin that is compiled, linked against its grant, and has described itself. Cheap to clone.
+#[derive(Clone)]
+pub struct Plugin {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    linked: Linked,
+    description: Description,
+}
+
+impl fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plugin")
+            .field("name", &self.inner.linked.name)
+            .field("world", &self.world())
+            .field("imports", &self.inner.linked.imports)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Plugin {
+    pub(crate) fn new(linked: Linked, description: Description) -> Self {
+        Self { inner: Arc::new(Inner { linked, description }) }
+    }
+
+    /// The name it was loaded under.
+    pub fn name(&self) -> &str {
+        &self.inner.linked.name
+    }
+
+    /// What it said of itself when it was loaded.
+    pub fn description(&self) -> &Description {
+        &self.inner.description
+    }
+
+    pub fn world(&self) -> World {
+        self.inner.linked.world()
+    }
+
+    /// What it imports, all of it granted.
+    pub fn imports(&self) -> &[Capability] {
+        &self.inner.linked.imports
+    }
+
+    /// A provider's changes to the environment of the call, to be applied in order.
+    pub async fn provide(&self, call: Call) -> Result<Vec<Change>, CallError> {
+        let linked = &self.inner.linked;
+        let Pre::Provider(pre) = &linked.pre else { return Err(linked.not_a(World::Provider)) };
+        let (services, limits, request) = into_parts(call);
+        let answer = linked
+            .run(services, limits, async |store| {
+                let instance = pre.instantiate_async(&mut *store).await?;
+                instance.agentd_plugin_environment_provider().call_provide(store, &request).await
+            })
+            .await?;
+        let changes: Vec<Change> =
+            answer.map_err(|failure| linked.failed(failure))?.into_iter().map(Into::into).collect();
+        match changes.iter().find_map(flaw) {
+            None => Ok(changes),
+            Some(what) => Err(CallError::Invalid { plugin: linked.name.clone(), what }),
+        }
+    }
+
+    /// What a prerequisite found.
+    pub async fn check(&self, call: Call) -> Result<Report, CallError> {
+        let linked = &self.inner.linked;
+        let Pre::Prerequisite(pre) = &linked.pre else { return Err(linked.not_a(World::Prerequisite)) };
+        let (services, limits, request) = into_parts(call);
+        let report = linked
+            .run(services, limits, async |store| {
+                let instance = pre.instantiate_async(&mut *store).await?;
+                instance.agentd_plugin_prerequisite_check().call_check(store, &request).await
+            })
+            .await?;
+        report.map(Into::into).map_err(|failure| linked.failed(failure))
+    }
+}
+
+/// A component with its grant's imports resolved; not called yet.
+pub(crate) struct Linked {
+    name: String,
+    engine: Engine,
+    ticker: Arc<Ticker>,
+    grant: Arc<Grant>,
+    imports: Vec<Capability>,
+    pre: Pre,
+}
+
+enum Pre {
+    Provider(ProviderPre<State>),
+    Prerequisite(PrerequisitePre<State>),
+}
+
+impl Linked {
+    /// Links what was admitted, and nothing else.
+    pub(crate) fn new(
+        name: String,
+        ticker: Arc<Ticker>,
+        grant: Grant,
+        imports: Vec<Capability>,
+        world: World,
+        component: &Component,
+    ) -> wasmtime::Result<Self> {
+        let engine = component.engine().clone();
+        let mut linker = Linker::<State>::new(&engine);
+        types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+        for import in &imports {
+            match import {
+                Capability::Log => log::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Clock => clock::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::ShellEnvironment => {
+                    shell_environment::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+                }
+                Capability::Script => script::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+            }
+        }
+        let pre = linker.instantiate_pre(component)?;
+        let pre = match world {
+            World::Provider => Pre::Provider(ProviderPre::new(pre)?),
+            World::Prerequisite => Pre::Prerequisite(PrerequisitePre::new(pre)?),
+        };
+        Ok(Self { name, engine, ticker, grant: Arc::new(grant), imports, pre })
+    }
+
+    fn world(&self) -> World {
+        match self.pre {
+            Pre::Provider(_) => World::Provider,
+            Pre::Prerequisite(_) => World::Prerequisite,
+        }
+    }
+
+    /// Asks the plugin what it is.
+    pub(crate) async fn describe(&self, services: Arc<dyn Services>, limits: Limits) -> Result<Description, CallError> {
+        let description: Description = self
+            .run(services, limits, async |store| match &self.pre {
+                Pre::Provider(pre) => {
+                    let instance: Provider = pre.instantiate_async(&mut *store).await?;
+                    instance.agentd_plugin_environment_provider().call_describe(store).await
+                }
+                Pre::Prerequisite(pre) => {
+                    let instance: Prerequisite = pre.instantiate_async(&mut *store).await?;
+                    instance.agentd_plugin_prerequisite_check().call_describe(store).await
+                }
+            })
+            .await?
+            .into();
+        match misdescribed(&description) {
+            None => Ok(description),
+            Some(what) => Err(CallError::Invalid { plugin: self.name.clone(), what }),
+        }
+    }
+
+    /// One call, in a store of its own, within its limits.
+    async fn run<T>(
+        &self,
+        services: Arc<dyn Services>,
+        limits: Limits,
+        work: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
+    ) -> Result<T, CallError> {
+        let mut store = Store::new(&self.engine, State::new(&limits, Arc::clone(&self.grant), services));
+        store.limiter(|state| &mut state.accountant);
+        store.set_hostcall_fuel(limits.output);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|context| {
+            if Instant::now() >= context.data().deadline {
+                return Err(Exceeded::Time.into());
+            }
+            Ok(UpdateDeadline::Yield(1)) // a guest that computes must not hold the thread of others
+        });
+        let deadline = store.data().deadline;
+        let running = self.ticker.running();
+        let result = tokio::time::timeout_at(deadline.into(), work(&mut store)).await;
+        drop(running);
+        store.data_mut().finish();
+        match result {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.explain(&error, &limits, store.data_mut().last_error.take())),
+            Err(_) => Err(CallError::Time { plugin: self.name.clone(), limit: limits.time }),
+        }
+    }
+
+    fn explain(&self, error: &wasmtime::Error, limits: &Limits, said: Option<String>) -> CallError {
+        let plugin = self.name.clone();
+        match error.downcast_ref::<Exceeded>() {
+            Some(Exceeded::Time) => return CallError::Time { plugin, limit: limits.time },
+            Some(Exceeded::Memory) => return CallError::Memory { plugin, limit: limits.memory },
+            Some(Exceeded::TableEntries) => return CallError::TableEntries { plugin, limit: TABLE_ENTRIES },
+            None => {}
+        }
+        if error.downcast_ref::<Trap>() == Some(&Trap::StackOverflow) {
+            return CallError::Stack { plugin, limit: STACK };
+        }
+        let trap = error.root_cause().to_string();
+        // wasmtime has no public type for this one; a test holds the text.
+        if trap.contains("fuel allocated for hostcalls has been exhausted") {
+            return CallError::Output { plugin, limit: limits.output };
+        }
+        CallError::Crashed { plugin, trap, said }
+    }
+
+    fn failed(&self, failure: types::Failure) -> CallError {
+        CallError::Failed { plugin: self.name.clone(), failure: failure.into() }
+    }
+
+    fn not_a(&self, wanted: World) -> CallError {
+        CallError::World { plugin: self.name.clone(), is: self.world(), wanted }
+    }
+}
+
+fn into_parts(call: Call) -> (Arc<dyn Services>, Limits, types::Request) {
+    let Call { session, environment, settings, services, limits } = call;
+    let request = types::Request {
+        session: types::Session {
+            id: session.id,
+            name: session.name,
+            agent: session.agent,
+            directory: session.directory,
+            launch: session.launch,
+        },
+        environment: variables(environment),
+        settings: settings.into_iter().map(|s| types::Setting { key: s.key, values: s.values }).collect(),
+    };
+    (services, limits, request)
+}
+
+/// What no environment can hold.
+fn flaw(change: &Change) -> Option<String> {
+    let name = change.name();
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Some(format!("a variable of the name {name:?}"));
+    }
+    let value = match change {
+        Change::Set { value, .. } => value,
+        Change::Prepend { entry, .. } | Change::Append { entry, .. } => entry,
+        Change::Unset { .. } => return None,
+    };
+    value.contains(&0).then(|| format!("a value of {name:?} that has a NUL byte"))
+}
+
+/// What is wrong with a description.
+fn misdescribed(description: &Description) -> Option<String> {
+    let Description { name, version, summary, settings: _ } = description;
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+        return Some(format!("the name {name:?} in its description; a name is of a-z, 0-9 and -, at most 64"));
+    }
+    if version.is_empty() || version.len() > 64 || version.chars().any(char::is_control) {
+        return Some(format!("the version {version:?} in its description"));
+    }
+    (summary.contains('\n') || summary.len() > 500)
+        .then(|| "a summary in its description that is more than one line of 500 bytes".to_owned())
+}
+
+impl From<types::Description> for Description {
+    fn from(description: types::Description) -> Self {
+        let types::Description { name, version, summary, settings } = description;
+        let settings = settings.into_iter().map(|s| SettingDescription { key: s.key, summary: s.summary }).collect();
+        Self { name, version, summary, settings }
+    }
+}
+
+impl From<environment_provider::Change> for Change {
+    fn from(change: environment_provider::Change) -> Self {
+        use environment_provider::Change as Theirs;
+        match change {
+            Theirs::Set(a) => Self::Set { name: a.name, value: a.value, origin: a.origin },
+            Theirs::Unset(r) => Self::Unset { name: r.name, reason: r.reason, origin: r.origin },
+            Theirs::Prepend(entry) => Self::Prepend { name: entry.name, entry: entry.entry },
+            Theirs::Append(entry) => Self::Append { name: entry.name, entry: entry.entry },
+        }
+    }
+}
+
+impl From<prerequisite_check::Report> for Report {
+    fn from(report: prerequisite_check::Report) -> Self {
+        use prerequisite_check::Outcome as Theirs;
+        Self {
+            outcome: match report.outcome {
+                Theirs::Pass => Outcome::Pass,
+                Theirs::Warn => Outcome::Warn,
+                Theirs::Fail => Outcome::Fail,
+                Theirs::Unknown => Outcome::Unknown,
+            },
+            summary: report.summary,
+            facts: report.facts.into_iter().map(|fact| (fact.name, fact.value)).collect(),
+            remedy: report.remedy,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A host with a cache of its own, and services that answer from a table.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use agentd_plugins::{
+    Call, Failure, Grant, Host, HostOptions, Level, Limits, LoadError, Plugin, ScriptOutcome, Services, SessionFacts,
+    Source, builtin,
+};
+use tempfile::TempDir;
+
+/// The example `compile` of this package, which `cargo test` builds beside the tests.
+pub fn compiler() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let path = test.parent().and_then(Path::parent).unwrap().join("examples/compile");
+    assert!(
+        path.exists(),
+        "{} is not built; `cargo test -p agentd-plugins` and `cargo build --examples` do",
+        path.display()
+    );
+    path
+}
+
+pub struct Bench {
+    pub directory: TempDir,
+    pub host: Host,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut HostOptions)) -> Self {
+        let directory = TempDir::new().unwrap();
+        let mut options = HostOptions::new(directory.path().join("cache"), compiler());
+        change(&mut options);
+        Self { host: Host::new(options).unwrap(), directory }
+    }
+
+    pub fn cache(&self) -> PathBuf {
+        self.directory.path().join("cache")
+    }
+
+    /// The names of the compiled components that are there.
+    pub fn compiled(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = std::fs::read_dir(self.cache()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+
+    pub fn built_in(&self, name: &str) -> Source {
+        let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
+        Source::BuiltIn { name: built_in.name, bytes: built_in.bytes }
+    }
+
+    pub async fn load_built_in(&self, name: &str) -> Plugin {
+        let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
+        self.load(self.built_in(name), &built_in.grant()).await.unwrap()
+    }
+
+    pub async fn load(&self, source: Source, grant: &Grant) -> Result<Plugin, LoadError> {
+        self.host.load(source, grant).await
+    }
+
+    /// Loads these bytes as a file of this name.
+    pub async fn load_bytes(&self, name: &str, bytes: &[u8], grant: &Grant) -> Result<Plugin, LoadError> {
+        let path = self.directory.path().join(format!("{name}.wasm"));
+        std::fs::write(&path, bytes).unwrap();
+        self.load(Source::File { path, sha256: None }, grant).await
+    }
+
+    /// That the host still does its work.
+    pub async fn still_works(&self) {
+        let plugin = self.load_built_in("snapshot").await;
+        let changes = plugin.provide(call(Fake::default().login(&[("A", b"1")]))).await.unwrap();
+        assert_eq!(changes.len(), 1);
+    }
+}
+
+pub fn everything() -> Grant {
+    Grant { login_shell: true, script: vec!["*".to_owned()] }
+}
+
+pub fn call(services: impl Services + 'static) -> Call {
+    Call {
+        session: SessionFacts {
+            id: "s1".into(),
+            name: None,
+            agent: "demo".into(),
+            directory: "/tmp".into(),
+            launch: 1,
+        },
+        environment: Vec::new(),
+        settings: Vec::new(),
+        services: Arc::new(services),
+        limits: Limits { time: Duration::from_secs(5), ..Limits::default() },
+    }
+}
+
+/// Services that answer from a table.
+#[derive(Clone, Default)]
+pub struct Fake {
+    login: Vec<(String, Vec<u8>)>,
+    scripts: BTreeMap<String, Vec<(String, Vec<u8>)>>,
+    pub log: Arc<Mutex<Vec<(Level, String)>>>,
+}
+
+fn owned(variables: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
+    variables.iter().map(|&(name, value)| (name.to_owned(), value.to_vec())).collect()
+}
+
+impl Fake {
+    pub fn login(mut self, variables: &[(&str, &[u8])]) -> Self {
+        self.login = owned(variables);
+        self
+    }
+
+    /// A script that sets these; any other is absent.
+    pub fn script(mut self, path: &str, variables: &[(&str, &[u8])]) -> Self {
+        self.scripts.insert(path.to_owned(), owned(variables));
+        self
+    }
+}
+
+#[async_trait::async_trait]
+impl Services for Fake {
+    fn log(&self, level: Level, message: &str) {
+        self.log.lock().unwrap().push((level, message.to_owned()));
+    }
+
+    async fn login_environment(&self, _: Instant) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        Ok(self.login.clone())
+    }
+
+    async fn source_script(
+        &self,
+        path: &str,
+        environment: Vec<(String, Vec<u8>)>,
+        _: Instant,
+    ) -> Result<ScriptOutcome, Failure> {
+        let Some(variables) = self.scripts.get(path) else { return Ok(ScriptOutcome::Absent) };
+        let mut after: BTreeMap<_, _> = environment.into_iter().collect();
+        after.extend(variables.iter().cloned());
+        Ok(ScriptOutcome::Sourced { path: format!("/resolved/{path}"), environment: after.into_iter().collect() })
+    }
+}
+
+/// Services whose login shell never ends.
+pub struct Stuck;
+
+#[async_trait::async_trait]
+impl Services for Stuck {
+    fn log(&self, _: Level, _: &str) {}
+
+    async fn login_environment(&self, _: Instant) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        std::future::pending().await
+    }
+
+    async fn source_script(&self, _: &str, _: Vec<(String, Vec<u8>)>, _: Instant) -> Result<ScriptOutcome, Failure> {
+        std::future::pending().await
+    }
+}
