@@ -1,0 +1,163 @@
+//! HTTP over the control socket: typed where the contract is typed, and raw where a test wants to be rude.
+
+use std::path::{Path, PathBuf};
+
+use agentd_api::problem::Problem;
+use agentd_api::session::SessionView;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use super::events::{Events, Lines, Sse};
+use super::within;
+
+/// An answer, whole.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: String,
+    pub(crate) location: Option<String>,
+    pub(crate) body: Bytes,
+}
+
+impl Response {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> T {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The problem document that this answer is.
+    pub(crate) fn problem(&self) -> Problem {
+        assert_eq!(self.content_type, "application/problem+json", "{self:?}");
+        let problem: Problem = self.json();
+        assert_eq!(problem.status, self.status.as_u16(), "the document's status is not the answer's: {self:?}");
+        problem
+    }
+
+    /// The typed body of an answer that must have this status.
+    pub(crate) fn expect<T: DeserializeOwned>(&self, status: u16) -> T {
+        assert_eq!(self.status.as_u16(), status, "{self:?}");
+        self.json()
+    }
+}
+
+/// A client of one daemon. Each request has a connection of its own, so that none outlives a daemon that a test kills.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    pub(crate) fn new(socket: impl Into<PathBuf>) -> Self {
+        Self { socket: socket.into() }
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<hyper::Response<Incoming>, hyper::Error> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .unwrap_or_else(|error| panic!("no daemon listens on {}: {error}", self.socket.display()));
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        sender.send_request(request).await
+    }
+
+    /// Sends one request and reads the whole answer.
+    pub(crate) async fn call(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Response {
+        self.try_call(method, path, body).await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// As [`Self::call`], where the daemon may be killed before it answers.
+    pub(crate) async fn try_call(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Response, hyper::Error> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "agentd")
+            .header("content-type", "application/json")
+            .body(Full::new(body.into()))
+            .expect("the test wrote a valid request");
+        within(&format!("{method} {path}"), async {
+            let response = self.send(request).await?;
+            let header =
+                |name: &str| response.headers().get(name).map(|value| value.to_str().expect("header text").to_owned());
+            let (status, location) = (response.status(), header("location"));
+            let content_type = header("content-type").unwrap_or_default();
+            let body = response.into_body().collect().await?.to_bytes();
+            Ok(Response { status, content_type, location, body })
+        })
+        .await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response {
+        self.call("GET", path, Bytes::new()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Response {
+        self.call("POST", path, serde_json::to_vec(body).expect("a body is JSON")).await
+    }
+
+    /// Writes bytes and reads what comes back until the daemon closes the connection.
+    pub(crate) async fn raw(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut stream = UnixStream::connect(&self.socket).await.expect("the daemon listens");
+        // A daemon may answer and close before it has read everything.
+        stream.write_all(bytes).await.ok();
+        let mut answer = Vec::new();
+        within("the raw answer", stream.read_to_end(&mut answer)).await.ok();
+        answer
+    }
+
+    async fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Lines {
+        let mut request = Request::get(path).header("host", "agentd");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::default()).expect("the test wrote a valid request");
+        let response = within(path, self.send(request)).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(response.status(), 200, "{path}");
+        Lines::new(response.into_body())
+    }
+
+    /// The events of a session as NDJSON, `query` as in the contract: `after=7&follow=false`.
+    pub(crate) async fn events(&self, id: &str, query: &str) -> Events {
+        Events(self.stream(&format!("/v1/sessions/{id}/events?{query}"), &[]).await)
+    }
+
+    /// The events of a session as server-sent events, after `last_event_id` where there is one.
+    pub(crate) async fn sse(&self, id: &str, query: &str, last_event_id: Option<&str>) -> Sse {
+        let mut headers = vec![("accept", "text/event-stream")];
+        headers.extend(last_event_id.map(|id| ("last-event-id", id)));
+        Sse(self.stream(&format!("/v1/sessions/{id}/events?{query}"), &headers).await)
+    }
+
+    pub(crate) async fn view(&self, id: &str) -> SessionView {
+        self.get(&format!("/v1/sessions/{id}")).await.expect(200)
+    }
+
+    /// Waits until the session's view satisfies `condition`: looks, then waits for an event, then looks again.
+    pub(crate) async fn wait_for(&self, id: &str, what: &str, condition: impl Fn(&SessionView) -> bool) -> SessionView {
+        let mut view = self.view(id).await;
+        let waiting = async {
+            let mut events = self.events(id, &format!("after={}", view.status.last_seq)).await;
+            while !condition(&view) {
+                assert!(events.next().await.is_some(), "the stream of events ended; the session is {view:#?}");
+                view = self.view(id).await;
+            }
+        };
+        let in_time = tokio::time::timeout(super::LIMIT, waiting).await.is_ok();
+        assert!(in_time, "{what}: not within {:?}; the session is {:#?}", super::LIMIT, self.view(id).await);
+        view
+    }
+}

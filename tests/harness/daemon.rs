@@ -1,0 +1,202 @@
+//! A real `agentd` in a directory of its own, with a home that is thrown away.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use agentd_api::session::{Phase, SessionSpec, SessionView};
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+use super::{Client, Session, process, scripted_agent, session, until};
+
+/// A daemon and everything it and its sessions need. Dropping it kills every process that belongs to its directory.
+pub(crate) struct Daemon {
+    directory: TempDir,
+    child: Option<Child>,
+    /// What the daemon is started with, and nothing else.
+    environment: Vec<(OsString, OsString)>,
+    pub(crate) client: Client,
+}
+
+impl Daemon {
+    /// Starts a daemon in as little environment as a service manager gives.
+    pub(crate) async fn start() -> Self {
+        let mut daemon = Self::prepare();
+        daemon.run().await;
+        daemon
+    }
+
+    /// Everything but the start.
+    pub(crate) fn prepare() -> Self {
+        let directory = tempfile::Builder::new().prefix("agentd-").tempdir().expect("a temporary directory");
+        let root = directory.path();
+        for name in ["home", "run", "state", "config", "work"] {
+            fs::create_dir(root.join(name)).expect("the temporary directory is empty");
+        }
+        let config = format!(
+            "[environment]\nhome = \"{home}\"\nshell = \"/bin/bash\"\n\n[agents.scripted]\ncommand = {command:?}\n\n\
+             [launch]\nstop_close = \"500ms\"\nstop_term = \"500ms\"\n",
+            home = root.join("home").display(),
+            command = [scripted_agent()],
+        );
+        fs::write(root.join("config/agentd.toml"), config).expect("the configuration is written");
+        fs::write(root.join("home/.profile"), "export EDITOR=ed LANG=C.UTF-8\nexport FROM_PROFILE=dropped\n")
+            .expect("the profile is written");
+        let client = Client::new(root.join("run/control.sock"));
+        let environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
+        Self { directory, child: None, environment, client }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root().join("home")
+    }
+
+    /// Where the sessions work.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.root().join("work")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.root().join("state")
+    }
+
+    /// Where a scripted agent that was given `--pidfile` writes.
+    pub(crate) fn pid_file(&self) -> PathBuf {
+        self.root().join("pids")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the daemon runs").id()
+    }
+
+    /// The environment of the next start; nothing is added to it.
+    pub(crate) fn set_environment<N: Into<OsString>, V: Into<OsString>>(
+        &mut self,
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) {
+        self.environment = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    }
+
+    /// The command that serves this directory.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_agentd"));
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(self.root().join("config/agentd.toml"))
+            .arg("--runtime-dir")
+            .arg(self.root().join("run"))
+            .arg("--state-dir")
+            .arg(self.state())
+            // Shared by all tests: what is in it is found by its content, and compiling takes longer than most tests.
+            .arg("--cache-dir")
+            .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache"))
+            .arg("--config-dir")
+            .arg(self.root().join("config"))
+            .env_clear()
+            .envs(self.environment.iter().cloned())
+            .current_dir(self.root())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the daemon and waits until it answers.
+    pub(crate) async fn run(&mut self) {
+        assert!(self.child.is_none(), "the daemon runs already");
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log()).expect("the log can be opened");
+        let child = self
+            .command()
+            .stdout(log.try_clone().expect("a descriptor can be copied"))
+            .stderr(log)
+            .spawn()
+            .expect("agentd can be executed");
+        self.child = Some(child);
+        let socket = self.client.socket().to_owned();
+        until("the control socket accepts", || {
+            let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            assert!(status.is_none(), "agentd ended instead of serving: {status:?}\n{}", self.last_words());
+            std::os::unix::net::UnixStream::connect(&socket).is_ok()
+        })
+        .await;
+        assert_eq!(self.client.get("/healthz").await.status, 200);
+    }
+
+    fn log(&self) -> PathBuf {
+        self.root().join("agentd.log")
+    }
+
+    /// The end of the daemon's log.
+    pub(crate) fn last_words(&self) -> String {
+        let log = fs::read(self.log()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
+    /// Ends the daemon, and only it, without a word.
+    pub(crate) fn kill9(&mut self) {
+        let mut child = self.child.take().expect("the daemon runs");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it can be waited for");
+    }
+
+    /// Asks the daemon to end, and waits until it has; fails unless its exit status is 0.
+    pub(crate) async fn terminate(&mut self) {
+        kill(process::pid(self.pid()), Signal::SIGTERM).expect("the daemon is there");
+        let mut child = self.child.take().expect("the daemon runs");
+        let mut status = None;
+        until("the daemon ends after SIGTERM", || {
+            status = child.try_wait().expect("it can be waited for");
+            status.is_some()
+        })
+        .await;
+        assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", self.last_words());
+        assert!(UnixStream::connect(self.client.socket()).await.is_err(), "somebody still listens");
+    }
+
+    /// Creates a session and waits until it is ready for a prompt.
+    pub(crate) async fn session(&self, spec: &SessionSpec) -> Session {
+        let session = self.create(spec).await;
+        session
+            .wait_for("the session is ready", |view| {
+                assert_ne!(view.status.phase, Phase::Failed, "{view:#?}");
+                matches!(view.status.phase, Phase::Idle | Phase::Busy)
+            })
+            .await;
+        session
+    }
+
+    /// Creates a session and waits for nothing.
+    pub(crate) async fn create(&self, spec: &SessionSpec) -> Session {
+        let view: SessionView = self.client.post("/v1/sessions", spec).await.expect(202);
+        Session::new(view.id, self.client.clone(), self.state())
+    }
+
+    /// A session with the scripted agent, with these flags besides a pid file and a store for conversations.
+    pub(crate) fn scripted(&self, flags: &[&str]) -> SessionSpec {
+        let mut command = vec![scripted_agent().display().to_string()];
+        let (pids, store) = (self.pid_file(), self.root());
+        command.extend(["--pidfile".into(), pids.display().to_string(), "--store".into(), store.display().to_string()]);
+        command.extend(flags.iter().map(|&flag| flag.to_owned()));
+        session::spec(self.work(), command)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- agentd's last words\n{}\n---", self.last_words());
+        }
+        process::kill_all_of(self.root());
+        if let Some(mut child) = self.child.take() {
+            child.wait().ok();
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A booted systemd to run agentd under (tests/systemd/lab), with one ordinary user, `worker`.
+//!
+//! Not responsible for finding out whether this machine can do it: [`super::require::systemd`].
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use agentd_api::{Event, SessionId};
+use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{journal, process, scripted_agent, until};
+
+/// As tests/systemd/setup makes it.
+const UID: &str = "4711";
+
+/// A running system. Dropping it ends it with everything in it.
+pub(crate) struct Lab {
+    directory: TempDir,
+    boot: Child,
+    /// Its PID 1, as seen from outside.
+    init: u32,
+}
+
+impl Lab {
+    /// Boots, and waits until the user's manager runs.
+    pub(crate) async fn boot() -> Self {
+        let directory = tempfile::Builder::new().prefix("agentd-lab-").tempdir().expect("a temporary directory");
+        let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the project is there");
+        let binaries = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().expect("a program is in a directory");
+        let log = File::create(directory.path().join("log")).expect("the log can be made");
+        // The test's thread is the parent: should it end without dropping the lab, the lab ends as well.
+        let boot = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM"])
+            .arg(project.join("tests/systemd/lab"))
+            .arg(directory.path())
+            .arg(project.join("tests/systemd/setup"))
+            .arg(binaries)
+            .arg(scripted_agent())
+            .arg(project.join("units/systemd/user"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a descriptor can be copied"))
+            .stderr(log)
+            .spawn()
+            .expect("setpriv can be executed");
+        let mut lab = Self { directory, boot, init: 0 };
+        let init = lab.directory.path().join("init");
+        until("the lab's PID 1 runs", || {
+            assert!(lab.boot.try_wait().expect("it can be waited for").is_none(), "the lab ended:\n{}", lab.log());
+            init.exists()
+        })
+        .await;
+        lab.init = fs::read_to_string(init).expect("it is there").trim().parse().expect("a pid");
+        let manager = format!("user@{UID}.service");
+        until("the user's manager runs", || {
+            lab.command(["systemctl", "is-active", "lab.target", &manager]).output().is_ok_and(|o| o.status.success())
+        })
+        .await;
+        lab
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// A command to be run inside as root.
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["-t", &self.init.to_string(), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"])
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A command to be run inside as the user, in this environment and no other.
+    pub(crate) fn as_worker(&self, environment: &[(String, String)], arguments: &[&str]) -> Command {
+        let words =
+            ["setpriv", "--reuid", "worker", "--regid", "worker", "--init-groups", "env", "-i"].map(str::to_owned);
+        let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
+        self.command(words.into_iter().chain(variables).chain(arguments.iter().map(|&word| word.to_owned())))
+    }
+
+    /// Runs a command as the user with what a login gives, and returns what it printed; fails unless it succeeds.
+    pub(crate) fn worker(&self, arguments: &[&str]) -> String {
+        let output = self.try_worker(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.journalctl(&["-n", "60"]));
+        String::from_utf8(output.stdout).expect("its output is UTF-8")
+    }
+
+    pub(crate) fn try_worker(&self, arguments: &[&str]) -> Output {
+        self.as_worker(&login(), arguments).output().expect("nsenter can be executed")
+    }
+
+    /// `systemctl --user` of the user.
+    pub(crate) fn systemctl(&self, arguments: &[&str]) -> String {
+        self.worker(&[&["systemctl", "--user"], arguments].concat())
+    }
+
+    pub(crate) fn journalctl(&self, arguments: &[&str]) -> String {
+        let arguments = [&["journalctl", "--no-pager"], arguments].concat();
+        let output = self.command(arguments).output().expect("nsenter can be executed");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// `agentctl --json` of the user.
+    pub(crate) fn agentctl(&self, arguments: &[&str]) -> Value {
+        let output = self.worker(&[&["agentctl", "--json"], arguments].concat());
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("agentctl {arguments:?}: {error}: {output}"))
+    }
+
+    /// A new session with the scripted agent.
+    pub(crate) fn session(&self) -> SessionId {
+        let made = self.agentctl(&["new", "--agent", "scripted"]);
+        made["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{made}"))
+    }
+
+    fn state(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root/home/worker/.local/state/agentd", self.init))
+    }
+
+    /// The journal of a session, checked.
+    pub(crate) fn journal(&self, id: &SessionId) -> Vec<Event> {
+        journal::checked(&self.state(), id)
+    }
+
+    /// Waits until the session's journal, as it grows, satisfies `condition`.
+    pub(crate) async fn journal_shows(&self, id: &SessionId, what: &str, condition: impl Fn(&str) -> bool) {
+        let path = journal::path(&self.state(), id);
+        until(what, || fs::read_to_string(&path).is_ok_and(|text| condition(&text))).await;
+    }
+}
+
+/// What a login session is given, besides a terminal.
+pub(crate) fn login() -> Vec<(String, String)> {
+    [
+        ("HOME", "/home/worker"),
+        ("USER", "worker"),
+        ("LOGNAME", "worker"),
+        ("SHELL", "/bin/bash"),
+        ("PATH", "/home/worker/.local/bin:/usr/local/bin:/usr/bin:/bin"),
+        ("XDG_RUNTIME_DIR", &format!("/run/user/{UID}")),
+        ("DBUS_SESSION_BUS_ADDRESS", &format!("unix:path=/run/user/{UID}/bus")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec()
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = if self.init == 0 { self.log() } else { self.journalctl(&["-n", "80"]) };
+            eprintln!("--- the lab's last words\n{log}\n---");
+        }
+        kill(process::pid(self.boot.id()), Signal::SIGTERM).ok();
+        self.boot.wait().ok();
+    }
+}

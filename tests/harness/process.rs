@@ -1,0 +1,72 @@
+//! Processes as /proc shows them: to find what a test left behind, and to end it.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::until;
+
+pub(crate) fn pid(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).expect("a pid fits"))
+}
+
+/// Whether the process runs; one that ended and was not waited for does not.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The state follows the name, which is in parentheses and may hold anything (proc(5)).
+    !matches!(stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()), None | Some('Z' | 'X'))
+}
+
+pub(crate) fn kill9(target: u32) {
+    kill(pid(target), Signal::SIGKILL).expect("the process is there to be killed");
+}
+
+pub(crate) async fn gone(pids: &[u32]) {
+    until(&format!("processes {pids:?} end"), || !pids.iter().any(|&pid| is_alive(pid))).await;
+}
+
+/// The processes that belong to `directory`: it stands in their arguments or environment, or is where they are.
+pub(crate) fn of(directory: &Path) -> Vec<u32> {
+    let needle = directory.as_os_str().as_encoded_bytes();
+    let contains = |haystack: &[u8]| haystack.windows(needle.len()).any(|window| window == needle);
+    let own = std::process::id();
+    fs::read_dir("/proc")
+        .expect("/proc is mounted")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&pid: &u32| pid != own && is_alive(pid))
+        .filter(|pid| {
+            let process = Path::new("/proc").join(pid.to_string());
+            ["cmdline", "environ"].iter().any(|file| fs::read(process.join(file)).is_ok_and(|bytes| contains(&bytes)))
+                || fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(directory))
+        })
+        .collect()
+}
+
+/// Kills the processes of `directory` until there are none: one may start another while it is being killed.
+pub(crate) fn kill_all_of(directory: &Path) {
+    for _ in 0..1000 {
+        let found = of(directory);
+        if found.is_empty() {
+            return;
+        }
+        for target in found {
+            kill(pid(target), Signal::SIGKILL).ok();
+        }
+        std::thread::yield_now();
+    }
+    eprintln!("processes of {} could not be killed: {:?}", directory.display(), of(directory));
+}
+
+/// The scripted agent's pid file: `(role, pid)` in the order in which they were started.
+pub(crate) fn pid_file(path: &Path) -> Vec<(String, u32)> {
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .lines()
+        .map(|line| {
+            let (role, pid) = line.split_once(' ').expect("a role and a pid");
+            (role.to_owned(), pid.parse().expect("a pid"))
+        })
+        .collect()
+}

@@ -1,0 +1,41 @@
+//! What a test needs and a machine may not have. Without it the test says `SKIPPED` and why, and passes; where the
+//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode`), as in CI, it fails instead.
+
+use std::path::{Path, PathBuf};
+
+fn missing<T>(what: &str, reason: &str) -> Option<T> {
+    let required = std::env::var("AGENTD_TEST_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name == what), "{what} is required by AGENTD_TEST_REQUIRE, but {reason}");
+    eprintln!("SKIPPED: {reason}");
+    None
+}
+
+/// The program opencode: what `AGENTD_TEST_OPENCODE` names, else `opencode` on the PATH.
+pub(crate) fn opencode() -> Option<PathBuf> {
+    let named = std::env::var_os("AGENTD_TEST_OPENCODE").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        named.or_else(|| std::env::split_paths(&path).map(|dir| dir.join("opencode")).find(|file| file.exists()));
+    match found {
+        Some(file) if file.exists() => Some(file),
+        _ => {
+            missing("opencode", "opencode is not installed (npm install opencode-ai) or AGENTD_TEST_OPENCODE is wrong")
+        }
+    }
+}
+
+/// A systemd that can be booted in a lab (tests/systemd/lab).
+pub(crate) fn systemd() -> Option<()> {
+    if !nix::unistd::geteuid().is_root() {
+        return missing("systemd", "booting a systemd in namespaces needs root");
+    }
+    let overlay = std::fs::read_to_string("/proc/filesystems").unwrap_or_default().contains("overlay");
+    let programs = ["/lib/systemd/systemd", "/usr/bin/dbus-daemon", "/usr/bin/unshare", "/usr/bin/setpriv"];
+    if let Some(program) = programs.into_iter().find(|program| !Path::new(program).exists()) {
+        return missing("systemd", &format!("{program} is not installed"));
+    }
+    if !overlay {
+        return missing("systemd", "this kernel has no overlayfs");
+    }
+    Some(())
+}

@@ -1,0 +1,132 @@
+//! One session, in the words of a test.
+
+use std::path::PathBuf;
+
+use agentd_api::event::TurnEnded;
+use agentd_api::session::{Phase, PromptAccepted, PromptRequest, SessionSpec, SessionView};
+use agentd_api::{Body, Event, SessionId, TurnId};
+use serde_json::Value;
+
+use super::events::Events;
+use super::{Client, Response, journal};
+
+/// A session of a daemon. It outlives the daemon, as sessions do.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    client: Client,
+    state: PathBuf,
+}
+
+/// A turn that is over.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// What the agent said in it.
+    pub(crate) text: String,
+    pub(crate) ended: TurnEnded,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId, client: Client, state: PathBuf) -> Self {
+        Self { id, client, state }
+    }
+
+    pub(crate) fn path(&self, rest: &str) -> String {
+        format!("/v1/sessions/{}{rest}", self.id)
+    }
+
+    pub(crate) async fn view(&self) -> SessionView {
+        self.client.view(self.id.as_str()).await
+    }
+
+    pub(crate) async fn wait_for(&self, what: &str, condition: impl Fn(&SessionView) -> bool) -> SessionView {
+        self.client.wait_for(self.id.as_str(), what, condition).await
+    }
+
+    pub(crate) async fn wait_for_phase(&self, phase: Phase) -> SessionView {
+        self.wait_for(&format!("phase {}", phase.as_str()), |view| view.status.phase == phase).await
+    }
+
+    pub(crate) async fn events(&self, query: &str) -> Events {
+        self.client.events(self.id.as_str(), query).await
+    }
+
+    /// Sends a prompt and does not wait for it.
+    pub(crate) async fn prompt(&self, prompt: &str) -> PromptAccepted {
+        let request = PromptRequest { prompt: prompt.to_owned() };
+        self.client.post(&self.path("/prompt"), &request).await.expect(202)
+    }
+
+    /// Sends a prompt and waits for the turn's end.
+    pub(crate) async fn turn(&self, prompt: &str) -> Turn {
+        let accepted = self.prompt(prompt).await;
+        self.end_of(&accepted).await
+    }
+
+    /// Waits for the end of a turn that was accepted.
+    pub(crate) async fn end_of(&self, accepted: &PromptAccepted) -> Turn {
+        let mut events = self.events(&format!("after={}", accepted.after_seq)).await;
+        let what = format!("the end of turn {}", accepted.turn);
+        turn_of(events.until(&what, |event| ends(event, &accepted.turn)).await, &accepted.turn)
+    }
+
+    pub(crate) async fn post(&self, rest: &str, body: &Value) -> Response {
+        self.client.post(&self.path(rest), body).await
+    }
+
+    pub(crate) async fn stop(&self) -> SessionView {
+        self.client.call("POST", &self.path("/stop?wait=60"), "").await.expect::<SessionView>(202);
+        self.wait_for_phase(Phase::Stopped).await
+    }
+
+    /// Resumes, and waits until the session is ready for a prompt.
+    pub(crate) async fn resume(&self) -> SessionView {
+        self.client.call("POST", &self.path("/resume?wait=60"), "").await.expect::<SessionView>(202);
+        self.wait_for_phase(Phase::Idle).await
+    }
+
+    /// The journal on the disk, checked.
+    pub(crate) fn journal(&self) -> Vec<Event> {
+        journal::checked(&self.state, &self.id)
+    }
+}
+
+/// Whether this event is the end of that turn.
+pub(crate) fn ends(event: &Event, turn: &TurnId) -> bool {
+    matches!(&event.body, Body::TurnEnded(ended) if ended.turn == *turn)
+}
+
+/// A turn out of events that end with its end.
+pub(crate) fn turn_of(events: Vec<Event>, turn: &TurnId) -> Turn {
+    let Some(Event { body: Body::TurnEnded(ended), .. }) = events.last() else { panic!("{:?}", events.last()) };
+    let ended = ended.clone();
+    let begins = |event: &Event| matches!(&event.body, Body::TurnStarted(started) if started.turn == *turn);
+    let text = events.iter().skip_while(|event| !begins(event)).filter_map(said).collect();
+    Turn { text, ended, events }
+}
+
+/// The text of an agent's message chunk.
+pub(crate) fn said(event: &Event) -> Option<String> {
+    let update = update(event)?;
+    (update["sessionUpdate"] == "agent_message_chunk").then(|| update["content"]["text"].as_str().map(str::to_owned))?
+}
+
+/// The `update` of an agent's `session/update`.
+pub(crate) fn update(event: &Event) -> Option<Value> {
+    let Body::AgentOut(message) = &event.body else { return None };
+    let mut message: Value = serde_json::from_str(message.get()).expect("the journal holds JSON");
+    (message["method"] == "session/update").then(|| message["params"]["update"].take())
+}
+
+/// A session with this program as its agent.
+pub(crate) fn spec(directory: impl Into<PathBuf>, command: Vec<String>) -> SessionSpec {
+    SessionSpec {
+        name: None,
+        agent: None,
+        command: Some(command),
+        directory: directory.into(),
+        initial_prompt: None,
+        env_setup: None,
+        permissions: agentd_api::session::PermissionPolicy::Ask,
+    }
+}

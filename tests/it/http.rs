@@ -1,0 +1,160 @@
+//! The control endpoint refuses what it must, in the form it promised, and nothing changes by it.
+
+use agentd_api::Code;
+use agentd_api::problem::Problem;
+use agentd_api::session::SessionList;
+use serde_json::json;
+
+use crate::harness::Daemon;
+
+/// What is in the daemon: its answer to `GET /v1/sessions`, and every file of its state.
+async fn everything(daemon: &Daemon) -> (SessionList, Vec<std::path::PathBuf>) {
+    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let sessions = std::fs::read_dir(daemon.state().join("sessions")).expect("the state directory is there");
+    let mut files: Vec<_> = sessions.map(|entry| entry.expect("it can be listed").path()).collect();
+    files.sort();
+    (list, files)
+}
+
+#[tokio::test]
+async fn bad_input_is_answered_with_a_problem_that_has_a_code_and_a_hint_and_changes_nothing() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let id = session.id.as_str();
+    let work = daemon.work();
+    let spec = |change: serde_json::Value| {
+        let mut spec = json!({ "directory": work, "agent": "scripted" });
+        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        spec.to_string()
+    };
+    let file = daemon.root().join("config/agentd.toml");
+    let big = format!("{{\"directory\":\"{}\"}}", "x".repeat(5 << 20));
+    let prompt = json!({ "prompt": "say no" }).to_string();
+    let table: Vec<(&str, String, String, Code)> = vec![
+        ("POST", "/v1/sessions".into(), spec(json!({ "agent": "nobody" })), Code::NoSuchAgent),
+        ("POST", "/v1/sessions".into(), spec(json!({ "agent": "../x" })), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), spec(json!({ "name": "Not A Name" })), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), spec(json!({ "directory": "/no/such/directory" })), Code::NoSuchDirectory),
+        ("POST", "/v1/sessions".into(), spec(json!({ "directory": file })), Code::NoSuchDirectory),
+        ("POST", "/v1/sessions".into(), spec(json!({ "directory": "relative" })), Code::InvalidRequest),
+        ("POST", "/v1/sessions".into(), spec(json!({ "command": ["/bin/true"] })), Code::InvalidRequest),
+        ("POST", "/v1/sessions".into(), spec(json!({ "agent": null, "command": [] })), Code::InvalidRequest),
+        ("POST", "/v1/sessions".into(), spec(json!({ "no_such_field": 1 })), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), "{ \"directory\": ".into(), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), "[]".into(), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), String::new(), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), "\u{0}".into(), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), big, Code::BodyTooLarge),
+        ("GET", "/v1/sessions/..%2fx".into(), String::new(), Code::InvalidId),
+        ("GET", "/v1/sessions/%2e%2e".into(), String::new(), Code::InvalidId),
+        ("GET", format!("/v1/sessions/{}", "a".repeat(300)), String::new(), Code::InvalidId),
+        ("DELETE", "/v1/sessions/UPPER".into(), String::new(), Code::InvalidId),
+        ("POST", "/v1/sessions/a%00b/prompt".into(), prompt.clone(), Code::InvalidId),
+        ("GET", "/v1/sessions/nobody".into(), String::new(), Code::NoSuchSession),
+        ("POST", "/v1/sessions/nobody/prompt".into(), prompt, Code::NoSuchSession),
+        ("POST", "/v1/sessions/nobody/stop".into(), String::new(), Code::NoSuchSession),
+        ("GET", "/v1/sessions/nobody/events".into(), String::new(), Code::NoSuchSession),
+        ("GET", "/v1/sessions/nobody/environment".into(), String::new(), Code::NoSuchSession),
+        ("POST", format!("/v1/sessions/{id}/prompt"), "{}".into(), Code::MalformedRequest),
+        ("POST", format!("/v1/sessions/{id}/permissions/p1"), "\"allow\"".into(), Code::NoSuchPermission),
+        ("DELETE", format!("/v1/sessions/{id}/turns/t9"), String::new(), Code::NoSuchTurn),
+        ("GET", format!("/v1/sessions/{id}/events?after=minus-one"), String::new(), Code::InvalidRequest),
+        ("GET", "/".into(), String::new(), Code::NoSuchPath),
+        ("GET", "/v2/sessions".into(), String::new(), Code::NoSuchPath),
+        ("PUT", "/v1/sessions".into(), String::new(), Code::MethodNotAllowed),
+        ("DELETE", "/healthz".into(), String::new(), Code::MethodNotAllowed),
+        ("GET", format!("/v1/sessions/{id}/prompt"), String::new(), Code::MethodNotAllowed),
+    ];
+    let before = everything(&daemon).await;
+    let mut wrong = Vec::new();
+    for (method, path, body, code) in table {
+        let response = daemon.client.call(method, &path, body.clone()).await;
+        let shown = format!("{method} {path} {}", body.chars().take(80).collect::<String>());
+        let problem = match serde_json::from_slice::<Problem>(&response.body) {
+            Ok(problem) if response.content_type == "application/problem+json" => problem,
+            _ => {
+                wrong.push(format!("{shown}: not a problem document: {response:?}"));
+                continue;
+            }
+        };
+        if problem.code != code || problem.status != code.status() || response.status.as_u16() != problem.status {
+            wrong.push(format!("{shown}: {} expected: {problem:?}", code.as_str()));
+        } else if problem.hint.as_deref().unwrap_or_default().is_empty() || problem.detail.is_empty() {
+            wrong.push(format!("{shown}: no hint or no detail: {problem:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(everything(&daemon).await, before, "something changed");
+}
+
+#[tokio::test]
+async fn a_path_that_climbs_out_is_no_session() {
+    let daemon = Daemon::start().await;
+    for path in ["/v1/sessions/../x", "/v1/sessions/../../etc/passwd", "/v1/sessions//", "//v1/sessions"] {
+        let answer =
+            daemon.client.raw(format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes()).await;
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 400") || answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+        assert!(answer.contains("application/problem+json"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_refused_and_the_daemon_serves_on() {
+    let daemon = Daemon::start().await;
+    let garbage: [&[u8]; 5] = [
+        b"\r\n\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /healthz HTTP/9.9\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nno-colon\r\n\r\n",
+        b"POST /v1/sessions HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n",
+    ];
+    for bytes in garbage {
+        // A half request would rightly be waited for: the client's end says that no more comes.
+        let mut request = bytes.to_vec();
+        request.extend_from_slice(b"\r\n\r\n");
+        let answer = daemon.client.raw(&request).await;
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+        assert_eq!(daemon.client.get("/healthz").await.status, 200);
+    }
+    let long = format!("GET /healthz HTTP/1.1\r\nhost: a\r\nlong: {}\r\n\r\n", "x".repeat(400_000));
+    let answer = daemon.client.raw(long.as_bytes()).await;
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(daemon.client.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_request_cut_anywhere_creates_nothing() {
+    let daemon = Daemon::start().await;
+    let body = json!({ "directory": daemon.work(), "agent": "scripted" }).to_string();
+    let whole = format!("POST /v1/sessions HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    for cut in 0..whole.len() {
+        use tokio::io::AsyncWriteExt as _;
+        let mut stream = tokio::net::UnixStream::connect(daemon.client.socket()).await.unwrap();
+        stream.write_all(&whole.as_bytes()[..cut]).await.unwrap();
+        drop(stream);
+    }
+    assert_eq!(everything(&daemon).await.1, Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test]
+async fn the_socket_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let daemon = Daemon::start().await;
+    let mode = std::fs::metadata(daemon.client.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}");
+}
+
+#[tokio::test]
+async fn agents_and_version_are_told() {
+    let daemon = Daemon::start().await;
+    let agents: serde_json::Value = daemon.client.get("/v1/agents").await.expect(200);
+    let names: Vec<&str> =
+        agents["agents"].as_array().unwrap().iter().filter_map(|agent| agent["name"].as_str()).collect();
+    assert!(names.contains(&"scripted") && names.contains(&"demo"), "{agents}");
+    let version: serde_json::Value = daemon.client.get("/v1/version").await.expect(200);
+    assert_eq!(version["pid"], daemon.pid());
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(version["state_directory"], daemon.state().display().to_string());
+}

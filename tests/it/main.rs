@@ -1,0 +1,19 @@
+//! The tests of the whole: real binaries, real sockets, real processes. One binary, so that it is linked once.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod environment;
+mod events;
+mod http;
+mod lifecycle;
+mod loading;
+mod main_job;
+mod opencode;
+mod permission;
+mod survival;
+mod systemd;
+mod tree;
+mod turns;
+mod units;
+mod whole_life;

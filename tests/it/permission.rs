@@ -1,0 +1,96 @@
+//! Permission requests: asked, answered once, by policy or by a client, and never left open.
+
+use agentd_api::Code;
+use agentd_api::event::{AnsweredBy, Body, PermissionOutcome};
+use agentd_api::session::{PermissionPolicy, SessionView};
+use serde_json::json;
+
+use crate::harness::{Daemon, Session};
+
+async fn asked(session: &Session) -> SessionView {
+    session.wait_for("a permission request", |view| !view.status.permissions.is_empty()).await
+}
+
+fn resolved(session: &Session) -> Vec<(PermissionOutcome, AnsweredBy)> {
+    session
+        .journal()
+        .into_iter()
+        .filter_map(|event| match event.body {
+            Body::PermissionResolved(resolved) => Some((resolved.outcome, resolved.by)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_client_answers_a_request_by_option_and_only_once() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let accepted = session.prompt("ask").await;
+    let request = asked(&session).await.status.permissions.remove(0);
+    assert_eq!((request.title.as_str(), request.tool_kind.as_deref()), ("do something", Some("edit")));
+    assert_eq!(request.options.len(), 4, "{request:?}");
+    let path = format!("/permissions/{}", request.id);
+
+    let problem = session.post(&path, &json!({ "option": "no-such-option" })).await.problem();
+    assert_eq!(problem.code, Code::InvalidRequest, "{problem:?}");
+    session.post(&path, &json!({ "option": "yes" })).await.expect::<SessionView>(200);
+    assert_eq!(session.end_of(&accepted).await.text, "chosen yes");
+
+    let problem = session.post(&path, &json!("deny")).await.problem();
+    assert_eq!(problem.code, Code::PermissionAnswered, "{problem:?}");
+    let problem = session.post("/permissions/p99", &json!("deny")).await.problem();
+    assert_eq!(problem.code, Code::NoSuchPermission, "{problem:?}");
+    assert_eq!(resolved(&session), [(PermissionOutcome::Selected("yes".into()), AnsweredBy::Client)]);
+}
+
+#[tokio::test]
+async fn allow_chooses_once_before_always_and_deny_rejects() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    for (answer, chosen) in [("allow", ["chosen yes-and-watch", "chosen yes"]), ("deny", ["chosen no"; 2])] {
+        let accepted = session.prompt("ask").await;
+        let request = asked(&session).await.status.permissions.remove(0);
+        session.post(&format!("/permissions/{}", request.id), &json!(answer)).await.expect::<SessionView>(200);
+        let text = session.end_of(&accepted).await.text;
+        assert!(chosen.contains(&text.as_str()), "{answer}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_answers_without_a_client() {
+    let daemon = Daemon::start().await;
+    for (policy, expected) in [(PermissionPolicy::Allow, "ran\n"), (PermissionPolicy::Deny, "not allowed: no")] {
+        let mut spec = daemon.scripted(&[]);
+        spec.permissions = policy;
+        let session = daemon.session(&spec).await;
+        assert_eq!(session.turn("tool echo ran").await.text, expected);
+        assert!(matches!(resolved(&session)[..], [(PermissionOutcome::Selected(_), AnsweredBy::Policy)]));
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_answers_its_open_requests_cancelled() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let accepted = session.prompt("ask").await;
+    asked(&session).await;
+    daemon.client.call("POST", &session.path("/cancel"), "").await.expect::<SessionView>(202);
+    assert_eq!(session.end_of(&accepted).await.ended.stop_reason.as_deref(), Some("cancelled"));
+    assert!(session.view().await.status.permissions.is_empty());
+    assert_eq!(resolved(&session), [(PermissionOutcome::Cancelled, AnsweredBy::Cancel)]);
+}
+
+#[tokio::test]
+async fn a_request_survives_the_daemon_and_is_answered_to_the_next() {
+    let mut daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let accepted = session.prompt("ask").await;
+    let before = asked(&session).await.status.permissions;
+    daemon.kill9();
+    daemon.run().await;
+    let after = asked(&session).await.status.permissions;
+    assert_eq!(after, before);
+    session.post(&format!("/permissions/{}", after[0].id), &json!({ "option": "no" })).await.expect::<SessionView>(200);
+    assert_eq!(session.end_of(&accepted).await.text, "chosen no");
+}

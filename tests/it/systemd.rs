@@ -1,0 +1,169 @@
+//! agentd as a service of a user's systemd, in a booted lab (tests/systemd/lab).
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use agentd_api::SessionId;
+use agentd_api::event::Body;
+use serde_json::Value;
+
+use crate::harness::lab::{Lab, login};
+use crate::harness::session::said;
+use crate::harness::{require, until};
+
+/// The numbers that `count` said.
+fn counted(lab: &Lab, id: &SessionId) -> Vec<u32> {
+    lab.journal(id).iter().filter_map(said).filter_map(|text| text.trim().parse().ok()).collect()
+}
+
+/// Prompts a session and does not wait; returns once the agent has counted to `at_least`.
+async fn begin_to_count(lab: &Lab, id: &SessionId, at_least: usize) {
+    let prompt = ["agentctl", "prompt", id.as_str(), "count 300 10"];
+    let mut client =
+        lab.as_worker(&login(), &prompt).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nsenter runs");
+    lab.journal_shows(id, "the agent counts", |journal| journal.matches("agent_message_chunk").count() >= at_least)
+        .await;
+    // Whether it waits for the answer or not: a client that is gone changes nothing.
+    client.kill().ok();
+    client.wait().ok();
+}
+
+async fn turn_ends(lab: &Lab, id: &SessionId) {
+    lab.journal_shows(id, "the turn ends", |journal| journal.contains("\"kind\":\"turn.ended\"")).await;
+}
+
+#[tokio::test]
+async fn the_units_are_valid_and_the_first_request_starts_the_service_which_says_what_it_does() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let units = ["agentd.service", "agentd.socket"].map(|unit| format!("/home/worker/.config/systemd/user/{unit}"));
+    let verify = lab.try_worker(&["systemd-analyze", "verify", "--user", &units[0], &units[1]]);
+    // It exits 0 for a key it does not know: what counts is that it says nothing.
+    assert!(verify.status.success() && verify.stderr.is_empty(), "{verify:?}");
+
+    let state =
+        |property: &str| lab.systemctl(&["show", "--value", "-p", property, "agentd.service"]).trim().to_owned();
+    assert_eq!(state("ActiveState"), "inactive");
+    lab.agentctl(&["ls"]);
+    assert_eq!(state("ActiveState"), "active");
+    assert_eq!(state("NRestarts"), "0");
+    let status = lab.worker(&["systemctl", "--user", "--no-pager", "status", "agentd.service"]);
+    let line = status.lines().find(|line| line.trim_start().starts_with("Status:"));
+    assert!(line.is_some_and(|line| line.contains("session")), "no status line that speaks of sessions:\n{status}");
+}
+
+#[tokio::test]
+async fn the_log_is_in_the_journal_with_the_session_as_a_field() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let id = lab.session();
+    let mut entries = Vec::new();
+    until("journald has an entry of the session", || {
+        let query = ["-o", "json", "_SYSTEMD_USER_UNIT=agentd.service", &format!("AGENTD_SESSION={id}")];
+        entries = lab.journalctl(&query).lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect();
+        !entries.is_empty()
+    })
+    .await;
+    for entry in entries {
+        assert!(entry["PRIORITY"].is_string() && entry["MESSAGE"].is_string(), "{entry}");
+        assert_eq!(entry["SYSLOG_IDENTIFIER"], "agentd", "{entry}");
+    }
+}
+
+/// The environment of a new session's agent.
+async fn environment(lab: &Lab) -> BTreeMap<String, String> {
+    let id = lab.session();
+    lab.worker(&["agentctl", "prompt", id.as_str(), "env"]);
+    turn_ends(lab, &id).await;
+    let text: String = lab.journal(&id).iter().filter_map(said).collect();
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    serde_json::from_str(&text.replace(id.as_str(), "SESSION")).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[tokio::test]
+async fn the_environment_is_the_same_under_systemd_from_a_terminal_with_two_hundred_variables_and_from_env_i() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let systemd = environment(&lab).await;
+    lab.systemctl(&["stop", "agentd.socket", "agentd.service"]);
+
+    let mut terminal = login();
+    terminal.extend((0..200).map(|n| (format!("PLANTED_{n}"), "planted".to_owned())));
+    terminal.extend(
+        [("TERM", "xterm"), ("EDITOR", "planted"), ("SSH_TTY", "/dev/pts/0")].map(|(n, v)| (n.into(), v.into())),
+    );
+    let mut seen = Vec::new();
+    for variables in [terminal, Vec::new()] {
+        let mut daemon = lab
+            .as_worker(&variables, &["/home/worker/.local/bin/agentd", "serve"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nsenter runs");
+        until("agentd answers", || {
+            assert!(daemon.try_wait().expect("it can be waited for").is_none(), "agentd ended");
+            lab.try_worker(&["test", "-S", "/run/user/4711/agentd/control.sock"]).status.success()
+        })
+        .await;
+        seen.push(environment(&lab).await);
+        lab.worker(&["pkill", "-TERM", "-x", "agentd"]);
+        until("agentd ends", || daemon.try_wait().expect("it can be waited for").is_some()).await;
+    }
+    assert_eq!(systemd, seen[0], "systemd and a terminal");
+    assert_eq!(systemd, seen[1], "systemd and env -i");
+    assert_eq!(systemd.get("EDITOR").map(String::as_str), Some("ed"), "the login shell's: {systemd:#?}");
+}
+
+#[tokio::test]
+async fn a_restart_of_the_service_in_mid_turn_leaves_the_session_and_its_turn_whole() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let id = lab.session();
+    let before = lab.agentctl(&["show", id.as_str()]);
+    begin_to_count(&lab, &id, 20).await;
+    lab.systemctl(&["restart", "agentd.service"]);
+    turn_ends(&lab, &id).await;
+    let after = lab.agentctl(&["show", id.as_str()]);
+    assert_eq!(after["status"]["agent_pid"], before["status"]["agent_pid"], "{after:#}");
+    assert_eq!(after["status"]["launches"], 1, "{after:#}");
+    assert_eq!(counted(&lab, &id), (1..=300).collect::<Vec<u32>>());
+    let stop_reasons: Vec<Option<String>> = lab
+        .journal(&id)
+        .into_iter()
+        .filter_map(|event| match event.body {
+            Body::TurnEnded(ended) => Some(ended.stop_reason),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(stop_reasons, [Some("end_turn".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_session_is_a_unit_of_its_own_that_a_stop_of_the_service_leaves_and_its_own_stop_empties() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let id = lab.session();
+    let unit = format!("agentd-session-{id}.service");
+    let active = || lab.try_worker(&["systemctl", "--user", "is-active", &unit]).status.success();
+    assert!(active(), "{}", lab.systemctl(&["list-units", "agentd*"]));
+    let properties = lab.systemctl(&["show", &unit]);
+    assert!(!properties.contains("EDITOR"), "the unit's properties hold the environment:\n{properties}");
+
+    begin_to_count(&lab, &id, 20).await;
+    lab.systemctl(&["stop", "agentd.service"]);
+    assert!(active(), "the session's unit ended with the service");
+    lab.journal_shows(&id, "the agent has counted to the end", |journal| journal.contains("\"300\\n\"")).await;
+    // The socket is still there: the next request starts the service again.
+    turn_ends_after_a_look(&lab, &id).await;
+    assert_eq!(counted(&lab, &id), (1..=300).collect::<Vec<u32>>());
+
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    until("the session's unit is gone", || !active()).await;
+    assert!(!lab.try_worker(&["pgrep", "-x", "scripted-agent"]).status.success(), "an agent is left");
+}
+
+/// A daemon that is started by a request finds the turn ended.
+async fn turn_ends_after_a_look(lab: &Lab, id: &SessionId) {
+    lab.agentctl(&["show", id.as_str()]);
+    turn_ends(lab, id).await;
+}
