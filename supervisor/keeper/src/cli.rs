@@ -3,26 +3,31 @@
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+use crate::protocol::HoldArgs;
 
 /// What the binary is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
+    Hold(HoldArgs),
     Run,
     DumpEnvironment(RawFd),
     Version,
 }
 
 /// How the binary is used.
-pub const USAGE: &str = "agentd-keeper run
+pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRECTORY --socket PATH
+agentd-keeper run
 agentd-keeper dump-environment FD
 agentd-keeper --version";
 
 /// Why the arguments make no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    #[error("a role is missing: run or dump-environment")]
+    #[error("a role is missing: hold, run or dump-environment")]
     NoRole,
-    #[error("{0:?} is not a role: there are run and dump-environment")]
+    #[error("{0:?} is not a role: there are hold, run and dump-environment")]
     Role(OsString),
     #[error("{0:?} is not known, stands twice or has no value")]
     Argument(OsString),
@@ -35,6 +40,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
     let mut args = args.into_iter();
     let role = args.next().ok_or(UsageError::NoRole)?;
     let parsed = match role.to_str() {
+        Some("hold") => return hold(args).map(Role::Hold),
         Some("run") => Role::Run,
         Some("dump-environment") => {
             let fd = args.next().and_then(|fd| fd.to_str()?.parse().ok()).filter(|fd| *fd >= 0);
@@ -49,6 +55,32 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
     }
 }
 
+fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError> {
+    let (mut session, mut launch, mut state, mut socket) = (None, None, None, None);
+    while let Some(name) = args.next() {
+        let slot = match name.to_str() {
+            Some("--session") => &mut session,
+            Some("--launch") => &mut launch,
+            Some("--state") => &mut state,
+            Some("--socket") => &mut socket,
+            _ => return Err(UsageError::Argument(name)),
+        };
+        match args.next() {
+            Some(value) if slot.is_none() => *slot = Some(value),
+            _ => return Err(UsageError::Argument(name)),
+        }
+    }
+    let path = |value: Option<OsString>, name| {
+        value.map(PathBuf::from).filter(|path| path.is_absolute()).ok_or(UsageError::Value(name))
+    };
+    Ok(HoldArgs {
+        session: session.and_then(|session| session.into_string().ok()).ok_or(UsageError::Value("--session"))?,
+        launch: launch.and_then(|launch| launch.to_str()?.parse().ok()).ok_or(UsageError::Value("--launch"))?,
+        state: path(state, "--state")?,
+        socket: path(socket, "--socket")?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +91,8 @@ mod tests {
 
     #[test]
     fn the_roles_parse() {
+        let hold = HoldArgs { session: "a".to_owned(), launch: 2, state: "/s".into(), socket: "/r/k".into() };
+        assert_eq!(parsed("hold --launch 2 --session a --socket /r/k --state /s"), Ok(Role::Hold(hold)));
         assert_eq!(parsed("run"), Ok(Role::Run));
         assert_eq!(parsed("dump-environment 12"), Ok(Role::DumpEnvironment(12)));
     }
@@ -71,6 +105,10 @@ mod tests {
             ("run now", "\"now\" is not known"),
             ("dump-environment x", "the descriptor's number"),
             ("dump-environment -1", "the descriptor's number"),
+            ("hold --session", "\"--session\" is not known, stands twice or has no value"),
+            ("hold --session a --session b", "\"--session\" is not known, stands twice"),
+            ("hold --session a --launch x --state /s --socket /k", "--launch is missing"),
+            ("hold --session a --launch 1 --state s --socket /k", "--state is missing or its value"),
         ] {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(message), "{line}: {error}");

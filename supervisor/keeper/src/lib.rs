@@ -3,9 +3,18 @@
 //! It holds the agent's stdin, stdout and stderr, writes the session's journal, and goes on doing both when the daemon is gone.
 //! No async runtime, no HTTP, no plugins: what outlives everything else has little in it that can fail.
 
+mod agent;
 pub mod cli;
+mod connection;
 pub mod environment;
 pub mod frame;
+pub mod hold;
+mod keeper;
+mod lines;
+mod log;
+mod machine;
+mod mask;
+mod mute;
 mod os;
 pub mod protocol;
 pub mod run;

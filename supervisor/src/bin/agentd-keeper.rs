@@ -8,7 +8,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use agentd_keeper::cli::{self, Role, USAGE};
-use agentd_keeper::{environment, run};
+use agentd_keeper::hold::HoldError;
+use agentd_keeper::{environment, hold, run};
 
 fn main() -> ExitCode {
     let role = match cli::parse(std::env::args_os().skip(1)) {
@@ -20,6 +21,13 @@ fn main() -> ExitCode {
         }
     };
     let done = match role {
+        Role::Hold(args) => match hold::hold(&args) {
+            Err(error @ HoldError::Held { .. }) => {
+                report(&error);
+                return ExitCode::from(3);
+            }
+            held => held.map_err(Box::from),
+        },
         Role::Run => run::run(std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
         Role::DumpEnvironment(fd) => environment::dump(fd).map_err(Box::from),
         Role::Version => writeln!(std::io::stdout(), "agentd-keeper {}", env!("CARGO_PKG_VERSION")).map_err(Box::from),

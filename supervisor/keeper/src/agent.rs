@@ -1,0 +1,280 @@
+//! One agent's process as the keeper sees it: three pipes and an end.
+//!
+//! What comes out is judged here and becomes records; when they are written, and what happens in the agent's life, is decided
+//! elsewhere.
+
+use std::borrow::Cow;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use agentd_api::event::{AgentStarted, Body, Text};
+use agentd_journal::Record;
+use nix::errno::Errno;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::lines::{Lines, Piece};
+use crate::log::Log;
+use crate::mask::Mask;
+use crate::mute::{Mute, Verdict};
+use crate::os;
+use crate::protocol::{self, LaunchRecord};
+use crate::spawn::{self, Program};
+use crate::wait::Read;
+
+/// How much of what the daemon sends may wait for an agent that does not read, bytes.
+pub(crate) const QUEUE: usize = 64 << 20;
+/// How much of a line of stderr is kept, bytes.
+const STDERR_LINE: u64 = 16 << 10;
+/// A read that gave less than this is followed by a pause, so that an agent that writes line by line is not woken for, and slowed
+/// by, each of them.
+const LITTLE: usize = 8 << 10;
+/// That pause.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// An agent that was started.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) pid: i32,
+    /// How the process that was started ended.
+    pub(crate) exit: Option<ExitStatus>,
+    pub(crate) stdin: Stdin,
+    pub(crate) stdout: Output,
+    pub(crate) stderr: Output,
+    mask: Mask,
+    mute: Option<Mute>,
+}
+
+/// Starts the agent; with it comes its record.
+pub(crate) fn launch(record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)> {
+    let spawned = spawn::spawn(&Program {
+        path: &record.program,
+        args: &record.args,
+        environment: &record.environment,
+        directory: &record.directory,
+        stdin: true,
+        inherit: None,
+    })?;
+    let started = AgentStarted {
+        launch: record.launch,
+        pid: spawned.pid.unsigned_abs(),
+        // It is not reaped yet, so it has one even if it has ended already.
+        start_time: os::start_time(spawned.pid).unwrap_or_default(),
+        command: [&record.program].into_iter().chain(&record.args).map(|word| word.display().into_owned()).collect(),
+    };
+    let agent = Agent {
+        pid: spawned.pid,
+        exit: None,
+        stdin: Stdin { pipe: spawned.stdin, queue: Vec::new(), sent: 0, closing: false },
+        stdout: Output::new(spawned.stdout, record.max_line),
+        stderr: Output::new(spawned.stderr, STDERR_LINE),
+        mask: Mask::new(record.secrets.iter().map(agentd_api::ByteString::as_bytes)),
+        mute: None,
+    };
+    Ok((agent, started))
+}
+
+impl Agent {
+    /// One read of stdout and what it makes of the journal; says what the read gave. With `rest`, what stands behind the last
+    /// newline becomes a record too.
+    pub(crate) fn read_stdout(&mut self, log: &mut Log, rest: bool) -> Read {
+        let (now, read) = (Instant::now(), self.stdout.read());
+        let rest = rest || read == Read::End;
+        let mut records = Vec::new();
+        for piece in self.stdout.lines.pieces(rest) {
+            stdout_records(piece, &self.mask, &mut self.mute, now, &mut records);
+        }
+        write(log, &records);
+        drop(records);
+        self.stdout.lines.consume(rest);
+        read
+    }
+
+    /// The same for stderr.
+    pub(crate) fn read_stderr(&mut self, log: &mut Log, rest: bool) -> Read {
+        let read = self.stderr.read();
+        let rest = rest || read == Read::End;
+        let records: Vec<_> = self.stderr.lines.pieces(rest).map(|piece| text(STDERR, piece, &self.mask)).collect();
+        write(log, &records);
+        drop(records);
+        self.stderr.lines.consume(rest);
+        read
+    }
+
+    /// From here on a replay is expected.
+    pub(crate) fn mute(&mut self, rule: protocol::Mute, log: &mut Log) {
+        self.unmute(log);
+        self.mute = Some(Mute::new(rule));
+    }
+
+    /// When the replay is over unless more of it comes.
+    pub(crate) fn mute_ends(&self) -> Option<Instant> {
+        self.mute.as_ref().and_then(Mute::deadline)
+    }
+
+    /// The replay is over.
+    pub(crate) fn unmute(&mut self, log: &mut Log) {
+        let mut records = Vec::new();
+        end_mute(&mut self.mute, &self.mask, &mut records);
+        write(log, &records);
+    }
+}
+
+const OUT: &str = "agent.out";
+const NOISE: &str = "agent.noise";
+const STDERR: &str = "agent.stderr";
+
+/// A kind, and data that is a part of what was read where nothing in it had to be changed.
+type New<'a> = (&'static str, Cow<'a, RawValue>);
+
+fn write(log: &mut Log, records: &[New<'_>]) {
+    let records: Vec<_> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
+    log.write(&records);
+}
+
+fn owned(body: &Body) -> Cow<'static, RawValue> {
+    Cow::Owned(body.to_data())
+}
+
+fn text(kind: &'static str, piece: Piece<'_>, mask: &Mask) -> New<'static> {
+    let text = Text { text: mask.text(piece.text, piece.cut > 0).into_owned().into(), cut: piece.cut };
+    let data = to_raw_value(&text).expect("a text has string keys and no failing serializer");
+    (kind, Cow::Owned(data))
+}
+
+fn out<'a>(json: Cow<'a, RawValue>, mask: &Mask) -> New<'a> {
+    let Some(hidden) = mask.json(json.get()) else { return (OUT, json) };
+    match RawValue::from_string(hidden) {
+        Ok(hidden) => (OUT, Cow::Owned(hidden)),
+        Err(_) => text(NOISE, Piece { text: json.get().as_bytes(), cut: 0 }, mask),
+    }
+}
+
+fn stdout_records<'a>(
+    piece: Piece<'a>,
+    mask: &Mask,
+    mute: &mut Option<Mute>,
+    now: Instant,
+    records: &mut Vec<New<'a>>,
+) {
+    let json = if piece.cut == 0 { serde_json::from_slice::<&RawValue>(piece.text).ok() } else { None };
+    let Some(json) = json else { return records.push(text(NOISE, piece, mask)) };
+    match mute.as_mut().map_or(Verdict::Journal, |mute| mute.judge(json, now)) {
+        Verdict::Journal => records.push(out(Cow::Borrowed(json), mask)),
+        Verdict::Replay | Verdict::Hold => {}
+        Verdict::End => {
+            end_mute(mute, mask, records);
+            records.push(out(Cow::Borrowed(json), mask));
+        }
+    }
+}
+
+fn end_mute(mute: &mut Option<Mute>, mask: &Mask, records: &mut Vec<New<'_>>) {
+    let Some(mute) = mute.take() else { return };
+    let (replayed, response) = mute.end();
+    let replayed = Body::AgentReplayed(replayed);
+    records.push(("agent.replayed", owned(&replayed)));
+    records.extend(response.map(|response| out(Cow::Owned(response), mask)));
+}
+
+/// What goes to the agent.
+#[derive(Debug)]
+pub(crate) struct Stdin {
+    pipe: Option<OwnedFd>,
+    queue: Vec<u8>,
+    sent: usize,
+    /// It is closed when the queue is empty.
+    closing: bool,
+}
+
+impl Stdin {
+    /// The pipe, where something waits to be written.
+    pub(crate) fn wanting(&self) -> Option<&OwnedFd> {
+        self.pipe.as_ref().filter(|_| self.sent < self.queue.len())
+    }
+
+    /// Whether so many bytes more may wait. A single message always may.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let waiting = self.queue.len() - self.sent;
+        self.pipe.is_none() || waiting == 0 || waiting + bytes <= QUEUE
+    }
+
+    /// Queues one line; for an agent that does not listen any more there is nothing to queue.
+    pub(crate) fn push(&mut self, line: &str) {
+        if self.pipe.is_some() && !self.closing {
+            self.queue.extend_from_slice(line.as_bytes());
+            self.queue.push(b'\n');
+        }
+    }
+
+    /// Writes what the pipe takes.
+    pub(crate) fn write(&mut self) {
+        while let Some(pipe) = self.wanting() {
+            match nix::unistd::write(pipe, &self.queue[self.sent..]) {
+                Ok(n) => self.sent += n,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => break,
+                // The agent closed it.
+                Err(_) => self.pipe = None,
+            }
+        }
+        if self.wanting().is_none() {
+            (self.queue, self.sent) = (Vec::new(), 0);
+            if self.closing {
+                self.pipe = None;
+            }
+        } else if self.sent > 1 << 20 {
+            self.queue.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    /// Closes it behind what waits.
+    pub(crate) fn close(&mut self) {
+        self.closing = true;
+        self.write();
+    }
+
+    /// Closes it at once.
+    pub(crate) fn abandon(&mut self) {
+        (self.pipe, self.queue, self.sent) = (None, Vec::new(), 0);
+    }
+}
+
+/// One of the pipes from the agent.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pipe: Option<OwnedFd>,
+    lines: Lines,
+    /// Until then more is let gather.
+    not_before: Option<Instant>,
+}
+
+impl Output {
+    fn new(pipe: OwnedFd, limit: u64) -> Self {
+        Self { pipe: Some(pipe), lines: Lines::new(limit), not_before: None }
+    }
+
+    /// The pipe, where it is time to look at it; else when that will be.
+    pub(crate) fn due(&self, now: Instant) -> Result<Option<&OwnedFd>, Instant> {
+        match self.not_before.filter(|not_before| self.pipe.is_some() && now < *not_before) {
+            Some(not_before) => Err(not_before),
+            None => Ok(self.pipe.as_ref()),
+        }
+    }
+
+    fn read(&mut self) -> Read {
+        let Some(pipe) = &self.pipe else { return Read::End };
+        // A pipe that cannot be read is one that nothing comes out of any more.
+        let read = self.lines.read(pipe.as_fd()).unwrap_or(Read::End);
+        self.not_before = match read {
+            Read::Some(n) if n < LITTLE => Some(Instant::now() + GATHER),
+            _ => None,
+        };
+        if read == Read::End {
+            self.pipe = None;
+        }
+        read
+    }
+}

@@ -1,0 +1,111 @@
+//! `agentd-keeper hold`: becomes the process that an agent lives under, and then is that.
+//!
+//! This is the way in: what is inherited is let go of, the journal is locked, the socket listens. After that nothing is written
+//! to stderr any more and stdout is closed, by which whoever started it can tell that it listens.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use agentd_api::event::{Body, KeeperStarted};
+use agentd_journal::{OpenError, Writer};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, getpid, getsid, setsid};
+
+use crate::keeper::Keeper;
+use crate::log::Log;
+use crate::os;
+use crate::protocol::{HoldArgs, PROTOCOL};
+use crate::signals::Signals;
+
+/// Why an agent cannot be held.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// Another keeper or a daemon has the session.
+    #[error("session {session:?} is held already")]
+    Held { session: String, source: OpenError },
+    #[error("cannot open the journal of session {session:?}")]
+    Journal { session: String, source: OpenError },
+    #[error("the socket's path {path:?} has {length} bytes; this system allows {}", os::SOCKET_PATH_MAX)]
+    PathTooLong { path: PathBuf, length: usize },
+    #[error("cannot listen on {path:?}")]
+    Listen { path: PathBuf, source: io::Error },
+    #[error("cannot {action}")]
+    Setup { action: &'static str, source: io::Error },
+    #[error("cannot wait for anything any more")]
+    Wait(#[source] io::Error),
+}
+
+/// Holds an agent until it has ended and the daemon was told. To be called first thing in a process with one thread.
+pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
+    let setup = |action| move |source| HoldError::Setup { action, source };
+    os::close_inherited().map_err(setup("close what was inherited"))?;
+    forget_environment();
+    if getsid(None).ok() != Some(getpid()) {
+        setsid().map_err(io::Error::from).map_err(setup("begin a process session"))?;
+    }
+    std::env::set_current_dir("/").map_err(setup("leave the directory it was started in"))?;
+    os::become_subreaper().map_err(setup("become the reaper of the agent's descendants"))?;
+    let signals = Signals::install().map_err(setup("receive signals"))?;
+    let pid = std::process::id();
+    let own = i32::try_from(pid).map_err(io::Error::other).and_then(os::start_time);
+    let start_time = own.map_err(setup("read its own start time"))?;
+
+    let session = args.session.clone();
+    let (writer, _) = Writer::open(&args.state).map_err(|source| match source {
+        OpenError::Held { .. } => HoldError::Held { session, source },
+        source => HoldError::Journal { session, source },
+    })?;
+    let mut log = Log::new(writer);
+    log.write_body(&Body::KeeperStarted(KeeperStarted {
+        pid,
+        start_time,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol: PROTOCOL,
+        launch: args.launch,
+    }));
+    let listener = listen(&args.socket)?;
+    let null = File::options().read(true).write(true).open("/dev/null").map_err(setup("open /dev/null"))?;
+    for redirected in [dup2_stdin(&null), dup2_stderr(&null), dup2_stdout(&null)] {
+        redirected.map_err(io::Error::from).map_err(setup("let go of its standard descriptors"))?;
+    }
+    drop(null);
+    let ended = Keeper::new(args, start_time, signals, listener, log).run();
+    // The lock goes with the process, after this: who finds the socket gone may still find the journal held.
+    let _ = fs::remove_file(&args.socket);
+    ended.map_err(HoldError::Wait)
+}
+
+/// The keeper's own environment is that of whoever started it, and may hold secrets: it is of no use here, and the agent's is
+/// given to it word for word in the launch record.
+#[allow(unsafe_code, reason = "changing the environment is unsafe because another thread could read it")]
+fn forget_environment() {
+    for (name, _) in std::env::vars_os() {
+        // SAFETY: this process has one thread.
+        unsafe { std::env::remove_var(name) };
+    }
+}
+
+fn listen(path: &Path) -> Result<UnixListener, HoldError> {
+    let length = path.as_os_str().len();
+    if length > os::SOCKET_PATH_MAX {
+        return Err(HoldError::PathTooLong { path: path.to_owned(), length });
+    }
+    let failed = |source| HoldError::Listen { path: path.to_owned(), source };
+    if let Some(directory) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    }
+    // Whose it was is gone: the journal's lock is held here.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let before = umask(Mode::from_bits_truncate(0o177));
+    let listener = UnixListener::bind(path);
+    umask(before);
+    let listener = listener.map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}

@@ -1,0 +1,406 @@
+//! The poll loop: turns what happens into inputs of the machine, and its actions into what is done.
+//!
+//! One thread, and nothing in it blocks but the kill of the tree at the end. Within a turn of the loop what came from the daemon
+//! is journalled before it is sent to the agent, and what came from the agent before the daemon is told of it.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt as _;
+use std::time::{Duration, Instant};
+
+use agentd_api::event::{AgentExited, Body};
+use agentd_journal::AppendError;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, geteuid};
+
+use crate::agent::{self, Agent};
+use crate::connection::Connection;
+use crate::log::Log;
+use crate::machine::{Action, IDLE, Input, Machine, State};
+use crate::os;
+use crate::protocol::{Append, Appended, FromKeeper, Hello, HoldArgs, LaunchRecord, PROTOCOL, StopTimes, ToKeeper};
+use crate::signals::Signals;
+use crate::tree;
+use crate::wait::{self, Read};
+
+/// The patience of a stop that SIGTERM asked for. Agents take up to 7 s to end after their stdin did.
+const SIGTERM_TIMES: StopTimes = StopTimes { close_ms: 8000, term_ms: 2000 };
+/// How long no connection is accepted after one could not be: no descriptor was free, and trying at once would spin.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(500);
+/// Where no child's end tells of a descendant's, how often it is looked whether there are any.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How much is read of each pipe after the tree was killed. A pipe holds less; a process that could not be killed may go on writing.
+const DRAIN: u32 = 256;
+
+/// The keeper, listening.
+pub(crate) struct Keeper<'a> {
+    args: &'a HoldArgs,
+    start_time: u64,
+    signals: Signals,
+    listener: UnixListener,
+    accept_at: Option<Instant>,
+    connection: Option<Connection>,
+    /// Waits for the disk; until it is sent no further request is looked at.
+    durable: Option<FromKeeper>,
+    log: Log,
+    machine: Machine,
+    deadline: Option<Instant>,
+    agent: Option<Agent>,
+    /// Why there never was an agent.
+    exec_error: Option<String>,
+    /// `agent.exited` was handed to the log.
+    ended: bool,
+    over: bool,
+}
+
+impl<'a> Keeper<'a> {
+    pub(crate) fn new(args: &'a HoldArgs, start_time: u64, signals: Signals, listener: UnixListener, log: Log) -> Self {
+        let (machine, actions) = Machine::new();
+        let mut keeper = Self {
+            args,
+            start_time,
+            signals,
+            listener,
+            accept_at: None,
+            connection: None,
+            durable: None,
+            log,
+            machine,
+            deadline: None,
+            agent: None,
+            exec_error: None,
+            ended: false,
+            over: false,
+        };
+        keeper.act(actions);
+        keeper
+    }
+
+    /// Returns when the agent has ended and the daemon was told, or nobody ever came.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        while !self.over {
+            self.wait()?;
+            self.accept();
+            self.note_signals();
+            self.write_stdin();
+            self.read_agent();
+            self.note_times();
+            self.serve();
+        }
+        Ok(())
+    }
+
+    /// Waits until there is something to do. What it is, is found by trying: nothing here blocks.
+    fn wait(&self) -> io::Result<()> {
+        let now = Instant::now();
+        let mut until = vec![self.deadline, self.log.retry_at(), self.accept_at];
+        let mut fds = vec![
+            PollFd::new(self.signals.children(), PollFlags::POLLIN),
+            PollFd::new(self.signals.terminate(), PollFlags::POLLIN),
+        ];
+        if self.accept_at.is_none() {
+            fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(connection) = &self.connection {
+            fds.push(PollFd::new(connection.fd(), connection.events()));
+        }
+        if let Some(agent) = &self.agent {
+            until.push(agent.mute_ends());
+            fds.extend(agent.stdin.wanting().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+            for output in [&agent.stdout, &agent.stderr].into_iter().filter(|_| !self.log.is_blocked()) {
+                match output.due(now) {
+                    Ok(pipe) => fds.extend(pipe.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))),
+                    Err(not_before) => until.push(Some(not_before)),
+                }
+            }
+            if !os::ADOPTS && agent.exit.is_some() {
+                until.push(Some(now + LOOK_AGAIN));
+            }
+        }
+        wait::wait(&mut fds, until.into_iter().flatten().min())
+    }
+
+    fn accept(&mut self) {
+        if self.accept_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.accept_at = None;
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    let uid = os::peer_uid(&stream).ok();
+                    let may = uid == Some(0) || uid == Some(geteuid().as_raw());
+                    let Some(mut connection) = may.then(|| Connection::new(stream).ok()).flatten() else { continue };
+                    let tail = self.log.tail();
+                    connection.send(&FromKeeper::Hello(Hello {
+                        protocol: PROTOCOL,
+                        version: env!("CARGO_PKG_VERSION").to_owned(),
+                        session: self.args.session.clone(),
+                        launch: self.args.launch,
+                        pid: std::process::id(),
+                        start_time: self.start_time,
+                        agent_pid: self.agent.as_ref().filter(|_| !self.ended).map(|agent| agent.pid.unsigned_abs()),
+                        tail,
+                    }));
+                    connection.has_told(tail);
+                    // The old daemon is gone or is being replaced: what it still waits for, it will not hear.
+                    self.connection = Some(connection);
+                    self.durable = None;
+                    self.input(Input::Connected);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.accept_at = Some(Instant::now() + ACCEPT_AGAIN);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn note_signals(&mut self) {
+        if self.signals.take_terminate() {
+            self.input(Input::Stop(SIGTERM_TIMES));
+        }
+        let came = self.signals.take_children();
+        let Some(agent) = self.agent.as_mut().filter(|_| !self.ended) else { return };
+        if !came && (os::ADOPTS || agent.exit.is_none()) {
+            return;
+        }
+        let alive = agent.exit.is_none();
+        let others = tree::remain(&[agent.pid], |pid, status| {
+            if pid == agent.pid {
+                agent.exit = Some(status);
+            }
+        });
+        if alive && agent.exit.is_some() {
+            self.input(Input::LeaderExited { others });
+        }
+        if !others {
+            self.input(Input::TreeEmpty);
+        }
+    }
+
+    fn write_stdin(&mut self) {
+        if let Some(agent) = &mut self.agent {
+            agent.stdin.write();
+        }
+    }
+
+    fn read_agent(&mut self) {
+        let now = Instant::now();
+        let Some(agent) = self.agent.as_mut().filter(|_| !self.log.is_blocked()) else { return };
+        let mut ended = false;
+        if agent.stdout.due(now).is_ok_and(|pipe| pipe.is_some()) {
+            ended = agent.read_stdout(&mut self.log, false) == Read::End;
+        }
+        // The first may have found the disk full.
+        if !self.log.is_blocked() && agent.stderr.due(now).is_ok_and(|pipe| pipe.is_some()) {
+            agent.read_stderr(&mut self.log, false);
+        }
+        if ended {
+            self.input(Input::StdoutEnded);
+        }
+    }
+
+    fn note_times(&mut self) {
+        let now = Instant::now();
+        if self.log.retry(now) {
+            if let (Some(answer), Some(connection)) = (self.durable.take(), &mut self.connection) {
+                connection.send(&answer);
+            }
+            if self.ended && self.machine.state() == State::Ending {
+                self.record_end();
+            }
+        }
+        if let Some(agent) = self.agent.as_mut().filter(|agent| agent.mute_ends().is_some_and(|ends| ends <= now)) {
+            agent.unmute(&mut self.log);
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = None;
+            self.input(Input::Deadline);
+        }
+    }
+
+    fn serve(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.read();
+        }
+        while self.durable.is_none() {
+            let Some(request) = self.connection.as_mut().and_then(Connection::request) else { break };
+            let (answer, then) = self.answer(request);
+            if let Some(connection) = self.connection.as_mut().filter(|_| self.durable.is_none()) {
+                connection.send(&answer);
+            } else {
+                self.durable = Some(answer);
+            }
+            if let Some(input) = then {
+                self.input(input);
+            }
+        }
+        let tail = self.log.tail();
+        let Some(connection) = &mut self.connection else { return };
+        connection.flush(tail);
+        if connection.is_over() {
+            self.connection = None;
+            self.durable = None;
+            self.input(Input::Disconnected);
+        } else if connection.is_idle() && self.durable.is_none() {
+            self.input(Input::Delivered);
+        }
+    }
+
+    /// Carries a request out, and says what follows from it once it is answered.
+    fn answer(&mut self, request: Result<ToKeeper, serde_json::Error>) -> (FromKeeper, Option<Input>) {
+        match request {
+            Ok(ToKeeper::Launch(record)) => self.launch(&record),
+            Ok(ToKeeper::Append(append)) => (self.append(append), None),
+            Ok(ToKeeper::Stop(times)) => (FromKeeper::Stopping, Some(Input::Stop(times))),
+            Err(error) => {
+                (refused("unknown-request", format!("the request is not known to this keeper: {error}")), None)
+            }
+        }
+    }
+
+    fn launch(&mut self, record: &LaunchRecord) -> (FromKeeper, Option<Input>) {
+        if self.machine.state() != State::Empty {
+            return (refused("already-launched", "a keeper starts one agent in its life".to_owned()), None);
+        }
+        if record.launch != self.args.launch {
+            let message = format!("this keeper is for launch {}, not {}", self.args.launch, record.launch);
+            return (refused("wrong-launch", message), None);
+        }
+        match agent::launch(record) {
+            Ok((agent, started)) => {
+                let pid = started.pid;
+                self.log.write_body(&Body::AgentStarted(started));
+                self.agent = Some(agent);
+                (FromKeeper::Launched { pid }, Some(Input::Launched))
+            }
+            Err(error) => {
+                let message = error.to_string();
+                self.exec_error = Some(message.clone());
+                (refused("not-executed", message), Some(Input::NotLaunched))
+            }
+        }
+    }
+
+    fn append(&mut self, append: Append) -> FromKeeper {
+        let to_send: usize =
+            append.records.iter().filter(|record| record.send).map(|record| record.data.get().len() + 1).sum();
+        let agent = self.agent.as_mut().filter(|_| !self.ended);
+        if to_send > 0 && agent.as_ref().is_some_and(|agent| !agent.stdin.has_room(to_send)) {
+            let message = format!("{} MiB wait for the agent, which does not read them", agent::QUEUE >> 20);
+            return refused("agent-not-reading", message);
+        }
+        if self.log.is_blocked() {
+            return refused("journal-blocked", "the journal cannot be written at the moment".to_owned());
+        }
+        let seq = match self.log.try_write(&append.records) {
+            Ok(seq) => seq,
+            Err(error @ AppendError::LineBreak { .. }) => return refused("bad-record", error.to_string()),
+            Err(AppendError::Write { source, .. } | AppendError::Sync { source, .. }) => {
+                return refused("journal-blocked", format!("the journal cannot be written: {source}"));
+            }
+        };
+        if let Some(agent) = agent {
+            if let Some(rule) = append.mute {
+                agent.mute(rule, &mut self.log);
+            }
+            for record in append.records.iter().filter(|record| record.send) {
+                agent.stdin.push(record.data.get());
+            }
+            agent.stdin.write();
+        }
+        let answer = FromKeeper::Appended(Appended { request: append.request, seq });
+        if append.durable && !self.log.sync() {
+            self.durable = Some(answer.clone());
+        }
+        answer
+    }
+
+    fn input(&mut self, input: Input) {
+        let actions = self.machine.on(input);
+        self.act(actions);
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Arm(after) => self.deadline = Instant::now().checked_add(after),
+                Action::Disarm => self.deadline = None,
+                Action::CloseStdin => {
+                    if let Some(agent) = &mut self.agent {
+                        agent.stdin.close();
+                    }
+                }
+                Action::Terminate => self.terminate(),
+                Action::End => self.end(),
+                Action::Quit => self.over = true,
+            }
+        }
+    }
+
+    /// SIGTERM for the agent's process group; where the process that gave it its name is gone, for whoever is left.
+    fn terminate(&mut self) {
+        let Some(agent) = &mut self.agent else { return };
+        agent.stdin.abandon();
+        if agent.exit.is_none() {
+            // Not reaped, so the number is still this group's.
+            let _ = killpg(Pid::from_raw(agent.pid), Signal::SIGTERM);
+        } else {
+            tree::signal(&[agent.pid], Signal::SIGTERM);
+        }
+    }
+
+    fn end(&mut self) {
+        let mut exited = AgentExited {
+            launch: self.args.launch,
+            status: None,
+            signal: None,
+            exec_error: self.exec_error.take(),
+            killed: 0,
+            requested: self.machine.requested(),
+        };
+        if let Some(agent) = &mut self.agent {
+            let (pid, exit) = (agent.pid, &mut agent.exit);
+            exited.killed = tree::kill(pid, &[pid], |ended, status| {
+                if ended == pid {
+                    *exit = Some(status);
+                }
+            })
+            .others;
+            exited.status = exit.and_then(|status| status.code());
+            exited.signal = exit.and_then(|status| status.signal());
+            agent.stdin.abandon();
+            let mut left = DRAIN;
+            while left > 0 && matches!(agent.read_stdout(&mut self.log, false), Read::Some(_)) {
+                left -= 1;
+            }
+            agent.read_stdout(&mut self.log, true);
+            let mut left = DRAIN;
+            while left > 0 && matches!(agent.read_stderr(&mut self.log, false), Read::Some(_)) {
+                left -= 1;
+            }
+            agent.read_stderr(&mut self.log, true);
+            agent.unmute(&mut self.log);
+        } else if exited.exec_error.is_none() && !exited.requested {
+            exited.exec_error = Some(format!("no daemon asked for it within {} s", IDLE.as_secs()));
+        }
+        self.log.write_body(&Body::AgentExited(exited));
+        self.ended = true;
+        self.record_end();
+    }
+
+    fn record_end(&mut self) {
+        if !self.log.is_blocked() && self.log.sync() {
+            self.input(Input::Recorded);
+        }
+    }
+}
+
+fn refused(code: &str, message: String) -> FromKeeper {
+    FromKeeper::Refused { code: code.to_owned(), message }
+}

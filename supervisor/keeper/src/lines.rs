@@ -1,0 +1,185 @@
+//! Splits what an agent writes into lines.
+//!
+//! A line that is longer than the limit keeps its beginning, and the number of bytes that were left out; the memory held is the
+//! limit and a block at most, and next to nothing while the agent is quiet.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::wait::{self, Read};
+
+/// The block of an agent that says little.
+const SMALL: usize = 4 << 10;
+/// The block of an agent that says much: as much as a pipe holds.
+const LARGE: usize = 64 << 10;
+
+/// One line without its newline, or what stands at the end without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    pub(crate) text: &'a [u8],
+    /// How many bytes of the line are left out behind the text.
+    pub(crate) cut: u64,
+}
+
+/// The splitter of one stream.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    buffer: Vec<u8>,
+    filled: usize,
+    /// Up to here there is no newline.
+    searched: usize,
+    /// How much of a line is kept.
+    limit: usize,
+    /// Left out already of the line that the buffer begins with.
+    dropped: u64,
+}
+
+impl Lines {
+    pub(crate) fn new(limit: u64) -> Self {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
+        Self { buffer: Vec::new(), filled: 0, searched: 0, limit, dropped: 0 }
+    }
+
+    /// One read(2).
+    pub(crate) fn read(&mut self, from: impl AsFd) -> io::Result<Read> {
+        self.make_room();
+        let read = wait::read(from, &mut self.buffer[self.filled..])?;
+        if let Read::Some(n) = read {
+            self.filled += n;
+        } else if self.filled == 0 {
+            self.buffer = Vec::new();
+        }
+        Ok(read)
+    }
+
+    /// The block grows while reads fill it, and the buffer for a long line.
+    fn make_room(&mut self) {
+        let length = match self.buffer.len() {
+            0 => SMALL,
+            length if self.filled == length => (length * 4).min((length + LARGE).max(length * 2)),
+            length if length > 2 * LARGE && self.filled < LARGE => LARGE,
+            length => length,
+        };
+        if length != self.buffer.len() {
+            self.buffer.resize(length, 0);
+            self.buffer.shrink_to_fit();
+        }
+    }
+
+    /// The lines that are complete; with `rest`, what stands behind the last newline too. [`Lines::consume`] lets go of them.
+    pub(crate) fn pieces(&self, rest: bool) -> Pieces<'_> {
+        Pieces { lines: self, start: 0, search: self.searched, dropped: self.dropped, rest }
+    }
+
+    /// Lets go of everything up to the last newline; with `rest`, of everything.
+    pub(crate) fn consume(&mut self, rest: bool) {
+        let complete = match memchr::memrchr(b'\n', &self.buffer[self.searched..self.filled]) {
+            _ if rest => self.filled,
+            Some(at) => self.searched + at + 1,
+            None => 0,
+        };
+        if complete > 0 {
+            self.buffer.copy_within(complete..self.filled, 0);
+            self.filled -= complete;
+            self.dropped = 0;
+        }
+        if let Some(over) = self.filled.checked_sub(self.limit) {
+            self.dropped += over as u64;
+            self.filled = self.limit;
+        }
+        self.searched = self.filled;
+    }
+}
+
+/// See [`Lines::pieces`].
+#[derive(Debug)]
+pub(crate) struct Pieces<'a> {
+    lines: &'a Lines,
+    start: usize,
+    search: usize,
+    dropped: u64,
+    rest: bool,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let Lines { buffer, filled, limit, .. } = self.lines;
+        let newline = memchr::memchr(b'\n', &buffer[self.search..*filled]).map(|at| self.search + at);
+        let end = match newline {
+            Some(newline) => newline,
+            None if self.rest && self.start < *filled => *filled,
+            None => return None,
+        };
+        let line = &buffer[self.start..end];
+        let text = &line[..line.len().min(*limit)];
+        let cut = self.dropped + (line.len() - text.len()) as u64;
+        self.start = (end + 1).min(*filled);
+        self.search = self.start;
+        self.dropped = 0;
+        Some(Piece { text, cut })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Split = Vec<(Vec<u8>, u64)>;
+
+    /// What comes out when the bytes are written in portions that long.
+    fn split(bytes: &[u8], portions: &[usize], limit: u64) -> Split {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        crate::spawn::nonblocking(&reader).unwrap();
+        let (mut lines, mut got, mut at) = (Lines::new(limit), Split::new(), 0);
+        let mut portions = portions.iter().cycle();
+        while at < bytes.len() {
+            let end = (at + portions.next().unwrap()).min(bytes.len());
+            writer.write_all(&bytes[at..end]).unwrap();
+            at = end;
+            while let Read::Some(_) = lines.read(&reader).unwrap() {
+                got.extend(lines.pieces(false).map(|piece| (piece.text.to_vec(), piece.cut)));
+                lines.consume(false);
+                assert!(lines.filled as u64 <= limit);
+            }
+        }
+        got.extend(lines.pieces(true).map(|piece| (piece.text.to_vec(), piece.cut)));
+        lines.consume(true);
+        assert_eq!(lines.pieces(true).next(), None);
+        got
+    }
+
+    fn expected(bytes: &[u8], limit: u64) -> Split {
+        let mut lines: Vec<_> = bytes.split(|byte| *byte == b'\n').collect();
+        if lines.last().is_some_and(|last| last.is_empty()) {
+            lines.pop();
+        }
+        let cut = |line: &[u8]| line.len().min(usize::try_from(limit).unwrap());
+        lines.iter().map(|line| (line[..cut(line)].to_vec(), (line.len() - cut(line)) as u64)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn lines_are_the_same_however_they_come(
+            bytes in proptest::collection::vec(prop_oneof![1 => Just(b'\n'), 6 => any::<u8>()], 0..400),
+            portions in proptest::collection::vec(1_usize..60, 1..10),
+            limit in prop_oneof![1_u64..12, Just(10_000)],
+        ) {
+            prop_assert_eq!(split(&bytes, &portions, limit), expected(&bytes, limit));
+        }
+    }
+
+    #[test]
+    fn a_line_of_megabytes_is_whole_and_one_over_the_limit_is_cut() {
+        let line = vec![b'x'; 3 << 20];
+        let bytes = [&line[..], b"\nshort\n"].concat();
+        let portions = [40_000];
+        assert_eq!(split(&bytes, &portions, 4 << 20), [(line.clone(), 0), (b"short".to_vec(), 0)]);
+        assert_eq!(split(&bytes, &portions, 1000), [(line[..1000].to_vec(), (3 << 20) - 1000), (b"short".to_vec(), 0)]);
+    }
+}

@@ -1,0 +1,334 @@
+//! Hides secret values in what an agent prints, as a CI system hides them in its logs.
+//!
+//! A value is found as it is, and as JSON may write it: with any escapes, and escaped once more where JSON stands in a JSON
+//! string. In a line that is JSON only the contents of strings and numbers are replaced, so that it stays JSON.
+//!
+//! What is not found: a value shorter than [`SHORTEST`] (it would be found everywhere), and one that was encoded in a way other
+//! than these.
+
+use std::borrow::Cow;
+
+use memchr::memmem::{self, Finder};
+
+/// What stands in a value's place.
+pub(crate) const MASK: &str = "‹secret›";
+
+/// The shortest value that is hidden, bytes.
+const SHORTEST: usize = 4;
+/// The shortest line of a value of several lines that is hidden where it stands alone.
+const SHORTEST_LINE: usize = 8;
+
+/// The values of one agent.
+#[derive(Default)]
+pub(crate) struct Mask {
+    needles: Vec<Needle>,
+}
+
+struct Needle {
+    value: Vec<u8>,
+    found_as: Finder<'static>,
+    /// It has characters that JSON writers escape by habit.
+    escapable: bool,
+}
+
+impl Needle {
+    fn new(value: Vec<u8>) -> Self {
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~:,;@%^*()[]{}|?!# ".contains(byte);
+        let escapable = !value.iter().all(plain);
+        Self { found_as: Finder::new(&value).into_owned(), escapable, value }
+    }
+
+    fn is_escaped_in(&self, text: &[u8]) -> bool {
+        memchr::memchr2_iter(b'\\', self.value[0], text).any(|at| escaped_match(&text[at..], &self.value).is_some())
+    }
+}
+
+/// How many there are: never what they are.
+impl std::fmt::Debug for Mask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mask({} needles)", self.needles.len())
+    }
+}
+
+impl Mask {
+    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut values: Vec<Vec<u8>> = Vec::new();
+        for secret in secrets {
+            values.push(secret.to_vec());
+            if secret.contains(&b'\n') {
+                let lines = secret.split(|byte| *byte == b'\n').filter(|line| line.len() >= SHORTEST_LINE);
+                values.extend(lines.map(<[u8]>::to_vec));
+            }
+        }
+        values.retain(|value| value.len() >= SHORTEST);
+        // As a JSON string in a JSON string holds it, and that once more.
+        for _ in 0..2 {
+            let escaped: Vec<_> = values.iter().filter_map(|value| escape(value)).collect();
+            values.extend(escaped);
+        }
+        // The longest first: a value may be a part of another.
+        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        values.dedup();
+        Self { needles: values.into_iter().map(Needle::new).collect() }
+    }
+
+    /// The text with its secrets hidden; with `cut`, the beginning of one at the end too, because the text goes on unseen.
+    pub(crate) fn text<'a>(&self, text: &'a [u8], cut: bool) -> Cow<'a, [u8]> {
+        let end = if cut { text.len() - self.begun(text) } else { text.len() };
+        if end == text.len() && !self.suspects(text) {
+            return Cow::Borrowed(text);
+        }
+        let mut hidden = Vec::with_capacity(text.len());
+        self.hide(&text[..end], false, &mut hidden);
+        if end < text.len() {
+            hidden.extend_from_slice(MASK.as_bytes());
+        }
+        Cow::Owned(hidden)
+    }
+
+    /// The JSON with its secrets hidden; `None` where there are none. What comes out is JSON again.
+    pub(crate) fn json(&self, json: &str) -> Option<String> {
+        if !self.suspects(json.as_bytes()) {
+            return None;
+        }
+        let bytes = json.as_bytes();
+        let mut hidden = Vec::with_capacity(json.len());
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            let length = match rest[0] {
+                b'"' => {
+                    let content = string_length(&rest[1..]);
+                    hidden.push(b'"');
+                    self.hide(&rest[1..=content], true, &mut hidden);
+                    hidden.push(b'"');
+                    (content + 2).min(rest.len())
+                }
+                b'-' | b'0'..=b'9' => {
+                    let number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+                    let length = rest.iter().take_while(|byte| number(byte)).count();
+                    if self.suspects(&rest[..length]) {
+                        hidden.push(b'"');
+                        hidden.extend_from_slice(MASK.as_bytes());
+                        hidden.push(b'"');
+                    } else {
+                        hidden.extend_from_slice(&rest[..length]);
+                    }
+                    length
+                }
+                other => {
+                    hidden.push(other);
+                    1
+                }
+            };
+            at += length;
+        }
+        // Only whole characters were replaced by whole characters; where a value had been half of one, nothing may leak.
+        Some(String::from_utf8(hidden).unwrap_or_else(|_| format!("\"{MASK}\"")))
+    }
+
+    /// Whether there may be something to hide: quick, and never wrongly no.
+    fn suspects(&self, text: &[u8]) -> bool {
+        let escapes = !self.needles.is_empty() && memchr::memchr(b'\\', text).is_some();
+        let unicode = escapes && memmem::find(text, b"\\u").is_some();
+        self.needles.iter().any(|needle| {
+            needle.found_as.find(text).is_some()
+                || (escapes && (unicode || needle.escapable) && needle.is_escaped_in(text))
+        })
+    }
+
+    /// Copies the text, which is plain or (`json`) the content of a JSON string, with every value in it replaced. In a JSON string
+    /// a value that stands there as it is would be read as another one if it has escapes in it, so only what is read counts.
+    fn hide(&self, text: &[u8], json: bool, to: &mut Vec<u8>) {
+        let mut at = 0;
+        while at < text.len() {
+            let rest = &text[at..];
+            let length_of = |needle: &Needle| {
+                let literally = !json && rest.starts_with(&needle.value);
+                if literally { Some(needle.value.len()) } else { escaped_match(rest, &needle.value) }
+            };
+            if let Some(length) = self.needles.iter().find_map(length_of) {
+                to.extend_from_slice(MASK.as_bytes());
+                at += length;
+            } else {
+                // An escape is one character: a value may not begin in its middle.
+                let (_, length) = character(rest);
+                to.extend_from_slice(&rest[..length]);
+                at += length;
+            }
+        }
+    }
+
+    /// How many bytes at the end of the text are the beginning of a value.
+    fn begun(&self, text: &[u8]) -> usize {
+        let begun = |needle: &Needle| {
+            (SHORTEST..needle.value.len()).rev().find(|length| text.ends_with(&needle.value[..*length])).unwrap_or(0)
+        };
+        self.needles.iter().map(begun).max().unwrap_or(0)
+    }
+}
+
+/// The value as the content of a JSON string, where that differs.
+fn escape(value: &[u8]) -> Option<Vec<u8>> {
+    let json = serde_json::to_string(std::str::from_utf8(value).ok()?).ok()?;
+    let content = &json.as_bytes()[1..json.len() - 1];
+    (content != value).then(|| content.to_vec())
+}
+
+/// How long the content is of the string that begins here, up to its closing quote.
+fn string_length(text: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', &text[at..]) {
+        at += found;
+        if text[at] == b'"' {
+            return at;
+        }
+        at = (at + 2).min(text.len());
+    }
+    text.len()
+}
+
+/// How long the value is that the text begins with, any of its characters written as an escape.
+fn escaped_match(text: &[u8], value: &[u8]) -> Option<usize> {
+    let (mut at, mut matched) = (0, 0);
+    while matched < value.len() {
+        let (decoded, length) = character(text.get(at..).filter(|rest| !rest.is_empty())?);
+        let decoded = decoded.as_bytes();
+        if !value[matched..].starts_with(decoded) {
+            return None;
+        }
+        matched += decoded.len();
+        at += length;
+    }
+    Some(at)
+}
+
+/// One byte, or what one escape stands for (in UTF-8).
+enum Character {
+    Byte(u8),
+    Decoded([u8; 4], usize),
+}
+
+impl Character {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Byte(byte) => std::slice::from_ref(byte),
+            Self::Decoded(bytes, length) => &bytes[..*length],
+        }
+    }
+}
+
+/// What stands at the beginning of the text, which is not empty, and how long it is there.
+fn character(text: &[u8]) -> (Character, usize) {
+    let plain = (Character::Byte(text[0]), 1);
+    if text[0] != b'\\' {
+        return plain;
+    }
+    let byte = match text.get(1) {
+        Some(b'n') => b'\n',
+        Some(b'r') => b'\r',
+        Some(b't') => b'\t',
+        Some(b'b') => 8,
+        Some(b'f') => 12,
+        Some(other @ (b'"' | b'\\' | b'/')) => *other,
+        Some(b'u') => return unicode(text).unwrap_or(plain),
+        _ => return plain,
+    };
+    (Character::Byte(byte), 2)
+}
+
+/// `\uXXXX`, or two of them that make one character.
+fn unicode(text: &[u8]) -> Option<(Character, usize)> {
+    let unit = |at: usize| {
+        let digits = text.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let units: Vec<u16> = [unit(0), unit(6)].into_iter().map_while(|unit| unit).collect();
+    let character = char::decode_utf16(units).next()?.ok()?;
+    let mut bytes = [0; 4];
+    let length = character.encode_utf8(&mut bytes).len();
+    Some((Character::Decoded(bytes, length), 6 * character.len_utf16()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mask(secrets: &[&str]) -> Mask {
+        Mask::new(secrets.iter().map(|secret| secret.as_bytes()))
+    }
+
+    fn json(secrets: &[&str], text: &str) -> String {
+        let masked = mask(secrets).json(text).unwrap_or_else(|| text.to_owned());
+        serde_json::from_str::<serde_json::Value>(&masked).unwrap();
+        masked
+    }
+
+    #[test]
+    fn a_value_is_hidden_however_json_writes_it() {
+        let secret = "pa\"ss/wörd\\\n😀<x>";
+        let nested = serde_json::to_string(&serde_json::to_string(secret).unwrap()).unwrap();
+        for written in [
+            serde_json::to_string(secret).unwrap(),
+            r#""pa\u0022ss\/w\u00f6rd\u005c\u000a\ud83d\ude00\u003cx\u003e""#.to_owned(),
+            r#""pa\"ss/wörd\\\n😀\u003cx\u003e""#.to_owned(),
+        ] {
+            assert_eq!(serde_json::from_str::<String>(&written).unwrap(), secret);
+            assert_eq!(json(&[secret], &format!("{{\"a\":[{written},1]}}")), r#"{"a":["‹secret›",1]}"#);
+        }
+        assert_eq!(json(&[secret], &nested), r#""\"‹secret›\"""#);
+    }
+
+    #[test]
+    fn a_line_of_json_stays_json() {
+        assert_eq!(
+            json(&["123456"], r#"{"id":123456,"t":"x123456","n":-1234567}"#),
+            r#"{"id":"‹secret›","t":"x‹secret›","n":"‹secret›"}"#
+        );
+        // The n of an escape is not the beginning of a value.
+        assert_eq!(json(&["nabc"], r#"["\nabc","\\nabc","nabc"]"#), r#"["\nabc","\\‹secret›","‹secret›"]"#);
+        // Nor is the backslash of an escape its end.
+        assert_eq!(json(&["abc\\"], r#"["abc\n","abc\\"]"#), r#"["abc\n","‹secret›"]"#);
+        // What goes across strings is no value.
+        assert_eq!(json(&["a\",\"b"], r#"["xa","by"]"#), r#"["xa","by"]"#);
+        assert_eq!(json(&["true"], "[true]"), "[true]");
+    }
+
+    #[test]
+    fn text_is_hidden_too_and_so_is_each_line_of_a_value_of_several() {
+        let key = "-----BEGIN-----\nabcdefghij\nxy\n-----END-----";
+        let mask = mask(&[key, "token-1"]);
+        assert_eq!(mask.text(b"a token-1 and abcdefghij xy", false), "a ‹secret› and ‹secret› xy".as_bytes());
+        assert_eq!(mask.text(b"nothing", false), &b"nothing"[..]);
+        assert_eq!(mask.text(b"\xfftoken-1\xff", false), [b"\xff", MASK.as_bytes(), b"\xff"].concat());
+    }
+
+    #[test]
+    fn the_beginning_of_a_value_at_a_cut_is_hidden() {
+        let mask = mask(&["token-1234"]);
+        assert_eq!(mask.text(b"x token-12", true), "x ‹secret›".as_bytes());
+        assert_eq!(mask.text(b"x token-12", false), &b"x token-12"[..]);
+    }
+
+    #[test]
+    fn the_longer_of_two_values_wins_and_a_short_one_is_left() {
+        assert_eq!(json(&["abcd", "abcdef", "1", ""], r#"["abcdef","abcd",1]"#), r#"["‹secret›","‹secret›",1]"#);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_value_json_stays_json_and_does_not_say_it(
+            secret in "[a-c\"\\\\/\n\té0-9]{4,8}",
+            before in "[a-c\"\\\\\n0-9]{0,6}",
+            after in "[a-c\"\\\\\n0-9]{0,6}",
+        ) {
+            let whole = format!("{before}{secret}{after}");
+            let line = serde_json::to_string(&serde_json::json!({"k": whole, "n": 12})).unwrap();
+            let masked = mask(&[&secret]).json(&line).unwrap();
+            let value: serde_json::Value = serde_json::from_str(&masked).unwrap();
+            prop_assert!(!value["k"].as_str().unwrap().contains(&secret), "{}", masked);
+        }
+    }
+}
