@@ -1,9 +1,173 @@
-use std::io;
-use std::path::PathBuf;
+//! Starting the daemon when none answers: the `agentd` that lies beside this program.
+//!
+//! Not responsible for keeping it alive: it detaches itself, and this program never waits for it.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::client::Client;
+use crate::error::Error;
+
+/// How long a daemon may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to go on asking after the one we started has ended: another may have been quicker, and is about to answer.
+const AFTER_END: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(10);
+const LOG_LINES: usize = 10;
+
+/// The right to start the daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Starter {
+    program: PathBuf,
+    log: PathBuf,
+}
+
+impl Starter {
+    /// For the `agentd` beside this program.
+    pub(crate) fn beside_this_program() -> io::Result<Self> {
+        let program = std::env::current_exe()?.with_file_name("agentd");
+        Ok(Self { program, log: state_directory(|name| std::env::var_os(name).map(PathBuf::from))?.join("agentd.log") })
+    }
+
+    /// Starts it and waits until it answers.
+    pub(crate) async fn start(&self, client: &Client) -> Result<(), Error> {
+        let log_began = self.log.metadata().map_or(0, |metadata| metadata.len());
+        let mut child = self.spawn()?;
+        let mut deadline = Instant::now() + PATIENCE;
+        let mut ended: Option<ExitStatus> = None;
+        loop {
+            let error = match client.health().await {
+                Ok(()) => return Ok(()),
+                Err(error @ (Error::Unreachable { .. } | Error::Broken { .. })) => error,
+                Err(error) => return Err(error),
+            };
+            if ended.is_none() {
+                ended = child.try_wait().ok().flatten();
+                // The one that has gone to the background ends with success, and goes on.
+                if ended.is_some_and(|status| !status.success()) {
+                    deadline = deadline.min(Instant::now() + AFTER_END);
+                }
+            }
+            if Instant::now() >= deadline {
+                let what = match ended.filter(|status| !status.success()) {
+                    Some(status) => format!("`{} serve --background` ended with {status}", self.program.display()),
+                    None => format!(
+                        "`{} serve --background` did not answer within {} s: {error}",
+                        self.program.display(),
+                        PATIENCE.as_secs()
+                    ),
+                };
+                return Err(self.failed(what, log_began, None));
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn spawn(&self) -> Result<Child, Error> {
+        let mut command = Command::new(&self.program);
+        command.args(["serve", "--background"]).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().map_err(|source| {
+            let what = format!("{} cannot be executed", self.program.display());
+            self.failed(what, u64::MAX, Some(source))
+        })
+    }
+
+    fn failed(&self, what: String, log_began: u64, source: Option<io::Error>) -> Error {
+        let last_lines = last_lines(&self.log, log_began).unwrap_or_default();
+        Error::NotStarted { what, log: self.log.clone(), last_lines, source }
+    }
+}
+
+/// The last lines of what was added to a file since it was `began` bytes long.
+fn last_lines(path: &Path, began: u64) -> io::Result<Vec<String>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(began.max(length.saturating_sub(64 << 10)).min(length)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    Ok(lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect())
+}
+
+/// Where the daemon keeps its state: systemd's `STATE_DIRECTORY`, else `agentd` under `XDG_STATE_HOME`, else under `~/.local/state`.
+fn state_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> io::Result<PathBuf> {
+    let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
+    if let Some(path) = absolute("STATE_DIRECTORY") {
+        return Ok(path);
+    }
+    if let Some(path) = absolute("XDG_STATE_HOME") {
+        return Ok(path.join("agentd"));
+    }
+    Ok(match absolute("HOME") {
+        Some(home) => home,
+        None => home_directory()?,
+    }
+    .join(".local/state/agentd"))
+}
+
+/// The user's home directory: `HOME`, else that of the passwd entry.
 pub(crate) fn home_directory() -> io::Result<PathBuf> {
     if let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
         return Ok(home);
     }
     let user = nix::unistd::User::from_uid(nix::unistd::getuid())?;
     user.map(|user| user.dir).ok_or_else(|| io::Error::other("HOME is not set and the user has no passwd entry"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starter(directory: &Path, script: &str) -> Starter {
+        use std::os::unix::fs::PermissionsExt;
+        let program = directory.join("agentd");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Starter { program, log: directory.join("agentd.log") }
+    }
+
+    fn run<F: Future>(future: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_start_is_reported_with_the_new_lines_of_its_log() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("agentd.log"), "an old line\n").unwrap();
+        let log = directory.path().join("agentd.log");
+        let starter = starter(directory.path(), &format!("echo cannot bind >> {}; exit 7", log.display()));
+        let client = Client::new(directory.path().join("control.sock"));
+        let error = run(starter.start(&client)).unwrap_err();
+        let Error::NotStarted { what, last_lines, .. } = error else { panic!("{error:?}") };
+        assert!(what.contains("exit status: 7"), "{what}");
+        assert_eq!(last_lines, ["cannot bind"]);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("agentd");
+        let starter = Starter { program: program.clone(), log: directory.path().join("agentd.log") };
+        let error = run(starter.start(&Client::new(directory.path().join("control.sock")))).unwrap_err();
+        assert!(error.to_string().contains(&program.display().to_string()), "{error}");
+        assert_eq!(error.exit_status(), 3);
+    }
+
+    #[test]
+    fn the_state_directory_is_the_first_that_is_given() {
+        let with = |given: &[(&str, &str)]| {
+            let given: Vec<_> = given.iter().map(|(n, v)| ((*n).to_owned(), PathBuf::from(v))).collect();
+            state_directory(|name| given.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())).unwrap()
+        };
+        assert_eq!(with(&[("STATE_DIRECTORY", "/s"), ("XDG_STATE_HOME", "/x")]), Path::new("/s"));
+        assert_eq!(with(&[("XDG_STATE_HOME", "/x"), ("HOME", "/h")]), Path::new("/x/agentd"));
+        assert_eq!(with(&[("XDG_STATE_HOME", "x"), ("HOME", "/h")]), Path::new("/h/.local/state/agentd"));
+    }
 }

@@ -1,0 +1,272 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const STATUSES: &str = "\
+Exit status:
+  0    done; of run and prompt: the agent ended the turn itself
+  1    failed: the daemon reported an error, or the turn or the session failed
+  2    the command line is wrong
+  3    the daemon cannot be reached or started
+  4    refused: the session's phase does not allow it (or its name is taken, a question is answered already ...)
+  130  the turn was cancelled, or Ctrl-C left it running
+  141  the reader of the output went away
+
+Environment:
+  AGENTD_SOCKET  the daemon's socket, as --socket
+  NO_COLOR       no colours on a terminal either";
+
+const EXAMPLES: &str = "\
+Examples:
+  agentctl run                                     talk to the default agent in this directory
+  agentctl run --prompt \"show your environment\"    ask one thing; the answer is all that goes to stdout
+  agentctl run --agent claude --dir ~/src/project  talk to another agent elsewhere
+  agentctl ls -a                                   what there is
+  agentctl attach k3m                              come back; the beginning of an id is enough
+  agentctl env k3m                                 what the agent's environment holds, and who put it there";
+
+/// Run AI coding agents in sessions of their own, each in its own clean environment.
+///
+/// A session is one conversation with one agent in one directory. It outlives the terminal that began it, and the daemon.
+/// SESSION is a session's id, the beginning of an id that no other has, or a name.
+#[derive(Debug, Parser)]
+#[command(name = "agentctl", version, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// The daemon's socket; no daemon is started for one that is given
+    #[arg(long, global = true, env = "AGENTD_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Do not start the daemon when none answers
+    #[arg(long, global = true)]
+    pub(crate) no_start: bool,
+    /// Print the documents of the daemon's interface as they are; streams as one record a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Show what is usually left out: launch steps, the agent's stderr
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create a session and talk to its agent
+    ///
+    /// With --prompt it ends when that turn has ended, and the session stays. Without, each line of standard input is a turn;
+    /// the end of input (Ctrl-D) leaves. Ctrl-C cancels the running turn; a second one within 2 s, or one with nothing
+    /// running, leaves. What the agent says goes to standard output, all else to standard error.
+    Run(RunArgs),
+    /// Create a session and print its id
+    New(NewArgs),
+    /// List sessions; without --all those that are stopped are left out
+    #[command(visible_alias = "list")]
+    Ls {
+        /// Stopped ones too
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Show a session's spec, status and conditions
+    Show { session: String },
+    /// Come back to a session: what was said last, then what is said, and prompts as with run
+    Attach {
+        session: String,
+        /// Begin with the session's first event
+        #[arg(long, conflicts_with = "last")]
+        from_start: bool,
+        /// Begin this many events before now
+        #[arg(long, value_name = "N", default_value_t = 200)]
+        last: u64,
+    },
+    /// Prompt a session and show that turn until it ends
+    ///
+    /// Where a turn is running, the prompt waits for its end.
+    Prompt {
+        session: String,
+        /// The prompt; its words are joined by spaces, and `-` reads it from standard input
+        #[arg(required = true)]
+        text: Vec<String>,
+        /// Print the turn's id and do not wait for it
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Cancel a session's running turn
+    Cancel { session: String },
+    /// End sessions' agents, with every process they started; they can be resumed
+    Stop {
+        #[arg(required = true, value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// Do not wait for the end
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Start a stopped or failed session's agent again and continue its conversation
+    Resume {
+        session: String,
+        /// Do not wait until it is ready
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Delete sessions with all that is stored of them
+    Rm {
+        #[arg(required = true, value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// Stop those that are active first
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Show a session's environment and who set each variable; approve scripts of directories
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Env(EnvArgs),
+    /// Answer an agent's question
+    Answer {
+        session: String,
+        /// The question's id, as `show` lists it
+        permission: String,
+        /// The id of one of its options, or allow or deny for the mildest of that kind
+        #[arg(value_name = "OPTION|allow|deny")]
+        answer: String,
+    },
+    /// Print a session's events, one JSON object a line, and those that come
+    Events {
+        session: String,
+        /// Begin after the event with this number
+        #[arg(long, value_name = "SEQ", conflicts_with = "last")]
+        after: Option<u64>,
+        /// Begin this many events before the end
+        #[arg(long, value_name = "N")]
+        last: Option<u64>,
+        /// End with the last event there is
+        #[arg(long)]
+        no_follow: bool,
+    },
+    /// List the agents that are configured
+    Agents,
+    /// Print the versions of this program and of the daemon; never starts one
+    Version,
+    /// Be an agent: speak the Agent Client Protocol on standard input and output
+    #[command(hide = true)]
+    DemoAgent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SpecArgs {
+    /// An agent of the configuration, see `agentctl agents`; `demo` is built in
+    #[arg(long, value_name = "NAME", conflicts_with = "command")]
+    pub(crate) agent: Option<String>,
+    /// A name for the session
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The session's directory; the current one where it is not given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The first prompt; `-` reads it from standard input
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: Option<String>,
+    /// Who answers when the agent asks for permission
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) permissions: Permissions,
+    /// A script that is sourced last when the session's environment is built
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_setup: Option<PathBuf>,
+    /// A program that speaks the Agent Client Protocol, instead of a configured agent
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+    /// Stop and delete the session at the end; one that Ctrl-C left stays
+    #[arg(long)]
+    pub(crate) rm: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+    /// Wait up to so many seconds until the session is ready or has failed
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) wait: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Permissions {
+    /// You are asked
+    #[default]
+    Ask,
+    Allow,
+    Deny,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EnvArgs {
+    #[command(subcommand)]
+    pub(crate) scripts: Option<ScriptCommand>,
+    #[arg(required = true)]
+    pub(crate) session: Option<String>,
+    /// Show the values too; those of secrets never
+    #[arg(long)]
+    pub(crate) values: bool,
+    /// Show what was taken away instead, by whom and why
+    #[arg(long, conflicts_with = "values")]
+    pub(crate) dropped: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScriptCommand {
+    /// Approve the scripts that sessions in a directory source, with their present content
+    Allow { directory: PathBuf },
+    /// Take the approval back
+    Deny { directory: PathBuf },
+    /// List the scripts that sessions in a directory source
+    #[command(name = "scripts")]
+    List {
+        #[arg(default_value = ".")]
+        directory: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn env_takes_a_session_or_a_directory_to_approve() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
+        assert!(matches!(
+            parse("agentctl env k3m --values"),
+            Ok(Command::Env(EnvArgs { session: Some(_), values: true, scripts: None, .. }))
+        ));
+        assert!(matches!(
+            parse("agentctl env allow /x"),
+            Ok(Command::Env(EnvArgs { scripts: Some(ScriptCommand::Allow { .. }), .. }))
+        ));
+        assert_eq!(parse("agentctl env").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn a_command_of_ones_own_keeps_its_flags() {
+        let cli = Cli::try_parse_from("agentctl run --json -- my-agent --json -v".split(' ')).unwrap();
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.spec.command, ["my-agent", "--json", "-v"]);
+        assert!(Cli::try_parse_from("agentctl run --agent x -- y".split(' ')).is_err());
+    }
+}

@@ -1,0 +1,347 @@
+//! Being attached to a session: its events, a person's lines and Ctrl-C, in one loop.
+//!
+//! It decides nothing about the session: the rules of what is shown are in `conversation.rs`, the look is in `render.rs`, and
+//! everything a person does here is a call anybody could make.
+
+use std::collections::HashSet;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use agentd_api::event::TurnEnded;
+use agentd_api::session::{PermissionRequest, SessionView};
+use agentd_api::{Event, PermissionId, TurnId};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use crate::client::Client;
+use crate::conversation::{Conversation, Down, Item, exit_of};
+use crate::error::Error;
+use crate::input::{self, Input};
+use crate::render::Renderer;
+use crate::start::Starter;
+use crate::stream::{EventStream, From, Next};
+
+/// Two Ctrl-C within this time leave.
+const TWICE: Duration = Duration::from_secs(2);
+/// How long after the agent's end the daemon is asked whether that was the session's end: it may be about to say so itself.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// What to attach to, and until when.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(crate) id: String,
+    /// How a person calls the session.
+    pub(crate) label: String,
+    /// The first event is the one after this.
+    pub(crate) after: u64,
+    /// The session as it was; its `last_seq` is where history ends. Without it everything is live.
+    pub(crate) view: Option<SessionView>,
+    pub(crate) goal: Goal,
+    pub(crate) json: bool,
+    pub(crate) verbose: bool,
+    pub(crate) starter: Option<Starter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The end of this turn; of the session's first one where it has no number yet.
+    Turn(Option<TurnId>),
+    /// As long as the person likes.
+    Talk,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The turn ended; this is the exit status for it.
+    Turn(u8),
+    /// There was no more input.
+    InputEnded,
+    /// The person left.
+    Left,
+    Down(Down),
+    Deleted,
+}
+
+/// Attaches until the goal is reached.
+pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<End, Error> {
+    let after = From::After(attachment.after);
+    let mut stream = EventStream::follow(client.clone(), attachment.id.clone(), after, attachment.starter.clone());
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Setup)?;
+    let mut attached = Attached::new(client, attachment)?;
+    loop {
+        attached.ask()?;
+        let settle = attached.settle.unwrap_or_else(Instant::now);
+        let end = tokio::select! {
+            next = stream.next() => attached.next(next)?,
+            line = line(&mut attached.input), if attached.wants_line() => attached.line(line).await?,
+            () = interrupted(&mut interrupt) => attached.interrupted().await?,
+            () = sleep_until(settle), if attached.settle.is_some() => attached.settled().await?,
+        };
+        if let Some(end) = end {
+            return Ok(end);
+        }
+    }
+}
+
+async fn line(input: &mut Option<Input>) -> Option<io::Result<String>> {
+    match input {
+        Some(input) => input.line().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn interrupted(interrupt: &mut Signal) {
+    interrupt.recv().await;
+}
+
+struct Attached<'a> {
+    client: &'a Client,
+    attachment: Attachment,
+    conversation: Conversation,
+    renderer: Renderer<io::Stdout, io::Stderr>,
+    input: Option<Input>,
+    /// Of the last event.
+    seen: u64,
+    live: bool,
+    /// The turns whose prompts were typed here.
+    mine: HashSet<TurnId>,
+    /// The last of them, until it ends.
+    outstanding: Option<TurnId>,
+    /// The question that stands on the terminal.
+    asked: Option<PermissionId>,
+    /// Questions that were answered here; the event that says so may be still to come.
+    answered: HashSet<PermissionId>,
+    last_interrupt: Option<Instant>,
+    /// When to ask whether the session is at its end.
+    settle: Option<Instant>,
+}
+
+impl<'a> Attached<'a> {
+    fn new(client: &'a Client, attachment: Attachment) -> Result<Self, Error> {
+        let talk = attachment.goal == Goal::Talk;
+        let mut attached = Self {
+            client,
+            conversation: Conversation::default(),
+            renderer: Renderer::new(attachment.verbose),
+            input: if talk { Some(Input::open().map_err(Error::Setup)?) } else { None },
+            seen: attachment.after,
+            live: false,
+            mine: HashSet::new(),
+            outstanding: None,
+            asked: None,
+            answered: HashSet::new(),
+            last_interrupt: None,
+            settle: None,
+            attachment,
+        };
+        attached.go_live();
+        Ok(attached)
+    }
+
+    /// History is over once all of it that the view knew of was seen.
+    fn go_live(&mut self) {
+        if self.live {
+            return;
+        }
+        match &self.attachment.view {
+            Some(view) if self.seen < view.status.last_seq => return,
+            Some(view) => self.conversation.adopt(&view.status),
+            None => {}
+        }
+        self.live = true;
+        self.watch_for_end();
+    }
+
+    fn watch_for_end(&mut self) {
+        self.settle = (self.live && self.conversation.down().is_some()).then(|| Instant::now() + SETTLE);
+    }
+
+    fn next(&mut self, next: Option<Next>) -> Result<Option<End>, Error> {
+        match next {
+            Some(Next::Record { seq, line }) => self.record(seq, &line),
+            Some(Next::Away) => {
+                self.renderer
+                    .note("agentd is away; the session goes on, and so does this as soon as agentd is back")?;
+                Ok(None)
+            }
+            Some(Next::Failed(error)) => Err(error),
+            Some(Next::Deleted) | None => {
+                self.renderer.warning("the session was deleted")?;
+                Ok(Some(End::Deleted))
+            }
+        }
+    }
+
+    fn record(&mut self, seq: u64, line: &[u8]) -> Result<Option<End>, Error> {
+        self.seen = seq;
+        let event = Event::parse(line)?;
+        let before = self.conversation.running().cloned();
+        let items = self.conversation.apply(&event);
+        if self.attachment.json {
+            let mut out = io::stdout();
+            out.write_all(line)
+                .and_then(|()| out.write_all(b"\n"))
+                .and_then(|()| out.flush())
+                .map_err(Error::Output)?;
+        } else {
+            let running = before.as_ref().or(self.conversation.running());
+            let concerned = match &self.attachment.goal {
+                Goal::Turn(Some(turn)) => running == Some(turn),
+                Goal::Turn(None) | Goal::Talk => true,
+            };
+            for item in &items {
+                self.show(item, concerned)?;
+            }
+        }
+        if let Goal::Turn(turn @ None) = &mut self.attachment.goal {
+            *turn = self.conversation.first_turn().cloned();
+        }
+        self.go_live();
+        self.watch_for_end();
+        Ok(items.iter().find_map(|item| match item {
+            Item::TurnEnded(ended) => self.turn_ended(ended),
+            _ => None,
+        }))
+    }
+
+    fn show(&mut self, item: &Item, concerned: bool) -> Result<(), Error> {
+        let talk = self.attachment.goal == Goal::Talk;
+        match item {
+            Item::Warning(_) | Item::Detail(_) => self.renderer.item(item, false),
+            Item::TurnEnded(ended) if self.is_goal(&ended.turn) => self.renderer.item(item, true),
+            // The person who asks one thing knows what was asked.
+            Item::Prompt { turn, .. } => self.renderer.item(item, !talk || self.mine.contains(turn)),
+            _ if concerned => self.renderer.item(item, false),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_goal(&self, turn: &TurnId) -> bool {
+        match &self.attachment.goal {
+            Goal::Turn(goal) => goal.as_ref() == Some(turn),
+            Goal::Talk => false,
+        }
+    }
+
+    fn turn_ended(&mut self, ended: &TurnEnded) -> Option<End> {
+        self.outstanding.take_if(|turn| *turn == ended.turn);
+        self.is_goal(&ended.turn).then(|| End::Turn(exit_of(ended)))
+    }
+
+    /// The question to ask, if there is one.
+    fn question(&self) -> Option<&PermissionRequest> {
+        let concerned = match &self.attachment.goal {
+            Goal::Turn(turn) => turn.as_ref() == self.conversation.running(),
+            Goal::Talk => true,
+        };
+        let mut open = self.conversation.permissions().iter().filter(|request| !self.answered.contains(&request.id));
+        open.next().filter(|_| self.live && concerned && !self.attachment.json)
+    }
+
+    /// Shows the question or the mark at which to type, once.
+    fn ask(&mut self) -> Result<(), Error> {
+        let Some(request) = self.question().cloned() else {
+            self.asked = None;
+            let terminal = !self.attachment.json && self.input.as_ref().is_some_and(|input| input.terminal);
+            if terminal && self.wants_line() && !self.conversation.has_work() && !self.renderer.is_at_prompt() {
+                self.renderer.prompt("> ")?;
+            }
+            return Ok(());
+        };
+        let typed = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if self.asked.as_ref() != Some(&request.id) {
+            if typed && self.input.is_none() {
+                self.input = Some(Input::open().map_err(Error::Setup)?);
+            }
+            if let Some(input) = &mut self.input {
+                input.forget_typed();
+            }
+            self.asked = Some(request.id.clone());
+            return self.renderer.question(&request, &self.attachment.label, typed);
+        }
+        if typed && self.input.is_some() && !self.renderer.is_at_prompt() {
+            self.renderer.prompt("a number, or allow or deny: ")?;
+        }
+        Ok(())
+    }
+
+    fn wants_line(&self) -> bool {
+        let Some(input) = &self.input else { return false };
+        if self.question().is_some() {
+            return input.terminal;
+        }
+        let open = self.attachment.goal == Goal::Talk && self.live && self.conversation.is_ready();
+        // A person may type ahead, the turns wait in the daemon. Lines of a file or a pipe come one after another, so that
+        // their end comes after the last answer.
+        open && (input.terminal || (self.outstanding.is_none() && !self.conversation.has_work()))
+    }
+
+    async fn line(&mut self, line: Option<io::Result<String>>) -> Result<Option<End>, Error> {
+        self.renderer.typed();
+        let Some(line) = line else {
+            self.input = None;
+            return Ok((self.attachment.goal == Goal::Talk).then_some(End::InputEnded));
+        };
+        let line = line.map_err(Error::Input)?;
+        let id = &self.attachment.id;
+        let done = if let Some(request) = self.question() {
+            let Some(answer) = input::answer(&line, request) else { return Ok(None) };
+            let permission = request.id.clone();
+            self.client.answer(id, &permission, &answer).await.map(|_| {
+                self.answered.insert(permission);
+            })
+        } else if line.trim().is_empty() {
+            Ok(())
+        } else {
+            self.client.prompt(id, &line).await.map(|accepted| {
+                self.mine.insert(accepted.value.turn.clone());
+                self.outstanding = Some(accepted.value.turn);
+            })
+        };
+        self.survive(done)?;
+        Ok(None)
+    }
+
+    async fn interrupted(&mut self) -> Result<Option<End>, Error> {
+        let again = self.last_interrupt.replace(Instant::now()).is_some_and(|at| at.elapsed() < TWICE);
+        let id = &self.attachment.id;
+        let cancelled = match &self.attachment.goal {
+            _ if again => return Ok(Some(End::Left)),
+            Goal::Turn(Some(turn)) => self.client.cancel_turn(id, turn).await,
+            Goal::Talk if self.conversation.running().is_some() => self.client.cancel(id).await.map(drop),
+            Goal::Turn(None) | Goal::Talk => return Ok(Some(End::Left)),
+        };
+        if cancelled.is_ok() {
+            self.renderer.note("cancelling; Ctrl-C again leaves the session to itself")?;
+        }
+        self.survive(cancelled)?;
+        Ok(None)
+    }
+
+    /// A call that a person made here and that failed is reported, and the person stays attached.
+    fn survive(&mut self, result: Result<(), Error>) -> Result<(), Error> {
+        match result {
+            Err(error @ Error::Output(_)) => Err(error),
+            Err(error) => {
+                self.renderer.note("")?;
+                error.report();
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// The agent has ended a moment ago and nothing followed: is that the session's end?
+    async fn settled(&mut self) -> Result<Option<End>, Error> {
+        self.settle = Some(Instant::now() + SETTLE);
+        let Ok(view) = self.client.session(&self.attachment.id).await else {
+            return Ok(None); // the stream knows better when to give up
+        };
+        let status = view.value.status;
+        if status.last_seq > self.seen || status.phase.is_active() {
+            return Ok(None);
+        }
+        Ok(self.conversation.down().map(End::Down))
+    }
+}

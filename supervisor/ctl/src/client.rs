@@ -1,0 +1,321 @@
+//! The daemon's HTTP interface, as calls. One connection a call: they are over a unix socket, and cheap.
+//!
+//! A call that fails is not tried again here: prompting twice is worse than an error. Who may ask again safely is the event
+//! stream (`stream.rs`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentd_api::environment::EnvironmentView;
+use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
+use agentd_api::{Code, PermissionId, Problem, TurnId};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::error::Error;
+
+/// How long the daemon may take for an answer, on top of what it was asked to wait.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon, by its socket.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    socket: PathBuf,
+}
+
+/// An answer: what it says, and the document as it came, for `--json`.
+#[derive(Debug)]
+pub(crate) struct Document<T> {
+    pub(crate) value: T,
+    pub(crate) raw: Bytes,
+}
+
+/// What `GET /v1/agents` answers.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AgentList {
+    pub(crate) agents: Vec<AgentView>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct AgentView {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) command: Vec<String>,
+    #[serde(default)]
+    pub(crate) default: bool,
+}
+
+/// What the calls under `/v1/scripts` answer.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ScriptList {
+    pub(crate) scripts: Vec<ScriptView>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ScriptView {
+    pub(crate) path: PathBuf,
+    pub(crate) state: String,
+}
+
+/// What `GET /v1/version` answers.
+#[derive(Debug, Deserialize)]
+pub(crate) struct VersionView {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) runtime_directory: PathBuf,
+    pub(crate) state_directory: PathBuf,
+}
+
+/// The body of `POST /v1/scripts/allow` and `deny`.
+#[derive(Debug, Serialize)]
+struct ScriptsOf<'a> {
+    directory: &'a Path,
+}
+
+impl Client {
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Whether a daemon answers.
+    pub(crate) async fn health(&self) -> Result<(), Error> {
+        self.call(Method::GET, "/healthz", None, Duration::ZERO).await.map(drop)
+    }
+
+    pub(crate) async fn create(
+        &self,
+        spec: &SessionSpec,
+        wait: Option<Duration>,
+    ) -> Result<Document<SessionView>, Error> {
+        self.post(&format!("/v1/sessions{}", waiting(wait)), Some(spec), wait).await
+    }
+
+    pub(crate) async fn list(&self) -> Result<Document<SessionList>, Error> {
+        self.get("/v1/sessions").await
+    }
+
+    /// A session by its id, its name, or the beginning of its id that no other has. A whole id or name goes first.
+    pub(crate) async fn find(&self, given: &str) -> Result<Document<SessionView>, Error> {
+        let found = self.get(&format!("/v1/sessions/{}", escape(given))).await;
+        if !found.as_ref().is_err_and(|error| error.code() == Some(Code::NoSuchSession)) {
+            return found;
+        }
+        let list = self.list().await?.value;
+        let beginning = |view: &&SessionView| view.id.as_str().starts_with(given);
+        let mut candidates: Vec<&SessionView> = list.sessions.iter().filter(beginning).collect();
+        match candidates.as_slice() {
+            [] => found,
+            [one] => self.session(one.id.as_str()).await,
+            _ => {
+                candidates.sort_by_key(|view| view.created);
+                let candidates = candidates.into_iter().map(|view| match &view.spec.name {
+                    Some(name) => format!("{} ({name})", view.id),
+                    None => view.id.to_string(),
+                });
+                Err(Error::Ambiguous { given: given.into(), candidates: candidates.collect() })
+            }
+        }
+    }
+
+    pub(crate) async fn session(&self, id: &str) -> Result<Document<SessionView>, Error> {
+        self.get(&format!("/v1/sessions/{id}")).await
+    }
+
+    pub(crate) async fn delete(&self, id: &str, force: bool) -> Result<(), Error> {
+        let force = if force { "?force=true" } else { "" };
+        // With force it stops the session first, which takes its time.
+        self.call(Method::DELETE, &format!("/v1/sessions/{id}{force}"), None, PATIENCE).await.map(drop)
+    }
+
+    pub(crate) async fn prompt(&self, id: &str, prompt: &str) -> Result<Document<PromptAccepted>, Error> {
+        let body = PromptRequest { prompt: prompt.to_owned() };
+        self.post(&format!("/v1/sessions/{id}/prompt"), Some(&body), None).await
+    }
+
+    pub(crate) async fn cancel(&self, id: &str) -> Result<Document<SessionView>, Error> {
+        self.post(&format!("/v1/sessions/{id}/cancel"), None::<&()>, None).await
+    }
+
+    /// Drops a turn that waits, cancels the one that runs.
+    pub(crate) async fn cancel_turn(&self, id: &str, turn: &TurnId) -> Result<(), Error> {
+        self.call(Method::DELETE, &format!("/v1/sessions/{id}/turns/{turn}"), None, Duration::ZERO).await.map(drop)
+    }
+
+    pub(crate) async fn stop(&self, id: &str, wait: Option<Duration>) -> Result<Document<SessionView>, Error> {
+        self.post(&format!("/v1/sessions/{id}/stop{}", waiting(wait)), None::<&()>, wait).await
+    }
+
+    pub(crate) async fn resume(&self, id: &str, wait: Option<Duration>) -> Result<Document<SessionView>, Error> {
+        self.post(&format!("/v1/sessions/{id}/resume{}", waiting(wait)), None::<&()>, wait).await
+    }
+
+    pub(crate) async fn answer(
+        &self,
+        id: &str,
+        permission: &PermissionId,
+        answer: &PermissionAnswer,
+    ) -> Result<Document<SessionView>, Error> {
+        self.post(&format!("/v1/sessions/{id}/permissions/{permission}"), Some(answer), None).await
+    }
+
+    pub(crate) async fn environment(&self, id: &str, values: bool) -> Result<Document<EnvironmentView>, Error> {
+        let values = if values { "?values=true" } else { "" };
+        self.get(&format!("/v1/sessions/{id}/environment{values}")).await
+    }
+
+    pub(crate) async fn agents(&self) -> Result<Document<AgentList>, Error> {
+        self.get("/v1/agents").await
+    }
+
+    pub(crate) async fn scripts(&self, directory: &Path) -> Result<Document<ScriptList>, Error> {
+        self.get(&format!("/v1/scripts?directory={}", escape(&directory.to_string_lossy()))).await
+    }
+
+    pub(crate) async fn allow_scripts(&self, directory: &Path) -> Result<Document<ScriptList>, Error> {
+        self.post("/v1/scripts/allow", Some(&ScriptsOf { directory }), None).await
+    }
+
+    pub(crate) async fn deny_scripts(&self, directory: &Path) -> Result<Document<ScriptList>, Error> {
+        self.post("/v1/scripts/deny", Some(&ScriptsOf { directory }), None).await
+    }
+
+    pub(crate) async fn version(&self) -> Result<Document<VersionView>, Error> {
+        self.get("/v1/version").await
+    }
+
+    /// The body of an event stream, as NDJSON, once the daemon began to answer.
+    pub(crate) async fn events(&self, id: &str, query: &str) -> Result<Incoming, Error> {
+        let path = format!("/v1/sessions/{id}/events{query}");
+        let response = self.send(&Method::GET, &path, None, PATIENCE).await?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        let (call, status) = (format!("GET {path}"), response.status().as_u16());
+        Err(refusal(call.clone(), status, &collect(call, response).await?))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Document<T>, Error> {
+        let (status, raw) = self.call(Method::GET, path, None, Duration::ZERO).await?;
+        document(format!("GET {path}"), status, raw)
+    }
+
+    async fn post<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Option<&B>,
+        wait: Option<Duration>,
+    ) -> Result<Document<T>, Error> {
+        let body = body.map(serde_json::to_vec).transpose().map_err(Error::Request)?;
+        let (status, raw) = self.call(Method::POST, path, body, wait.unwrap_or_default()).await?;
+        document(format!("POST {path}"), status, raw)
+    }
+
+    /// One call; an answer that is not a success is an error.
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        wait: Duration,
+    ) -> Result<(u16, Bytes), Error> {
+        let call = format!("{method} {path}");
+        let limit = PATIENCE + wait;
+        let answer = async {
+            let response = self.send(&method, path, body, limit).await?;
+            let status = response.status();
+            Ok::<_, Error>((status, collect(call.clone(), response).await?))
+        };
+        let (status, raw) = timeout(limit, answer).await.map_err(|_| self.silent(&call, limit))??;
+        if status.is_success() { Ok((status.as_u16(), raw)) } else { Err(refusal(call, status.as_u16(), &raw)) }
+    }
+
+    async fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, Error> {
+        let call = format!("{method} {path}");
+        let broken = |source| Error::Broken { call: call.clone(), source };
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| Error::Unreachable { socket: self.socket.clone(), source })?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // It ends with the response's body; what goes wrong in it is seen there.
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header(HOST, "agentd");
+        request = request.header(ACCEPT, "application/json, application/x-ndjson");
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(|error| Error::Unreachable { socket: self.socket.clone(), source: io::Error::other(error) })?;
+        timeout(limit, sender.send_request(request)).await.map_err(|_| self.silent(&call, limit))?.map_err(broken)
+    }
+
+    fn silent(&self, call: &str, limit: Duration) -> Error {
+        Error::Silent { socket: self.socket.clone(), call: call.to_owned(), seconds: limit.as_secs() }
+    }
+}
+
+async fn collect(call: String, response: Response<Incoming>) -> Result<Bytes, Error> {
+    Ok(response.into_body().collect().await.map_err(|source| Error::Broken { call, source })?.to_bytes())
+}
+
+fn document<T: DeserializeOwned>(call: String, status: u16, raw: Bytes) -> Result<Document<T>, Error> {
+    match serde_json::from_slice(&raw) {
+        Ok(value) => Ok(Document { value, raw }),
+        Err(error) => Err(Error::Answer { call, status, source: Some(error) }),
+    }
+}
+
+fn refusal(call: String, status: u16, raw: &[u8]) -> Error {
+    match serde_json::from_slice::<Problem>(raw) {
+        Ok(problem) => problem.into(),
+        Err(error) => Error::Answer { call, status, source: Some(error) },
+    }
+}
+
+fn waiting(wait: Option<Duration>) -> String {
+    wait.map(|wait| format!("?wait={}", wait.as_secs())).unwrap_or_default()
+}
+
+/// For a path's segment or a query's value: all but the unreserved characters of RFC 3986 in percent form.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            let digit = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
+            escaped.extend(['%', digit(byte >> 4), digit(byte & 0xf)]);
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_plain_is_escaped_so_that_it_stays_one_segment() {
+        assert_eq!(escape("a-b.c_d~9"), "a-b.c_d~9");
+        assert_eq!(escape("../x?y z\u{e9}"), "..%2Fx%3Fy%20z%C3%A9");
+    }
+}

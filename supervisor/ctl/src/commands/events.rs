@@ -1,0 +1,45 @@
+//! events: the record lines as they are.
+
+use std::io::{self, Write};
+
+use http_body_util::BodyExt;
+
+use super::{Context, tell};
+use crate::error::Error;
+use crate::stream::{EventStream, From, Next, query};
+
+pub(super) async fn events(
+    context: &Context,
+    session: &str,
+    after: Option<u64>,
+    last: Option<u64>,
+    follow: bool,
+) -> Result<u8, Error> {
+    let id = context.client.find(session).await?.value.id.to_string();
+    let from = last.map_or(From::After(after.unwrap_or(0)), From::Last);
+    let mut out = io::stdout().lock();
+    if !follow {
+        let mut body = context.client.events(&id, &query(from, false)).await?;
+        while let Some(frame) = body.frame().await {
+            let broken = |source| Error::Broken { call: "GET events".into(), source };
+            let bytes = frame.map_err(broken)?.into_data().unwrap_or_default();
+            out.write_all(&bytes).map_err(Error::Output)?;
+        }
+        out.flush().map_err(Error::Output)?;
+        return Ok(0);
+    }
+    let mut stream = EventStream::follow(context.client.clone(), id, from, context.starter.clone());
+    loop {
+        match stream.next().await {
+            Some(Next::Record { line, .. }) => {
+                out.write_all(&line)
+                    .and_then(|()| out.write_all(b"\n"))
+                    .and_then(|()| out.flush())
+                    .map_err(Error::Output)?;
+            }
+            Some(Next::Away) => tell("agentd is away; this goes on as soon as it is back")?,
+            Some(Next::Failed(error)) => return Err(error),
+            Some(Next::Deleted) | None => return Ok(0),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Sessions come and go: new, cancel, stop, resume, rm.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentd_api::id::InvalidId;
+use agentd_api::session::{PermissionPolicy, Phase, SessionSpec, SessionView};
+use agentd_api::{Code, Problem};
+
+use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document};
+use crate::args::{NewArgs, Permissions, SpecArgs};
+use crate::error::Error;
+
+pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
+    let wait = args.wait.map(|seconds| Duration::from_secs(seconds.into()));
+    let document = context.client.create(&spec(args.spec)?, wait).await?;
+    if context.json {
+        print_document(&document.raw)?;
+    } else {
+        print(&format!("{}\n", document.value.id))?;
+    }
+    // Without a wait nothing is known yet.
+    if wait.is_some() { ready(&document.value, None) } else { Ok(0) }
+}
+
+pub(super) async fn cancel(context: &Context, session: &str) -> Result<u8, Error> {
+    let id = context.client.find(session).await?.value.id;
+    let document = context.client.cancel(id.as_str()).await?;
+    if context.json {
+        print_document(&document.raw)?;
+    }
+    Ok(0)
+}
+
+pub(super) async fn stop(context: &Context, sessions: &[String], no_wait: bool) -> Result<u8, Error> {
+    let mut status = 0;
+    for session in sessions {
+        status = first(status, stop_one(context, session, no_wait).await);
+    }
+    Ok(status)
+}
+
+async fn stop_one(context: &Context, session: &str, no_wait: bool) -> Result<u8, Error> {
+    let id = context.client.find(session).await?.value.id;
+    let document = context.client.stop(id.as_str(), (!no_wait).then_some(STOP_WAIT)).await?;
+    if context.json {
+        print_document(&document.raw)?;
+    }
+    if no_wait || !document.value.status.phase.is_active() {
+        return Ok(0);
+    }
+    Err(Error::Session {
+        detail: format!("session {session:?} did not stop within {} s", STOP_WAIT.as_secs()),
+        hint: Some(format!("agentctl show {session}")),
+    })
+}
+
+pub(super) async fn resume(context: &Context, session: &str, no_wait: bool) -> Result<u8, Error> {
+    let id = context.client.find(session).await?.value.id;
+    let wait = (!no_wait).then_some(START_WAIT);
+    let document = context.client.resume(id.as_str(), wait).await?;
+    if context.json {
+        print_document(&document.raw)?;
+    }
+    ready(&document.value, wait)
+}
+
+pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> Result<u8, Error> {
+    let mut status = 0;
+    for session in sessions {
+        let removed = async {
+            let id = context.client.find(session).await?.value.id;
+            context.client.delete(id.as_str(), force).await
+        };
+        status = first(status, removed.await.map(|()| 0));
+    }
+    Ok(status)
+}
+
+/// Of several sessions each is tried; the status is that of the first that failed.
+fn first(before: u8, result: Result<u8, Error>) -> u8 {
+    let status = result.unwrap_or_else(|error| {
+        error.report();
+        error.exit_status()
+    });
+    if before == 0 { status } else { before }
+}
+
+/// Whether a session that was waited for became what it should.
+fn ready(view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
+    let label = label(view);
+    match view.status.phase {
+        Phase::Failed => Err(Error::Session {
+            detail: match &view.status.message {
+                Some(message) => format!("session {label:?} failed: {message}"),
+                None => format!("session {label:?} failed"),
+            },
+            hint: Some(format!("agentctl show {label}")),
+        }),
+        Phase::Idle | Phase::Busy => Ok(0),
+        phase => match wait {
+            Some(wait) => Err(Error::Session {
+                detail: format!("session {label:?} is still {} after {} s", phase.as_str(), wait.as_secs()),
+                hint: Some(format!("agentctl show {label}")),
+            }),
+            None => Ok(0),
+        },
+    }
+}
+
+/// The spec that the arguments ask for. What only the daemon can know, it refuses.
+pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
+    let env_setup = args
+        .env_setup
+        .map(|path| std::fs::read_to_string(&path).map_err(|source| Error::File { path, source }))
+        .transpose()?;
+    Ok(SessionSpec {
+        name: args.name.map(|name| name.parse()).transpose().map_err(|error| invalid(&error))?,
+        agent: args.agent.map(|name| name.parse()).transpose().map_err(|error| invalid(&error))?,
+        command: Some(args.command).filter(|command| !command.is_empty()),
+        directory: absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?,
+        initial_prompt: args.prompt.map(|prompt| super::talk::prompt_text(&prompt)).transpose()?,
+        env_setup,
+        permissions: match args.permissions {
+            Permissions::Ask => PermissionPolicy::Ask,
+            Permissions::Allow => PermissionPolicy::Allow,
+            Permissions::Deny => PermissionPolicy::Deny,
+        },
+    })
+}
+
+/// A directory as the daemon, which is elsewhere, has to be told it; one that is not there is for the daemon to refuse.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    let absolute = path.canonicalize().or_else(|_| std::path::absolute(path));
+    absolute.map_err(|source| Error::File { path: path.to_owned(), source })
+}
+
+/// As the daemon would say it.
+pub(super) fn invalid(error: &InvalidId) -> Error {
+    Problem::new(Code::InvalidId, error.to_string()).hint("use a-z, 0-9 and `-` between them").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::exit;
+
+    #[test]
+    fn of_several_the_first_failure_is_the_status() {
+        let refused = || Err(Problem::new(Code::WrongPhase, "it runs").into());
+        assert_eq!(first(0, refused()), exit::REFUSED);
+        assert_eq!(first(exit::FAILED, refused()), exit::FAILED);
+        assert_eq!(first(exit::REFUSED, Ok(0)), exit::REFUSED);
+    }
+}

@@ -1,0 +1,196 @@
+//! ls and show.
+
+use std::path::Path;
+
+use agentd_api::session::{Phase, SessionView};
+use jiff::Timestamp;
+
+use super::{Context, label, print, print_document, tell};
+use crate::error::Error;
+use crate::table::{Cut, Table};
+use crate::terminal::Screen;
+
+pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
+    let document = context.client.list().await?;
+    if context.json {
+        print_document(&document.raw)?;
+        return Ok(0);
+    }
+    let list = document.value;
+    let mut sessions: Vec<&SessionView> =
+        list.sessions.iter().filter(|view| all || view.status.phase != Phase::Stopped).collect();
+    sessions.sort_by_key(|view| view.created);
+    let hidden = list.sessions.len() - sessions.len();
+
+    let mut table = Table::new(&[
+        ("ID", Cut::Never),
+        ("NAME", Cut::End),
+        ("AGENT", Cut::End),
+        ("PHASE", Cut::Never),
+        ("DIRECTORY", Cut::Start),
+        ("AGE", Cut::Never),
+        ("TURN", Cut::End),
+    ]);
+    let (screen, now) = (Screen::stdout(), Timestamp::now());
+    for view in sessions {
+        table.row([
+            view.id.to_string(),
+            view.spec.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+            screen.line(&agent(view)),
+            view.status.phase.as_str().to_owned(),
+            screen.line(&view.spec.directory.to_string_lossy()),
+            age(view.created, now),
+            screen.line(&turn(view)),
+        ]);
+    }
+    Context::table(&table)?;
+    for unreadable in &list.unreadable {
+        tell(&format!("session {} cannot be read: {}", unreadable.id, unreadable.reason))?;
+    }
+    if hidden > 0 && Screen::stderr().terminal {
+        tell(&format!("{hidden} stopped: agentctl ls --all"))?;
+    }
+    Ok(0)
+}
+
+pub(super) async fn show(context: &Context, session: &str) -> Result<u8, Error> {
+    let document = context.client.find(session).await?;
+    if context.json {
+        print_document(&document.raw)?;
+        return Ok(0);
+    }
+    print(&describe(&document.value, Screen::stdout(), Timestamp::now()))?;
+    let conditions = &document.value.status.conditions;
+    if conditions.is_empty() {
+        return Ok(0);
+    }
+    let mut table = Table::new(&[
+        ("CONDITION", Cut::Never),
+        ("STATUS", Cut::Never),
+        ("REASON", Cut::Never),
+        ("AGE", Cut::Never),
+        ("MESSAGE", Cut::End),
+    ]);
+    let (screen, now) = (Screen::stdout(), Timestamp::now());
+    for condition in conditions {
+        table.row([
+            format!("{:?}", condition.kind),
+            format!("{:?}", condition.status),
+            screen.line(&condition.reason),
+            age(condition.last_transition_time, now),
+            screen.line(&condition.message),
+        ]);
+    }
+    print("\n")?;
+    Context::table(&table)?;
+    Ok(0)
+}
+
+fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
+    let status = &view.status;
+    let mut fields: Vec<(&str, String)> = vec![("id", view.id.to_string())];
+    let mut field = |name: &'static str, value: Option<String>| {
+        fields.extend(value.map(|value| (name, screen.line(&value))));
+    };
+    field("name", view.spec.name.as_ref().map(ToString::to_string));
+    field("phase", Some(status.phase.as_str().to_owned()));
+    field("message", status.message.clone());
+    field("directory", Some(view.spec.directory.display().to_string()));
+    field("agent", Some(agent(view)));
+    field(
+        "introduced as",
+        status.agent.as_ref().map(|agent| {
+            let title = agent.title.as_ref().unwrap_or(&agent.name);
+            format!("{title} {}", agent.version.as_deref().unwrap_or_default())
+        }),
+    );
+    field("conversation", status.conversation.clone());
+    field("permissions", Some(format!("{:?}", view.spec.permissions).to_lowercase()));
+    field("created", Some(format!("{} ({} ago)", view.created, age(view.created, now))));
+    field("updated", Some(format!("{} ({} ago)", status.updated, age(status.updated, now))));
+    field("agent pid", status.agent_pid.map(|pid| pid.to_string()));
+    field("keeper pid", status.keeper_pid.map(|pid| pid.to_string()));
+    field("launches", Some(status.launches.to_string()));
+    field("events", Some(status.last_seq.to_string()));
+    field("turn", status.turn.as_ref().map(|turn| format!("{}: {}", turn.id, turn.prompt)));
+    for waiting in &status.queue {
+        field("waiting", Some(format!("{}: {}", waiting.id, waiting.prompt)));
+    }
+    for request in &status.permissions {
+        let options: Vec<_> = request.options.iter().map(|option| format!("{} ({})", option.id, option.name)).collect();
+        field("question", Some(format!("{}: {} [{}]", request.id, request.title, options.join(", "))));
+    }
+    let mut lines: Vec<String> = Vec::new();
+    lines.extend(fields.iter().map(|(name, value)| format!("{:<15}{value}\n", format!("{name}:"))));
+    if let Some(request) = status.permissions.first() {
+        lines.push(format!("\nanswer with: agentctl answer {} {} allow|deny\n", label(view), request.id));
+    }
+    lines.concat()
+}
+
+/// What was asked for: a configured agent, or a program of one's own.
+fn agent(view: &SessionView) -> String {
+    if let Some(agent) = &view.spec.agent {
+        return agent.to_string();
+    }
+    let program = view.spec.command.as_ref().and_then(|command| command.first());
+    match program {
+        Some(program) => Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        None => view.status.agent.as_ref().map_or_else(|| "(default)".to_owned(), |agent| agent.name.clone()),
+    }
+}
+
+fn turn(view: &SessionView) -> String {
+    let Some(turn) = &view.status.turn else { return String::new() };
+    if view.status.permissions.is_empty() { turn.prompt.clone() } else { format!("? {}", turn.prompt) }
+}
+
+/// A time ago in its largest unit, as kubectl prints it.
+fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_told_in_its_largest_unit_and_a_clock_that_went_back_is_no_age() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        for (since, told) in [
+            ("2026-01-01T23:59:30Z", "30s"),
+            ("2026-01-01T23:50:30Z", "9m"),
+            ("2026-01-01T00:00:01Z", "23h"),
+            ("2025-12-30T00:00:00Z", "3d"),
+            ("2026-01-02T00:01:00Z", "0s"),
+        ] {
+            assert_eq!(age(since.parse().unwrap(), now), told);
+        }
+    }
+
+    #[test]
+    fn show_tells_how_to_answer_a_question_that_waits() {
+        let time = "2026-01-01T00:00:00Z";
+        let view: SessionView = serde_json::from_value(serde_json::json!({
+            "id": "abc", "generation": 1, "created": time, "spec": { "directory": "/d", "name": "fix" },
+            "status": {
+                "phase": "busy", "observed_generation": 1, "conditions": [], "launches": 1, "last_seq": 9, "updated": time,
+                "turn": { "id": "t1", "prompt": "two\nlines" },
+                "permissions": [{
+                    "id": "p1", "title": "rm", "options": [{ "id": "x", "name": "Yes", "kind": "allow_once" }],
+                }],
+            },
+        }))
+        .unwrap();
+        let text = describe(&view, Screen { terminal: true, colour: false }, time.parse().unwrap());
+        for line in ["turn:          t1: two lines\n", "question:      p1: rm [x (Yes)]\n", "agentctl answer fix p1 "] {
+            assert!(text.contains(line), "{line:?} is not in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! One function for each command: arguments to calls, answers to text.
+
+mod environment;
+mod events;
+mod info;
+mod life;
+mod list;
+mod talk;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd_api::session::SessionView;
+use hyper::body::Bytes;
+
+use crate::args::{Cli, Command, Global};
+use crate::client::Client;
+use crate::demo_agent;
+use crate::error::Error;
+use crate::start::Starter;
+use crate::table::Table;
+use crate::terminal::{self, Screen};
+
+/// How long to wait for an agent that starts.
+const START_WAIT: Duration = Duration::from_mins(1);
+/// How long to wait for one that ends: longer than its orderly end takes.
+const STOP_WAIT: Duration = Duration::from_secs(30);
+
+/// What every command has.
+struct Context {
+    client: Client,
+    /// Where this program may start the daemon.
+    starter: Option<Starter>,
+    json: bool,
+    verbose: bool,
+}
+
+/// Runs a command; its exit status.
+pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
+    if matches!(cli.command, Command::DemoAgent) {
+        let settings = demo_agent::Settings::of_this_process().map_err(Error::Setup)?;
+        return demo_agent::serve(io::stdin(), io::stdout(), settings).map(|()| 0).map_err(Error::Output);
+    }
+    let context = Context::new(&cli.global)?;
+    crate::runtime()?.block_on(dispatch(&context, cli.command))
+}
+
+async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
+    if !matches!(command, Command::Version) {
+        context.reach().await?;
+    }
+    match command {
+        Command::Run(args) => talk::run(context, args).await,
+        Command::New(args) => life::new(context, args).await,
+        Command::Ls { all } => list::ls(context, all).await,
+        Command::Show { session } => list::show(context, &session).await,
+        Command::Attach { session, from_start, last } => {
+            talk::attach(context, &session, (!from_start).then_some(last)).await
+        }
+        Command::Prompt { session, text, no_wait } => talk::prompt(context, &session, &text.join(" "), no_wait).await,
+        Command::Cancel { session } => life::cancel(context, &session).await,
+        Command::Stop { sessions, no_wait } => life::stop(context, &sessions, no_wait).await,
+        Command::Resume { session, no_wait } => life::resume(context, &session, no_wait).await,
+        Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
+        Command::Env(args) => environment::env(context, args).await,
+        Command::Answer { session, permission, answer } => talk::answer(context, &session, &permission, answer).await,
+        Command::Events { session, after, last, no_follow } => {
+            events::events(context, &session, after, last, !no_follow).await
+        }
+        Command::Agents => info::agents(context).await,
+        Command::Version => info::version(context).await,
+        Command::DemoAgent => unreachable!("it is no client, and was run before"),
+    }
+}
+
+impl Context {
+    fn new(global: &Global) -> Result<Self, Error> {
+        let starter = if global.no_start || global.socket.is_some() {
+            None
+        } else {
+            Some(Starter::beside_this_program().map_err(Error::Setup)?)
+        };
+        let socket = global.socket.clone().unwrap_or_else(default_socket);
+        Ok(Self { client: Client::new(socket), starter, json: global.json, verbose: global.verbose })
+    }
+
+    /// Makes sure that a daemon answers, and starts one if none does.
+    async fn reach(&self) -> Result<(), Error> {
+        match (self.client.health().await, &self.starter) {
+            (Err(Error::Unreachable { source, .. }), Some(starter)) if nobody_listens(&source) => {
+                starter.start(&self.client).await
+            }
+            (reached, _) => reached,
+        }
+    }
+
+    /// Prints a table, cut to the terminal where it is one.
+    fn table(table: &Table) -> Result<(), Error> {
+        print(&Screen::stdout().text(&table.render(terminal::columns())))
+    }
+}
+
+fn nobody_listens(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+fn default_socket() -> PathBuf {
+    let uid = nix::unistd::getuid().as_raw();
+    agentd_api::paths::runtime_directory(|name| std::env::var_os(name), uid, std::path::Path::is_dir)
+        .join(agentd_api::paths::CONTROL_SOCKET)
+}
+
+/// Prints a text that is safe to print.
+fn print(text: &str) -> Result<(), Error> {
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
+}
+
+/// Prints a document as it came, as one line.
+fn print_document(raw: &Bytes) -> Result<(), Error> {
+    let mut out = io::stdout();
+    let document = raw.trim_ascii();
+    out.write_all(document).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()).map_err(Error::Output)
+}
+
+/// Tells the person something that is no error and no output.
+fn tell(text: &str) -> Result<(), Error> {
+    let screen = Screen::stderr();
+    let text = screen.paint(terminal::Look::Dim, &screen.text(text));
+    io::stderr().write_all(format!("{text}\n").as_bytes()).map_err(Error::Output)
+}
+
+/// How a person calls a session.
+fn label(view: &SessionView) -> String {
+    view.spec.name.as_ref().map_or_else(|| view.id.to_string(), ToString::to_string)
+}

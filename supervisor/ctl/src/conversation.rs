@@ -1,0 +1,306 @@
+//! The rules by which a session's events become what a person sees and may do: events in, items out.
+//!
+//! Pure: no clock, no terminal, no connection. The same fold reads history and what is live; where the reading began in the
+//! middle, [`Conversation::adopt`] puts in what the daemon says is, at the point in the journal for which it said so.
+
+use std::collections::{HashMap, VecDeque};
+
+use agentd_api::event::{
+    AgentExited, AnsweredBy, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause, TurnEnded,
+};
+use agentd_api::session::{Condition, ConditionStatus, PermissionRequest, Phase, SessionStatus};
+use agentd_api::{Body, Event, TurnId};
+
+use crate::acp::{self, PlanEntry, ToolUpdate, Update};
+use crate::error::exit;
+
+/// Lines of the agent's stderr that are shown when it fails.
+const STDERR_LINES: usize = 8;
+
+/// Something to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// A turn began with this prompt.
+    Prompt {
+        turn: TurnId,
+        prompt: String,
+    },
+    Answer(String),
+    Thought(String),
+    ToolBegan {
+        title: String,
+        kind: Option<String>,
+    },
+    /// What a tool printed since the last time.
+    ToolOutput(String),
+    ToolEnded {
+        title: String,
+        status: String,
+    },
+    Plan(Vec<PlanEntry>),
+    /// A permission request was answered, by whoever.
+    Answered {
+        title: String,
+        how: String,
+    },
+    TurnEnded(TurnEnded),
+    Warning(String),
+    /// Shown only when asked for.
+    Detail(String),
+}
+
+/// What is known of a tool call that has not ended.
+#[derive(Debug, Default)]
+struct Tool {
+    title: String,
+    shown: String,
+}
+
+/// What is known of a session after the events so far.
+#[derive(Debug, Default)]
+pub(crate) struct Conversation {
+    running: Option<TurnId>,
+    waiting: VecDeque<(TurnId, String)>,
+    permissions: Vec<PermissionRequest>,
+    ready: bool,
+    /// Set when the agent's process or its launch has ended; another launch takes it back.
+    down: Option<Down>,
+    tools: HashMap<String, Tool>,
+    stderr: VecDeque<String>,
+    /// The last condition that was shown, so that the launch's failure does not say it again.
+    warned: Option<String>,
+    first_turn: Option<TurnId>,
+}
+
+/// How a session ended, as far as the events tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Down {
+    /// Somebody asked for it.
+    Stopped,
+    Failed,
+}
+
+impl Conversation {
+    pub(crate) fn running(&self) -> Option<&TurnId> {
+        self.running.as_ref()
+    }
+
+    /// Whether a turn runs or waits.
+    pub(crate) fn has_work(&self) -> bool {
+        self.running.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Whether prompts are taken.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    pub(crate) fn down(&self) -> Option<Down> {
+        self.down
+    }
+
+    /// The questions that wait, the oldest first.
+    pub(crate) fn permissions(&self) -> &[PermissionRequest] {
+        &self.permissions
+    }
+
+    /// The first turn of which these events tell.
+    pub(crate) fn first_turn(&self) -> Option<&TurnId> {
+        self.first_turn.as_ref()
+    }
+
+    /// Takes over what the daemon says is, as of the last event applied.
+    pub(crate) fn adopt(&mut self, status: &SessionStatus) {
+        self.running = status.turn.as_ref().map(|turn| turn.id.clone());
+        self.waiting = status.queue.iter().map(|turn| (turn.id.clone(), turn.prompt.clone())).collect();
+        self.permissions.clone_from(&status.permissions);
+        self.ready = matches!(status.phase, Phase::Idle | Phase::Busy);
+        self.down = match status.phase {
+            Phase::Stopped => Some(Down::Stopped),
+            Phase::Failed => Some(Down::Failed),
+            _ => None,
+        };
+    }
+
+    /// Takes in one event.
+    pub(crate) fn apply(&mut self, event: &Event) -> Vec<Item> {
+        match &event.body {
+            Body::AgentOut(message) => self.update(acp::interpret(message)),
+            Body::AgentStderr(text) | Body::AgentNoise(text) => {
+                let line = text.text.display().trim_end().to_owned();
+                if self.stderr.len() == STDERR_LINES {
+                    self.stderr.pop_front();
+                }
+                self.stderr.push_back(line.clone());
+                vec![Item::Detail(format!("agent: {line}"))]
+            }
+            Body::LaunchStarted(launch) => {
+                self.down = None;
+                self.stderr.clear();
+                self.warned = None;
+                vec![Item::Detail(format!("launch {} begins", launch.launch))]
+            }
+            Body::LaunchFailed(failed) => {
+                self.fall(Down::Failed);
+                let said = self.warned.as_ref() == Some(&failed.message);
+                let mut items = self.last_words();
+                if !said {
+                    items.insert(0, Item::Warning(format!("the session could not start: {}", failed.message)));
+                }
+                items
+            }
+            Body::Condition(condition) => self.condition(condition),
+            Body::ConversationOpened(opened) => {
+                self.ready = true;
+                match opened.by {
+                    OpenedBy::NewAfterLoss => vec![Item::Warning(
+                        "the agent could not restore the conversation: it begins anew and knows nothing of what was said \
+                         before"
+                            .into(),
+                    )],
+                    _ => vec![Item::Detail(format!("conversation {} is open", opened.conversation))],
+                }
+            }
+            Body::AgentStarted(started) => {
+                vec![Item::Detail(format!("{} runs as process {}", started.command.join(" "), started.pid))]
+            }
+            Body::AgentExited(exited) => self.exited(exited),
+            Body::TurnQueued(queued) => {
+                self.first_turn.get_or_insert_with(|| queued.turn.clone());
+                self.waiting.push_back((queued.turn.clone(), queued.prompt.clone()));
+                Vec::new()
+            }
+            Body::TurnStarted(started) => {
+                self.running = Some(started.turn.clone());
+                let at = self.waiting.iter().position(|(turn, _)| *turn == started.turn);
+                let prompt = at.and_then(|at| self.waiting.remove(at)).map(|(_, prompt)| prompt).unwrap_or_default();
+                vec![Item::Prompt { turn: started.turn.clone(), prompt }]
+            }
+            Body::TurnEnded(ended) => {
+                self.waiting.retain(|(turn, _)| *turn != ended.turn);
+                if self.running.as_ref() == Some(&ended.turn) {
+                    self.running = None;
+                    self.tools.clear();
+                }
+                vec![Item::TurnEnded(ended.clone())]
+            }
+            Body::PermissionRequested(requested) => {
+                self.permissions.push(requested.request.clone());
+                Vec::new() // asked from the state, and only when it is still open
+            }
+            Body::PermissionResolved(resolved) => self.resolved(resolved),
+            Body::StopRequested(stop) => {
+                self.ready = false;
+                vec![Item::Detail(format!("a stop was asked for: {}", stop.reason))]
+            }
+            Body::DaemonRecovered(recovered) => {
+                vec![Item::Detail(format!("agentd {} took the session over", recovered.version))]
+            }
+            Body::Unknown { kind, .. } => vec![Item::Detail(format!("{kind}, which this version does not know"))],
+            _ => Vec::new(),
+        }
+    }
+
+    fn update(&mut self, update: Option<Update>) -> Vec<Item> {
+        match update {
+            None => Vec::new(),
+            Some(Update::Answer(text) | Update::Thought(text)) if text.is_empty() => Vec::new(),
+            Some(Update::Answer(text)) => vec![Item::Answer(text)],
+            Some(Update::Thought(text)) => vec![Item::Thought(text)],
+            Some(Update::Tool(update)) => self.tool(update),
+            Some(Update::Plan(entries)) => vec![Item::Plan(entries)],
+            Some(Update::Other(name)) => vec![Item::Detail(format!("agent: {name}"))],
+        }
+    }
+
+    fn tool(&mut self, update: ToolUpdate) -> Vec<Item> {
+        let mut items = Vec::new();
+        let known = self.tools.contains_key(&update.id);
+        let tool = self.tools.entry(update.id.clone()).or_default();
+        if !known {
+            tool.title = update.title.clone().unwrap_or_else(|| update.id.clone());
+            items.push(Item::ToolBegan { title: tool.title.clone(), kind: update.kind });
+        } else if let Some(title) = update.title.filter(|title| *title != tool.title) {
+            // Agents announce a call before they know what it is.
+            tool.title = title;
+            items.push(Item::ToolBegan { title: tool.title.clone(), kind: update.kind });
+        }
+        if let Some(output) = update.output {
+            // All of it comes each time; what is not a continuation is shown whole.
+            let new = output.strip_prefix(tool.shown.as_str()).unwrap_or(&output);
+            if !new.is_empty() {
+                items.push(Item::ToolOutput(new.to_owned()));
+            }
+            tool.shown = output;
+        }
+        if let Some(status) = update.status.filter(|status| status == "completed" || status == "failed") {
+            items.push(Item::ToolEnded { title: tool.title.clone(), status });
+            self.tools.remove(&update.id);
+        }
+        items
+    }
+
+    fn condition(&mut self, condition: &Condition) -> Vec<Item> {
+        let text = format!("{:?}: {}", condition.kind, condition.message);
+        if condition.status == ConditionStatus::False {
+            self.warned = Some(condition.message.clone());
+            vec![Item::Warning(text)]
+        } else {
+            vec![Item::Detail(text)]
+        }
+    }
+
+    fn exited(&mut self, exited: &AgentExited) -> Vec<Item> {
+        self.fall(if exited.requested { Down::Stopped } else { Down::Failed });
+        let how = match (&exited.exec_error, exited.status, exited.signal) {
+            (Some(error), _, _) => format!("the agent could not be executed: {error}"),
+            (None, Some(status), _) => format!("the agent ended with status {status}"),
+            (None, None, Some(signal)) => format!("the agent was ended by signal {signal}"),
+            (None, None, None) => "the agent ended".to_owned(),
+        };
+        if exited.requested {
+            return vec![Item::Detail(how)];
+        }
+        let mut items = vec![Item::Warning(how)];
+        items.extend(self.last_words());
+        items
+    }
+
+    fn resolved(&mut self, resolved: &PermissionResolved) -> Vec<Item> {
+        let at = self.permissions.iter().position(|request| request.id == resolved.permission);
+        let request = at.map(|at| self.permissions.remove(at));
+        let title = request.as_ref().map_or_else(|| resolved.permission.to_string(), |request| request.title.clone());
+        let answer = match &resolved.outcome {
+            PermissionOutcome::Cancelled => "cancelled".to_owned(),
+            PermissionOutcome::Selected(id) => {
+                let options = request.iter().flat_map(|request| &request.options);
+                options.into_iter().find(|option| option.id == *id).map_or(id, |option| &option.name).clone()
+            }
+        };
+        let how = if resolved.by == AnsweredBy::Policy { format!("{answer}, by policy") } else { answer };
+        vec![Item::Answered { title, how }]
+    }
+
+    fn fall(&mut self, down: Down) {
+        self.ready = false;
+        self.down = Some(down);
+        self.permissions.clear();
+    }
+
+    fn last_words(&mut self) -> Vec<Item> {
+        self.stderr.drain(..).map(|line| Item::Warning(format!("agent: {line}"))).collect()
+    }
+}
+
+/// The exit status that a turn's end stands for.
+pub(crate) fn exit_of(ended: &TurnEnded) -> u8 {
+    match (&ended.synthetic, ended.stop_reason.as_deref()) {
+        (Some(synthetic), _) if synthetic.cause == SyntheticCause::Dropped => exit::CANCELLED,
+        (None, Some("end_turn")) => 0,
+        (None, Some("cancelled")) => exit::CANCELLED,
+        _ => exit::FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests;

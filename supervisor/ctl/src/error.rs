@@ -1,0 +1,145 @@
+//! Everything that can go wrong for the person at the command line, and the exit status that goes with it.
+
+use std::error::Error as _;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use agentd_api::{Code, Problem};
+
+/// The exit statuses, as `--help` documents them.
+pub(crate) mod exit {
+    pub(crate) const FAILED: u8 = 1;
+    pub(crate) const USAGE: u8 = 2;
+    pub(crate) const UNREACHABLE: u8 = 3;
+    pub(crate) const REFUSED: u8 = 4;
+    /// As a shell reports SIGINT.
+    pub(crate) const CANCELLED: u8 = 130;
+    /// As a shell reports SIGPIPE.
+    pub(crate) const BROKEN_PIPE: u8 = 141;
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{}", .0.detail)]
+    Problem(Box<Problem>),
+    #[error("cannot reach agentd at {}", socket.display())]
+    Unreachable { socket: PathBuf, source: io::Error },
+    #[error("agentd at {} did not answer {call} within {seconds} s", socket.display())]
+    Silent { socket: PathBuf, call: String, seconds: u64 },
+    #[error("the connection to agentd broke off during {call}")]
+    Broken { call: String, source: hyper::Error },
+    #[error("agentd was away for {seconds} s")]
+    Away { seconds: u64, source: Option<Box<Error>> },
+    #[error("agentd answered {call} with status {status} and something this version cannot read")]
+    Answer { call: String, status: u16, source: Option<serde_json::Error> },
+    #[error("agentd sent an event that cannot be read")]
+    Event(#[from] agentd_api::event::InvalidEvent),
+    #[error("cannot start agentd: {what}")]
+    NotStarted { what: String, log: PathBuf, last_lines: Vec<String>, source: Option<io::Error> },
+    #[error("{given:?} is the beginning of {} session ids: {}", candidates.len(), candidates.join(", "))]
+    Ambiguous { given: String, candidates: Vec<String> },
+    #[error("cannot encode the request")]
+    Request(#[source] serde_json::Error),
+    #[error("cannot read {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("cannot read standard input")]
+    Input(#[source] io::Error),
+    #[error("cannot write the output")]
+    Output(#[source] io::Error),
+    #[error("cannot prepare to run")]
+    Setup(#[source] io::Error),
+    /// Something to do with a session that is in the state that `detail` tells.
+    #[error("{detail}")]
+    Session { detail: String, hint: Option<String> },
+}
+
+impl From<Problem> for Error {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(Box::new(problem))
+    }
+}
+
+impl Error {
+    pub(crate) fn exit_status(&self) -> u8 {
+        match self {
+            Self::Problem(problem) if problem.status == 409 => exit::REFUSED,
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::Away { .. } | Self::NotStarted { .. } => {
+                exit::UNREACHABLE
+            }
+            Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => exit::BROKEN_PIPE,
+            _ => exit::FAILED,
+        }
+    }
+
+    /// The code of the problem document, where it is one.
+    pub(crate) fn code(&self) -> Option<Code> {
+        match self {
+            Self::Problem(problem) => Some(problem.code),
+            _ => None,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Problem(problem) => problem.hint.clone(),
+            Self::Unreachable { .. } => Some(
+                "is it running? `systemctl --user status agentd`, or start it with `agentd serve`; without --socket and \
+                 --no-start agentctl starts it itself"
+                    .into(),
+            ),
+            Self::Away { .. } => Some("the session goes on without it; start agentd and attach again".into()),
+            Self::NotStarted { log, .. } => Some(format!("its log is {}", log.display())),
+            Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
+            Self::Session { hint, .. } => hint.clone(),
+            _ => None,
+        }
+    }
+
+    /// Tells the person, on standard error. Nothing is said when it is the reader of our output who went away.
+    pub(crate) fn report(&self) {
+        if self.exit_status() == exit::BROKEN_PIPE {
+            return;
+        }
+        let mut text = format!("agentctl: {self}");
+        let mut source = self.source();
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text.push('\n');
+        if let Self::NotStarted { last_lines, .. } = self {
+            for line in last_lines {
+                text.push_str("  | ");
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        if let Some(hint) = self.hint() {
+            text.push_str("  hint: ");
+            text.push_str(&hint);
+            text.push('\n');
+        }
+        // Where standard error is closed there is nobody left to tell.
+        let _ = io::stderr().write_all(crate::terminal::for_stderr(&text).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_a_failure_and_a_daemon_that_is_not_there_have_different_statuses() {
+        for (error, status) in [
+            (Error::from(Problem::new(Code::WrongPhase, "busy")), 4),
+            (Error::from(Problem::new(Code::NameTaken, "taken")), 4),
+            (Error::from(Problem::new(Code::NoSuchSession, "none")), 1),
+            (Error::Unreachable { socket: "/x".into(), source: io::ErrorKind::NotFound.into() }, 3),
+            (Error::Output(io::ErrorKind::BrokenPipe.into()), 141),
+        ] {
+            assert_eq!(error.exit_status(), status, "{error}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a person types, a line at a time, and how a line answers a question.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::thread;
+
+use agentd_api::session::{PermissionAnswer, PermissionRequest};
+use nix::sys::termios::{FlushArg, tcflush};
+use tokio::sync::mpsc;
+
+/// Standard input, line by line.
+///
+/// A thread of its own reads it, because a read of a terminal cannot be taken back. It is at most two lines ahead, and the
+/// process does not wait for it to end.
+#[derive(Debug)]
+pub(crate) struct Input {
+    lines: mpsc::Receiver<io::Result<String>>,
+    pub(crate) terminal: bool,
+}
+
+impl Input {
+    pub(crate) fn open() -> io::Result<Self> {
+        let (sender, lines) = mpsc::channel(1);
+        thread::Builder::new().name("input".into()).spawn(move || {
+            for line in io::stdin().lock().lines() {
+                if sender.blocking_send(line).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { lines, terminal: io::stdin().is_terminal() })
+    }
+
+    /// The next line; `None` at the end. Safe to drop before it is ready.
+    pub(crate) async fn line(&mut self) -> Option<io::Result<String>> {
+        self.lines.recv().await
+    }
+
+    /// Forgets what was typed before now: it was not typed as the answer to what is asked next.
+    pub(crate) fn forget_typed(&mut self) {
+        if self.terminal {
+            while self.lines.try_recv().is_ok() {}
+            let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH); // a terminal that is gone has nothing to forget
+        }
+    }
+}
+
+/// A line as the answer to a question; `None`: it is none.
+pub(crate) fn answer(line: &str, request: &PermissionRequest) -> Option<PermissionAnswer> {
+    let line = line.trim().to_lowercase();
+    match line.as_str() {
+        "a" | "allow" | "y" | "yes" => return Some(PermissionAnswer::Allow),
+        "d" | "deny" | "n" | "no" => return Some(PermissionAnswer::Deny),
+        _ => {}
+    }
+    let number: usize = line.parse().ok()?;
+    let option = request.options.get(number.checked_sub(1)?)?;
+    Some(PermissionAnswer::Option(option.id.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_answered_by_number_or_word_and_by_nothing_else() {
+        let request: PermissionRequest = serde_json::from_value(serde_json::json!({
+            "id": "p1", "title": "ls",
+            "options": [
+                { "id": "x", "name": "Yes", "kind": "allow_once" },
+                { "id": "y", "name": "No", "kind": "reject_once" },
+            ],
+        }))
+        .unwrap();
+        for (line, expected) in [
+            ("2\n", Some(PermissionAnswer::Option("y".into()))),
+            (" Allow ", Some(PermissionAnswer::Allow)),
+            ("n", Some(PermissionAnswer::Deny)),
+            ("0", None),
+            ("3", None),
+            ("", None),
+            ("fix the bug", None),
+        ] {
+            assert_eq!(answer(line, &request), expected, "{line:?}");
+        }
+    }
+}

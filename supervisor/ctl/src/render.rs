@@ -1,0 +1,326 @@
+//! Items on the two outputs: the agent's own words go to standard output and nothing else does, so that
+//! `agentctl run --prompt ... > file` leaves the answer in the file; everything around them goes to standard error.
+
+use std::io::{self, Write};
+
+use agentd_api::event::TurnEnded;
+use agentd_api::session::PermissionRequest;
+
+use crate::conversation::Item;
+use crate::error::Error;
+use crate::terminal::{Look, Screen};
+
+/// The two outputs.
+pub(crate) struct Renderer<O, E> {
+    out: O,
+    err: E,
+    out_screen: Screen,
+    err_screen: Screen,
+    verbose: bool,
+    /// What stands at the cursor.
+    at: At,
+    /// Whether standard output ends in the middle of a line.
+    out_open: bool,
+    /// Whether the agent did something since it last spoke, so that what it says next is another paragraph in a file too.
+    acted: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    LineStart,
+    Answer,
+    Thought,
+    ToolOutput,
+    /// The prompt at which a person types.
+    Prompt,
+}
+
+impl Renderer<io::Stdout, io::Stderr> {
+    pub(crate) fn new(verbose: bool) -> Self {
+        Self::with(io::stdout(), io::stderr(), Screen::stdout(), Screen::stderr(), verbose)
+    }
+}
+
+impl<O: Write, E: Write> Renderer<O, E> {
+    fn with(out: O, err: E, out_screen: Screen, err_screen: Screen, verbose: bool) -> Self {
+        Self { out, err, out_screen, err_screen, verbose, at: At::LineStart, out_open: false, acted: false }
+    }
+
+    /// Shows an item. `mine`: the prompt was typed at this terminal, and stands there already.
+    pub(crate) fn item(&mut self, item: &Item, mine: bool) -> Result<(), Error> {
+        match item {
+            Item::Prompt { prompt, .. } => {
+                self.paragraph()?;
+                for line in prompt.lines().filter(|_| !mine) {
+                    let line = self.err_screen.line(line);
+                    self.err_line(Look::Bold, &format!("> {line}"))?;
+                }
+                Ok(())
+            }
+            Item::Answer(text) => self.answer(text),
+            Item::Thought(text) => {
+                if self.at != At::Thought {
+                    self.break_line()?;
+                }
+                let text = self.err_screen.text(text).into_owned();
+                let ends = text.ends_with('\n');
+                let painted = self.err_screen.paint(Look::Dim, text.trim_end_matches('\n'));
+                self.err(&if ends { format!("{painted}\n") } else { painted })?;
+                self.at = if ends { At::LineStart } else { At::Thought };
+                Ok(())
+            }
+            Item::ToolBegan { title, kind } => {
+                self.paragraph()?;
+                let kind = kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
+                let text = self.err_screen.line(&format!("{title}{kind}"));
+                self.err_line(Look::Bold, &format!("* {text}"))
+            }
+            Item::ToolOutput(text) => self.tool_output(text),
+            Item::ToolEnded { title, status } => {
+                self.break_line()?;
+                let look = if status == "completed" { Look::Good } else { Look::Bad };
+                let text = self.err_screen.line(&format!("{status}: {title}"));
+                self.err_line(look, &format!("  {text}"))
+            }
+            Item::Plan(entries) => {
+                self.break_line()?;
+                self.err_line(Look::Dim, "plan:")?;
+                for entry in entries {
+                    let mark = match entry.status.as_str() {
+                        "completed" => 'x',
+                        "in_progress" => '>',
+                        _ => ' ',
+                    };
+                    let text = self.err_screen.line(&entry.text);
+                    self.err_line(Look::Dim, &format!("  [{mark}] {text}"))?;
+                }
+                Ok(())
+            }
+            Item::Answered { title, how } => {
+                self.break_line()?;
+                let text = self.err_screen.line(&format!("{how}: {title}"));
+                self.err_line(Look::Dim, &format!("  {text}"))
+            }
+            Item::TurnEnded(ended) => self.turn_ended(ended),
+            Item::Warning(text) => self.warning(text),
+            Item::Detail(text) if self.verbose => self.note(text),
+            Item::Detail(_) => Ok(()),
+        }
+    }
+
+    fn answer(&mut self, text: &str) -> Result<(), Error> {
+        if self.at != At::Answer {
+            self.break_line()?;
+        }
+        if std::mem::take(&mut self.acted) && self.out_open {
+            self.out(b"\n")?;
+        }
+        let text = self.out_screen.text(text).into_owned();
+        self.out(text.as_bytes())?;
+        self.out_open = !text.ends_with('\n');
+        self.at = if self.out_open { At::Answer } else { At::LineStart };
+        Ok(())
+    }
+
+    fn tool_output(&mut self, text: &str) -> Result<(), Error> {
+        if self.at != At::ToolOutput {
+            self.break_line()?;
+        }
+        let mut shown = String::new();
+        for line in text.split_inclusive('\n') {
+            if self.at != At::ToolOutput {
+                shown.push_str(&self.err_screen.paint(Look::Dim, "  | "));
+            }
+            shown.push_str(&self.err_screen.text(line));
+            self.at = if line.ends_with('\n') { At::LineStart } else { At::ToolOutput };
+        }
+        self.err(&shown)
+    }
+
+    fn turn_ended(&mut self, ended: &TurnEnded) -> Result<(), Error> {
+        if self.out_open {
+            self.out(b"\n")?;
+            self.out_open = false;
+            if self.at == At::Answer {
+                self.at = At::LineStart;
+            }
+        }
+        self.break_line()?;
+        match (&ended.synthetic, ended.stop_reason.as_deref()) {
+            (Some(synthetic), _) => {
+                self.warning(&format!("the turn was ended without the agent: {}", synthetic.detail))?;
+                for tool in &synthetic.interrupted_tool_calls {
+                    self.warning(&format!("  the end of tool call {tool} is not known"))?;
+                }
+                Ok(())
+            }
+            (None, Some("end_turn")) => Ok(()),
+            (None, Some("cancelled")) => self.note("cancelled"),
+            (None, Some(reason)) => self.warning(&format!("the agent stopped: {reason}")),
+            (None, None) => self.warning("the agent stopped without a reason"),
+        }
+    }
+
+    /// Asks a question; the answer is typed behind it when `typed`, and given elsewhere otherwise.
+    pub(crate) fn question(&mut self, request: &PermissionRequest, session: &str, typed: bool) -> Result<(), Error> {
+        self.paragraph()?;
+        let kind = request.tool_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
+        let title = self.err_screen.line(&format!("{}{kind}", request.title));
+        self.err_line(Look::Ask, &format!("? the agent asks to: {title}"))?;
+        for (number, option) in request.options.iter().enumerate() {
+            let name = self.err_screen.line(&option.name);
+            self.err_line(Look::Ask, &format!("  {}) {name}", number + 1))?;
+        }
+        if typed {
+            self.prompt("a number, or allow or deny: ")
+        } else {
+            self.note(&format!("waiting; answer with: agentctl answer {session} {} allow|deny", request.id))
+        }
+    }
+
+    /// The mark at which a person types.
+    pub(crate) fn prompt(&mut self, mark: &str) -> Result<(), Error> {
+        self.break_line()?;
+        let mark = self.err_screen.paint(Look::Bold, mark);
+        self.err(&mark)?;
+        self.at = At::Prompt;
+        Ok(())
+    }
+
+    /// The person pressed return: the cursor is at the beginning of a line.
+    pub(crate) fn typed(&mut self) {
+        self.at = At::LineStart;
+    }
+
+    pub(crate) fn note(&mut self, text: &str) -> Result<(), Error> {
+        self.break_line()?;
+        let text = self.err_screen.text(text).into_owned();
+        self.err_line(Look::Dim, &text)
+    }
+
+    pub(crate) fn warning(&mut self, text: &str) -> Result<(), Error> {
+        self.break_line()?;
+        let text = self.err_screen.text(text).into_owned();
+        self.err_line(Look::Bad, &text)
+    }
+
+    /// Something else than the agent's words follows: where they are on the same terminal, it begins a line.
+    fn break_line(&mut self) -> Result<(), Error> {
+        match self.at {
+            At::Answer if self.out_screen.terminal => {
+                self.out(b"\n")?;
+                self.out_open = false;
+            }
+            At::LineStart | At::Answer => {}
+            // What is typed so far is taken away with the mark, and belongs to the line that is read next.
+            At::Prompt if self.err_screen.colour => self.err("\r\x1b[K")?,
+            At::Thought | At::ToolOutput | At::Prompt => self.err("\n")?,
+        }
+        self.at = At::LineStart;
+        Ok(())
+    }
+
+    fn paragraph(&mut self) -> Result<(), Error> {
+        self.acted = true;
+        self.break_line()
+    }
+
+    pub(crate) fn is_at_prompt(&self) -> bool {
+        self.at == At::Prompt
+    }
+
+    fn err_line(&mut self, look: Look, text: &str) -> Result<(), Error> {
+        let line = format!("{}\n", self.err_screen.paint(look, text));
+        self.err(&line)
+    }
+
+    fn out(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.out.write_all(bytes).and_then(|()| self.out.flush()).map_err(Error::Output)
+    }
+
+    fn err(&mut self, text: &str) -> Result<(), Error> {
+        self.err.write_all(text.as_bytes()).map_err(Error::Output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Screen = Screen { terminal: false, colour: false };
+    const TERMINAL: Screen = Screen { terminal: true, colour: false };
+
+    fn show(items: &[Item], out: Screen, err: Screen) -> (String, String) {
+        let mut renderer = Renderer::with(Vec::new(), Vec::new(), out, err, false);
+        for item in items {
+            renderer.item(item, false).unwrap();
+        }
+        (String::from_utf8(renderer.out).unwrap(), String::from_utf8(renderer.err).unwrap())
+    }
+
+    fn ended(reason: &str) -> Item {
+        Item::TurnEnded(serde_json::from_value(serde_json::json!({ "turn": "t1", "stop_reason": reason })).unwrap())
+    }
+
+    fn answer(text: &str) -> Item {
+        Item::Answer(text.into())
+    }
+
+    #[test]
+    fn only_the_agents_words_go_to_standard_output() {
+        let tool = Item::ToolBegan { title: "ls".into(), kind: Some("execute".into()) };
+        let items = [
+            Item::Prompt { turn: "t1".parse().unwrap(), prompt: "list".into() },
+            Item::Thought("hm".into()),
+            answer("I "),
+            answer("look."),
+            tool,
+            Item::ToolOutput("a\nb\n".into()),
+            Item::ToolEnded { title: "ls".into(), status: "completed".into() },
+            answer("Two \x1b[1mfiles"),
+            ended("end_turn"),
+        ];
+        let (out, err) = show(&items, FILE, FILE);
+        assert_eq!(out, "I look.\nTwo \x1b[1mfiles\n");
+        assert_eq!(err, "> list\nhm\n* ls (execute)\n  | a\n  | b\n  completed: ls\n");
+    }
+
+    #[test]
+    fn a_note_in_the_middle_of_a_word_does_not_break_it_in_a_file_but_does_on_a_terminal() {
+        let shown = |screen| {
+            let mut renderer = Renderer::with(Vec::new(), Vec::new(), screen, screen, false);
+            renderer.item(&answer("he"), false).unwrap();
+            renderer.note("agentd is away").unwrap();
+            renderer.item(&answer("llo"), false).unwrap();
+            String::from_utf8(renderer.out).unwrap()
+        };
+        assert_eq!(shown(FILE), "hello");
+        assert_eq!(shown(TERMINAL), "he\nllo");
+    }
+
+    #[test]
+    fn what_an_agent_or_a_tool_says_does_nothing_to_a_terminal() {
+        let bad = "\x1b]0;gotcha\x07";
+        let items = [
+            answer(bad),
+            Item::Thought(bad.into()),
+            Item::ToolBegan { title: bad.into(), kind: Some(bad.into()) },
+            Item::ToolOutput(bad.into()),
+            Item::ToolEnded { title: bad.into(), status: bad.into() },
+            Item::Plan(vec![crate::acp::PlanEntry { text: bad.into(), status: bad.into() }]),
+            Item::Prompt { turn: "t1".parse().unwrap(), prompt: bad.into() },
+            Item::Answered { title: bad.into(), how: bad.into() },
+            Item::Warning(bad.into()),
+            ended(bad),
+        ];
+        let (out, err) = show(&items, TERMINAL, TERMINAL);
+        assert!(!format!("{out}{err}").contains(['\x1b', '\x07']), "{out}{err}");
+    }
+
+    #[test]
+    fn a_turn_that_did_not_end_well_says_so() {
+        for (item, said) in [(ended("end_turn"), ""), (ended("refusal"), "the agent stopped: refusal\n")] {
+            assert_eq!(show(&[item], FILE, FILE), (String::new(), said.to_owned()));
+        }
+    }
+}

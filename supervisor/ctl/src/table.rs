@@ -1,0 +1,127 @@
+//! Tables as `kubectl` and `systemctl` print them: columns, no lines, cut to the terminal's width and to nothing else.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+const GAP: usize = 2;
+/// A column is not made narrower than this.
+const NARROWEST: usize = 8;
+
+/// From which end a column may be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Never,
+    End,
+    /// The end is what tells paths apart.
+    Start,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    columns: Vec<(&'static str, Cut)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &[(&'static str, Cut)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// A row; each cell is one line.
+    pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
+        self.rows.push(cells.into());
+    }
+
+    /// The lines, the head first; `columns` is what the terminal has, if it is one.
+    pub(crate) fn render(&self, columns: Option<usize>) -> String {
+        let widths = self.widths(columns);
+        let head = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut text = String::new();
+        for row in std::iter::once(&head).chain(&self.rows) {
+            let mut line = String::new();
+            for ((cell, width), (_, cut)) in row.iter().zip(&widths).zip(&self.columns) {
+                let cell = shorten(cell, *width, *cut);
+                let space = (width + GAP).saturating_sub(cell.width());
+                line.push_str(&cell);
+                line.extend(std::iter::repeat_n(' ', space));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    fn widths(&self, limit: Option<usize>) -> Vec<usize> {
+        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| name.width()).collect();
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.width());
+            }
+        }
+        let Some(limit) = limit else { return widths };
+        // The widest that may be cut gives way first.
+        while widths.iter().sum::<usize>() + GAP * (widths.len() - 1) > limit {
+            let candidates = widths.iter_mut().zip(&self.columns).filter(|(_, (_, cut))| *cut != Cut::Never);
+            match candidates.map(|(width, _)| width).max() {
+                Some(width) if *width > NARROWEST => *width -= 1,
+                _ => break,
+            }
+        }
+        widths
+    }
+}
+
+fn shorten(text: &str, width: usize, cut: Cut) -> String {
+    if text.width() <= width || cut == Cut::Never {
+        return text.to_owned();
+    }
+    let mut room = width.saturating_sub(1);
+    let mut fits = |c: &char| {
+        let takes = c.width().unwrap_or(0);
+        let fits = takes <= room;
+        room = if fits { room - takes } else { 0 };
+        fits
+    };
+    if cut == Cut::Start {
+        let kept: Vec<char> = text.chars().rev().take_while(|c| fits(c)).collect();
+        std::iter::once('…').chain(kept.into_iter().rev()).collect()
+    } else {
+        text.chars().take_while(|c| fits(c)).chain(['…']).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&[("ID", Cut::Never), ("DIRECTORY", Cut::Start), ("TURN", Cut::End)]);
+        table.row(["k3m9x2p7qa4z", "/home/somebody/projects/agentd", "show your environment"].map(String::from));
+        table.row(["a", "/", ""].map(String::from));
+        table
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal_and_keeps_the_end_of_a_path() {
+        let text = table().render(Some(40));
+        assert!(text.lines().all(|line| line.width() <= 40), "{text}");
+        assert!(text.contains("agentd  "), "{text}");
+        assert!(text.contains("show your e…"), "{text}");
+        assert!(text.contains("k3m9x2p7qa4z  …"), "{text}");
+    }
+
+    #[test]
+    fn where_there_is_no_terminal_nothing_is_cut() {
+        let text = table().render(None);
+        assert_eq!(text.lines().nth(1).unwrap(), "k3m9x2p7qa4z  /home/somebody/projects/agentd  show your environment");
+        assert_eq!(text.lines().nth(2).unwrap(), "a             /");
+    }
+
+    #[test]
+    fn wide_characters_are_counted_as_the_terminal_does() {
+        let mut table = Table::new(&[("NAME", Cut::End), ("X", Cut::Never)]);
+        table.row(["日本語日本語日本語", "x"].map(String::from));
+        for line in table.render(Some(14)).lines() {
+            assert!(line.width() <= 14, "{line}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What may go to a terminal, and how it looks there.
+//!
+//! Text from agents and tools is not trusted: printed as it is, it could move the cursor, set the title, or hide what a
+//! question really asks. On a terminal every control character is shown as a picture of itself instead; where the output is
+//! not a terminal it is left as it is, since there it is data.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal};
+
+/// How text looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    Dim,
+    Bold,
+    Good,
+    Bad,
+    Ask,
+}
+
+/// One of the two outputs: whether it is a terminal, and whether that shows colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Screen {
+    pub(crate) terminal: bool,
+    pub(crate) colour: bool,
+}
+
+impl Screen {
+    pub(crate) fn stdout() -> Self {
+        Self::of(io::stdout().is_terminal())
+    }
+
+    pub(crate) fn stderr() -> Self {
+        Self::of(io::stderr().is_terminal())
+    }
+
+    fn of(terminal: bool) -> Self {
+        // https://no-color.org: present and not empty.
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        Self { terminal, colour: terminal && !refused && !dumb }
+    }
+
+    /// Text of any length.
+    pub(crate) fn text(self, text: &str) -> Cow<'_, str> {
+        if self.terminal { harmless(text) } else { Cow::Borrowed(text) }
+    }
+
+    /// Text that has to stay on one line, here or in a file.
+    pub(crate) fn line(self, text: &str) -> String {
+        let text: String = text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }).collect();
+        self.text(text.trim()).into_owned()
+    }
+
+    pub(crate) fn paint(self, look: Look, text: &str) -> String {
+        if !self.colour || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match look {
+            Look::Dim => "2",
+            Look::Bold => "1",
+            Look::Good => "32",
+            Look::Bad => "31",
+            Look::Ask => "33",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// Text for standard error, as it may be shown there.
+pub(crate) fn for_stderr(text: &str) -> Cow<'_, str> {
+    Screen { terminal: io::stderr().is_terminal(), colour: false }.text(text)
+}
+
+/// The columns of the terminal that standard output is, if it is one.
+pub(crate) fn columns() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
+}
+
+/// Whether a terminal would do something with the character instead of showing it; this includes the marks that reorder
+/// text (Unicode Bidirectional Algorithm, UAX #9), with which a question could be made to read as another.
+fn is_active(c: char) -> bool {
+    (c.is_control() && c != '\n' && c != '\t')
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_active) {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace("\r\n", "\n");
+    Cow::Owned(
+        text.chars()
+            .map(|c| match c {
+                '\u{7f}' => '\u{2421}',
+                // The control pictures stand in the order of the control characters.
+                c if is_active(c) && c < ' ' => {
+                    char::from_u32(0x2400 + u32::from(c)).unwrap_or(char::REPLACEMENT_CHARACTER)
+                }
+                c if is_active(c) => char::REPLACEMENT_CHARACTER,
+                c => c,
+            })
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMINAL: Screen = Screen { terminal: true, colour: true };
+    const FILE: Screen = Screen { terminal: false, colour: false };
+
+    #[test]
+    fn an_agent_cannot_move_the_cursor_set_the_title_or_turn_text_around() {
+        assert_eq!(TERMINAL.text("a\x1b[2Jb\x1b]0;title\x07c"), "a␛[2Jb␛]0;title␇c");
+        assert_eq!(TERMINAL.text("\u{9b}31m \u{7f} \u{202e}fdp"), "\u{fffd}31m \u{2421} \u{fffd}fdp");
+        assert_eq!(TERMINAL.text("one\r\ntwo\tthree\rfour"), "one\ntwo\tthree␍four");
+    }
+
+    #[test]
+    fn what_is_not_for_a_terminal_is_left_as_it_is() {
+        assert_eq!(FILE.text("a\x1b[2J\r\n"), "a\x1b[2J\r\n");
+        assert_eq!(FILE.paint(Look::Bad, "no"), "no");
+    }
+
+    #[test]
+    fn a_title_stays_on_one_line() {
+        assert_eq!(TERMINAL.line("rm -rf /\n\n  harmless "), "rm -rf /    harmless");
+    }
+}
