@@ -8,19 +8,22 @@
 //! One thread reads stdin; the main thread acts. What arrives in the middle of a turn (a cancel, an answer, the end of
 //! stdin) is therefore seen while the turn waits for something, and nowhere else.
 
+mod processes;
+
 use std::collections::VecDeque;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, BufRead as _, Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{self, SigSet, Signal};
-use nix::unistd::{Pid, getpid, pause, setsid};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::{Pid, getpid, pause};
 use serde_json::{Value, json};
+
+use processes::{await_strays, block_sigterm, myself, note_pid, spawn_stray, stray, tool};
 
 /// What is on the command line.
 #[derive(Default)]
@@ -96,53 +99,6 @@ fn main() {
     }
 }
 
-/// A descendant that is hard to find and hard to end: a process session of its own, deaf to SIGTERM, holding the agent's
-/// stdout and stderr.
-fn stray(pidfile: &Path) {
-    block_sigterm();
-    setsid().expect("a fresh child leads no process group");
-    note_pid(pidfile, "stray");
-    loop {
-        pause();
-    }
-}
-
-/// A shell command as real agents run one: in a process session of its own.
-fn tool(command: &str) {
-    setsid().expect("a fresh child leads no process group");
-    let error = Command::new("/bin/sh").args(["-c", command]).exec();
-    panic!("/bin/sh: {error}");
-}
-
-fn block_sigterm() {
-    let mut set = SigSet::empty();
-    set.add(Signal::SIGTERM);
-    set.thread_block().expect("SIGTERM can be blocked");
-}
-
-/// One write of one line, so that processes that write at once do not mix their lines.
-fn note_pid(pidfile: &Path, role: &str) {
-    let mut file = OpenOptions::new().create(true).append(true).open(pidfile).expect("the pid file can be opened");
-    file.write_all(format!("{role} {}\n", getpid()).as_bytes()).expect("the pid file can be written");
-}
-
-fn myself() -> Command {
-    Command::new(std::env::current_exe().expect("this program has a path"))
-}
-
-fn spawn_stray(pidfile: &Path) -> Child {
-    myself().arg("stray").arg(pidfile).stdin(Stdio::null()).spawn().expect("a stray can be started")
-}
-
-/// Waits until the pid file has one more stray than before, so that whoever hears of it finds it running.
-fn await_strays(pidfile: &Path, count: usize) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while fs::read_to_string(pidfile).unwrap_or_default().matches("stray ").count() < count {
-        assert!(Instant::now() < deadline, "the stray did not start within 10 s");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 fn serve(flags: Flags) {
     if flags.launcher {
         let args = std::env::args().skip(1).filter(|arg| arg != "--launcher");
@@ -153,7 +109,7 @@ fn serve(flags: Flags) {
         block_sigterm();
     }
     if let Some(pidfile) = &flags.pidfile {
-        note_pid(pidfile, "agent");
+        note_pid(pidfile, "agent", std::process::id());
     }
     if flags.banner {
         print_raw(b"Welcome to the scripted agent!\n\x1b[1mdebug\x1b[0m: 3 things loaded\n");
@@ -424,9 +380,7 @@ impl Agent {
             .spawn()
             .expect("a tool can be started");
         if let Some(pidfile) = &self.flags.pidfile {
-            let mut file =
-                OpenOptions::new().create(true).append(true).open(pidfile).expect("the pid file can be opened");
-            file.write_all(format!("tool {}\n", child.id()).as_bytes()).expect("the pid file can be written");
+            note_pid(pidfile, "tool", child.id());
         }
         let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"));
         let sender = self.sender.clone();

@@ -107,7 +107,7 @@ async fn a_run_of_a_command_of_ones_own_ends_with_the_turn() {
     let daemon = Daemon::start().await;
     let mut run = Command::new(env!("CARGO_BIN_EXE_agentctl"));
     run.env_clear()
-        .env("RUNTIME_DIRECTORY", daemon.root().join("run"))
+        .env("AGENTD_SOCKET", daemon.client.socket())
         .current_dir(daemon.work())
         .stdin(std::process::Stdio::null())
         .args(["run", "--prompt", "say one\ncwd", "--"])

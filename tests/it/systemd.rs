@@ -16,16 +16,11 @@ fn counted(lab: &Lab, id: &SessionId) -> Vec<u32> {
     lab.journal(id).iter().filter_map(said).filter_map(|text| text.trim().parse().ok()).collect()
 }
 
-/// Prompts a session and does not wait; returns once the agent has counted to `at_least`.
+/// Prompts a session and does not wait for the answer; returns once the agent has counted to `at_least`.
 async fn begin_to_count(lab: &Lab, id: &SessionId, at_least: usize) {
-    let prompt = ["agentctl", "prompt", id.as_str(), "count 300 10"];
-    let mut client =
-        lab.as_worker(&login(), &prompt).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nsenter runs");
+    lab.worker(&["agentctl", "prompt", "--no-wait", id.as_str(), "count 300 10"]);
     lab.journal_shows(id, "the agent counts", |journal| journal.matches("agent_message_chunk").count() >= at_least)
         .await;
-    // Whether it waits for the answer or not: a client that is gone changes nothing.
-    client.kill().ok();
-    client.wait().ok();
 }
 
 async fn turn_ends(lab: &Lab, id: &SessionId) {
