@@ -161,6 +161,9 @@ pub struct LaunchStarted {
     /// From 1.
     pub launch: u64,
     pub reason: LaunchReason,
+    /// Asked to begin a new conversation, and not to continue the one there is.
+    #[serde(default)]
+    pub fresh: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -376,7 +379,8 @@ mod tests {
 
     #[test]
     fn what_an_agent_said_is_kept_to_the_byte() {
-        let line = br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"agent.out","data":{"b":1,  "a":1.50,"new":null}}"#;
+        let line =
+            br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"agent.out","data":{"b":1,  "a":1.50,"new":null}}"#;
         let event = Event::parse(line).unwrap();
         let Body::AgentOut(message) = &event.body else { panic!("{event:?}") };
         assert_eq!(message.get(), r#"{"b":1,  "a":1.50,"new":null}"#);
@@ -391,7 +395,8 @@ mod tests {
 
     #[test]
     fn a_known_kind_with_other_data_is_an_error_that_names_it() {
-        let error = Event::parse(br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"turn.ended","data":{}}"#).unwrap_err();
+        let error =
+            Event::parse(br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"turn.ended","data":{}}"#).unwrap_err();
         assert!(error.to_string().contains("record 3 of kind \"turn.ended\""), "{error}");
     }
 }

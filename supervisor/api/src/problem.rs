@@ -49,11 +49,9 @@ impl Code {
         match self {
             Self::MalformedRequest | Self::InvalidRequest | Self::InvalidId | Self::NoSuchDirectory => 400,
             Self::Forbidden => 403,
-            Self::NoSuchPath
-            | Self::NoSuchSession
-            | Self::NoSuchAgent
-            | Self::NoSuchTurn
-            | Self::NoSuchPermission => 404,
+            Self::NoSuchPath | Self::NoSuchSession | Self::NoSuchAgent | Self::NoSuchTurn | Self::NoSuchPermission => {
+                404
+            }
             Self::MethodNotAllowed => 405,
             Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered | Self::ScriptNotApproved => 409,
             Self::BodyTooLarge => 413,

@@ -1,0 +1,24 @@
+//! The supervisor: sessions, their environment, and the control endpoint.
+//!
+//! Arrows point one way: `control → session → {env, workspace, acp, launch} → plugin host, journal → api`. `session` never names
+//! `control`; hyper stands only in `control`, the names of operating systems only in `platform` and `launch`.
+
+mod acp;
+mod config;
+mod control;
+mod directories;
+mod env;
+mod frame;
+mod launch;
+mod log;
+mod platform;
+mod serve;
+mod session;
+mod store;
+mod workspace;
+mod world;
+
+pub use config::ConfigError;
+pub use control::EndpointError;
+pub use directories::{DirectoryError, Places};
+pub use serve::{Options, ServeError, serve};

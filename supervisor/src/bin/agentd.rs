@@ -1,1 +1,70 @@
-fn main() {}
+//! `agentd`: the supervisor, and the short-lived child that compiles plugins for it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use agentd_daemon::{Options, Places};
+use clap::{Args, Parser, Subcommand};
+
+/// Supervises sessions of AI coding agents.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the supervisor until SIGTERM; sessions live on without it.
+    Serve(Serve),
+    /// Compile a plugin's component to native code; the supervisor runs this itself.
+    #[command(hide = true)]
+    Compile { input: PathBuf, output: PathBuf },
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Read this configuration file and no other.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the control socket and the keepers' sockets are.
+    #[arg(long, value_name = "DIR")]
+    runtime_dir: Option<PathBuf>,
+    /// Where sessions are kept.
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Where compiled plugins are kept.
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+    /// Where the user's configuration and scripts are.
+    #[arg(long, value_name = "DIR")]
+    config_dir: Option<PathBuf>,
+    /// Leave the terminal, and write the log to agentd.log in the state directory.
+    #[arg(long)]
+    background: bool,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Serve(serve) => agentd_daemon::serve(&Options {
+            config_file: serve.config,
+            places: Places {
+                runtime: serve.runtime_dir,
+                state: serve.state_dir,
+                cache: serve.cache_dir,
+                config: serve.config_dir,
+            },
+            background: serve.background,
+        })
+        .map_err(anyhow::Error::from),
+        Command::Compile { input, output } => agentd_plugins::compile(&input, &output).map_err(anyhow::Error::from),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("agentd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

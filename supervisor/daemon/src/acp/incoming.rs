@@ -1,0 +1,237 @@
+//! What is read out of an agent's lines.
+
+use agentd_api::session::{AgentInfo, PermissionOption};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// A line as JSON-RPC 2.0 sees it; its parts stay as they came until somebody wants one.
+#[derive(Debug)]
+pub(crate) enum Message<'a> {
+    Request { id: Value, method: String, params: Option<&'a RawValue> },
+    Notification { method: String, params: Option<&'a RawValue> },
+    Response { id: Value, result: Result<&'a RawValue, RpcError> },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RpcError {
+    #[serde(default)]
+    pub(crate) code: i64,
+    #[serde(default)]
+    pub(crate) message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<Value>,
+}
+
+impl std::fmt::Display for RpcError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)?;
+        match &self.data {
+            Some(Value::String(text)) => write!(f, ": {text}"),
+            Some(Value::Object(map)) if map.get("details").is_some_and(Value::is_string) => {
+                write!(f, ": {}", map["details"].as_str().unwrap_or_default())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw<'a> {
+    #[serde(default, borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default, borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<RpcError>,
+}
+
+const NULL: &str = "null";
+
+impl<'a> Message<'a> {
+    /// What the line is; `None` where it is JSON but not JSON-RPC.
+    pub(crate) fn parse(line: &'a RawValue) -> Option<Self> {
+        let raw: Raw<'a> = serde_json::from_str(line.get()).ok()?;
+        let id = raw.id.and_then(|id| serde_json::from_str::<Value>(id.get()).ok()).filter(|id| !id.is_null());
+        match (id, raw.method) {
+            (Some(id), Some(method)) => Some(Self::Request { id, method, params: raw.params }),
+            (None, Some(method)) => Some(Self::Notification { method, params: raw.params }),
+            (Some(id), None) => {
+                // `"result": null` is a success (seen for session/load), and serde gives None for it.
+                let result = match raw.error {
+                    Some(error) => Err(error),
+                    None => Ok(match raw.result {
+                        Some(result) => result,
+                        None => serde_json::from_str(NULL).ok()?,
+                    }),
+                };
+                Some(Self::Response { id, result })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+/// What an agent can do to open a conversation it had before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Capabilities {
+    pub(crate) load: bool,
+    pub(crate) resume: bool,
+}
+
+/// What `initialize` gave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Initialized {
+    pub(crate) protocol: u64,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) agent: Option<AgentInfo>,
+}
+
+/// Reads the result of `initialize`, or says what is wrong with it.
+pub(crate) fn initialized(result: &RawValue) -> Result<Initialized, String> {
+    let value: Value = serde_json::from_str(result.get()).map_err(|error| error.to_string())?;
+    let protocol = value.get("protocolVersion").and_then(Value::as_u64).ok_or("it has no protocolVersion")?;
+    let capabilities = value.get("agentCapabilities");
+    let load = capabilities.and_then(|c| c.get("loadSession")).and_then(Value::as_bool).unwrap_or(false);
+    let resume = capabilities.and_then(|c| c.pointer("/sessionCapabilities/resume")).is_some_and(|r| !r.is_null());
+    // A wrong agentInfo is no reason to refuse an agent.
+    let agent = value.get("agentInfo").cloned().and_then(|info| serde_json::from_value(info).ok());
+    Ok(Initialized { protocol, capabilities: Capabilities { load, resume }, agent })
+}
+
+/// The conversation's id out of the result of `session/new`.
+pub(crate) fn opened(result: &RawValue) -> Option<String> {
+    let value: Value = serde_json::from_str(result.get()).ok()?;
+    value.get("sessionId")?.as_str().map(str::to_owned)
+}
+
+/// The stop reason out of the result of `session/prompt`, as the agent spells it.
+pub(crate) fn stop_reason(result: &RawValue) -> Option<String> {
+    let value: Value = serde_json::from_str(result.get()).ok()?;
+    value.get("stopReason")?.as_str().map(str::to_owned)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawPermission {
+    #[serde(default)]
+    tool_call: Value,
+    #[serde(default)]
+    options: Vec<Value>,
+}
+
+/// The parts of a permission request that are shown and decided by: title, tool kind, options.
+pub(crate) fn permission_request(params: &RawValue) -> Option<(String, Option<String>, Vec<PermissionOption>)> {
+    let raw: RawPermission = serde_json::from_str(params.get()).ok()?;
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let options = raw
+        .options
+        .iter()
+        .filter_map(|option| {
+            let id = text(option, "optionId")?;
+            let name = text(option, "name").unwrap_or_else(|| id.clone());
+            Some(PermissionOption { id, name, kind: text(option, "kind").unwrap_or_default() })
+        })
+        .collect();
+    let title = text(&raw.tool_call, "title")
+        .or_else(|| text(&raw.tool_call, "toolCallId"))
+        .unwrap_or_else(|| "something it does not name".to_owned());
+    Some((title, text(&raw.tool_call, "kind"), options))
+}
+
+/// What a `session/update` says of a tool call.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ToolCall {
+    Open(String),
+    Closed(String),
+}
+
+/// Reads a tool call's state out of the params of `session/update`; `None` for every other update.
+pub(crate) fn tool_call(params: &RawValue) -> Option<ToolCall> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow)]
+        update: Update<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Update<'a> {
+        #[serde(rename = "sessionUpdate", borrow)]
+        kind: std::borrow::Cow<'a, str>,
+        #[serde(rename = "toolCallId", default)]
+        id: Option<String>,
+        #[serde(default)]
+        status: Option<String>,
+    }
+    let update = serde_json::from_str::<Params<'_>>(params.get()).ok()?.update;
+    let id = update.id?;
+    match (&*update.kind, update.status.as_deref()) {
+        ("tool_call" | "tool_call_update", Some("completed" | "failed")) => Some(ToolCall::Closed(id)),
+        ("tool_call", _) => Some(ToolCall::Open(id)),
+        ("tool_call_update", Some(_)) => Some(ToolCall::Open(id)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_told_by_what_it_has() {
+        let request = raw(r#"{"jsonrpc":"2.0","id":0,"method":"m","params":{}}"#);
+        assert!(matches!(Message::parse(&request), Some(Message::Request { id, .. }) if id == 0));
+        let notification = raw(r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#);
+        assert!(matches!(Message::parse(&notification), Some(Message::Notification { params: None, .. })));
+        let null_result = raw(r#"{"id":"x","result":null}"#);
+        assert!(
+            matches!(Message::parse(&null_result), Some(Message::Response { result: Ok(r), .. }) if r.get() == "null")
+        );
+        let error = raw(r#"{"id":3,"error":{"code":-32000,"message":"sign in","data":{"details":"no key"}}}"#);
+        let Some(Message::Response { result: Err(error), .. }) = Message::parse(&error) else { panic!() };
+        assert_eq!(error.to_string(), "sign in (-32000): no key");
+        for not_rpc in ["[]", "1", "{}", r#"{"id":null,"error":{"code":-32700,"message":""}}"#] {
+            assert!(Message::parse(&raw(not_rpc)).is_none(), "{not_rpc}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_read_and_what_is_odd_beside_them_is_no_reason_to_refuse() {
+        let result = raw(
+            r#"{"protocolVersion":1,"agentInfo":7,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"resume":{}}}}"#,
+        );
+        let got = initialized(&result).unwrap();
+        assert_eq!(got.capabilities, Capabilities { load: true, resume: true });
+        assert_eq!(got.agent, None);
+        assert!(initialized(&raw("{}")).is_err());
+        let none = raw(r#"{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"resume":null}}}"#);
+        assert_eq!(initialized(&none).unwrap().capabilities, Capabilities::default());
+    }
+
+    #[test]
+    fn unknown_kinds_of_options_are_kept() {
+        let params = raw(r#"{"sessionId":"s","toolCall":{"toolCallId":"c","title":"rm","kind":"execute"},
+            "options":[{"optionId":"a","name":"A","kind":"allow_for_a_moon"},{"name":"no id"}]}"#);
+        let (title, kind, options) = permission_request(&params).unwrap();
+        assert_eq!((title.as_str(), kind.as_deref()), ("rm", Some("execute")));
+        assert_eq!(options, [PermissionOption { id: "a".into(), name: "A".into(), kind: "allow_for_a_moon".into() }]);
+    }
+
+    #[test]
+    fn a_tool_call_is_open_until_it_is_completed_or_failed() {
+        let update = |text: &str| tool_call(&raw(&format!(r#"{{"sessionId":"s","update":{text}}}"#)));
+        let open = Some(ToolCall::Open("c".into()));
+        assert_eq!(update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#), open);
+        assert_eq!(update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"in_progress"}"#), open);
+        let closed = Some(ToolCall::Closed("c".into()));
+        assert_eq!(update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"failed"}"#), closed);
+        assert_eq!(update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}"#), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! One function a call: read what was asked, ask the session, show what came of it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentd_api::session::{
+    PermissionAnswer, Phase, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView,
+};
+use agentd_api::{Code, Problem};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{HeaderValue, LOCATION};
+use hyper::{Request, Response, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::router::Context;
+use super::{Body, full, json};
+use crate::env::{Script, TrustError, chain};
+use crate::session::{Command, Session, environment_file, read_environment};
+
+type Answer = Result<Response<Body>, Problem>;
+
+/// The longest `?wait=`.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+
+pub(super) fn health() -> Response<Body> {
+    json(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+pub(super) fn version(context: &Context) -> Response<Body> {
+    let directories = &context.world.directories;
+    let document = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "runtime_directory": directories.runtime,
+        "state_directory": directories.state,
+        "sessions_run_as": context.world.launcher.describe(),
+    });
+    json(StatusCode::OK, &document)
+}
+
+pub(super) fn agents(context: &Context) -> Response<Body> {
+    let default = context.world.config.default_agent.as_str();
+    let agents: Vec<_> = context
+        .world
+        .agents()
+        .into_iter()
+        .map(|(name, command)| json!({ "default": name == default, "name": name, "command": command }))
+        .collect();
+    json(StatusCode::OK, &json!({ "agents": agents }))
+}
+
+pub(super) fn list(context: &Context) -> Response<Body> {
+    let list = SessionList { sessions: context.sessions.list(), unreadable: context.sessions.unreadable() };
+    json(StatusCode::OK, &list)
+}
+
+pub(super) fn show(context: &Context, id: &str) -> Answer {
+    Ok(json(StatusCode::OK, &context.sessions.find(id)?.view()))
+}
+
+pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Answer {
+    let wait = wait(&request)?;
+    let spec: SessionSpec = read(context, request).await?;
+    let session = context.sessions.create(spec).await?;
+    settled(&session, wait).await;
+    let mut response = json(StatusCode::ACCEPTED, &session.view());
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id())) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+pub(super) async fn resume(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
+    let wait = wait(request)?;
+    let fresh = flag(request, "new_conversation")?;
+    let session = context.sessions.find(id)?;
+    context.sessions.check_room()?;
+    session.ask(Command::Resume { fresh }).await?;
+    settled(&session, wait).await;
+    Ok(json(StatusCode::ACCEPTED, &session.view()))
+}
+
+pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
+    let wait = wait(request)?;
+    let session = context.sessions.find(id)?;
+    session.ask(Command::Stop { reason: "asked for by a client".to_owned() }).await?;
+    if let Some(wait) = wait {
+        ended(&session, wait).await;
+    }
+    Ok(json(StatusCode::ACCEPTED, &session.view()))
+}
+
+pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
+    let force = flag(request, "force")?;
+    let session = context.sessions.find(id)?;
+    if force && session.view().status.phase.is_active() {
+        // It may end by itself in this moment, and that is as good.
+        let _ = session.ask(Command::Stop { reason: "to be removed".to_owned() }).await;
+        ended(&session, LONGEST_WAIT).await;
+    }
+    context.sessions.remove(&session).await?;
+    let mut response = Response::new(full(""));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
+pub(super) async fn prompt(context: &Context, id: &str, request: Request<Incoming>) -> Answer {
+    let session = context.sessions.find(id)?;
+    let PromptRequest { prompt } = read(context, request).await?;
+    let done = session.ask(Command::Prompt { text: prompt }).await?;
+    let turn = done.turn.ok_or_else(|| Problem::new(Code::Internal, "the prompt became no turn"))?;
+    Ok(json(StatusCode::ACCEPTED, &PromptAccepted { turn, after_seq: done.after_seq }))
+}
+
+pub(super) async fn cancel(context: &Context, id: &str, turn: Option<&str>) -> Answer {
+    let session = context.sessions.find(id)?;
+    let turn = turn
+        .map(|turn| {
+            turn.parse().map_err(|error: agentd_api::id::InvalidId| Problem::new(Code::InvalidId, error.to_string()))
+        })
+        .transpose()?;
+    session.ask(Command::Cancel { turn }).await?;
+    Ok(json(StatusCode::ACCEPTED, &session.view()))
+}
+
+pub(super) async fn permit(context: &Context, id: &str, permission: &str, request: Request<Incoming>) -> Answer {
+    let session = context.sessions.find(id)?;
+    let permission = permission
+        .parse()
+        .map_err(|error: agentd_api::id::InvalidId| Problem::new(Code::InvalidId, error.to_string()))?;
+    let answer: PermissionAnswer = read(context, request).await?;
+    session.ask(Command::Answer { permission, answer }).await?;
+    Ok(json(StatusCode::OK, &session.view()))
+}
+
+pub(super) async fn environment(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
+    let values = flag(request, "values")?;
+    let session = context.sessions.find(id)?;
+    let file = environment_file(&context.world, session.id());
+    let stored = tokio::task::spawn_blocking(move || read_environment(&file)).await.ok().flatten();
+    let mut view = stored.ok_or_else(|| {
+        Problem::new(Code::WrongPhase, "the session has no environment yet")
+            .hint("it gets one when it is launched; `agentctl show` says how far that is")
+    })?;
+    if !values {
+        for variable in &mut view.variables {
+            variable.value = None;
+        }
+    }
+    Ok(json(StatusCode::OK, &view))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptsRequest {
+    directory: PathBuf,
+}
+
+pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> Answer {
+    let directory = query(request, "directory").ok_or_else(|| {
+        Problem::new(Code::InvalidRequest, "the directory is missing").hint("add ?directory=/its/path")
+    })?;
+    let trust = std::sync::Arc::clone(&context.world.trust);
+    scripts_document(context, Path::new(&directory), move |path| trust.standing(path)).await
+}
+
+pub(super) async fn decide_scripts(context: &Context, allow: bool, request: Request<Incoming>) -> Answer {
+    let ScriptsRequest { directory } = read(context, request).await?;
+    let trust = std::sync::Arc::clone(&context.world.trust);
+    scripts_document(context, &directory, move |path| trust.decide(path, allow)).await
+}
+
+/// The scripts that a launch in the directory would source, after `look` was taken at each.
+async fn scripts_document(
+    context: &Context,
+    directory: &Path,
+    look: impl Fn(&Path) -> Result<Option<Script>, TrustError>,
+) -> Answer {
+    crate::workspace::check(directory).map_err(|error| Problem::new(Code::NoSuchDirectory, error.to_string()))?;
+    let pipeline = context.world.pipeline().await.map_err(|error| Problem::new(Code::Internal, chain(&*error)))?;
+    let candidates = pipeline.directory_scripts(directory);
+    let mut scripts = Vec::new();
+    for path in &candidates {
+        scripts.extend(look(path).map_err(|error| Problem::new(Code::InvalidRequest, chain(&error)))?);
+    }
+    Ok(json(StatusCode::OK, &json!({ "scripts": scripts, "looked_for": candidates })))
+}
+
+/// Waits, if asked to, until a launch has come to something.
+async fn settled(session: &Session, wait: Option<Duration>) {
+    let Some(wait) = wait else { return };
+    let launched = |view: &SessionView| {
+        view.status.launches > 0 && !matches!(view.status.phase, Phase::Pending | Phase::Preparing | Phase::Starting)
+    };
+    let _ = tokio::time::timeout(wait, session.wait_until(launched)).await;
+}
+
+async fn ended(session: &Session, wait: Duration) {
+    let _ = tokio::time::timeout(wait, session.wait_until(|view| !view.status.phase.is_active())).await;
+}
+
+/// A body as the document it is meant to be.
+async fn read<T: DeserializeOwned>(context: &Context, request: Request<Incoming>) -> Result<T, Problem> {
+    let limit = context.world.config.limits.body;
+    let body = Limited::new(request.into_body(), limit).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            Problem::new(Code::BodyTooLarge, format!("the request's body has more than {limit} bytes"))
+                .hint("limits.body sets the limit")
+        } else {
+            Problem::new(Code::MalformedRequest, format!("the request's body could not be read: {error}"))
+        }
+    })?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
+        Problem::new(Code::MalformedRequest, format!("the request's body is not what this call takes: {error}"))
+            .hint("the body is one JSON document; the README has an example of each")
+    })
+}
+
+/// A parameter of the query, percent-decoded (RFC 3986 section 2.1, and `+` as forms have it).
+pub(super) fn query(request: &Request<Incoming>, name: &str) -> Option<String> {
+    parameter(request.uri().query()?, name)
+}
+
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let value = query.split('&').find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (key == name).then_some(value)
+    })?;
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+            }
+            byte => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// `?name`, `?name=true`, `?name=false`.
+pub(super) fn flag(request: &Request<Incoming>, name: &str) -> Result<bool, Problem> {
+    match query(request, name).as_deref() {
+        None | Some("false") => Ok(false),
+        Some("" | "true") => Ok(true),
+        Some(other) => Err(Problem::new(Code::InvalidRequest, format!("{name}={other} is neither true nor false"))),
+    }
+}
+
+/// `?wait=SECONDS`.
+fn wait(request: &Request<Incoming>) -> Result<Option<Duration>, Problem> {
+    let Some(text) = query(request, "wait") else { return Ok(None) };
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    match seconds {
+        Some(wait) if wait <= LONGEST_WAIT => Ok(Some(wait)),
+        _ => Err(Problem::new(Code::InvalidRequest, format!("wait={text} is not a number of seconds"))
+            .hint(format!("from 0 to {}", LONGEST_WAIT.as_secs()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parameter;
+
+    #[test]
+    fn a_parameter_is_found_by_its_whole_name_and_decoded() {
+        assert_eq!(parameter("directory=%2Fa%20b+c&x=1", "directory").as_deref(), Some("/a b c"));
+        assert_eq!(parameter("xx=1&x=2", "x").as_deref(), Some("2"));
+        assert_eq!(parameter("force", "force").as_deref(), Some(""));
+        for broken in ["x=%", "x=%4", "x=%zz", "x=%ff", "y=1"] {
+            assert_eq!(parameter(broken, "x"), None, "{broken}");
+        }
+    }
+}

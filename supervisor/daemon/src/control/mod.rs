@@ -1,0 +1,53 @@
+//! The control endpoint: HTTP/1.1 over a unix socket that only its owner can reach.
+//!
+//! It checks, converts and delegates: each request becomes one call on a session or the registry, and what comes back becomes
+//! JSON. It is the only module that knows HTTP, and nothing in it decides anything about a session. A dropped connection
+//! cancels no work.
+
+mod handlers;
+mod router;
+mod server;
+mod stream;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+
+use agentd_api::{Code, Problem};
+use serde::Serialize;
+
+pub(crate) use server::Endpoint;
+pub use server::EndpointError;
+
+/// What every response carries: a document, or a stream that goes on.
+pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A JSON document.
+fn json<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
+    match serde_json::to_vec(document) {
+        Ok(mut bytes) => {
+            bytes.push(b'\n');
+            let mut response = Response::new(full(bytes));
+            *response.status_mut() = status;
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(error) => problem(Problem::new(Code::Internal, error.to_string())),
+    }
+}
+
+fn problem(problem: Problem) -> Response<Body> {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut bytes = serde_json::to_vec(&problem).unwrap_or_default();
+    bytes.push(b'\n');
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response
+}

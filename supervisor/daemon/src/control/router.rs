@@ -1,0 +1,116 @@
+//! From a request's method and path to the one call it stands for.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use agentd_api::{Code, Problem};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response};
+
+use super::{Body, handlers, problem};
+use crate::session::Sessions;
+use crate::world::World;
+
+/// What a request is answered from.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) world: Arc<World>,
+    pub(crate) sessions: Arc<Sessions>,
+    /// Whether the peer is the daemon's own user, or root.
+    pub(crate) allowed: bool,
+}
+
+/// A path's parts after the percent-decoding that ids and names never need: one that has a `%` is none of ours.
+type Parts<'a> = &'a [&'a str];
+
+static REQUESTS: AtomicU64 = AtomicU64::new(1);
+
+/// Answers one request. Never fails: what goes wrong is a problem document.
+pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let id = format!("{}-{}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut response = match dispatch(&context, request).await {
+        Ok(response) => response,
+        Err(mut refused) => {
+            refused.request_id = Some(id.clone());
+            tracing::debug!(request = %id, %method, %path, code = %refused.code.as_str(), detail = %refused.detail, "refused");
+            let allow = (refused.code == Code::MethodNotAllowed).then(|| allowed_methods(&path)).flatten();
+            let mut response = problem(refused);
+            if let Some(allow) = allow.and_then(|allow| HeaderValue::from_str(&allow).ok()) {
+                response.headers_mut().insert(ALLOW, allow);
+            }
+            response
+        }
+    };
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
+    }
+    Ok(response)
+}
+
+/// The methods that each path answers to; a path that is not here is not there.
+fn methods(parts: Parts<'_>) -> &'static [Method] {
+    const GET: &[Method] = &[Method::GET];
+    const POST: &[Method] = &[Method::POST];
+    const DELETE: &[Method] = &[Method::DELETE];
+    const COLLECTION: &[Method] = &[Method::GET, Method::POST];
+    const ITEM: &[Method] = &[Method::GET, Method::DELETE];
+    match parts {
+        ["healthz"] | ["v1", "version" | "agents" | "scripts"] => GET,
+        ["v1", "scripts", "allow" | "deny"] => POST,
+        ["v1", "sessions"] => COLLECTION,
+        ["v1", "sessions", _] => ITEM,
+        ["v1", "sessions", _, "events" | "environment"] => GET,
+        ["v1", "sessions", _, "prompt" | "cancel" | "stop" | "resume"] => POST,
+        ["v1", "sessions", _, "permissions", _] => POST,
+        ["v1", "sessions", _, "turns", _] => DELETE,
+        _ => &[],
+    }
+}
+
+fn allowed_methods(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let methods = methods(&parts);
+    (!methods.is_empty()).then(|| methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", "))
+}
+
+async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
+    if !context.allowed {
+        return Err(Problem::new(Code::Forbidden, "this agentd belongs to another user"));
+    }
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let method = request.method().clone();
+    let known = methods(&parts);
+    if known.is_empty() {
+        return Err(Problem::new(Code::NoSuchPath, format!("there is no {path:?}"))
+            .hint("the paths begin with /v1/sessions; the README lists them"));
+    }
+    if !known.contains(&method) {
+        let allowed = allowed_methods(&path).unwrap_or_default();
+        return Err(Problem::new(Code::MethodNotAllowed, format!("{method} {path} is not offered"))
+            .hint(format!("the path answers to {allowed}")));
+    }
+    match parts.as_slice() {
+        ["healthz"] => Ok(handlers::health()),
+        ["v1", "version"] => Ok(handlers::version(context)),
+        ["v1", "agents"] => Ok(handlers::agents(context)),
+        ["v1", "scripts"] => handlers::scripts(context, &request).await,
+        ["v1", "scripts", decision] => handlers::decide_scripts(context, *decision == "allow", request).await,
+        ["v1", "sessions"] if method == Method::POST => handlers::create(context, request).await,
+        ["v1", "sessions"] => Ok(handlers::list(context)),
+        ["v1", "sessions", id] if method == Method::DELETE => handlers::remove(context, id, &request).await,
+        ["v1", "sessions", id] => handlers::show(context, id),
+        ["v1", "sessions", id, "events"] => super::stream::events(context, id, &request).await,
+        ["v1", "sessions", id, "environment"] => handlers::environment(context, id, &request).await,
+        ["v1", "sessions", id, "prompt"] => handlers::prompt(context, id, request).await,
+        ["v1", "sessions", id, "cancel"] => handlers::cancel(context, id, None).await,
+        ["v1", "sessions", id, "stop"] => handlers::stop(context, id, &request).await,
+        ["v1", "sessions", id, "resume"] => handlers::resume(context, id, &request).await,
+        ["v1", "sessions", id, "permissions", permission] => handlers::permit(context, id, permission, request).await,
+        ["v1", "sessions", id, "turns", turn] => handlers::cancel(context, id, Some(turn)).await,
+        _ => Err(Problem::new(Code::NoSuchPath, format!("there is no {path:?}"))),
+    }
+}

@@ -1,0 +1,142 @@
+//! Accepts connections, checks who is there, and serves each with bounds on everything a client can make large.
+
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use super::router;
+use crate::session::Sessions;
+use crate::world::World;
+
+/// The listening socket.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    listener: UnixListener,
+    /// The socket's file, where we made it and so take it away.
+    own: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    #[error("another agentd answers on {path:?}; `agentctl version` shows it")]
+    Taken { path: PathBuf },
+    #[error("{path:?} is in the way of the control socket and is not a socket")]
+    NotASocket { path: PathBuf },
+    #[error(
+        "the control socket's path {path:?} has {length} bytes; a socket's path has at most 107 (unix(7)). Set XDG_RUNTIME_DIR or --runtime-dir to a shorter one"
+    )]
+    TooLong { path: PathBuf, length: usize },
+    #[error("cannot listen on {path:?}")]
+    Listen { path: PathBuf, source: io::Error },
+    #[error("the socket handed over by the service manager cannot be used")]
+    HandedOver(#[source] io::Error),
+}
+
+/// The most bytes of a request's head; hyper answers 431 beyond it.
+const HEAD: usize = 64 << 10;
+/// How long a client may take for a request's head.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+impl Endpoint {
+    /// The socket that systemd or launchd handed over, else our own at `path`.
+    pub(crate) async fn open(path: &Path) -> Result<Self, EndpointError> {
+        let handed_over = sd_notify::listen_fds().map_err(EndpointError::HandedOver)?.next();
+        if let Some(descriptor) = handed_over {
+            // SAFETY: sd_listen_fds(3): the descriptors from 3 on are ours alone; the variables name this process, and nobody
+            // else in it asks for them.
+            #[allow(unsafe_code, reason = "a descriptor that was handed over is a number until it is owned")]
+            let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+            let listener = std::os::unix::net::UnixListener::from(descriptor);
+            listener.set_nonblocking(true).map_err(EndpointError::HandedOver)?;
+            let listener = UnixListener::from_std(listener).map_err(EndpointError::HandedOver)?;
+            return Ok(Self { listener, own: None });
+        }
+        let length = path.as_os_str().len();
+        if length > 107 {
+            return Err(EndpointError::TooLong { path: path.to_owned(), length });
+        }
+        let listen = |source| EndpointError::Listen { path: path.to_owned(), source };
+        match std::fs::symlink_metadata(path) {
+            Ok(metadata) if !metadata.file_type().is_socket() => {
+                return Err(EndpointError::NotASocket { path: path.to_owned() });
+            }
+            Ok(_) if UnixStream::connect(path).await.is_ok() => {
+                return Err(EndpointError::Taken { path: path.to_owned() });
+            }
+            // Left by a daemon that was killed. Whether another is starting at this moment is the state directory's lock's business.
+            Ok(_) => std::fs::remove_file(path).map_err(listen)?,
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(path).map_err(listen)?;
+        // The directory is 0700 already; this is for who looks at the socket alone.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(listen)?;
+        Ok(Self { listener, own: Some(path.to_owned()) })
+    }
+
+    /// Serves until the daemon's shutdown, then lets requests that are being answered end.
+    pub(crate) async fn serve(self, world: Arc<World>, sessions: Arc<Sessions>) {
+        let permits = Arc::new(Semaphore::new(world.config.limits.connections));
+        let connections = TaskTracker::new();
+        let uid = nix::unistd::getuid().as_raw();
+        loop {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
+            let accepted = tokio::select! {
+                () = world.shutdown.cancelled() => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // EMFILE and its kin: they pass, and spinning on them helps nobody.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let allowed = stream.peer_cred().is_ok_and(|peer| peer.uid() == uid || peer.uid() == 0);
+            let context =
+                Arc::new(router::Context { world: Arc::clone(&world), sessions: Arc::clone(&sessions), allowed });
+            connections.spawn(async move {
+                serve_connection(stream, context).await;
+                drop(permit);
+            });
+        }
+        if let Some(path) = &self.own {
+            let _ = std::fs::remove_file(path);
+        }
+        connections.close();
+        // Streams end with the drivers; whoever is slower than this is cut off.
+        let _ = tokio::time::timeout(Duration::from_secs(2), connections.wait()).await;
+    }
+}
+
+async fn serve_connection(stream: UnixStream, context: Arc<router::Context>) {
+    let shutdown = context.world.shutdown.clone();
+    let service = service_fn(move |request| router::answer(Arc::clone(&context), request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,183 @@
+//! A session's events, as Server-Sent Events (WHATWG HTML, "Server-sent events") or as lines of JSON.
+//!
+//! A subscriber is a cursor into the journal file: it costs one descriptor and one buffer, a slow one loses nothing and holds nobody up.
+//! It is shown a record after the session's driver has applied it, so that what a client sees next in the status includes it.
+
+use std::io;
+use std::time::Duration;
+
+use agentd_api::{Code, Problem};
+use agentd_journal::Reader;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Body;
+use super::handlers::query;
+use super::router::Context;
+use crate::session::{Published, Session};
+
+/// How much is read before it is handed on.
+const CHUNK: usize = 256 << 10;
+/// A proxy or a client that hears nothing for a minute gives up.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Sse,
+    Ndjson,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    After(u64),
+    Last(u64),
+}
+
+/// `GET /v1/sessions/{id}/events`.
+pub(super) async fn events(
+    context: &Context,
+    id: &str,
+    request: &Request<Incoming>,
+) -> Result<Response<Body>, Problem> {
+    let session = context.sessions.find(id)?;
+    let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = if accepts.contains("text/event-stream") { Format::Sse } else { Format::Ndjson };
+    let from = place(request)?;
+    let follow = match query(request, "follow").as_deref() {
+        None | Some("" | "true") => true,
+        Some("false") => false,
+        Some(other) => {
+            return Err(Problem::new(Code::InvalidRequest, format!("follow={other} is neither true nor false")));
+        }
+    };
+    let directory = session.directory().clone();
+    let open = move || match from {
+        From::After(seq) => Reader::open(&directory, seq),
+        From::Last(count) => Reader::open_last(&directory, count),
+    };
+    let reader = tokio::task::spawn_blocking(open)
+        .await
+        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+        .map_err(|error| Problem::new(Code::Internal, crate::env::chain(&error)))?;
+
+    let (sender, receiver) = mpsc::channel(1);
+    let shutdown = context.world.shutdown.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = pump(reader, &session, format, follow, &sender) => {}
+        }
+    });
+    let body = StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync();
+    let mut response = Response::new(body);
+    let kind = match format {
+        Format::Sse => "text/event-stream",
+        Format::Ndjson => "application/x-ndjson",
+    };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Where to begin: `Last-Event-ID` goes before `?after=`, since a browser that reconnects sends the address it was given first.
+fn place(request: &Request<Incoming>) -> Result<From, Problem> {
+    let header = request.headers().get("last-event-id").map(|value| value.to_str().unwrap_or("?").to_owned());
+    let (name, text) = match (header, query(request, "after"), query(request, "last")) {
+        (Some(text), _, _) => ("Last-Event-ID", text),
+        (None, Some(text), _) => ("after", text),
+        (None, None, Some(text)) => ("last", text),
+        (None, None, None) => return Ok(From::After(0)),
+    };
+    let number = text.parse::<u64>().map_err(|_| {
+        Problem::new(Code::InvalidRequest, format!("{name} is {text:?}, which is not a seq"))
+            .hint("give the seq of an event, a whole number from 0")
+    })?;
+    Ok(if name == "last" { From::Last(number) } else { From::After(number) })
+}
+
+type Sender = mpsc::Sender<Result<Frame<Bytes>, io::Error>>;
+
+/// Sends what there is, then what comes, until the client goes, the session is removed, or, if not followed, the end is reached.
+async fn pump(mut reader: Reader, session: &Session, format: Format, follow: bool, sender: &Sender) {
+    let mut published = session.watch();
+    loop {
+        let upto = published.borrow_and_update().view.status.last_seq;
+        loop {
+            let read = tokio::task::spawn_blocking(move || {
+                let chunk = read_chunk(&mut reader, upto, format);
+                (reader, chunk)
+            });
+            let Ok((returned, chunk)) = read.await else { return };
+            reader = returned;
+            match chunk {
+                Ok(chunk) if chunk.is_empty() => break,
+                Ok(chunk) => {
+                    if sender.send(Ok(Frame::data(chunk))).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    // The client sees its stream break, and comes back with its cursor.
+                    let _ = sender.send(Err(io::Error::other(error))).await;
+                    return;
+                }
+            }
+        }
+        if !follow || !wait_for_more(&mut published, format, sender).await {
+            return;
+        }
+    }
+}
+
+/// Waits for something new, with heartbeats; `false` when nothing will come.
+async fn wait_for_more(
+    published: &mut watch::Receiver<std::sync::Arc<Published>>,
+    format: Format,
+    sender: &Sender,
+) -> bool {
+    loop {
+        tokio::select! {
+            changed = published.changed() => return changed.is_ok(),
+            () = sender.closed() => return false,
+            () = tokio::time::sleep(HEARTBEAT) => {
+                let beat = Bytes::from_static(b": alive\n\n");
+                if format == Format::Sse && sender.send(Ok(Frame::data(beat))).await.is_err() {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> Result<Bytes, agentd_journal::ReadError> {
+    let mut chunk = BytesMut::new();
+    while chunk.len() < CHUNK && reader.position() < upto {
+        let Some(line) = reader.next()? else { break };
+        match format {
+            Format::Ndjson => chunk.extend_from_slice(line.bytes),
+            Format::Sse => {
+                let kind = kind_of(line.bytes);
+                chunk.extend_from_slice(format!("id: {}\nevent: {kind}\ndata: ", line.seq).as_bytes());
+                chunk.extend_from_slice(line.bytes);
+                chunk.extend_from_slice(b"\n");
+            }
+        }
+        chunk.extend_from_slice(b"\n");
+    }
+    Ok(chunk.freeze())
+}
+
+/// The record's kind.
+fn kind_of(line: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow)]
+        kind: std::borrow::Cow<'a, str>,
+    }
+    serde_json::from_slice::<Kind<'_>>(line).map(|kind| kind.kind.into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,122 @@
+//! Where everything lies (DESIGN.md section 9), and the checks that it is ours alone.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use agentd_api::SessionId;
+
+/// The directories of one daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Directories {
+    pub(crate) runtime: PathBuf,
+    pub(crate) state: PathBuf,
+    pub(crate) cache: PathBuf,
+    pub(crate) config: PathBuf,
+}
+
+/// Places asked for on the command line.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    pub runtime: Option<PathBuf>,
+    pub state: Option<PathBuf>,
+    pub cache: Option<PathBuf>,
+    pub config: Option<PathBuf>,
+}
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error("cannot make the directory {path:?}")]
+    Make { path: PathBuf, source: io::Error },
+    #[error(
+        "the directory {path:?} belongs to user {owner}, not to you (user {uid}); remove it or choose another place"
+    )]
+    Owner { path: PathBuf, owner: u32, uid: u32 },
+    #[error("cannot tell where your home directory is: neither HOME nor the user database says")]
+    NoHome,
+}
+
+impl Directories {
+    /// Finds and makes them: what the command line says, else systemd's variables (systemd.exec(5)), else the XDG Base Directory
+    /// Specification.
+    pub(crate) fn prepare(places: &Places) -> Result<Self, DirectoryError> {
+        let uid = nix::unistd::getuid().as_raw();
+        let variable = |name: &str| std::env::var_os(name);
+        let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = || {
+            absolute("HOME")
+                .or_else(|| nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.dir))
+                .ok_or(DirectoryError::NoHome)
+        };
+        let place = |asked: &Option<PathBuf>, systemd: &str, xdg: &str, below_home: &str| match asked {
+            Some(path) => Ok(path.clone()),
+            None => match absolute(systemd) {
+                Some(path) => Ok(path),
+                None => Ok(match absolute(xdg) {
+                    Some(path) => path,
+                    None => home()?.join(below_home),
+                }
+                .join("agentd")),
+            },
+        };
+        let directories = Self {
+            runtime: match &places.runtime {
+                Some(path) => path.clone(),
+                None => agentd_api::paths::runtime_directory(variable, uid, Path::exists),
+            },
+            state: place(&places.state, "STATE_DIRECTORY", "XDG_STATE_HOME", ".local/state")?,
+            cache: place(&places.cache, "CACHE_DIRECTORY", "XDG_CACHE_HOME", ".cache")?,
+            config: place(&places.config, "CONFIGURATION_DIRECTORY", "XDG_CONFIG_HOME", ".config")?,
+        };
+        for path in [&directories.runtime, &directories.state, &directories.cache, &directories.sessions()] {
+            make_private(path)?;
+        }
+        Ok(directories)
+    }
+
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.state.join("sessions")
+    }
+
+    /// What is kept of a session.
+    pub(crate) fn session(&self, id: &SessionId) -> PathBuf {
+        self.sessions().join(id.as_str())
+    }
+
+    /// What a session has while it runs.
+    pub(crate) fn session_runtime(&self, id: &SessionId) -> PathBuf {
+        self.runtime.join(id.as_str())
+    }
+
+    pub(crate) fn keeper_socket(&self, id: &SessionId) -> PathBuf {
+        self.session_runtime(id).join("keeper.sock")
+    }
+
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.runtime.join(agentd_api::paths::CONTROL_SOCKET)
+    }
+
+    pub(crate) fn compiled_plugins(&self) -> PathBuf {
+        self.cache.join("plugins")
+    }
+
+    pub(crate) fn log_file(&self) -> PathBuf {
+        self.state.join("agentd.log")
+    }
+}
+
+/// A directory that only its owner can enter, and that is ours: `/tmp` lets anybody make one under the name we want.
+pub(crate) fn make_private(path: &Path) -> Result<(), DirectoryError> {
+    let failed = |source| DirectoryError::Make { path: path.to_owned(), source };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    let metadata = std::fs::symlink_metadata(path).map_err(failed)?;
+    let uid = nix::unistd::getuid().as_raw();
+    if metadata.uid() != uid {
+        return Err(DirectoryError::Owner { path: path.to_owned(), owner: metadata.uid(), uid });
+    }
+    if metadata.mode() & 0o077 != 0 && metadata.is_dir() {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! A session's environment: an ordered pipeline of providers, each a plugin in its box, that starts from nothing.
+//!
+//! What a provider may not do itself (run a shell, read a script) is done here for it, under its grant. The order of the
+//! pipeline is the configuration's; the last word is agentd's own, and is one variable.
+
+mod capture;
+mod merge;
+mod secret;
+mod seed;
+mod services;
+mod trust;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use agentd_api::SessionId;
+use agentd_plugins::{
+    Call, CallError, Change, Grant, Host, HostError, HostOptions, LoadError, Plugin, SessionFacts, Setting, Source,
+};
+
+pub(crate) use merge::{Environment, difference};
+pub(crate) use services::{Placeholders, chain};
+pub(crate) use trust::{Script, Trust, TrustError};
+
+use crate::config::{self, Config};
+use capture::Capture;
+use merge::InvalidChange;
+use services::{CallServices, directory_scripts};
+
+/// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
+pub(crate) const SESSION_VARIABLE: &str = "AGENTD_SESSION";
+/// The name agentd's own step goes by.
+const OWN: &str = "agentd";
+
+/// The providers, loaded and linked, in order.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    steps: Vec<Step>,
+    capture: Capture,
+    home: Option<PathBuf>,
+    shell: Option<PathBuf>,
+    limits: agentd_plugins::Limits,
+}
+
+#[derive(Debug)]
+struct Step {
+    name: String,
+    plugin: Plugin,
+    settings: Vec<Setting>,
+}
+
+/// Why the pipeline cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PipelineError {
+    #[error("the plugin host could not be started")]
+    Host(#[source] HostError),
+    #[error("environment provider {provider:?} could not be loaded")]
+    Load { provider: String, source: Box<LoadError> },
+    #[error("there is no built-in plugin {plugin:?}; there are {known}")]
+    NoBuiltIn { plugin: String, known: String },
+    #[error("environment provider {provider:?}: sha256 is not 64 hexadecimal digits")]
+    Pin { provider: String },
+    #[error(
+        "environment provider {provider:?}: the setting {key:?} is neither a scalar, nor a list of scalars, nor a table of such"
+    )]
+    Setting { provider: String, key: String },
+}
+
+/// Why an environment could not be built.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BuildError {
+    #[error("environment provider {provider:?}")]
+    Provider { provider: String, source: CallError },
+    #[error("{source}")]
+    NotApproved { script: PathBuf, source: CallError },
+    #[error("environment provider {provider:?} gave a change that no environment can hold")]
+    Change { provider: String, source: InvalidChange },
+}
+
+impl BuildError {
+    /// One CamelCase word, for the condition.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Provider { .. } => "ProviderFailed",
+            Self::NotApproved { .. } => "ScriptNotApproved",
+            Self::Change { .. } => "ProviderAnswerInvalid",
+        }
+    }
+}
+
+/// What one environment is built for.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) id: SessionId,
+    pub(crate) name: Option<String>,
+    pub(crate) agent: String,
+    pub(crate) launch: u64,
+    pub(crate) places: Placeholders,
+}
+
+impl Pipeline {
+    /// Loads and links every provider, compiling what is not in the cache.
+    pub(crate) async fn load(
+        config: &Config,
+        cache: PathBuf,
+        compiler: PathBuf,
+        keeper: PathBuf,
+    ) -> Result<Self, PipelineError> {
+        let host = Host::new(HostOptions::new(cache, compiler)).map_err(PipelineError::Host)?;
+        let mut steps = Vec::new();
+        for provider in &config.environment.providers {
+            steps.push(load_step(&host, provider).await?);
+        }
+        let time = config.environment.deadline.0;
+        Ok(Self {
+            steps,
+            capture: Capture::new(keeper, time),
+            home: config.environment.home.clone(),
+            shell: config.environment.shell.clone(),
+            limits: agentd_plugins::Limits {
+                // Several scripts may each take the whole deadline; the plugin itself needs next to nothing.
+                time: time.saturating_mul(4),
+                memory: config.limits.plugin_memory,
+                ..agentd_plugins::Limits::default()
+            },
+        })
+    }
+
+    /// Builds an environment from nothing.
+    pub(crate) async fn build(&self, target: &Target, trust: &Arc<Trust>) -> Result<Environment, BuildError> {
+        let mut environment = Environment::default();
+        for (number, step) in (1..).zip(&self.steps) {
+            let services = Arc::new(CallServices {
+                plugin: step.name.clone(),
+                session: target.id.to_string(),
+                capture: self.capture.clone(),
+                home: self.home.clone(),
+                shell: self.shell.clone(),
+                places: target.places.clone(),
+                trust: Arc::clone(trust),
+                unapproved: Mutex::new(None),
+            });
+            let call = Call {
+                session: SessionFacts {
+                    id: target.id.to_string(),
+                    name: target.name.clone(),
+                    agent: target.agent.clone(),
+                    directory: target.places.cwd.display().to_string(),
+                    launch: target.launch,
+                },
+                environment: environment.pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
+                settings: step.settings.clone(),
+                services: Arc::<CallServices>::clone(&services),
+                limits: self.limits,
+            };
+            let changes = step.plugin.provide(call).await.map_err(|source| {
+                let unapproved = services.unapproved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+                match unapproved {
+                    Some(script) => BuildError::NotApproved { script, source },
+                    None => BuildError::Provider { provider: step.name.clone(), source },
+                }
+            })?;
+            environment
+                .apply(&step.name, number, changes)
+                .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
+        }
+        let own = Change::Set {
+            name: SESSION_VARIABLE.to_owned(),
+            value: target.id.as_str().as_bytes().to_vec(),
+            origin: None,
+        };
+        let last = u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX);
+        environment
+            .apply(OWN, last, vec![own])
+            .map_err(|source| BuildError::Change { provider: OWN.to_owned(), source })?;
+        Ok(environment)
+    }
+
+    /// The scripts that the pipeline would source from a directory.
+    pub(crate) fn directory_scripts(&self, directory: &std::path::Path) -> Vec<PathBuf> {
+        self.steps
+            .iter()
+            .filter(|step| step.name == config::ENV_SCRIPT)
+            .flat_map(|step| {
+                let set = step.settings.iter().find(|setting| setting.key == "scripts");
+                let default = [config::DIRECTORY_SCRIPT.to_owned()];
+                directory_scripts(set.map_or(&default, |setting| &setting.values), directory)
+            })
+            .collect()
+    }
+}
+
+async fn load_step(host: &Host, provider: &config::Provider) -> Result<Step, PipelineError> {
+    let shown = provider.name.clone().unwrap_or_else(|| provider.plugin.clone());
+    let (source, granted) = if provider.plugin.contains('/') {
+        let pin = provider.sha256.as_deref().map(parse_pin).transpose();
+        let sha256 = pin.map_err(|()| PipelineError::Pin { provider: shown.clone() })?;
+        (Source::File { path: PathBuf::from(&provider.plugin), sha256 }, Grant::default())
+    } else {
+        let builtin =
+            agentd_plugins::builtin().iter().find(|builtin| builtin.name == provider.plugin).ok_or_else(|| {
+                let known: Vec<&str> = agentd_plugins::builtin().iter().map(|builtin| builtin.name).collect();
+                PipelineError::NoBuiltIn { plugin: provider.plugin.clone(), known: known.join(", ") }
+            })?;
+        (Source::BuiltIn { name: builtin.name, bytes: builtin.bytes }, builtin.grant())
+    };
+    let grant = provider.grant.clone().unwrap_or(granted);
+    let plugin = host
+        .load(source, &grant)
+        .await
+        .map_err(|source| PipelineError::Load { provider: shown.clone(), source: Box::new(source) })?;
+    let mut settings = Vec::new();
+    flatten(&shown, "", &provider.settings, &mut settings)?;
+    let name = provider.name.clone().unwrap_or_else(|| plugin.description().name.clone());
+    Ok(Step { name, plugin, settings })
+}
+
+fn parse_pin(text: &str) -> Result<[u8; 32], ()> {
+    let mut pin = [0_u8; 32];
+    if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(());
+    }
+    for (n, byte) in pin.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * n..2 * n + 2], 16).map_err(|_| ())?;
+    }
+    Ok(pin)
+}
+
+/// A TOML table as the flat list that plugins get: nested keys joined by dots, a scalar as a list of one.
+fn flatten(provider: &str, prefix: &str, table: &toml::Table, into: &mut Vec<Setting>) -> Result<(), PipelineError> {
+    for (key, value) in table {
+        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        let wrong = || PipelineError::Setting { provider: provider.to_owned(), key: key.clone() };
+        match value {
+            toml::Value::Table(inner) => flatten(provider, &key, inner, into)?,
+            toml::Value::Array(items) => {
+                let values = items.iter().map(|item| scalar(item).ok_or_else(wrong)).collect::<Result<_, _>>()?;
+                into.push(Setting { key, values });
+            }
+            other => {
+                let value = scalar(other).ok_or_else(wrong)?;
+                into.push(Setting { key, values: vec![value] });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn scalar(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) | toml::Value::Datetime(_) => {
+            Some(value.to_string())
+        }
+        toml::Value::Array(_) | toml::Value::Table(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_flattened_as_the_interface_says() {
+        let table: toml::Table =
+            toml::from_str("a = 1\nb = [\"x\", \"y\"]\n[servers.main]\nhost = \"h\"\non = true").unwrap();
+        let mut settings = Vec::new();
+        flatten("p", "", &table, &mut settings).unwrap();
+        let flat: Vec<String> = settings.iter().map(|s| format!("{}={}", s.key, s.values.join("|"))).collect();
+        assert_eq!(flat, ["a=1", "b=x|y", "servers.main.host=h", "servers.main.on=true"]);
+        let nested: toml::Table = toml::from_str("a = [[1]]").unwrap();
+        assert!(matches!(flatten("p", "", &nested, &mut Vec::new()), Err(PipelineError::Setting { .. })));
+    }
+
+    #[test]
+    fn a_pin_is_64_hexadecimal_digits() {
+        assert_eq!(parse_pin(&"0f".repeat(32)), Ok([15; 32]));
+        for bad in ["", "0f", &"zz".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
+            assert!(parse_pin(bad).is_err(), "{bad}");
+        }
+    }
+}

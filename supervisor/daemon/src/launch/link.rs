@@ -1,0 +1,96 @@
+//! The line to one keeper.
+//!
+//! A reading task takes every frame off the socket as it comes: how far the journal reaches goes to a watch, where the newest
+//! takes the place of the older, and answers go to a queue, of which there is one for each request. So neither side can
+//! be held up by the other.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentd_keeper::protocol::{FromKeeper, Hello, PROTOCOL, Tail, ToKeeper};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::frame;
+
+/// A connection to a keeper. Dropped, it is closed.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) hello: Hello,
+    write: OwnedWriteHalf,
+    answers: mpsc::Receiver<FromKeeper>,
+    tail: watch::Receiver<Tail>,
+    reader: JoinHandle<()>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    #[error("cannot connect to the keeper at {socket:?}")]
+    Connect { socket: PathBuf, source: io::Error },
+    #[error("the keeper at {socket:?} did not introduce itself")]
+    NoHello { socket: PathBuf },
+    #[error("the keeper at {socket:?} speaks version {found} of its protocol; this agentd speaks {PROTOCOL}")]
+    Protocol { socket: PathBuf, found: u32 },
+    #[error("the line to the keeper is lost")]
+    Lost,
+    #[error("the keeper refused: {message} ({code})")]
+    Refused { code: String, message: String },
+}
+
+/// A keeper that accepts a connection speaks at once.
+const HELLO_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Link {
+    pub(crate) async fn connect(socket: &Path) -> Result<Self, LinkError> {
+        let connect = |source| LinkError::Connect { socket: socket.to_owned(), source };
+        let stream = UnixStream::connect(socket).await.map_err(connect)?;
+        let (mut read, write) = stream.into_split();
+        let hello = match tokio::time::timeout(HELLO_PATIENCE, frame::read(&mut read)).await {
+            Ok(Ok(Some(FromKeeper::Hello(hello)))) => hello,
+            _ => return Err(LinkError::NoHello { socket: socket.to_owned() }),
+        };
+        if hello.protocol != PROTOCOL {
+            return Err(LinkError::Protocol { socket: socket.to_owned(), found: hello.protocol });
+        }
+        let (tail_sender, tail) = watch::channel(hello.tail);
+        let (answer_sender, answers) = mpsc::channel(16);
+        let reader = tokio::spawn(async move {
+            while let Ok(Some(frame)) = frame::read(&mut read).await {
+                match frame {
+                    FromKeeper::Grown(tail) => drop(tail_sender.send_replace(tail)),
+                    answer => {
+                        if answer_sender.send(answer).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        Ok(Self { hello, write, answers, tail, reader })
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn call(&mut self, request: &ToKeeper) -> Result<FromKeeper, LinkError> {
+        frame::write(&mut self.write, request).await.map_err(|_| LinkError::Lost)?;
+        match self.answers.recv().await {
+            Some(FromKeeper::Refused { code, message }) => Err(LinkError::Refused { code, message }),
+            Some(answer) => Ok(answer),
+            None => Err(LinkError::Lost),
+        }
+    }
+
+    /// Waits until the journal has grown; an error when the line is lost.
+    pub(crate) async fn grown(&mut self) -> Result<Tail, LinkError> {
+        self.tail.changed().await.map_err(|_| LinkError::Lost)?;
+        Ok(*self.tail.borrow_and_update())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}

@@ -1,0 +1,125 @@
+//! Starting keepers, by the operating system's manager or without one, and the line to one that runs.
+//!
+//! A keeper is never a part of the daemon: under systemd it is a transient unit of its own, so that neither the daemon's end nor
+//! its sandbox is the keeper's; without a manager it is a child that makes itself the leader of a process session of its own.
+
+mod detached;
+mod link;
+mod systemd;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agentd_api::SessionId;
+use agentd_keeper::protocol::HoldArgs;
+
+pub(crate) use link::{Link, LinkError};
+
+use crate::config::Manager;
+use crate::directories::{DirectoryError, make_private};
+
+/// Who starts keepers.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    keeper: PathBuf,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    Detached,
+    Systemd(systemd::Units),
+}
+
+/// Why a keeper could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    #[error("cannot run the keeper {keeper:?}")]
+    Spawn { keeper: PathBuf, source: std::io::Error },
+    #[error("systemd did not start the unit {unit}")]
+    Unit { unit: String, source: zbus::Error },
+    #[error("the keeper was started and did not answer on {socket:?} within {seconds} s{log}")]
+    Silent { socket: PathBuf, seconds: u64, log: String },
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("the keeper's socket cannot be used")]
+    Link(#[from] LinkError),
+}
+
+/// How long a keeper may take to listen; it needs a few milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Launcher {
+    pub(crate) fn new(manager: Manager, keeper: PathBuf) -> Self {
+        let how = match manager {
+            Manager::Detached => How::Detached,
+            Manager::Systemd => How::Systemd(systemd::Units::new()),
+            Manager::Auto if systemd::is_our_manager() => How::Systemd(systemd::Units::new()),
+            Manager::Auto => How::Detached,
+        };
+        Self { keeper, how }
+    }
+
+    /// For people: who holds the sessions' processes.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self.how {
+            How::Detached => "detached processes",
+            How::Systemd(_) => "systemd units",
+        }
+    }
+
+    /// Starts a keeper and connects to it.
+    pub(crate) async fn start(&self, id: &SessionId, args: &HoldArgs) -> Result<Link, LaunchError> {
+        let runtime = args.socket.parent().unwrap_or_else(|| Path::new("/"));
+        make_private(runtime)?;
+        let log = runtime.join("keeper.log");
+        let arguments = arguments(args);
+        match &self.how {
+            How::Detached => detached::start(&self.keeper, &arguments, &log)?,
+            How::Systemd(units) => {
+                let _ = std::fs::remove_file(&log);
+                units.start(id, &self.keeper, &arguments).await?;
+            }
+        }
+        let begun = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match Link::connect(&args.socket).await {
+                Ok(link) => return Ok(link),
+                Err(LinkError::Connect { .. }) if begun.elapsed() < PATIENCE => {}
+                Err(LinkError::Connect { .. }) => {
+                    let said = std::fs::read_to_string(&log).unwrap_or_default();
+                    let log =
+                        if said.trim().is_empty() { String::new() } else { format!("; it said: {}", said.trim()) };
+                    return Err(LaunchError::Silent { socket: args.socket.clone(), seconds: PATIENCE.as_secs(), log });
+                }
+                Err(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends what a keeper that is gone may have left in its unit; without a unit there is nothing to ask.
+    pub(crate) async fn sweep(&self, id: &SessionId) {
+        if let How::Systemd(units) = &self.how {
+            units.stop(id).await;
+        }
+    }
+}
+
+fn arguments(args: &HoldArgs) -> Vec<String> {
+    [
+        "hold",
+        "--session",
+        &args.session,
+        "--launch",
+        &args.launch.to_string(),
+        "--state",
+        &args.state.display().to_string(),
+        "--socket",
+        &args.socket.display().to_string(),
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}

@@ -1,0 +1,183 @@
+//! The daemon's life: configuration, directories, sessions, endpoint; then signals until the end.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::fcntl::{Flock, FlockArg};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook_tokio::Signals;
+use tokio_stream::StreamExt as _;
+
+use crate::config::{self, ConfigError};
+use crate::control::{Endpoint, EndpointError};
+use crate::directories::{Directories, DirectoryError, Places};
+use crate::env::{Trust, chain};
+use crate::log;
+use crate::session::Sessions;
+use crate::world::{Programs, World};
+
+/// What the command line says.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Read this file and no other.
+    pub config_file: Option<PathBuf>,
+    pub places: Places,
+    /// Leave the caller's terminal and process session, and write the log to a file.
+    pub background: bool,
+}
+
+/// Why the daemon does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("another agentd uses the state directory {path:?}")]
+    Locked { path: PathBuf },
+    #[error("cannot lock the state directory: {path:?}")]
+    Lock { path: PathBuf, source: io::Error },
+    #[error("cannot read the approvals of scripts: {0}")]
+    Trust(String),
+    #[error("cannot read the sessions in {path:?}")]
+    Sessions { path: PathBuf, source: io::Error },
+    #[error("cannot go to the background, with the log in {path:?}")]
+    Background { path: PathBuf, source: io::Error },
+    #[error("cannot start: {0}")]
+    Start(#[source] io::Error),
+    #[error("cannot tell where agentd's own programs are")]
+    Programs(#[source] io::Error),
+}
+
+/// Runs the daemon until SIGTERM or SIGINT. Sessions live on.
+pub fn serve(options: &Options) -> Result<(), ServeError> {
+    let directories = Directories::prepare(&options.places)?;
+    if options.background {
+        go_to_background(&directories.log_file())?;
+    }
+    log::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        // A daemon waits more than it works; a thread a core would be memory for nothing.
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(ServeError::Start)?;
+    runtime.block_on(run(options, directories))
+}
+
+async fn run(options: &Options, directories: Directories) -> Result<(), ServeError> {
+    let files = match &options.config_file {
+        Some(file) => vec![file.clone()],
+        None => config::files(&directories.config)?,
+    };
+    let config = config::load(&files)?;
+    let _lock = lock(&directories.state)?;
+    let trust = Trust::open(&directories.state).map_err(|error| ServeError::Trust(chain(&error)))?;
+    let programs = programs().map_err(ServeError::Programs)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(ServeError::Start)?;
+    let endpoint = Endpoint::open(&directories.control_socket()).await?;
+    let world = Arc::new(World::new(config, directories, trust, programs));
+    let sessions = Sessions::open(Arc::clone(&world))
+        .map_err(|source| ServeError::Sessions { path: world.directories.sessions(), source })?;
+    let sessions = Arc::new(sessions);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        state = %world.directories.state.display(),
+        socket = %world.directories.control_socket().display(),
+        sessions_run_as = world.launcher.describe(),
+        configuration = ?files,
+        "agentd is ready"
+    );
+    let serving = tokio::spawn(endpoint.serve(Arc::clone(&world), Arc::clone(&sessions)));
+    notify(&[NotifyState::Ready, NotifyState::Status(&status(&sessions))]);
+    load_plugins(Arc::clone(&world));
+
+    let mut beat = tokio::time::interval(std::time::Duration::from_secs(5));
+    let mut shown = status(&sessions);
+    loop {
+        tokio::select! {
+            signal = signals.next() => {
+                tracing::info!(?signal, "agentd ends; its sessions live on");
+                break;
+            }
+            _ = beat.tick() => {
+                let now = status(&sessions);
+                if now != shown {
+                    notify(&[NotifyState::Status(&now)]);
+                    shown = now;
+                }
+            }
+        }
+    }
+    notify(&[NotifyState::Stopping]);
+    world.shutdown.cancel();
+    sessions.closed().await;
+    let _ = serving.await;
+    Ok(())
+}
+
+/// The status line of `systemctl status`.
+fn status(sessions: &Sessions) -> String {
+    let list = sessions.list();
+    let active = list.iter().filter(|session| session.status.phase.is_active()).count();
+    let unreadable = sessions.unreadable().len();
+    let aside = if unreadable == 0 { String::new() } else { format!(", {unreadable} set aside as unreadable") };
+    format!("{} sessions, {active} active{aside}", list.len())
+}
+
+/// sd_notify(3); without a manager nobody listens, and that is no error.
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "the service manager was not told");
+    }
+}
+
+/// Compiles the plugins before the first session waits for them; what is wrong with one is said now and again at the launch.
+fn load_plugins(world: Arc<World>) {
+    tokio::spawn(async move {
+        if let Err(error) = world.pipeline().await {
+            tracing::error!(error = %chain(&*error), "the environment's plugins cannot be loaded; no session can be launched");
+        }
+    });
+}
+
+/// One daemon a state directory. The kernel gives the lock back when the process ends, however it ends.
+fn lock(state: &Path) -> Result<Flock<File>, ServeError> {
+    let path = state.join("agentd.lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|source| ServeError::Lock { path: path.clone(), source })?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        nix::errno::Errno::EWOULDBLOCK => ServeError::Locked { path: state.to_owned() },
+        errno => ServeError::Lock { path, source: errno.into() },
+    })
+}
+
+/// The programs beside our own. The path is taken once: after an upgrade in place the running program's file is another.
+fn programs() -> io::Result<Programs> {
+    let daemon = std::env::current_exe()?;
+    let beside = |name: &str| daemon.with_file_name(name);
+    Ok(Programs { keeper: beside("agentd-keeper"), ctl: beside("agentctl"), daemon })
+}
+
+/// Leaves the terminal: a process session of our own, nothing on stdin, the log in a file.
+fn go_to_background(log: &Path) -> Result<(), ServeError> {
+    let failed = |source: io::Error| ServeError::Background { path: log.to_owned(), source };
+    let file = File::options().create(true).append(true).open(log).map_err(failed)?;
+    let null = File::open("/dev/null").map_err(failed)?;
+    nix::unistd::dup2_stdin(null.as_fd()).map_err(|errno| failed(errno.into()))?;
+    nix::unistd::dup2_stdout(file.as_fd()).map_err(|errno| failed(errno.into()))?;
+    nix::unistd::dup2_stderr(file.as_fd()).map_err(|errno| failed(errno.into()))?;
+    // The leader of a process group cannot make a process session, and need not: it was started in a group of its own.
+    let _ = nix::unistd::setsid();
+    std::env::set_current_dir("/").map_err(failed)
+}

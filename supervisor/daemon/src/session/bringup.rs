@@ -1,0 +1,184 @@
+//! The steps of a launch up to the moment the agent can be started: the world is checked and the environment built.
+//!
+//! It runs beside the driver, which writes what it reports; it writes nothing into the journal itself. Dropped, it leaves nothing
+//! behind: the scripts it runs end with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentd_api::environment::EnvironmentView;
+use agentd_api::event::EnvironmentBuilt;
+use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::{Body, ByteString, SessionId};
+use agentd_keeper::protocol::{LaunchRecord, Variable};
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use crate::env::{Environment, Placeholders, Target, chain, difference};
+use crate::world::World;
+use crate::{store, workspace};
+
+/// What a bring-up reports, in order; the last is `Ready` or `Failed`.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Condition { kind: ConditionType, status: ConditionStatus, reason: &'static str, message: String },
+    Record(Body),
+    Failed { kind: ConditionType, reason: &'static str, message: String },
+    Ready(Box<LaunchRecord>),
+}
+
+/// What a bring-up needs to know of its session.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) id: SessionId,
+    pub(crate) spec: SessionSpec,
+    pub(crate) launch: u64,
+}
+
+struct Failure {
+    kind: ConditionType,
+    reason: &'static str,
+    message: String,
+}
+
+/// Runs the steps; the receiver's end ends it.
+pub(crate) async fn run(world: Arc<World>, job: Job, report: mpsc::Sender<Progress>) {
+    // Bounded: fifty sessions resumed at once must not run fifty login shells at once.
+    let Ok(_permit) = world.launches.acquire().await else { return };
+    let last = match steps(&world, &job, &report).await {
+        Ok(record) => Progress::Ready(Box::new(record)),
+        Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
+    };
+    let _ = report.send(last).await;
+}
+
+async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<LaunchRecord, Failure> {
+    let holds = |kind, reason, message: &str| Progress::Condition {
+        kind,
+        status: ConditionStatus::True,
+        reason,
+        message: message.to_owned(),
+    };
+    let _ = report
+        .send(holds(ConditionType::PrerequisitesMet, "NoneRequired", "the session requires nothing outside of it"))
+        .await;
+    let directory = &job.spec.directory;
+    workspace::check(directory).map_err(|error| Failure {
+        kind: ConditionType::NotStale,
+        reason: error.reason(),
+        message: error.to_string(),
+    })?;
+    let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory is there")).await;
+    let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
+
+    let environment = build_environment(world, job).await?;
+    let view = environment.view(Timestamp::now(), job.launch);
+    let built = keep_environment(world, job, &environment, &view)?;
+    let message = format!("{} variables, {} dropped", built.variables, built.dropped.len());
+    let _ = report.send(Progress::Record(Body::EnvironmentBuilt(built))).await;
+    let _ = report.send(holds(ConditionType::EnvironmentReady, "Built", &message)).await;
+
+    launch_record(world, job, &environment)
+}
+
+async fn build_environment(world: &World, job: &Job) -> Result<Environment, Failure> {
+    let failed = |reason, message| Failure { kind: ConditionType::EnvironmentReady, reason, message };
+    let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&*error)))?;
+    let target = Target {
+        id: job.id.clone(),
+        name: job.spec.name.as_ref().map(ToString::to_string),
+        agent: world.agent_label(&job.spec),
+        launch: job.launch,
+        places: Placeholders {
+            config: world.directories.config.clone(),
+            cwd: job.spec.directory.clone(),
+            session: world.directories.session(&job.id),
+        },
+    };
+    pipeline.build(&target, &world.trust).await.map_err(|error| failed(error.reason(), chain(&error)))
+}
+
+/// Writes `environment.json`, and says what is other than at the launch before.
+fn keep_environment(
+    world: &World,
+    job: &Job,
+    environment: &Environment,
+    view: &EnvironmentView,
+) -> Result<EnvironmentBuilt, Failure> {
+    let path = environment_file(world, &job.id);
+    let before = read_environment(&path);
+    store::write_json(&path, view).map_err(|error| Failure {
+        kind: ConditionType::EnvironmentReady,
+        reason: "NotKept",
+        message: format!("cannot write {}: {error}", path.display()),
+    })?;
+    let (changed, removed) = before.map(|before| difference(&before, view)).unwrap_or_default();
+    Ok(EnvironmentBuilt {
+        launch: job.launch,
+        digest: view.digest.clone(),
+        variables: u32::try_from(environment.len()).unwrap_or(u32::MAX),
+        dropped: environment.dropped().map(str::to_owned).collect(),
+        changed,
+        removed,
+    })
+}
+
+pub(crate) fn environment_file(world: &World, id: &SessionId) -> PathBuf {
+    world.directories.session(id).join("environment.json")
+}
+
+/// The environment of the last launch, if there was one and it can be read.
+pub(crate) fn read_environment(path: &Path) -> Option<EnvironmentView> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+fn launch_record(world: &World, job: &Job, environment: &Environment) -> Result<LaunchRecord, Failure> {
+    let failed = |reason, message| Failure { kind: ConditionType::AgentStarted, reason, message };
+    let command = world.agent_command(&job.spec).map_err(|problem| failed("NoSuchAgent", problem.detail))?;
+    let (program, args) = command.split_first().ok_or_else(|| failed("NoSuchAgent", "its command is empty".into()))?;
+    let path = environment.get("PATH").unwrap_or_default();
+    let program = find_program(program, path, &job.spec.directory).ok_or_else(|| {
+        let path = String::from_utf8_lossy(path);
+        failed("ProgramNotFound", format!("there is no program {program:?} in the session's PATH ({path})"))
+    })?;
+    Ok(LaunchRecord {
+        launch: job.launch,
+        program: program.into_os_string().into(),
+        args: args.iter().map(|arg| ByteString::from(arg.as_str())).collect(),
+        environment: environment
+            .pairs()
+            .map(|(name, value)| Variable { name: name.into(), value: value.into() })
+            .collect(),
+        directory: job.spec.directory.as_os_str().into(),
+        secrets: environment.secrets(),
+        max_line: world.config.limits.line,
+    })
+}
+
+/// As execvp(3) looks a program up, but in the session's PATH and not in the daemon's.
+fn find_program(program: &str, path: &[u8], directory: &Path) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let executable = |path: &Path| path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok();
+    if program.contains('/') {
+        // A path that is not there is left to the execution to report, with the system's own words.
+        return Some(directory.join(program));
+    }
+    path.split(|&byte| byte == b':')
+        .filter(|entry| !entry.is_empty())
+        .map(|entry| directory.join(Path::new(std::ffi::OsStr::from_bytes(entry))).join(program))
+        .find(|candidate| executable(candidate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_looked_up_in_the_path_it_is_given() {
+        let directory = Path::new("/work");
+        assert_eq!(find_program("sh", b"/nowhere::/bin", directory), Some("/bin/sh".into()));
+        assert_eq!(find_program("sh", b"", directory), None);
+        assert_eq!(find_program("./x", b"/bin", directory), Some("/work/./x".into()));
+        assert_eq!(find_program("/opt/x", b"", directory), Some("/opt/x".into()));
+    }
+}

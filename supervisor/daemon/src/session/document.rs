@@ -1,0 +1,131 @@
+//! `session.json`: what was asked of a session, and how far its journal had been folded when it was last written.
+//!
+//! The fold is a shortcut and not a truth: one that is missing, or of another version, is made again from the journal.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agentd_api::SessionId;
+use agentd_api::session::SessionSpec;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::state::State;
+use crate::store;
+
+/// The version of the document; an unknown one is refused and never rewritten.
+const VERSION: u32 = 1;
+/// The version of the fold: raised whenever [`State`] means something else.
+const FOLD_VERSION: u32 = 1;
+
+/// A session's document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Document {
+    version: u32,
+    pub(crate) id: SessionId,
+    pub(crate) generation: u64,
+    pub(crate) created: Timestamp,
+    pub(crate) spec: SessionSpec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fold: Option<Fold>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Fold {
+    version: u32,
+    state: Value,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DocumentError {
+    #[error("cannot read {path:?}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path:?} is not a session's document")]
+    Parse { path: PathBuf, source: serde_json::Error },
+    #[error(
+        "{path:?} is of version {found}; this agentd knows {VERSION}. A newer agentd wrote it; nothing was changed"
+    )]
+    Version { path: PathBuf, found: u64 },
+    #[error("{path:?} is the document of session {found:?}")]
+    Misplaced { path: PathBuf, found: String },
+}
+
+impl Document {
+    pub(crate) fn new(id: SessionId, created: Timestamp, spec: SessionSpec) -> Self {
+        Self { version: VERSION, id, generation: 1, created, spec, fold: None }
+    }
+
+    pub(crate) fn read(directory: &Path, id: &SessionId) -> Result<Self, DocumentError> {
+        let path = directory.join("session.json");
+        let bytes = std::fs::read(&path).map_err(|source| DocumentError::Read { path: path.clone(), source })?;
+        let parse = |source| DocumentError::Parse { path: path.clone(), source };
+        let value: Value = serde_json::from_slice(&bytes).map_err(parse)?;
+        // The version first: what a newer one means by the other fields is not known.
+        let found = value.get("version").and_then(Value::as_u64).unwrap_or(0);
+        if found != u64::from(VERSION) {
+            return Err(DocumentError::Version { path, found });
+        }
+        let document: Self = serde_json::from_value(value).map_err(parse)?;
+        if document.id != *id {
+            return Err(DocumentError::Misplaced { path, found: document.id.to_string() });
+        }
+        Ok(document)
+    }
+
+    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
+        store::write_json(&directory.join("session.json"), self)
+    }
+
+    /// The state as it was folded, or the state before the first record.
+    pub(crate) fn state(&self) -> State {
+        let known = self.fold.as_ref().filter(|fold| fold.version == FOLD_VERSION);
+        known
+            .and_then(|fold| serde_json::from_value(fold.state.clone()).ok())
+            .unwrap_or_else(|| State::new(self.created))
+    }
+
+    pub(crate) fn remember(&mut self, state: &State) {
+        self.fold = serde_json::to_value(state).ok().map(|state| Fold { version: FOLD_VERSION, state });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> SessionSpec {
+        serde_json::from_str(r#"{"directory":"/tmp"}"#).unwrap()
+    }
+
+    #[test]
+    fn a_document_comes_back_with_its_fold() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec());
+        let mut state = State::new(Timestamp::UNIX_EPOCH);
+        state.seq = 7;
+        document.remember(&state);
+        document.write(directory.path()).unwrap();
+        let read = Document::read(directory.path(), &document.id).unwrap();
+        assert_eq!(read.state().seq, 7);
+    }
+
+    #[test]
+    fn a_fold_of_another_version_is_made_again_and_not_believed() {
+        let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec());
+        document.fold = Some(Fold { version: FOLD_VERSION + 1, state: Value::Null });
+        assert_eq!(document.state().seq, 0);
+    }
+
+    #[test]
+    fn a_document_from_the_future_or_of_another_session_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let id: SessionId = "a1".parse().unwrap();
+        std::fs::write(directory.path().join("session.json"), r#"{"version":2}"#).unwrap();
+        assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Version { found: 2, .. })));
+        Document::new("b2".parse().unwrap(), Timestamp::UNIX_EPOCH, spec()).write(directory.path()).unwrap();
+        assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Misplaced { .. })));
+        std::fs::write(directory.path().join("session.json"), "{").unwrap();
+        assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Parse { .. })));
+    }
+}

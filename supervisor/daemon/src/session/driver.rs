@@ -1,0 +1,555 @@
+//! The one task that acts for a session.
+//!
+//! Decide → append → read → apply → publish. The driver decides (by [`super::rules`] and [`super::next`]), hands records to whoever
+//! writes the journal, and learns what is true only by reading the journal back: what it wrote itself and what the agent said
+//! come by the same way. A client sees a record after it was applied, never before.
+//!
+//! A driver's end is not the session's: the keeper goes on, and the next driver finds its place by the journal.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_api::event::{AgentExited, DaemonRecovered};
+use agentd_api::{Body, Event, Problem, TurnId};
+use agentd_journal::Reader;
+use agentd_keeper::protocol::{FromKeeper, HoldArgs, LaunchRecord, StopTimes, ToKeeper};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::batch::Batch;
+use super::bringup::{self, Job, Progress};
+use super::document::Document;
+use super::journal_port::{Port, PortError, is_held};
+use super::next::{self, Facts, Step, Wait, fail_launch, give_up, next, waits_for};
+use super::rules::{Bounds, Command, Refusal, decide};
+use super::state::{Run, State};
+use super::{Published, view};
+use crate::env::chain;
+use crate::launch::{Launcher, Link};
+use crate::platform;
+use crate::world::World;
+
+/// What a driver is asked.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Do {
+        command: Command,
+        reply: oneshot::Sender<Result<Done, Problem>>,
+    },
+    /// Let go of the session: its files are about to be removed. Refused while it is active.
+    Release {
+        reply: oneshot::Sender<Result<(), Problem>>,
+    },
+}
+
+/// What came of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct Done {
+    /// The turn that a prompt became.
+    pub(crate) turn: Option<TurnId>,
+    /// The last seq before the command's own records.
+    pub(crate) after_seq: u64,
+}
+
+pub(crate) struct Driver {
+    world: Arc<World>,
+    directory: PathBuf,
+    document: Document,
+    state: State,
+    /// Where the journal has been read to; opened when there is something to read.
+    reader: Option<Reader>,
+    port: Port,
+    asks: mpsc::Receiver<Ask>,
+    publish: watch::Sender<Arc<Published>>,
+    bring_up: Option<BringUp>,
+    stop_sent: bool,
+    /// What is waited for, and until when.
+    wait: Option<(Wait, Instant)>,
+    /// Something could not be written; tried again then.
+    retry: Option<Instant>,
+    requests: u64,
+    remembered: u64,
+}
+
+struct BringUp {
+    progress: mpsc::Receiver<Progress>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for BringUp {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What ends a driver without anybody's wish.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("the journal cannot be read")]
+    Read(#[from] agentd_journal::ReadError),
+    #[error("the journal holds something that is not a record")]
+    Event(#[from] agentd_api::event::InvalidEvent),
+}
+
+/// How many records are applied between two looks at everything else.
+const GULP: usize = 2_000;
+const GULP_BYTES: usize = 4 << 20;
+const RETRY: Duration = Duration::from_millis(250);
+/// How long a launch waits for its keeper to take the launch record.
+const RECONNECTS: u32 = 40;
+
+impl Driver {
+    pub(crate) fn new(
+        world: Arc<World>,
+        document: Document,
+        asks: mpsc::Receiver<Ask>,
+        publish: watch::Sender<Arc<Published>>,
+    ) -> Self {
+        Self {
+            directory: world.directories.session(&document.id),
+            state: document.state(),
+            remembered: 0,
+            world,
+            document,
+            reader: None,
+            port: Port::Direct,
+            asks,
+            publish,
+            bring_up: None,
+            stop_sent: false,
+            wait: None,
+            retry: None,
+            requests: 0,
+        }
+    }
+
+    /// Runs until the daemon ends or the session is released.
+    pub(crate) async fn run(mut self) {
+        let result = self.drive().await;
+        if let Err(broken) = result {
+            let reason = chain(&broken);
+            tracing::error!(agentd.session = %self.document.id, error = %reason, "the session is set aside");
+            self.publish.send_replace(Arc::new(Published::broken(&self.document, &self.state, reason)));
+            // Whoever asks is told, until the daemon ends.
+            while let Some(ask) = self.asks.recv().await {
+                let problem = Problem::new(agentd_api::Code::SessionUnreadable, chain(&broken))
+                    .hint("the journal is kept as it is; `agentctl rm --force` removes the session");
+                match ask {
+                    Ask::Do { reply, .. } => drop(reply.send(Err(problem))),
+                    Ask::Release { reply } => {
+                        let _ = reply.send(Ok(()));
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn drive(&mut self) -> Result<(), Broken> {
+        self.take_over().await?;
+        loop {
+            self.settle().await?;
+            self.remember(false).await;
+            let shutdown = self.world.shutdown.clone();
+            let due = [self.retry, self.wait.as_ref().map(|(_, until)| *until)].into_iter().flatten().min();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {
+                    self.bring_up = None;
+                    self.remember(true).await;
+                    return Ok(());
+                }
+                grown = grown(&mut self.port) => {
+                    match grown {
+                        Ok(()) => self.catch_up().await?,
+                        Err(()) => self.line_lost().await?,
+                    }
+                }
+                progress = progress(&mut self.bring_up) => {
+                    self.advance(progress).await?;
+                }
+                () = until(due) => {
+                    self.retry = None;
+                    self.expire().await?;
+                }
+                ask = self.asks.recv() => {
+                    match ask {
+                        Some(Ask::Do { command, reply }) => {
+                            let answer = self.carry_out(command).await?;
+                            let _ = reply.send(answer);
+                        }
+                        Some(Ask::Release { reply }) if self.state.phase().is_active() => {
+                            let refusal = Refusal::Active { phase: self.state.phase() };
+                            let _ = reply.send(Err(refusal.problem().hint("stop it first, or remove it with --force")));
+                        }
+                        Some(Ask::Release { reply }) => {
+                            let _ = reply.send(Ok(()));
+                            return Ok(());
+                        }
+                        None => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            spec: &self.document.spec,
+            generation: self.document.generation,
+            now: Timestamp::now(),
+            replay_quiet: self.world.config.launch.replay_quiet.0,
+        }
+    }
+
+    /// Reads what the journal has and takes the keeper over, if one lives.
+    async fn take_over(&mut self) -> Result<(), Broken> {
+        self.catch_up().await?;
+        self.publish();
+        if matches!(self.state.run, Run::Ended(_)) {
+            return Ok(());
+        }
+        let alive = self.connect().await;
+        self.catch_up().await?;
+        if matches!(self.state.run, Run::Running(_)) || alive {
+            let recovered = DaemonRecovered { version: env!("CARGO_PKG_VERSION").to_owned(), agent_alive: alive };
+            self.append(Batch::of(Body::DaemonRecovered(recovered))).await?;
+        }
+        if !alive {
+            self.bury().await?;
+        }
+        Ok(())
+    }
+
+    /// Connects to the session's keeper; `false` where there is none with an agent.
+    async fn connect(&mut self) -> bool {
+        let socket = self.world.directories.keeper_socket(&self.document.id);
+        for _ in 0..RECONNECTS {
+            if let Ok(mut link) = Link::connect(&socket).await
+                && link.hello.session == self.document.id.as_str()
+            {
+                if link.hello.agent_pid.is_some() {
+                    self.port = Port::Keeper(link);
+                    self.stop_sent = false;
+                    return true;
+                }
+                // It has no agent yet, and the launch record died with the daemon before: begin the launch again.
+                let _ = link.call(&ToKeeper::Stop(self.stop_times())).await;
+            }
+            if !is_held(&self.directory).await {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        false
+    }
+
+    /// The keeper is gone without having said how its agent ended: nothing of it may be left, and the journal says so.
+    async fn bury(&mut self) -> Result<(), Broken> {
+        self.port = Port::Direct;
+        self.catch_up().await?;
+        let Run::Running(running) = &self.state.run else { return Ok(()) };
+        let launch = running.launch;
+        self.world.launcher.sweep(&self.document.id).await;
+        let killed = platform::kill_remains(self.document.id.as_str()).await;
+        let exited = AgentExited { launch, status: None, signal: None, exec_error: None, killed, requested: false };
+        self.append(Batch::of(Body::AgentExited(exited))).await.map(drop)
+    }
+
+    /// Does what is to be done, until nothing is.
+    async fn settle(&mut self) -> Result<(), Broken> {
+        while self.retry.is_none() {
+            let step = next(&self.state, &self.facts());
+            match step {
+                None => break,
+                Some(Step::Append(batch)) => drop(self.append(batch).await?),
+                Some(Step::BringUp { launch }) => {
+                    if self.bring_up.is_none() {
+                        self.begin_bring_up(launch);
+                    }
+                    break;
+                }
+                Some(Step::AbandonBringUp { launch }) => {
+                    self.bring_up = None;
+                    let failed = agentd_api::event::LaunchFailed {
+                        launch,
+                        reason: "Stopped".to_owned(),
+                        message: "the session was stopped before its agent was started".to_owned(),
+                    };
+                    self.append(Batch::of(Body::LaunchFailed(failed))).await?;
+                }
+                Some(Step::StopAgent) => {
+                    self.stop_agent().await?;
+                    break;
+                }
+            }
+        }
+        self.arm();
+        Ok(())
+    }
+
+    fn begin_bring_up(&mut self, launch: u64) {
+        let (report, progress) = mpsc::channel(16);
+        let job = Job { id: self.document.id.clone(), spec: self.document.spec.clone(), launch };
+        let task = tokio::spawn(bringup::run(Arc::clone(&self.world), job, report));
+        self.bring_up = Some(BringUp { progress, task });
+    }
+
+    async fn stop_agent(&mut self) -> Result<(), Broken> {
+        if self.stop_sent {
+            return Ok(());
+        }
+        let times = self.stop_times();
+        let Port::Keeper(link) = &mut self.port else { return self.line_lost().await };
+        match link.call(&ToKeeper::Stop(times)).await {
+            Ok(_) => self.stop_sent = true,
+            Err(_) => self.line_lost().await?,
+        }
+        Ok(())
+    }
+
+    fn stop_times(&self) -> StopTimes {
+        let milliseconds = |span: crate::config::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
+        let launch = &self.world.config.launch;
+        StopTimes { close_ms: milliseconds(launch.stop_close), term_ms: milliseconds(launch.stop_term) }
+    }
+
+    /// Holds the clock to what is waited for. The time runs from when this driver first saw the wait, so that a clock that is set
+    /// or a daemon that was down cuts nobody's time short.
+    fn arm(&mut self) {
+        let waits = waits_for(&self.state);
+        if self.wait.as_ref().map(|(wait, _)| wait) != waits.as_ref() {
+            self.wait = waits.map(|wait| {
+                let until = Instant::now() + self.limit(&wait);
+                (wait, until)
+            });
+        }
+    }
+
+    fn limit(&self, wait: &Wait) -> Duration {
+        let limits = &self.world.config.limits;
+        match wait {
+            Wait::Initialize { .. } => limits.initialize.0,
+            Wait::Open { .. } => limits.open_conversation.0,
+            Wait::Turn { .. } => limits.turn.0,
+            Wait::Cancel { .. } => limits.cancel.0,
+        }
+    }
+
+    async fn expire(&mut self) -> Result<(), Broken> {
+        let Some((wait, _)) = self.wait.take_if(|(_, until)| *until <= Instant::now()) else { return Ok(()) };
+        match give_up(&self.state, &wait, self.limit(&wait), &self.facts()) {
+            Some(batch) => self.append(batch).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// What the bring-up reports.
+    async fn advance(&mut self, progress: Option<Progress>) -> Result<(), Broken> {
+        let Run::Preparing(preparing) = &self.state.run else {
+            self.bring_up = None;
+            return Ok(());
+        };
+        let launch = preparing.launch;
+        match progress {
+            Some(Progress::Record(body)) => self.append(Batch::of(body)).await.map(drop),
+            Some(Progress::Condition { kind, status, reason, message }) => {
+                let body = next::condition(&self.state, &self.facts(), kind, status, reason, message);
+                self.append(Batch::of(body)).await.map(drop)
+            }
+            Some(Progress::Failed { kind, reason, message }) => {
+                self.bring_up = None;
+                let batch = fail_launch(&self.state, launch, kind, reason, &message, &self.facts());
+                self.append(batch).await.map(drop)
+            }
+            Some(Progress::Ready(record)) => {
+                self.bring_up = None;
+                self.start_agent(launch, *record).await
+            }
+            None => {
+                self.bring_up = None;
+                let message = "the launch ended without a word, which is a defect of agentd; its log has more";
+                let kind = agentd_api::session::ConditionType::EnvironmentReady;
+                let batch = fail_launch(&self.state, launch, kind, "Internal", message, &self.facts());
+                self.append(batch).await.map(drop)
+            }
+        }
+    }
+
+    /// Starts the keeper, which takes the journal, and gives it the agent.
+    async fn start_agent(&mut self, launch: u64, record: LaunchRecord) -> Result<(), Broken> {
+        let args = HoldArgs {
+            session: self.document.id.to_string(),
+            launch,
+            state: self.directory.clone(),
+            socket: self.world.directories.keeper_socket(&self.document.id),
+        };
+        let started = start_keeper(&self.world.launcher, &self.document.id, &args, record).await;
+        match started {
+            Ok(link) => {
+                self.port = Port::Keeper(link);
+                self.stop_sent = false;
+                self.catch_up().await
+            }
+            Err(error) => {
+                self.port = Port::Direct;
+                self.catch_up().await?;
+                // An agent that could not be executed has its record by now, and that record ended the launch.
+                if matches!(self.state.run, Run::Preparing(_)) {
+                    let kind = agentd_api::session::ConditionType::AgentStarted;
+                    let batch = fail_launch(&self.state, launch, kind, "KeeperFailed", &error, &self.facts());
+                    self.append(batch).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The keeper's socket closed: it ended, in order or not.
+    async fn line_lost(&mut self) -> Result<(), Broken> {
+        self.port = Port::Direct;
+        self.catch_up().await?;
+        if !matches!(self.state.run, Run::Running(_)) {
+            return Ok(());
+        }
+        if self.connect().await { self.catch_up().await } else { self.bury().await }
+    }
+
+    /// Decides on a command and carries it out.
+    async fn carry_out(&mut self, command: Command) -> Result<Result<Done, Problem>, Broken> {
+        let bounds = Bounds { queued_turns: self.world.config.limits.queued_turns };
+        let after_seq = self.state.seq;
+        let decision = match decide(&self.state, command.clone(), bounds) {
+            Ok(decision) => decision,
+            Err(refusal) => return Ok(Err(refusal.problem())),
+        };
+        let done = Done { turn: decision.turn.clone(), after_seq };
+        if decision.batch.entries.is_empty() {
+            return Ok(Ok(done));
+        }
+        let written = self.append(decision.batch).await?;
+        // After a broken line the journal was read again, and a turn that is in it was queued.
+        let queued = done.turn.as_ref().is_some_and(|turn| *turn != TurnId::numbered(self.state.next_turn));
+        if written || queued {
+            return Ok(Ok(done));
+        }
+        Ok(Err(Problem::new(
+            agentd_api::Code::TooBusy,
+            "the session's journal cannot be written now; nothing was changed",
+        )
+        .hint("is the disk full? `agentctl show` has the session's state; try again")))
+    }
+
+    /// Hands records over and reads them back; whether they are known to be written. What cannot be written now is not done
+    /// now: the same step comes up again.
+    async fn append(&mut self, batch: Batch) -> Result<bool, Broken> {
+        self.requests += 1;
+        match self.port.append(&self.directory, self.requests, batch).await {
+            Ok(()) => self.catch_up().await.map(|()| true),
+            Err(PortError::Lost) => Box::pin(self.line_lost()).await.map(|()| false),
+            Err(error) => {
+                tracing::warn!(agentd.session = %self.document.id, error = %chain(&error), "a record waits");
+                self.retry = Some(Instant::now() + RETRY);
+                self.catch_up().await.map(|()| false)
+            }
+        }
+    }
+
+    /// Reads and applies what the journal has grown by, and lets clients see it.
+    async fn catch_up(&mut self) -> Result<(), Broken> {
+        loop {
+            let (reader, directory, after) = (self.reader.take(), self.directory.clone(), self.state.seq);
+            let read = move || read_some(reader, &directory, after);
+            let (reader, events) = tokio::task::spawn_blocking(read)
+                .await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+            self.reader = reader;
+            let count = events.len();
+            for event in events {
+                self.state.apply(&event);
+            }
+            if count > 0 {
+                self.publish();
+            }
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn publish(&self) {
+        self.publish.send_replace(Arc::new(Published::new(view(&self.document, &self.state))));
+    }
+
+    /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.
+    async fn remember(&mut self, last: bool) {
+        let resting = !matches!(self.state.run, Run::Preparing(_)) && waits_for(&self.state).is_none();
+        if self.state.seq == self.remembered || !(resting || last) {
+            return;
+        }
+        self.remembered = self.state.seq;
+        self.document.remember(&self.state);
+        let (document, directory) = (self.document.clone(), self.directory.clone());
+        let written = tokio::task::spawn_blocking(move || document.write(&directory)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(agentd.session = %self.document.id, %error, "session.json could not be written; the journal has everything");
+        }
+    }
+}
+
+/// Starts the keeper and hands it the launch record. The error is for people.
+async fn start_keeper(
+    launcher: &Launcher,
+    id: &agentd_api::SessionId,
+    args: &HoldArgs,
+    record: LaunchRecord,
+) -> Result<Link, String> {
+    let mut link = launcher.start(id, args).await.map_err(|error| chain(&error))?;
+    match link.call(&ToKeeper::Launch(Box::new(record))).await {
+        Ok(FromKeeper::Launched { .. }) => Ok(link),
+        Ok(other) => Err(format!("the keeper answered the launch with {other:?}")),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+fn read_some(
+    reader: Option<Reader>,
+    directory: &std::path::Path,
+    after: u64,
+) -> Result<(Option<Reader>, Vec<Event>), Broken> {
+    let mut reader = match reader {
+        Some(reader) => reader,
+        None => Reader::open(directory, after)?,
+    };
+    let (mut events, mut bytes) = (Vec::new(), 0);
+    while events.len() < GULP && bytes < GULP_BYTES {
+        let Some(line) = reader.next()? else { break };
+        bytes += line.bytes.len();
+        events.push(Event::parse(line.bytes)?);
+    }
+    Ok((Some(reader), events))
+}
+
+async fn grown(port: &mut Port) -> Result<(), ()> {
+    match port {
+        Port::Keeper(link) => link.grown().await.map(drop).map_err(drop),
+        Port::Direct => std::future::pending().await,
+    }
+}
+
+async fn progress(bring_up: &mut Option<BringUp>) -> Option<Progress> {
+    match bring_up {
+        Some(bring_up) => bring_up.progress.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

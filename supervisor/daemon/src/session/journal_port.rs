@@ -1,0 +1,105 @@
+//! How the daemon's records get into a session's journal: through the keeper that holds it, or by its own hand where none does.
+//!
+//! One writer: whoever holds the journal's lock. A keeper holds it from before it listens until after its last record.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentd_api::Body;
+use agentd_journal::{AppendError, OpenError, Record, Writer};
+use agentd_keeper::protocol::{Append, FromKeeper, NewRecord, ToKeeper};
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+
+use super::batch::Batch;
+use crate::launch::{Link, LinkError};
+
+/// Who writes.
+#[derive(Debug)]
+pub(crate) enum Port {
+    Keeper(Link),
+    Direct,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PortError {
+    /// Whether the records were written is not known: the journal says.
+    #[error("the line to the keeper broke while it was writing")]
+    Lost,
+    /// Nothing was written; later it may be.
+    #[error("the keeper does not write now: {message}")]
+    Refused { code: String, message: String },
+    #[error("the journal in {directory:?} cannot be opened")]
+    Open { directory: PathBuf, source: OpenError },
+    #[error("the journal in {directory:?} cannot be written")]
+    Append { directory: PathBuf, source: AppendError },
+}
+
+/// How often and how long a journal is tried whose lock a keeper is about to give back.
+const HELD_PAUSE: Duration = Duration::from_millis(10);
+const HELD_TRIES: u32 = 500;
+
+impl Port {
+    /// Writes the batch in one piece. After an error other than [`PortError::Lost`] nothing of it is there.
+    pub(crate) async fn append(&mut self, directory: &Path, request: u64, batch: Batch) -> Result<(), PortError> {
+        // What ends a turn or a session has to outlive a power cut; the rest may cost a client its last half second.
+        let durable = batch.entries.iter().any(|entry| {
+            matches!(
+                entry.body,
+                Body::SessionCreated(_) | Body::TurnEnded(_) | Body::LaunchFailed(_) | Body::StopRequested(_)
+            )
+        });
+        match self {
+            Self::Keeper(link) => {
+                let records = batch
+                    .entries
+                    .iter()
+                    .map(|entry| NewRecord {
+                        kind: entry.body.kind().to_owned(),
+                        data: entry.body.to_data(),
+                        send: entry.send,
+                    })
+                    .collect();
+                let append = ToKeeper::Append(Append { request, records, durable, mute: batch.mute });
+                match link.call(&append).await {
+                    Ok(FromKeeper::Appended(done)) if done.request == request => Ok(()),
+                    Err(LinkError::Refused { code, message }) => Err(PortError::Refused { code, message }),
+                    Ok(_) | Err(_) => Err(PortError::Lost),
+                }
+            }
+            Self::Direct => write_directly(directory, batch, durable).await,
+        }
+    }
+}
+
+async fn write_directly(directory: &Path, batch: Batch, durable: bool) -> Result<(), PortError> {
+    let records: Vec<(String, Box<RawValue>)> =
+        batch.entries.iter().map(|entry| (entry.body.kind().to_owned(), entry.body.to_data())).collect();
+    let directory = directory.to_owned();
+    for _ in 1..HELD_TRIES {
+        match write_once(directory.clone(), records.clone(), durable).await {
+            Err(PortError::Open { source: OpenError::Held { .. }, .. }) => tokio::time::sleep(HELD_PAUSE).await,
+            result => return result,
+        }
+    }
+    write_once(directory, records, durable).await
+}
+
+async fn write_once(directory: PathBuf, records: Vec<(String, Box<RawValue>)>, durable: bool) -> Result<(), PortError> {
+    let write = move || {
+        let (mut writer, _) =
+            Writer::open(&directory).map_err(|source| PortError::Open { directory: directory.clone(), source })?;
+        let records: Vec<Record<'_>> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
+        let failed = |source| PortError::Append { directory: directory.clone(), source };
+        writer.append(Timestamp::now(), &records).map_err(failed)?;
+        if durable { writer.sync().map_err(failed) } else { Ok(()) }
+    };
+    tokio::task::spawn_blocking(write).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
+/// Whether somebody holds the journal. The lock is free again when this returns.
+pub(crate) async fn is_held(directory: &Path) -> bool {
+    let directory = directory.to_owned();
+    let open = move || matches!(Writer::open(&directory), Err(OpenError::Held { .. }));
+    tokio::task::spawn_blocking(open).await.unwrap_or(false)
+}

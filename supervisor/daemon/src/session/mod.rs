@@ -1,0 +1,145 @@
+//! Sessions: a handle for each, one driver task behind it, and the registry that knows them all.
+//!
+//! The handle is cheap to clone. What is asked goes to the driver over a bounded channel and is answered by a oneshot; what is
+//! shown comes from a watch that the driver fills, so that a list of a thousand sessions waits for none of them.
+
+mod batch;
+mod bringup;
+mod document;
+mod driver;
+mod journal_port;
+mod next;
+mod registry;
+mod rules;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_api::session::{Phase, SessionStatus, SessionView, TurnView};
+use agentd_api::{Code, Problem, SessionId};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub(crate) use bringup::{environment_file, read_environment};
+pub(crate) use driver::Done;
+pub(crate) use registry::Sessions;
+pub(crate) use rules::Command;
+
+use document::Document;
+use driver::Ask;
+use state::{Ended, Run, State};
+
+/// One session, as everybody but its driver sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    id: SessionId,
+    directory: PathBuf,
+    asks: mpsc::Sender<Ask>,
+    published: watch::Receiver<Arc<Published>>,
+}
+
+/// What a driver shows: only what has been applied.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) view: SessionView,
+}
+
+impl Published {
+    fn new(view: SessionView) -> Self {
+        Self { view }
+    }
+
+    fn broken(document: &Document, state: &State, reason: String) -> Self {
+        let mut view = view(document, state);
+        view.status.phase = Phase::Failed;
+        view.status.message = Some(reason);
+        Self { view }
+    }
+}
+
+impl Session {
+    pub(crate) fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Where its journal is.
+    pub(crate) fn directory(&self) -> &PathBuf {
+        &self.directory
+    }
+
+    pub(crate) fn view(&self) -> SessionView {
+        self.published.borrow().view.clone()
+    }
+
+    /// What is shown, from now on; ends when the session is removed or the daemon ends.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Published>> {
+        self.published.clone()
+    }
+
+    /// Asks the driver, and waits for what comes of it.
+    pub(crate) async fn ask(&self, command: Command) -> Result<Done, Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.asks.send(Ask::Do { command, reply }).await.map_err(|_| going())?;
+        answer.await.map_err(|_| going())?
+    }
+
+    async fn release(&self) -> Result<(), Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.asks.send(Ask::Release { reply }).await.map_err(|_| going())?;
+        answer.await.map_err(|_| going())?
+    }
+
+    /// Waits until `wanted` says so of what is shown.
+    pub(crate) async fn wait_until(&self, wanted: impl Fn(&SessionView) -> bool) {
+        let mut published = self.watch();
+        // An end of the watch is an end of the waiting.
+        let _ = published.wait_for(|published| wanted(&published.view)).await;
+    }
+}
+
+/// The daemon is ending, or the session was removed a moment ago.
+fn going() -> Problem {
+    Problem::new(Code::TooBusy, "the session is being let go: agentd is ending, or the session was removed")
+        .hint("try again in a moment")
+}
+
+/// A session as it is shown.
+fn view(document: &Document, state: &State) -> SessionView {
+    let (message, agent_pid, keeper_pid, turn) = match &state.run {
+        Run::Ended(Ended::Failed(message)) => (Some(message.clone()), None, None, None),
+        Run::Ended(_) => (None, None, None, None),
+        Run::Preparing(preparing) => (None, None, preparing.keeper, None),
+        Run::Running(running) => {
+            let turn = running.turn.as_ref().map(|turn| TurnView { id: turn.id.clone(), prompt: turn.prompt.clone() });
+            (None, Some(running.pid), running.keeper, turn)
+        }
+    };
+    SessionView {
+        id: document.id.clone(),
+        generation: document.generation,
+        created: document.created,
+        spec: document.spec.clone(),
+        status: SessionStatus {
+            phase: state.phase(),
+            message,
+            observed_generation: document.generation,
+            conditions: state.conditions.clone(),
+            agent: state.agent.clone(),
+            conversation: state.conversation.clone(),
+            agent_pid,
+            keeper_pid,
+            launches: state.launches,
+            turn,
+            queue: state
+                .queue
+                .iter()
+                .map(|queued| TurnView { id: queued.id.clone(), prompt: queued.prompt.clone() })
+                .collect(),
+            permissions: state.permissions.iter().map(|open| open.request.clone()).collect(),
+            last_seq: state.seq,
+            updated: state.updated,
+        },
+    }
+}

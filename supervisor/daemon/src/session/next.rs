@@ -1,0 +1,362 @@
+//! What is to be done next for a session, read off its state alone: pure, and level-triggered.
+//!
+//! Because nothing but the state decides, a daemon that takes a session over goes on exactly where the one before ended: there is
+//! no recovery path beside the ordinary one. One step is carried out at a time; then the question is asked again.
+
+use std::time::Duration;
+
+use agentd_api::Body;
+use agentd_api::event::{
+    AnsweredBy, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome, PermissionRequested, Synthetic,
+    SyntheticCause, TurnEnded, TurnStarted,
+};
+use agentd_api::session::{
+    Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, SessionSpec,
+};
+use agentd_keeper::protocol::Mute;
+use jiff::Timestamp;
+
+use super::batch::Batch;
+use super::rules::{ALLOWING, REJECTING, choose, dropped, resolve};
+use super::state::{Ended, OpenPermission, OpenRefused, Opening, Pending, Run, Running, RunningTurn, State};
+use crate::acp;
+
+/// One thing to do.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Write this (and send what is to be sent).
+    Append(Batch),
+    /// Check the world, build the environment, start the agent. Stays the next step until records say that it is done.
+    BringUp { launch: u64 },
+    /// Give the bring-up up: a stop was asked for.
+    AbandonBringUp { launch: u64 },
+    /// End the agent and its tree. Stays the next step until `agent.exited` is there.
+    StopAgent,
+}
+
+/// What the rules need besides the state.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) spec: &'a SessionSpec,
+    pub(crate) generation: u64,
+    pub(crate) now: Timestamp,
+    /// How long no history may come before a loaded conversation counts as replayed.
+    pub(crate) replay_quiet: Duration,
+}
+
+/// What is to be done next, if anything.
+pub(crate) fn next(state: &State, facts: &Facts<'_>) -> Option<Step> {
+    match &state.run {
+        Run::Ended(ended) => after_the_end(state, ended, facts).map(Step::Append),
+        Run::Preparing(preparing) if preparing.stop => Some(Step::AbandonBringUp { launch: preparing.launch }),
+        Run::Preparing(preparing) => Some(Step::BringUp { launch: preparing.launch }),
+        Run::Running(running) => match running_step(state, running, facts) {
+            Some(batch) => Some(Step::Append(batch)),
+            None => running.ending.is_some().then_some(Step::StopAgent),
+        },
+    }
+}
+
+/// A condition as it is recorded; the transition time is kept where the status stays.
+pub(crate) fn condition(
+    state: &State,
+    facts: &Facts<'_>,
+    kind: ConditionType,
+    status: ConditionStatus,
+    reason: &str,
+    message: impl Into<String>,
+) -> Body {
+    let last_transition_time = match state.condition(kind) {
+        Some(known) if known.status == status => known.last_transition_time,
+        _ => facts.now,
+    };
+    Body::Condition(Condition {
+        kind,
+        status,
+        reason: reason.to_owned(),
+        message: message.into(),
+        observed_generation: facts.generation,
+        last_transition_time,
+    })
+}
+
+/// Closes what an agent left open: its turn, its questions, the conditions that held while it ran.
+fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batch> {
+    let mut batch = Batch::default();
+    for open in &state.permissions {
+        batch = resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, false);
+    }
+    if let Some(cut) = &state.cut {
+        batch = batch.record(Body::TurnEnded(TurnEnded {
+            turn: cut.id.clone(),
+            stop_reason: None,
+            synthetic: Some(Synthetic {
+                cause: SyntheticCause::AgentExited,
+                detail: cut.detail.clone(),
+                interrupted_tool_calls: cut.tool_calls.clone(),
+            }),
+        }));
+    }
+    let (reason, message) = match ended {
+        Ended::Pending => return None,
+        Ended::Stopped => {
+            // Whoever stops a session does not want its waiting prompts sent at some later resume.
+            for queued in &state.queue {
+                batch = batch.record(dropped(queued.id.clone(), "the session was stopped while it waited"));
+            }
+            ("Stopped", "the session was stopped")
+        }
+        Ended::Failed(message) => ("AgentExited", message.as_str()),
+    };
+    for kind in [ConditionType::AgentStarted, ConditionType::ConversationReady] {
+        if state.holds(kind) {
+            batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
+        }
+    }
+    (!batch.entries.is_empty()).then_some(batch)
+}
+
+fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
+    if !state.holds(ConditionType::AgentStarted) {
+        let message = format!("pid {}", running.pid);
+        return Some(Batch::of(condition(
+            state,
+            facts,
+            ConditionType::AgentStarted,
+            ConditionStatus::True,
+            "Started",
+            message,
+        )));
+    }
+    if let Some(batch) = answer_agent(state, running, facts) {
+        return Some(batch);
+    }
+    if running.ending.is_some() {
+        return None;
+    }
+    match &running.opening {
+        Opening::Initializing => {
+            running.pending.is_empty().then(|| Batch::default().send(acp::initialize(state.next_rpc)))
+        }
+        Opening::Initialized(capabilities) => {
+            running.pending.is_empty().then(|| open(state, running, *capabilities, facts))
+        }
+        Opening::Answered { conversation, by } => Some(opened(state, running, conversation, *by, facts)),
+        Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
+        Opening::Open => turn_step(state, running),
+    }
+}
+
+/// Every request of the agent gets an answer: the one kind that is offered, or −32601.
+fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
+    for asked in &running.asked {
+        let Some(draft) = &asked.permission else {
+            return Some(Batch::default().send(acp::unknown_method(&asked.rpc, &asked.method)));
+        };
+        let known = state.permissions.iter().find(|open| open.rpc == asked.rpc);
+        let ask = || {
+            let request = PermissionRequest {
+                id: state.next_permission_id(),
+                title: draft.title.clone(),
+                tool_kind: draft.tool_kind.clone(),
+                options: draft.options.clone(),
+            };
+            OpenPermission { request, rpc: asked.rpc.clone() }
+        };
+        let (batch, open) = match known {
+            Some(open) => (Batch::default(), open.clone()),
+            None => {
+                let open = ask();
+                let requested = PermissionRequested { request: open.request.clone(), rpc: open.rpc.clone() };
+                (Batch::of(Body::PermissionRequested(requested)), open)
+            }
+        };
+        let cancelling = running.ending.is_some() || running.turn.as_ref().is_none_or(|turn| turn.cancelling);
+        let policy = match facts.spec.permissions {
+            _ if cancelling => Some((PermissionOutcome::Cancelled, AnsweredBy::Cancel)),
+            PermissionPolicy::Ask => None,
+            PermissionPolicy::Allow => Some((by_policy(draft, &ALLOWING), AnsweredBy::Policy)),
+            PermissionPolicy::Deny => Some((by_policy(draft, &REJECTING), AnsweredBy::Policy)),
+        };
+        match policy {
+            Some((outcome, by)) => return Some(resolve(batch, &open, outcome, by, true)),
+            None if known.is_none() => return Some(batch),
+            None => {}
+        }
+    }
+    None
+}
+
+/// An agent that offers nothing of the wanted kind is told `cancelled`: the policy cannot say what it was set to say.
+fn by_policy(draft: &super::state::PermissionDraft, kinds: &[&str]) -> PermissionOutcome {
+    match choose(&draft.options, kinds) {
+        Some(option) => PermissionOutcome::Selected(option.id.clone()),
+        None => PermissionOutcome::Cancelled,
+    }
+}
+
+/// Opens the conversation as the agent's capabilities allow; `session/resume` first, since it replays nothing.
+fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts: &Facts<'_>) -> Batch {
+    let id = state.next_rpc;
+    let directory = &facts.spec.directory;
+    match &state.conversation {
+        Some(conversation) if !running.fresh && capabilities.resume => {
+            Batch::default().send(acp::resume(id, conversation, directory))
+        }
+        Some(conversation) if !running.fresh && capabilities.load => {
+            let updates = acp::HISTORY.iter().map(|&kind| kind.to_owned()).collect();
+            let quiet_ms = u64::try_from(facts.replay_quiet.as_millis()).unwrap_or(u64::MAX);
+            let mute = Mute { response_to: id, updates, quiet_ms };
+            Batch::default().send(acp::load(id, conversation, directory)).mute(mute)
+        }
+        _ => Batch::default().send(acp::new_conversation(id, directory)),
+    }
+}
+
+fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, facts: &Facts<'_>) -> Batch {
+    let (reason, message) = match by {
+        OpenedBy::NewAfterLoss => (
+            "HistoryLost",
+            "the agent can neither load nor resume a conversation: it began a new one and knows nothing of what was said before",
+        ),
+        OpenedBy::New if state.conversation.is_some() => ("NewConversation", "a new conversation, as was asked"),
+        OpenedBy::New => ("NewConversation", "a new conversation"),
+        OpenedBy::Load => ("Loaded", "the agent loaded the conversation"),
+        OpenedBy::Resume | OpenedBy::Unknown => ("Resumed", "the agent resumed the conversation"),
+    };
+    Batch::of(Body::ConversationOpened(ConversationOpened {
+        launch: running.launch,
+        conversation: conversation.to_owned(),
+        by,
+    }))
+    .record(condition(state, facts, ConditionType::ConversationReady, ConditionStatus::True, reason, message))
+}
+
+/// Never silently fresh: an agent that cannot give the conversation back ends the launch, and the message says how to go on.
+fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts<'_>) -> Batch {
+    let (reason, message) = match refused {
+        OpenRefused::Initialize(error) => ("InitializeFailed", format!("the agent refused initialize: {error}")),
+        OpenRefused::Open { error, code: -32000, .. } => {
+            ("AuthenticationRequired", format!("the agent wants to be signed in first: {error}"))
+        }
+        OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
+            "ConversationLost",
+            format!(
+                "the agent could not restore the conversation {:?}: {error}; \
+                 `agentctl resume --new-conversation` begins a new one in its place",
+                state.conversation.as_deref().unwrap_or_default()
+            ),
+        ),
+        OpenRefused::Open { error, .. } => {
+            ("ConversationRefused", format!("the agent refused to begin a conversation: {error}"))
+        }
+    };
+    fail_launch(state, running.launch, ConditionType::ConversationReady, reason, &message, facts)
+}
+
+/// A launch that ends here: the condition, then the end.
+pub(crate) fn fail_launch(
+    state: &State,
+    launch: u64,
+    kind: ConditionType,
+    reason: &str,
+    message: &str,
+    facts: &Facts<'_>,
+) -> Batch {
+    Batch::of(condition(state, facts, kind, ConditionStatus::False, reason, message))
+        .record(Body::LaunchFailed(LaunchFailed { launch, reason: reason.to_owned(), message: message.to_owned() }))
+}
+
+/// Ends the turn that is answered, or begins the next that waits.
+fn turn_step(state: &State, running: &Running) -> Option<Batch> {
+    if let Some(turn) = &running.turn {
+        let answer = turn.answer.as_ref()?;
+        return Some(end_turn(turn, answer));
+    }
+    let queued = state.queue.front()?;
+    let conversation = state.conversation.as_deref()?;
+    let rpc = state.next_rpc;
+    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc })).send(acp::prompt(
+        rpc,
+        conversation,
+        &queued.prompt,
+    )))
+}
+
+fn end_turn(turn: &RunningTurn, answer: &Result<Option<String>, acp::RpcError>) -> Batch {
+    let (stop_reason, synthetic) = match answer {
+        Ok(stop_reason) => (stop_reason.clone(), None),
+        Err(error) => {
+            let detail = format!("the agent answered the prompt with an error: {error}");
+            let interrupted_tool_calls = turn.tool_calls.iter().cloned().collect();
+            (None, Some(Synthetic { cause: SyntheticCause::AgentError, detail, interrupted_tool_calls }))
+        }
+    };
+    Batch::of(Body::TurnEnded(TurnEnded { turn: turn.id.clone(), stop_reason, synthetic }))
+}
+
+/// What the session waits for from its agent, and may not wait for without end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Initialize {
+        rpc: u64,
+    },
+    Open {
+        rpc: u64,
+    },
+    /// A turn has its own, generous limit.
+    Turn {
+        rpc: u64,
+    },
+    /// The end of a turn that was cancelled.
+    Cancel {
+        rpc: u64,
+    },
+}
+
+/// What the session waits for now; the driver holds the clock to it.
+pub(crate) fn waits_for(state: &State) -> Option<Wait> {
+    let Run::Running(running) = &state.run else { return None };
+    if running.ending.is_some() {
+        return None;
+    }
+    running.pending.iter().next_back().map(|(&rpc, pending)| match pending {
+        Pending::Initialize => Wait::Initialize { rpc },
+        Pending::Open(_) => Wait::Open { rpc },
+        Pending::Prompt(_) if running.turn.as_ref().is_some_and(|turn| turn.cancelling) => Wait::Cancel { rpc },
+        Pending::Prompt(_) => Wait::Turn { rpc },
+    })
+}
+
+/// What is recorded when the wait has taken longer than `limit`.
+pub(crate) fn give_up(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> Option<Batch> {
+    let Run::Running(running) = &state.run else { return None };
+    let seconds = limit.as_secs_f64();
+    let kind = ConditionType::ConversationReady;
+    match wait {
+        Wait::Initialize { .. } => {
+            let message = format!(
+                "the agent did not answer initialize within {seconds} s; `agentctl events` shows what it wrote to stderr"
+            );
+            Some(fail_launch(state, running.launch, kind, "InitializeTimedOut", &message, facts))
+        }
+        Wait::Open { .. } => {
+            let message = format!(
+                "the agent did not open the conversation within {seconds} s; `agentctl events` shows what it wrote to stderr"
+            );
+            Some(fail_launch(state, running.launch, kind, "ConversationTimedOut", &message, facts))
+        }
+        Wait::Cancel { .. } => {
+            let message = format!("the agent did not end a cancelled turn within {seconds} s, and was ended itself");
+            Some(fail_launch(state, running.launch, kind, "CancelIgnored", &message, facts))
+        }
+        Wait::Turn { .. } => super::rules::decide(
+            state,
+            super::rules::Command::Cancel { turn: None },
+            super::rules::Bounds { queued_turns: 0 },
+        )
+        .ok()
+        .map(|decision| decision.batch)
+        .filter(|batch| !batch.entries.is_empty()),
+    }
+}

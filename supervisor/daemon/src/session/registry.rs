@@ -1,0 +1,232 @@
+//! All sessions of the daemon: found at start, made, looked up, removed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
+use agentd_api::session::{SessionSpec, SessionView, UnreadableSession};
+use agentd_api::{Body, Code, Problem, SessionId, SessionName, TurnId};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio_util::task::TaskTracker;
+
+use super::batch::Batch;
+use super::document::Document;
+use super::driver::Driver;
+use super::journal_port::Port;
+use super::{Published, Session, view};
+use crate::directories::make_private;
+use crate::env::chain;
+use crate::workspace;
+use crate::world::World;
+
+/// The registry. Shared.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    world: Arc<World>,
+    sessions: Mutex<BTreeMap<SessionId, Session>>,
+    unreadable: Mutex<Vec<UnreadableSession>>,
+    drivers: TaskTracker,
+}
+
+/// How many commands may wait for one session's driver.
+const ASKS: usize = 16;
+/// A session's directory on its way out; what a crash leaves of one is removed at the next start.
+const REMOVING: &str = ".removing-";
+
+impl Sessions {
+    /// Finds the sessions on disk and starts a driver for each. One that cannot be read is set aside, with its reason, and stops
+    /// nobody else.
+    pub(crate) fn open(world: Arc<World>) -> io::Result<Self> {
+        let sessions =
+            Self { sessions: Mutex::default(), unreadable: Mutex::default(), drivers: TaskTracker::new(), world };
+        for entry in std::fs::read_dir(sessions.world.directories.sessions())? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(REMOVING) {
+                std::fs::remove_dir_all(entry.path())?;
+                continue;
+            }
+            let read = name
+                .parse::<SessionId>()
+                .map_err(|error| error.to_string())
+                .and_then(|id| Document::read(&entry.path(), &id).map_err(|error| chain(&error)));
+            let read = match read {
+                Ok(document) => sessions.start(document).map(drop).map_err(|problem| problem.detail),
+                Err(reason) => Err(reason),
+            };
+            if let Err(reason) = read {
+                tracing::error!(agentd.session = %name, %reason, "a session cannot be read and is set aside");
+                lock(&sessions.unreadable).push(UnreadableSession { id: name, reason });
+            }
+        }
+        Ok(sessions)
+    }
+
+    /// Adds the session and starts its driver, unless another has its name.
+    fn start(&self, document: Document) -> Result<Session, Problem> {
+        let (asks, receiver) = mpsc::channel(ASKS);
+        let first = Published::new(view(&document, &document.state()));
+        let (publish, published) = watch::channel(Arc::new(first));
+        let id = document.id.clone();
+        let session = Session { id: id.clone(), directory: self.world.directories.session(&id), asks, published };
+        {
+            let mut sessions = lock(&self.sessions);
+            if let Some(name) = document.spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
+                return Err(name_taken(name));
+            }
+            sessions.insert(id, session.clone());
+        }
+        self.drivers.spawn(Driver::new(Arc::clone(&self.world), document, receiver, publish).run());
+        Ok(session)
+    }
+
+    pub(crate) fn list(&self) -> Vec<SessionView> {
+        lock(&self.sessions).values().map(Session::view).collect()
+    }
+
+    pub(crate) fn unreadable(&self) -> Vec<UnreadableSession> {
+        lock(&self.unreadable).clone()
+    }
+
+    /// By id, else by name.
+    pub(crate) fn find(&self, id_or_name: &str) -> Result<Session, Problem> {
+        let sessions = lock(&self.sessions);
+        let id = id_or_name
+            .parse::<SessionId>()
+            .map_err(|error| Problem::new(Code::InvalidId, error.to_string()).hint("`agentctl ls` lists the sessions"));
+        // A name may be longer than an id, and is none the worse for it.
+        if let Ok(session) = id.as_ref().map_err(drop).and_then(|id| sessions.get(id).ok_or(())) {
+            return Ok(session.clone());
+        }
+        let named = |session: &&Session| {
+            session.published.borrow().view.spec.name.as_ref().is_some_and(|name| name.as_str() == id_or_name)
+        };
+        if let Some(session) = sessions.values().find(named) {
+            return Ok(session.clone());
+        }
+        id?;
+        Err(Problem::new(Code::NoSuchSession, format!("there is no session {id_or_name:?}"))
+            .hint("`agentctl ls` lists the sessions"))
+    }
+
+    /// Makes a session and begins its first launch.
+    pub(crate) async fn create(&self, spec: SessionSpec) -> Result<Session, Problem> {
+        self.check(&spec)?;
+        let id = SessionId::random();
+        let document = Document::new(id, Timestamp::now(), spec);
+        let directory = self.world.directories.session(&document.id);
+        if let Err(error) = prepare(&directory, &document).await {
+            let _ = std::fs::remove_dir_all(&directory);
+            return Err(Problem::new(Code::Internal, format!("cannot make the session's files: {error}"))
+                .hint("is there room, and may agentd write, where its state is kept?"));
+        }
+        let started = self.start(document);
+        if started.is_err() {
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+        started
+    }
+
+    /// What can be said against a spec before anything is done.
+    fn check(&self, spec: &SessionSpec) -> Result<(), Problem> {
+        let invalid = |detail: &str, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
+        if spec.agent.is_some() && spec.command.is_some() {
+            return invalid("the session names both an agent and a command", "give one of them");
+        }
+        if spec.command.as_ref().is_some_and(|command| command.first().is_none_or(String::is_empty)) {
+            return invalid("the session's command is empty", "give the program and its arguments");
+        }
+        if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
+            return invalid("the initial prompt is empty", "leave it out, or give it some text");
+        }
+        self.world.agent_command(spec)?;
+        workspace::check(&spec.directory).map_err(|error| {
+            Problem::new(Code::NoSuchDirectory, error.to_string())
+                .hint("give the absolute path of a directory that is there")
+        })?;
+        let sessions = lock(&self.sessions);
+        if let Some(name) = spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
+            return Err(name_taken(name));
+        }
+        self.room(&sessions)
+    }
+
+    /// Whether another session may become active.
+    pub(crate) fn check_room(&self) -> Result<(), Problem> {
+        self.room(&lock(&self.sessions))
+    }
+
+    fn room(&self, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
+        let limit = self.world.config.limits.active_sessions;
+        let active =
+            sessions.values().filter(|session| session.published.borrow().view.status.phase.is_active()).count();
+        if active < limit {
+            return Ok(());
+        }
+        let detail = format!("{active} sessions are active, and {limit} is the limit");
+        Err(Problem::new(Code::TooManySessions, detail)
+            .hint("stop one with `agentctl stop`; limits.active_sessions sets the limit"))
+    }
+
+    /// Removes a session that is not active, and everything that was kept of it.
+    pub(crate) async fn remove(&self, session: &Session) -> Result<(), Problem> {
+        session.release().await?;
+        lock(&self.sessions).remove(session.id());
+        let failed =
+            |error: io::Error| Problem::new(Code::Internal, format!("cannot remove the session's files: {error}"));
+        let directories = &self.world.directories;
+        // Out of sight in one step; a crash in the middle leaves no half of a session.
+        let aside = directories.sessions().join(format!("{REMOVING}{}", session.id()));
+        std::fs::rename(session.directory(), &aside).map_err(failed)?;
+        let runtime = directories.session_runtime(session.id());
+        tokio::task::spawn_blocking(move || {
+            let _ = std::fs::remove_dir_all(runtime);
+            std::fs::remove_dir_all(aside)
+        })
+        .await
+        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+        .map_err(failed)
+    }
+
+    /// Waits until every driver has ended, after the shutdown was called for.
+    pub(crate) async fn closed(&self) {
+        self.drivers.close();
+        self.drivers.wait().await;
+    }
+}
+
+/// By a name or by an id: both are looked up in the same place.
+fn is_taken(sessions: &BTreeMap<SessionId, Session>, name: &SessionName) -> bool {
+    sessions.values().any(|session| {
+        session.id.as_str() == name.as_str() || session.published.borrow().view.spec.name.as_ref() == Some(name)
+    })
+}
+
+fn name_taken(name: &SessionName) -> Problem {
+    Problem::new(Code::NameTaken, format!("another session is called \"{name}\""))
+        .hint("choose another name, or remove that session")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing that is done under these locks can leave them half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The session's files, and the first records of its journal: it exists, it has a first prompt, its launch begins.
+async fn prepare(directory: &Path, document: &Document) -> Result<(), String> {
+    let spec = &document.spec;
+    make_private(directory).map_err(|error| chain(&error))?;
+    document.write(directory).map_err(|error| error.to_string())?;
+    if let Some(script) = &spec.env_setup {
+        crate::store::write(&directory.join("env-setup.sh"), script.as_bytes()).map_err(|error| error.to_string())?;
+    }
+    let mut batch = Batch::of(Body::SessionCreated(SessionCreated { spec: spec.clone() }));
+    if let Some(prompt) = &spec.initial_prompt {
+        batch = batch.record(Body::TurnQueued(TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone() }));
+    }
+    batch = batch.record(Body::LaunchStarted(LaunchStarted { launch: 1, reason: LaunchReason::Create, fresh: false }));
+    Port::Direct.append(directory, 0, batch).await.map_err(|error| chain(&error))
+}

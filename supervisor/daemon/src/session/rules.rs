@@ -1,0 +1,245 @@
+//! What clients may ask of a session, and what is recorded when they may: pure.
+//!
+//! A refusal is expected and is a value; it names what was asked, why it cannot be now, and what to do.
+
+use agentd_api::event::{
+    AnsweredBy, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
+    SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
+};
+use agentd_api::session::{PermissionAnswer, PermissionOption, Phase};
+use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
+
+use super::batch::Batch;
+use super::state::{OpenPermission, Run, RunningTurn, State};
+use crate::acp;
+
+/// What a client asks.
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    Prompt {
+        text: String,
+    },
+    /// The running turn, or one by its id.
+    Cancel {
+        turn: Option<TurnId>,
+    },
+    Stop {
+        reason: String,
+    },
+    Resume {
+        fresh: bool,
+    },
+    Answer {
+        permission: PermissionId,
+        answer: PermissionAnswer,
+    },
+}
+
+/// Bounds that the configuration sets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) queued_turns: usize,
+}
+
+/// Why a command is not carried out. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("the session is {} and has no agent to prompt", phase.as_str())]
+    NotRunning { phase: Phase },
+    #[error("the session is {} already", phase.as_str())]
+    Active { phase: Phase },
+    #[error("the session is {} and has nothing to stop", phase.as_str())]
+    NothingToStop { phase: Phase },
+    #[error("no turn is running")]
+    NoTurn,
+    #[error("the session has no turn {turn:?} that runs or waits", turn = turn.as_str())]
+    NoSuchTurn { turn: TurnId },
+    #[error("{waiting} turns wait already, and that is the limit")]
+    QueueFull { waiting: usize },
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    #[error("no permission request {permission:?} waits for an answer", permission = permission.as_str())]
+    NoSuchPermission { permission: PermissionId },
+    #[error("permission request {permission:?} was answered before", permission = permission.as_str())]
+    PermissionAnswered { permission: PermissionId },
+    #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
+    NoSuchOption { permission: PermissionId, offered: String },
+}
+
+impl Refusal {
+    pub(crate) fn problem(&self) -> Problem {
+        let (code, hint) = match self {
+            Self::NotRunning { .. } => (Code::WrongPhase, Some("start it again with `agentctl resume`")),
+            Self::Active { .. } => {
+                (Code::WrongPhase, Some("stop it first with `agentctl stop`, or attach to it with `agentctl attach`"))
+            }
+            Self::NothingToStop { .. } | Self::NoTurn => (Code::WrongPhase, None),
+            Self::NoSuchTurn { .. } => (Code::NoSuchTurn, Some("`agentctl show` lists the turns")),
+            Self::QueueFull { .. } => {
+                (Code::QueueFull, Some("wait for a turn to end, or drop one; limits.queued_turns sets the limit"))
+            }
+            Self::EmptyPrompt => (Code::InvalidRequest, Some("give it some text")),
+            Self::NoSuchPermission { .. } => {
+                (Code::NoSuchPermission, Some("`agentctl show` lists the requests that wait"))
+            }
+            Self::PermissionAnswered { .. } => (Code::PermissionAnswered, None),
+            Self::NoSuchOption { .. } => {
+                (Code::InvalidRequest, Some("answer with one of those ids, or with allow or deny"))
+            }
+        };
+        let problem = Problem::new(code, self.to_string());
+        match hint {
+            Some(hint) => problem.hint(hint),
+            None => problem,
+        }
+    }
+}
+
+/// What a command that is carried out records, and what its caller is told.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    pub(crate) batch: Batch,
+    /// The turn a prompt became.
+    pub(crate) turn: Option<TurnId>,
+}
+
+impl From<Batch> for Decision {
+    fn from(batch: Batch) -> Self {
+        Self { batch, turn: None }
+    }
+}
+
+/// Whether the command is carried out, and with which records.
+pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<Decision, Refusal> {
+    match command {
+        Command::Prompt { text } => prompt(state, text, bounds),
+        Command::Cancel { turn } => cancel(state, turn).map(Decision::from),
+        Command::Stop { reason } => match state.phase() {
+            // Asked twice is asked once: the first is on its way.
+            Phase::Stopping => Ok(Batch::default().into()),
+            phase if phase.is_active() => Ok(Batch::of(Body::StopRequested(StopRequested { reason })).into()),
+            phase => Err(Refusal::NothingToStop { phase }),
+        },
+        Command::Resume { fresh } => match state.phase() {
+            phase if phase.is_active() => Err(Refusal::Active { phase }),
+            _ => {
+                let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
+                let launch = state.launches + 1;
+                Ok(Batch::of(Body::LaunchStarted(LaunchStarted { launch, reason, fresh })).into())
+            }
+        },
+        Command::Answer { permission, answer } => answer_permission(state, permission, &answer).map(Decision::from),
+    }
+}
+
+fn prompt(state: &State, text: String, bounds: Bounds) -> Result<Decision, Refusal> {
+    let phase = state.phase();
+    if !matches!(phase, Phase::Preparing | Phase::Starting | Phase::Idle | Phase::Busy) {
+        return Err(Refusal::NotRunning { phase });
+    }
+    if text.trim().is_empty() {
+        return Err(Refusal::EmptyPrompt);
+    }
+    if state.queue.len() >= bounds.queued_turns {
+        return Err(Refusal::QueueFull { waiting: state.queue.len() });
+    }
+    let turn = TurnId::numbered(state.next_turn);
+    let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text }));
+    Ok(Decision { batch, turn: Some(turn) })
+}
+
+fn running_turn(state: &State) -> Option<&RunningTurn> {
+    match &state.run {
+        Run::Running(running) => running.turn.as_ref(),
+        Run::Ended(_) | Run::Preparing(_) => None,
+    }
+}
+
+fn cancel(state: &State, turn: Option<TurnId>) -> Result<Batch, Refusal> {
+    let running = running_turn(state);
+    let wanted = match (turn, running) {
+        (None, None) => return Err(Refusal::NoTurn),
+        (None, Some(running)) => running.id.clone(),
+        (Some(turn), _) => turn,
+    };
+    if let Some(running) = running.filter(|running| running.id == wanted) {
+        if running.cancelling {
+            return Ok(Batch::default());
+        }
+        let mut batch = Batch::of(Body::TurnCancelling(TurnCancelling { turn: wanted }));
+        if let Some(conversation) = &state.conversation {
+            batch = batch.send(acp::cancel(conversation));
+        }
+        // ACP, "Cancellation": the client must answer all pending permission requests with `cancelled`.
+        return Ok(state
+            .permissions
+            .iter()
+            .fold(batch, |batch, open| resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, true)));
+    }
+    if state.queue.iter().any(|queued| queued.id == wanted) {
+        return Ok(Batch::of(dropped(wanted, "it was cancelled while it waited")));
+    }
+    Err(Refusal::NoSuchTurn { turn: wanted })
+}
+
+/// The end of a turn that never reached the agent.
+pub(super) fn dropped(turn: TurnId, detail: &str) -> Body {
+    Body::TurnEnded(TurnEnded {
+        turn,
+        stop_reason: None,
+        synthetic: Some(Synthetic {
+            cause: SyntheticCause::Dropped,
+            detail: detail.to_owned(),
+            interrupted_tool_calls: Vec::new(),
+        }),
+    })
+}
+
+fn answer_permission(state: &State, permission: PermissionId, answer: &PermissionAnswer) -> Result<Batch, Refusal> {
+    let Some(open) = state.permissions.iter().find(|open| open.request.id == permission) else {
+        let number = permission.as_str().strip_prefix('p').and_then(|n| n.parse::<u64>().ok());
+        return Err(if number.is_some_and(|n| n >= 1 && n < state.next_permission) {
+            Refusal::PermissionAnswered { permission }
+        } else {
+            Refusal::NoSuchPermission { permission }
+        });
+    };
+    let options = &open.request.options;
+    let chosen = match answer {
+        PermissionAnswer::Option(id) => options.iter().find(|option| option.id == *id),
+        PermissionAnswer::Allow => choose(options, &ALLOWING),
+        PermissionAnswer::Deny => choose(options, &REJECTING),
+    };
+    let Some(option) = chosen else {
+        let offered: Vec<String> = options.iter().map(|option| format!("{:?} ({})", option.id, option.kind)).collect();
+        return Err(Refusal::NoSuchOption { permission, offered: offered.join(", ") });
+    };
+    let outcome = PermissionOutcome::Selected(option.id.clone());
+    Ok(resolve(Batch::default(), open, outcome, AnsweredBy::Client, true))
+}
+
+/// The kinds that allow, the mildest first (ACP `PermissionOptionKind`). Ids, order and number of options differ by agent.
+pub(super) const ALLOWING: [&str; 2] = ["allow_once", "allow_always"];
+pub(super) const REJECTING: [&str; 2] = ["reject_once", "reject_always"];
+
+/// The first option of the mildest kind that is offered.
+pub(super) fn choose<'a>(options: &'a [PermissionOption], kinds: &[&str]) -> Option<&'a PermissionOption> {
+    kinds.iter().find_map(|kind| options.iter().find(|option| option.kind == *kind))
+}
+
+/// Adds the end of a permission request, and its answer where an agent is there to get it.
+pub(super) fn resolve(
+    batch: Batch,
+    open: &OpenPermission,
+    outcome: PermissionOutcome,
+    by: AnsweredBy,
+    agent_alive: bool,
+) -> Batch {
+    let answer = agent_alive.then(|| acp::permission_answer(&open.rpc, &outcome));
+    let permission = open.request.id.clone();
+    let batch = batch.record(Body::PermissionResolved(PermissionResolved { permission, outcome, by }));
+    match answer {
+        Some(answer) => batch.send(answer),
+        None => batch,
+    }
+}
