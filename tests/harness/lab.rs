@@ -54,9 +54,8 @@ impl Lab {
         })
         .await;
         lab.init = fs::read_to_string(init).expect("it is there").trim().parse().expect("a pid");
-        let manager = format!("user@{UID}.service");
         until("the user's manager runs", || {
-            lab.command(["systemctl", "is-active", "lab.target", &manager]).output().is_ok_and(|o| o.status.success())
+            lab.try_worker(&["systemctl", "--user", "is-active", "default.target"]).status.success()
         })
         .await;
         lab
@@ -116,7 +115,7 @@ impl Lab {
 
     /// A new session with the scripted agent.
     pub(crate) fn session(&self) -> SessionId {
-        let made = self.agentctl(&["new", "--agent", "scripted"]);
+        let made = self.agentctl(&["new", "--agent", "scripted", "--dir", "/home/worker/project", "--wait", "60"]);
         made["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{made}"))
     }
 
