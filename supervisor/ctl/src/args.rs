@@ -44,7 +44,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// The daemon's socket; no daemon is started for one that is given
-    #[arg(long, global = true, env = "AGENTD_SOCKET", value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Do not start the daemon when none answers
     #[arg(long, global = true)]

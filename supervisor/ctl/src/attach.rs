@@ -26,6 +26,9 @@ const TWICE: Duration = Duration::from_secs(2);
 /// How long after the agent's end the daemon is asked whether that was the session's end: it may be about to say so itself.
 const SETTLE: Duration = Duration::from_millis(300);
 
+/// How long a question is left alone before a person is bothered with it: the session's policy may be about to answer it.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// What to attach to, and until when.
 #[derive(Debug)]
 pub(crate) struct Attachment {
@@ -69,17 +72,27 @@ pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<En
     let mut stream = EventStream::follow(client.clone(), attachment.id.clone(), after, attachment.starter.clone());
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Setup)?;
     let mut attached = Attached::new(client, attachment)?;
-    loop {
-        attached.ask()?;
-        let settle = attached.settle.unwrap_or_else(Instant::now);
-        let end = tokio::select! {
-            next = stream.next() => attached.next(next)?,
-            line = line(&mut attached.input), if attached.wants_line() => attached.line(line).await?,
-            () = interrupted(&mut interrupt) => attached.interrupted().await?,
-            () = sleep_until(settle), if attached.settle.is_some() => attached.settled().await?,
-        };
-        if let Some(end) = end {
-            return Ok(end);
+    let end = attached.run(&mut stream, &mut interrupt).await;
+    attached.renderer.leave()?;
+    end
+}
+
+impl Attached<'_> {
+    async fn run(&mut self, stream: &mut EventStream, interrupt: &mut Signal) -> Result<End, Error> {
+        loop {
+            self.ask()?;
+            let wants_line = self.wants_line();
+            let (settle, ask) = (self.settle, self.ask_at);
+            let end = tokio::select! {
+                next = stream.next() => self.next(next)?,
+                line = line(&mut self.input), if wants_line => self.line(line).await?,
+                () = interrupted(interrupt) => self.interrupted().await?,
+                () = until(settle), if settle.is_some() => self.settled().await?,
+                () = until(ask), if ask.is_some() => None,
+            };
+            if let Some(end) = end {
+                return Ok(end);
+            }
         }
     }
 }
@@ -89,6 +102,10 @@ async fn line(input: &mut Option<Input>) -> Option<io::Result<String>> {
         Some(input) => input.line().await,
         None => std::future::pending().await,
     }
+}
+
+async fn until(time: Option<Instant>) {
+    sleep_until(time.unwrap_or_else(Instant::now)).await;
 }
 
 async fn interrupted(interrupt: &mut Signal) {
@@ -108,8 +125,10 @@ struct Attached<'a> {
     mine: HashSet<TurnId>,
     /// The last of them, until it ends.
     outstanding: Option<TurnId>,
-    /// The question that stands on the terminal.
+    /// The question that is put to the person, or is about to be.
     asked: Option<PermissionId>,
+    /// When it will be.
+    ask_at: Option<Instant>,
     /// Questions that were answered here; the event that says so may be still to come.
     answered: HashSet<PermissionId>,
     last_interrupt: Option<Instant>,
@@ -130,6 +149,7 @@ impl<'a> Attached<'a> {
             mine: HashSet::new(),
             outstanding: None,
             asked: None,
+            ask_at: None,
             answered: HashSet::new(),
             last_interrupt: None,
             settle: None,
@@ -242,22 +262,30 @@ impl<'a> Attached<'a> {
     /// Shows the question or the mark at which to type, once.
     fn ask(&mut self) -> Result<(), Error> {
         let Some(request) = self.question().cloned() else {
-            self.asked = None;
+            (self.asked, self.ask_at) = (None, None);
             let terminal = !self.attachment.json && self.input.as_ref().is_some_and(|input| input.terminal);
-            if terminal && self.wants_line() && !self.conversation.has_work() && !self.renderer.is_at_prompt() {
+            let idle = self.outstanding.is_none() && !self.conversation.has_work();
+            if terminal && idle && self.wants_line() && !self.renderer.is_at_prompt() {
                 self.renderer.prompt("> ")?;
             }
             return Ok(());
         };
         let typed = io::stdin().is_terminal() && io::stderr().is_terminal();
         if self.asked.as_ref() != Some(&request.id) {
+            self.asked = Some(request.id.clone());
+            self.ask_at = Some(Instant::now() + GRACE);
+        }
+        if let Some(at) = self.ask_at {
+            if Instant::now() < at {
+                return Ok(());
+            }
+            self.ask_at = None;
             if typed && self.input.is_none() {
                 self.input = Some(Input::open().map_err(Error::Setup)?);
             }
             if let Some(input) = &mut self.input {
                 input.forget_typed();
             }
-            self.asked = Some(request.id.clone());
             return self.renderer.question(&request, &self.attachment.label, typed);
         }
         if typed && self.input.is_some() && !self.renderer.is_at_prompt() {
@@ -269,7 +297,7 @@ impl<'a> Attached<'a> {
     fn wants_line(&self) -> bool {
         let Some(input) = &self.input else { return false };
         if self.question().is_some() {
-            return input.terminal;
+            return input.terminal && self.ask_at.is_none();
         }
         let open = self.attachment.goal == Goal::Talk && self.live && self.conversation.is_ready();
         // A person may type ahead, the turns wait in the daemon. Lines of a file or a pipe come one after another, so that

@@ -225,6 +225,11 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.break_line()
     }
 
+    /// Leaves the cursor where other text may begin.
+    pub(crate) fn leave(&mut self) -> Result<(), Error> {
+        self.break_line()
+    }
+
     pub(crate) fn is_at_prompt(&self) -> bool {
         self.at == At::Prompt
     }

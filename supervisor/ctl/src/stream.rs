@@ -99,6 +99,9 @@ struct Follower {
 impl Follower {
     async fn run(mut self) {
         let mut connected = self.client.events(&self.id, &query(self.from, true)).await;
+        if let Err(Error::Unreachable { .. } | Error::Broken { .. }) = connected {
+            connected = self.again(true).await; // it answered a moment ago, when the session was looked up
+        }
         let mut was_there = false;
         let last = loop {
             let began = self.from;

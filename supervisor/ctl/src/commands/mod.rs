@@ -76,12 +76,14 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
 
 impl Context {
     fn new(global: &Global) -> Result<Self, Error> {
-        let starter = if global.no_start || global.socket.is_some() {
+        let variable = || std::env::var_os("AGENTD_SOCKET").filter(|value| !value.is_empty()).map(PathBuf::from);
+        let given = global.socket.clone().or_else(variable);
+        let starter = if global.no_start || given.is_some() {
             None
         } else {
             Some(Starter::beside_this_program().map_err(Error::Setup)?)
         };
-        let socket = global.socket.clone().unwrap_or_else(default_socket);
+        let socket = given.unwrap_or_else(default_socket);
         Ok(Self { client: Client::new(socket), starter, json: global.json, verbose: global.verbose })
     }
 

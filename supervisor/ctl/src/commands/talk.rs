@@ -21,10 +21,13 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let attachment = Attachment { after: 0, view: None, goal, ..context.attachment(&id, &label) };
     let end = attach::attach(&context.client, attachment).await;
     let keep = !rm || matches!(end, Ok(End::Left));
-    if !keep && !matches!(end, Ok(End::Deleted)) {
-        context.client.delete(&id, true).await?;
-    }
-    let end = end?;
+    let removed = match end {
+        Ok(End::Deleted) => Ok(()),
+        _ if keep => Ok(()),
+        _ => context.client.delete(&id, true).await,
+    };
+    let end = end?; // what went wrong first is what matters
+    removed?;
     if keep {
         farewell(end, &label)?;
     }
