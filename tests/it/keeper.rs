@@ -1,0 +1,645 @@
+//! The keeper's process from outside: its frames, its journal, and what is left when it ends.
+
+use std::ffi::OsStr;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use agentd_api::event::AgentExited;
+use agentd_api::{Body, ByteString, Event};
+use agentd_journal::Reader;
+use agentd_keeper::frame;
+use agentd_keeper::protocol::{
+    Append, FromKeeper, Hello, LaunchRecord, Mute, NewRecord, RunOutcome, RunRequest, RunResult, StopTimes, ToKeeper,
+    Variable,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
+const KEEPER: &str = env!("CARGO_BIN_EXE_agentd-keeper");
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A stop that does not wait to be obeyed.
+const AT_ONCE: StopTimes = StopTimes { close_ms: 0, term_ms: 0 };
+const PATIENT: StopTimes = StopTimes { close_ms: 20_000, term_ms: 20_000 };
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < give_up, "it did not come to pass that {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn alive(pid: i32) -> bool {
+    kill(Pid::from_raw(pid), None).is_ok()
+}
+
+fn variables(pairs: &[(&str, &[u8])]) -> Vec<Variable> {
+    pairs.iter().map(|(name, value)| Variable { name: (*name).into(), value: (*value).into() }).collect()
+}
+
+fn strings(words: &[&str]) -> Vec<ByteString> {
+    words.iter().map(|word| (*word).into()).collect()
+}
+
+/// An agent that is a shell script.
+fn script(text: &str) -> LaunchRecord {
+    LaunchRecord {
+        launch: 1,
+        program: "/bin/sh".into(),
+        args: strings(&["-c", text]),
+        environment: variables(&[("PATH", b"/usr/bin:/bin")]),
+        directory: "/".into(),
+        secrets: Vec::new(),
+        max_line: 64 << 20,
+    }
+}
+
+struct Keeper {
+    process: Child,
+    state: tempfile::TempDir,
+}
+
+impl Keeper {
+    fn start() -> Self {
+        Self::start_by(Command::new(KEEPER))
+    }
+
+    /// Starts it and returns when it listens.
+    fn start_by(command: Command) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let mut process = hold(command, &state).spawn().unwrap();
+        // It closes stdout when it listens.
+        process.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+        Self { process, state }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.state.path().join("k.sock")
+    }
+
+    fn connect(&self) -> (Daemon, Hello) {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut daemon = Daemon { stream };
+        match daemon.receive() {
+            Some(FromKeeper::Hello(hello)) => (daemon, hello),
+            other => panic!("{other:?} in place of a greeting"),
+        }
+    }
+
+    /// A keeper with an agent, and its daemon.
+    fn with(record: LaunchRecord) -> (Self, Daemon) {
+        let keeper = Self::start();
+        let daemon = keeper.launch(record);
+        (keeper, daemon)
+    }
+
+    fn launch(&self, record: LaunchRecord) -> Daemon {
+        let (mut daemon, hello) = self.connect();
+        assert_eq!((hello.session.as_str(), hello.launch, hello.agent_pid), ("s1", 1, None));
+        let answer = daemon.call(&ToKeeper::Launch(Box::new(record)));
+        assert!(matches!(answer, FromKeeper::Launched { .. }), "{answer:?}");
+        daemon
+    }
+
+    /// The whole journal, which is read anew, without gap.
+    fn journal(&self) -> Vec<Event> {
+        let mut reader = Reader::open(self.state.path(), 0).unwrap();
+        let mut events = Vec::new();
+        while let Some(line) = reader.next().unwrap() {
+            events.push(Event::parse(line.bytes).unwrap());
+        }
+        events
+    }
+
+    /// The agent's lines of JSON so far.
+    fn out(&self) -> Vec<String> {
+        self.texts(|body| if let Body::AgentOut(data) = body { Some(data.get().to_owned()) } else { None })
+    }
+
+    fn texts(&self, pick: impl Fn(&Body) -> Option<String>) -> Vec<String> {
+        self.journal().iter().filter_map(|event| pick(&event.body)).collect()
+    }
+
+    fn wait_for_out(&self, count: usize) -> Vec<String> {
+        eventually("the agent said so much", || Some(self.out()).filter(|lines| lines.len() >= count))
+    }
+
+    /// Waits until the keeper has ended, and gives the agent's end from the journal.
+    fn ended(mut self) -> (AgentExited, Vec<Event>) {
+        let status = eventually("the keeper ended", || self.process.try_wait().unwrap());
+        assert!(status.success(), "{status}");
+        assert!(!self.socket().exists());
+        let journal = self.journal();
+        let Some(Event { body: Body::AgentExited(exited), .. }) = journal.last() else {
+            panic!("{:?}", journal.last())
+        };
+        (exited.clone(), journal)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.process.try_wait().unwrap().is_none() {
+            // So that it takes the agent's tree along. It may be ending already.
+            if let Ok(mut stream) = UnixStream::connect(self.socket()) {
+                let _ = frame::write(&mut stream, &ToKeeper::Stop(AT_ONCE));
+            }
+            let give_up = Instant::now() + PATIENCE;
+            while self.process.try_wait().unwrap().is_none() {
+                if Instant::now() > give_up {
+                    self.process.kill().unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+fn hold(mut command: Command, state: &tempfile::TempDir) -> Command {
+    command
+        .args(["hold", "--session", "s1", "--launch", "1", "--state"])
+        .arg(state.path())
+        .arg("--socket")
+        .arg(state.path().join("k.sock"))
+        .env("PLANTED", "in the keeper")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+struct Daemon {
+    stream: UnixStream,
+}
+
+impl Daemon {
+    fn receive(&mut self) -> Option<FromKeeper> {
+        frame::read(&mut self.stream).unwrap()
+    }
+
+    /// One request and its answer.
+    fn call(&mut self, request: &ToKeeper) -> FromKeeper {
+        frame::write(&mut self.stream, request).unwrap();
+        loop {
+            match self.receive().expect("an answer") {
+                FromKeeper::Grown(_) => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Sends the agent one line.
+    fn say(&mut self, message: &serde_json::Value) -> FromKeeper {
+        self.say_and(message, None)
+    }
+
+    fn say_and(&mut self, message: &serde_json::Value, mute: Option<Mute>) -> FromKeeper {
+        let record = NewRecord { kind: "agent.in".to_owned(), data: to_raw_value(message).unwrap(), send: true };
+        self.call(&ToKeeper::Append(Append { request: 1, records: vec![record], durable: false, mute }))
+    }
+
+    fn stop(&mut self, times: StopTimes) {
+        assert!(matches!(self.call(&ToKeeper::Stop(times)), FromKeeper::Stopping));
+    }
+}
+
+fn code(answer: FromKeeper) -> String {
+    match answer {
+        FromKeeper::Refused { code, .. } => code,
+        other => panic!("{other:?} was not refused"),
+    }
+}
+
+#[test]
+fn an_agent_gets_exactly_its_environment() {
+    let record = LaunchRecord {
+        program: "/usr/bin/env".into(),
+        args: Vec::new(),
+        environment: variables(&[("A", b"x = y "), ("EMPTY", b""), ("BYTES", b"\xff\xfe")]),
+        ..script("")
+    };
+    let (keeper, _daemon) = Keeper::with(record);
+    let (exited, journal) = keeper.ended();
+    assert_eq!((exited.status, exited.killed, exited.requested), (Some(0), 0, false));
+    let mut lines: Vec<_> = journal
+        .into_iter()
+        .filter_map(|event| if let Body::AgentNoise(text) = event.body { Some(text.text.0) } else { None })
+        .collect();
+    lines.sort();
+    assert_eq!(lines, [&b"A=x = y "[..], b"BYTES=\xff\xfe", b"EMPTY="]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_agent_has_a_process_session_of_its_own_and_default_signals() {
+    // A keeper under nohup has SIGHUP ignored.
+    let mut under_nohup = Command::new("/bin/sh");
+    under_nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", KEEPER]);
+    let keeper = Keeper::start_by(under_nohup);
+    let _daemon = keeper.launch(script("cat /proc/$$/stat; kill -HUP $$; echo survived"));
+    let (exited, journal) = keeper.ended();
+    assert_eq!(exited.signal, Some(Signal::SIGHUP as i32), "{journal:?}");
+    let line = journal.iter().find_map(|event| match &event.body {
+        Body::AgentNoise(text) => text.text.as_str(),
+        _ => None,
+    });
+    let words: Vec<_> = line.unwrap().split_whitespace().collect();
+    // proc(5): the parent's, the group's and the session's number, and the terminal.
+    assert_eq!(words[4..7], [words[0], words[0], "0"], "{words:?}");
+}
+
+#[test]
+fn a_daemon_that_dies_loses_nothing_and_the_next_one_goes_on() {
+    let (keeper, mut first) = Keeper::with(script(
+        r#"i=0; while read line; do n=0; while [ $n -lt 500 ]; do i=$((i+1)); n=$((n+1)); echo "{\"n\":$i}"; done; done"#,
+    ));
+    first.say(&json!("go"));
+    drop(first);
+    let (mut second, hello) = keeper.connect();
+    assert!(hello.agent_pid.is_some() && hello.tail.seq >= 3, "{hello:?}");
+    second.say(&json!("on"));
+    let lines = keeper.wait_for_out(1000);
+    let expected: Vec<_> = (1..=1000).map(|n| format!("{{\"n\":{n}}}")).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_new_connection_takes_the_place_of_the_old() {
+    let (keeper, mut first) = Keeper::with(script("read x"));
+    let (mut second, _) = keeper.connect();
+    while first.receive().is_some() {}
+    second.stop(PATIENT);
+    let (exited, _) = keeper.ended();
+    assert!(exited.requested);
+}
+
+#[test]
+fn a_stop_leaves_nobody_however_they_hid() {
+    let (keeper, mut daemon) = Keeper::with(script(
+        r#"setsid sh -c 'echo "[$$]"; exec sleep 600' &
+           (setsid sh -c '(sh -c "echo [\$\$]; trap : TERM; while :; do sleep 600; done" &)' &)
+           read x"#,
+    ));
+    let pids: Vec<[i32; 1]> = keeper.wait_for_out(2).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    daemon.stop(PATIENT);
+    let (exited, _) = keeper.ended();
+    assert_eq!((exited.status, exited.requested), (Some(1), true));
+    assert!(exited.killed >= 2, "{exited:?}");
+    for [pid] in pids {
+        assert!(!alive(pid), "{pid} is left");
+    }
+}
+
+#[test]
+fn a_launcher_may_go_before_the_agent() {
+    let (keeper, mut daemon) =
+        Keeper::with(script(r#"exec 3<&0; (while read line; do echo "$line"; done) <&3 & echo "[$$]"; exit 0"#));
+    let [launcher]: [i32; 1] = serde_json::from_str(&keeper.wait_for_out(1)[0]).unwrap();
+    eventually("the launcher is gone", || (!alive(launcher)).then_some(()));
+    daemon.say(&json!({"still": "there"}));
+    assert_eq!(keeper.wait_for_out(2)[1], r#"{"still":"there"}"#);
+    // The reader's end is what ends it: stdin is closed, and it was the last to hold stdout.
+    daemon.stop(PATIENT);
+    let (exited, _) = keeper.ended();
+    assert_eq!((exited.status, exited.requested), (Some(0), true));
+}
+
+#[test]
+fn an_agent_that_obeys_nothing_is_killed() {
+    let (keeper, mut daemon) = Keeper::with(script("trap '' TERM; echo 1; while :; do sleep 600; done"));
+    keeper.wait_for_out(1);
+    daemon.stop(StopTimes { close_ms: 20, term_ms: 20 });
+    let (exited, _) = keeper.ended();
+    assert_eq!((exited.signal, exited.killed, exited.requested), (Some(9), 1, true));
+}
+
+#[test]
+fn a_sigterm_for_the_keeper_stops_the_agent_in_order() {
+    let (keeper, _daemon) = Keeper::with(script("echo 1; read x; exit 7"));
+    keeper.wait_for_out(1);
+    kill(Pid::from_raw(i32::try_from(keeper.process.id()).unwrap()), Signal::SIGTERM).unwrap();
+    let (exited, _) = keeper.ended();
+    assert_eq!((exited.status, exited.requested), (Some(7), true));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_keeper_that_is_killed_does_not_leave_its_agent() {
+    let (mut keeper, _daemon) = Keeper::with(script(r#"echo "[$$]"; exec sleep 600"#));
+    let [agent]: [i32; 1] = serde_json::from_str(&keeper.wait_for_out(1)[0]).unwrap();
+    keeper.process.kill().unwrap();
+    keeper.process.wait().unwrap();
+    eventually("the agent is gone", || (!alive(agent)).then_some(()));
+}
+
+#[test]
+fn every_kind_of_output_is_kept() {
+    let (keeper, _daemon) = Keeper::with(script(
+        r#"echo "a banner"; printf '\377\n'; echo "to stderr" >&2; echo '{"a": 1.50}'
+           printf '{"big":"'; head -c 20000000 /dev/zero | tr '\0' x; printf '"}\n'
+           printf '{"a":1}'"#,
+    ));
+    let (_, journal) = keeper.ended();
+    let (mut noise, mut out, mut stderr) = (Vec::new(), Vec::new(), Vec::new());
+    for event in journal {
+        match event.body {
+            Body::AgentNoise(text) => noise.push(text.text.0),
+            Body::AgentOut(data) => out.push(data.get().to_owned()),
+            Body::AgentStderr(text) => stderr.push(text.text.0),
+            _ => {}
+        }
+    }
+    assert_eq!(noise, [&b"a banner"[..], b"\xff"]);
+    assert_eq!(stderr, [b"to stderr"]);
+    assert_eq!((out[0].as_str(), out[1].len(), out[2].as_str()), (r#"{"a": 1.50}"#, 20_000_010, r#"{"a":1}"#));
+}
+
+#[test]
+fn a_line_over_the_limit_keeps_its_beginning() {
+    let record = LaunchRecord {
+        max_line: 1000,
+        ..script("head -c 5000000 /dev/zero | tr '\\0' x; echo; echo 1; printf partial")
+    };
+    let (keeper, _daemon) = Keeper::with(record);
+    let (_, journal) = keeper.ended();
+    let noise: Vec<_> = journal
+        .into_iter()
+        .filter_map(
+            |event| if let Body::AgentNoise(text) = event.body { Some((text.text.0.len(), text.cut)) } else { None },
+        )
+        .collect();
+    assert_eq!(noise, [(1000, 4_999_000), (7, 0)]);
+}
+
+#[test]
+fn what_an_agent_repeats_of_its_secrets_is_masked() {
+    let mut record = script(r#"echo "$S"; echo "{\"k\":\"pa\\\"ss\\u002fword\"}"; echo "$S" >&2; echo "[1,\"$T\"]""#);
+    record.environment.extend(variables(&[("S", b"pa\"ss/word"), ("T", b"token-1")]));
+    record.secrets = strings(&["pa\"ss/word", "token-1"]);
+    let (keeper, _daemon) = Keeper::with(record);
+    let path = keeper.state.path().join(agentd_journal::JOURNAL);
+    let text =
+        eventually("all is said", || std::fs::read_to_string(&path).ok().filter(|text| text.contains("agent.exited")));
+    assert_eq!(text.matches("‹secret›").count(), 4, "{text}");
+    assert!(text.contains(r#""data":{"k":"‹secret›"}"#) && text.contains(r#""data":[1,"‹secret›"]"#), "{text}");
+    assert!(!text.contains("ss/word") && !text.contains("token-1"), "{text}");
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_said_and_ends_the_keeper() {
+    for (program, directory, word) in [("/no/such", "/", "/no/such"), ("/bin/sh", "/no/dir", "/no/dir")] {
+        let keeper = Keeper::start();
+        let (mut daemon, _) = keeper.connect();
+        let record = LaunchRecord { program: program.into(), directory: directory.into(), ..script("") };
+        assert_eq!(code(daemon.call(&ToKeeper::Launch(Box::new(record)))), "not-executed");
+        let (exited, _) = keeper.ended();
+        assert!(exited.exec_error.as_ref().unwrap().contains(word), "{exited:?}");
+    }
+}
+
+/// What the journal has after the request: the lines of JSON, and `replayed N`.
+fn muted(agent_says: &str, until: usize) -> Vec<String> {
+    let update =
+        |kind: &str| format!(r#"{{"method":"session/update","params":{{"update":{{"sessionUpdate":"{kind}"}}}}}}"#);
+    let text = format!(
+        "U='{}'; O='{}'; R='{}'; E='{}'; read x; {agent_says}; read x",
+        update("tool_call"),
+        update("plan"),
+        r#"{"id":5,"result":null}"#,
+        r#"{"id":5,"error":{"code":-32002,"message":"no"}}"#,
+    );
+    let (keeper, mut daemon) = Keeper::with(script(&text));
+    let rule = Mute { response_to: 5, updates: vec!["tool_call".to_owned()], quiet_ms: 150 };
+    daemon.say_and(&json!({"id": 5, "method": "session/load"}), Some(rule));
+    eventually("the replay is over", || {
+        let lines = keeper.texts(|body| match body {
+            Body::AgentOut(data) => Some(data.get().to_owned()),
+            Body::AgentReplayed(replayed) => Some(format!("replayed {}", replayed.lines)),
+            _ => None,
+        });
+        (lines.len() >= until).then_some(lines)
+    })
+}
+
+#[test]
+fn a_replay_before_the_response_is_not_journalled_twice() {
+    let lines = muted(r#"echo "$U"; echo "$O"; echo "$U"; echo "$R""#, 3);
+    assert!(lines[0].contains("plan"), "{lines:?}");
+    assert_eq!(lines[1..], ["replayed 2", r#"{"id":5,"result":null}"#]);
+}
+
+#[test]
+fn a_replay_after_the_response_is_not_journalled_twice() {
+    let lines = muted(r#"echo "$R"; sleep 0.05; echo "$U"; echo "$O"; echo "$U""#, 3);
+    assert!(lines[0].contains("plan"), "{lines:?}");
+    assert_eq!(lines[1..], ["replayed 2", r#"{"id":5,"result":null}"#]);
+}
+
+#[test]
+fn a_load_that_fails_is_told_at_once_and_what_follows_is_journalled() {
+    let lines = muted(r#"echo "$U"; echo "$E"; echo "$U""#, 3);
+    assert_eq!(lines[0], "replayed 1");
+    assert!(lines[1].contains("-32002") && lines[2].contains("tool_call"), "{lines:?}");
+}
+
+#[test]
+fn a_replay_that_the_agent_did_not_survive_is_told_before_its_end() {
+    let lines = muted(r#"echo "$U"; echo "$R"; exit 0"#, 2);
+    assert_eq!(lines, ["replayed 1", r#"{"id":5,"result":null}"#]);
+}
+
+#[test]
+fn an_agent_that_never_reads_blocks_nobody() {
+    let (keeper, mut daemon) = Keeper::with(script("echo 1; exec sleep 600"));
+    let much = json!("x".repeat(40 << 20));
+    assert!(matches!(daemon.say(&much), FromKeeper::Appended(_)));
+    let before = keeper.journal().len();
+    assert_eq!(code(daemon.say(&much)), "agent-not-reading");
+    assert_eq!(keeper.journal().len(), before);
+    let record = NewRecord { kind: "note".to_owned(), data: to_raw_value(&1).unwrap(), send: false };
+    let append = Append { request: 9, records: vec![record], durable: true, mute: None };
+    let FromKeeper::Appended(appended) = daemon.call(&ToKeeper::Append(append)) else { panic!("not appended") };
+    assert_eq!((appended.request, appended.seq), (9, before as u64 + 1));
+}
+
+#[test]
+fn a_request_that_is_not_known_is_refused_and_the_connection_stays() {
+    let (_keeper, mut daemon) = Keeper::with(script("read x"));
+    frame::write(&mut daemon.stream, &json!({"dance": {"tempo": 3}})).unwrap();
+    let refused = loop {
+        match daemon.receive().unwrap() {
+            FromKeeper::Grown(_) => {}
+            answer => break answer,
+        }
+    };
+    assert_eq!(code(refused), "unknown-request");
+    assert_eq!(code(daemon.call(&ToKeeper::Launch(Box::new(script(""))))), "already-launched");
+    assert!(matches!(daemon.say(&json!(1)), FromKeeper::Appended(_)));
+}
+
+#[test]
+fn a_second_keeper_of_a_session_is_refused() {
+    let (keeper, _daemon) = Keeper::with(script("read x"));
+    let output = hold(Command::new(KEEPER), &keeper.state).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(message.contains("session \"s1\" is held already"), "{message}");
+    keeper.connect();
+}
+
+#[test]
+fn a_socket_path_that_is_too_long_is_said() {
+    let state = tempfile::tempdir().unwrap();
+    let socket = state.path().join("x".repeat(120));
+    let output = Command::new(KEEPER)
+        .args(["hold", "--session", "s1", "--launch", "1", "--state"])
+        .args([state.path().as_os_str(), OsStr::new("--socket"), socket.as_os_str()])
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && message.contains("this system allows"), "{message}");
+}
+
+/// A limit on the length of files stands in for a full disk; prlimit(1) is how it ends.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_stops_the_agent_and_loses_nothing() {
+    let mut limited = Command::new("/bin/sh");
+    limited.args(["-c", "ulimit -S -f 64; exec \"$0\" \"$@\"", KEEPER]);
+    let keeper = Keeper::start_by(limited);
+    let mut daemon =
+        keeper.launch(script(r#"i=0; while [ $i -lt 5000 ]; do i=$((i+1)); echo "{\"n\":$i}"; done; read x"#));
+    loop {
+        match daemon.receive().unwrap() {
+            FromKeeper::Grown(tail) if tail.blocked => break,
+            _ => {}
+        }
+    }
+    assert_eq!(code(daemon.say(&json!("no"))), "journal-blocked");
+    let pid = keeper.process.id().to_string();
+    let raised = Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status().unwrap();
+    assert!(raised.success());
+    let expected: Vec<_> = (1..=5000).map(|n| format!("{{\"n\":{n}}}")).collect();
+    assert_eq!(keeper.wait_for_out(5000), expected);
+    assert!(matches!(daemon.say(&json!("yes")), FromKeeper::Appended(_)));
+}
+
+fn request(text: &str) -> RunRequest {
+    RunRequest {
+        program: "/bin/sh".into(),
+        args: strings(&["-c", text]),
+        environment: variables(&[("PATH", b"/usr/bin:/bin")]),
+        directory: "/".into(),
+        deadline_ms: 60_000,
+        capture_fd: None,
+        max_output: 100_000,
+    }
+}
+
+fn start_run(request: &RunRequest) -> Child {
+    let mut runner = Command::new(KEEPER)
+        .arg("run")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .env("PLANTED", "x")
+        .spawn()
+        .unwrap();
+    let stdin = runner.stdin.as_mut().unwrap();
+    stdin.write_all(&frame::encode(request).unwrap()).unwrap();
+    runner
+}
+
+fn end_run(mut runner: Child) -> RunResult {
+    let result = frame::read(runner.stdout.as_mut().unwrap()).unwrap().unwrap();
+    assert!(runner.wait().unwrap().success());
+    result
+}
+
+fn run(request: &RunRequest) -> RunResult {
+    end_run(start_run(request))
+}
+
+#[test]
+fn a_run_tells_how_its_program_ended_and_what_it_printed() {
+    let result = run(&request("echo out; echo err >&2; exit 3"));
+    assert_eq!((result.outcome, result.killed), (RunOutcome::Exited(3), 0));
+    assert_eq!((result.stdout, result.stderr), ("out\n".into(), "err\n".into()));
+    assert_eq!(run(&request("kill -9 $$")).outcome, RunOutcome::Signalled(9));
+    let missing = RunRequest { program: "/no/such".into(), ..request("") };
+    assert!(matches!(run(&missing).outcome, RunOutcome::NotExecuted(why) if why.contains("/no/such")));
+}
+
+#[test]
+fn a_run_of_an_environment_gives_back_every_byte() {
+    let environment = [
+        ("LINES_", &b"a\nb\n\nc=d "[..]),
+        ("BYTES", b"\xff\x01"),
+        ("EMPTY", b""),
+        ("BASH_FUNC_f%%", b"() {  echo x\n}"),
+    ];
+    let dump = RunRequest {
+        program: KEEPER.into(),
+        args: strings(&["dump-environment", "10"]),
+        environment: variables(&environment),
+        capture_fd: Some(10),
+        ..request("")
+    };
+    let captured = run(&dump).captured.0;
+    let mut entries: Vec<_> = captured.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).collect();
+    entries.sort_unstable();
+    let mut expected: Vec<_> =
+        environment.iter().map(|(name, value)| [name.as_bytes(), b"=", value].concat()).collect();
+    expected.sort_unstable();
+    assert_eq!(entries, expected);
+}
+
+#[test]
+fn a_run_over_its_deadline_leaves_nothing_of_its_tree() {
+    let text = "setsid sh -c 'echo $$; exec sleep 600' & (sh -c 'echo $$; exec sleep 600' &) ; echo $$; sleep 600";
+    let result = run(&RunRequest { deadline_ms: 1000, ..request(text) });
+    assert_eq!(result.outcome, RunOutcome::TimedOut);
+    let pids: Vec<i32> = result.stdout.as_str().unwrap().lines().map(|pid| pid.parse().unwrap()).collect();
+    assert_eq!(pids.len(), 3);
+    assert!(result.killed >= 3, "{result:?}");
+    assert!(pids.iter().all(|pid| !alive(*pid)), "{pids:?}");
+}
+
+#[test]
+fn a_background_child_that_holds_the_descriptors_does_not_delay_a_run() {
+    let result = run(&RunRequest { capture_fd: Some(10), ..request("sleep 600 & echo $!; exit 0") });
+    assert_eq!((&result.outcome, result.killed), (&RunOutcome::Exited(0), 1));
+    assert!(!alive(result.stdout.as_str().unwrap().trim().parse().unwrap()));
+}
+
+#[test]
+fn a_run_that_nobody_waits_for_is_cancelled() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pid");
+    let mut runner =
+        start_run(&request(&format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 600", file.display())));
+    let pid = eventually("the program runs", || std::fs::read_to_string(&file).ok());
+    drop(runner.stdin.take());
+    assert_eq!(end_run(runner).outcome, RunOutcome::Cancelled);
+    assert!(!alive(pid.trim().parse().unwrap()));
+}
+
+#[test]
+fn a_capture_over_its_limit_ends_a_run_and_other_output_does_not() {
+    let result = run(&RunRequest { capture_fd: Some(10), ..request("exec cat /dev/zero >/dev/fd/10") });
+    assert_eq!((result.outcome, result.captured.0.len()), (RunOutcome::TooMuchOutput, 100_000));
+    let result = run(&request(
+        "head -c 1000000 /dev/zero | tr '\\0' x; head -c 1000000 /dev/zero | tr '\\0' x >&2; echo end >&2",
+    ));
+    assert_eq!((result.outcome, result.stdout.0.len()), (RunOutcome::Exited(0), 100_000));
+    assert!(result.stderr.0.len() == 100_000 && result.stderr.0.ends_with(b"xend\n"));
+}
