@@ -7,10 +7,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 const STATUSES: &str = "\
 Exit status:
   0    done; of run and prompt: the agent ended the turn itself
-  1    failed: the daemon reported an error, or the turn or the session failed
+  1    failed: the daemon reported an error, the turn or the session failed
   2    the command line is wrong
   3    the daemon cannot be reached or started
-  4    refused: the session's phase does not allow it (or its name is taken, a question is answered already ...)
+  4    refused as things are: the session's phase does not allow it, a name
+       is taken, a question is answered already
   130  the turn was cancelled, or Ctrl-C left it running
   141  the reader of the output went away
 
@@ -20,12 +21,12 @@ Environment:
 
 const EXAMPLES: &str = "\
 Examples:
-  agentctl run                                     talk to the default agent in this directory
-  agentctl run --prompt \"show your environment\"    ask one thing; the answer is all that goes to stdout
-  agentctl run --agent claude --dir ~/src/project  talk to another agent elsewhere
-  agentctl ls -a                                   what there is
-  agentctl attach k3m                              come back; the beginning of an id is enough
-  agentctl env k3m                                 what the agent's environment holds, and who put it there";
+  agentctl run                             talk to the default agent, here
+  agentctl run --agent claude --dir ~/src  talk to another one elsewhere
+  agentctl run --prompt \"what is this?\"    ask one thing; stdout is the answer
+  agentctl ls -a                           what there is
+  agentctl attach k3m                      come back; part of an id is enough
+  agentctl env k3m                         who put what into its environment";
 
 /// Run AI coding agents in sessions of their own, each in its own clean environment.
 ///

@@ -373,3 +373,6 @@ impl<'a> Attached<'a> {
         Ok(self.conversation.down().map(End::Down))
     }
 }
+
+#[cfg(test)]
+mod tests;
