@@ -54,15 +54,15 @@ impl Starter {
                 }
             }
             if Instant::now() >= deadline {
-                let what = match ended.filter(|status| !status.success()) {
-                    Some(status) => format!("`{} serve --background` ended with {status}", self.program.display()),
-                    None => format!(
-                        "`{} serve --background` did not answer within {} s: {error}",
-                        self.program.display(),
-                        PATIENCE.as_secs()
-                    ),
+                let failure = ended.filter(|status| !status.success());
+                // What it says before it has a log is on the pipe, which its end has closed.
+                let said = failure.and(child.stderr.take()).map(io::read_to_string).and_then(Result::ok);
+                let command = format!("`{} serve --background`", self.program.display());
+                let what = match failure {
+                    Some(status) => format!("{command} ended with {status}"),
+                    None => format!("{command} did not answer within {} s: {error}", PATIENCE.as_secs()),
                 };
-                return Err(self.failed(what, log_began, None));
+                return Err(self.failed(what, log_began, said.as_deref(), None));
             }
             sleep(PAUSE).await;
         }
@@ -71,15 +71,16 @@ impl Starter {
     fn spawn(&self) -> Result<Child, Error> {
         let mut command = Command::new(&self.program);
         command.args(["serve", "--background"]).current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().map_err(|source| {
             let what = format!("{} cannot be executed", self.program.display());
-            self.failed(what, u64::MAX, Some(source))
+            self.failed(what, u64::MAX, None, Some(source))
         })
     }
 
-    fn failed(&self, what: String, log_began: u64, source: Option<io::Error>) -> Error {
-        let last_lines = last_lines(&self.log, log_began).unwrap_or_default();
+    fn failed(&self, what: String, log_began: u64, said: Option<&str>, source: Option<io::Error>) -> Error {
+        let mut last_lines = last_lines(&self.log, log_began).unwrap_or_default();
+        last_lines.extend(said.unwrap_or_default().lines().take(LOG_LINES).map(str::to_owned));
         Error::NotStarted { what, log: self.log.clone(), last_lines, source }
     }
 }
@@ -148,6 +149,17 @@ mod tests {
         let Error::NotStarted { what, last_lines, .. } = error else { panic!("{error:?}") };
         assert!(what.contains("exit status: 7"), "{what}");
         assert_eq!(last_lines, ["cannot bind"]);
+    }
+
+    #[test]
+    fn what_a_daemon_says_before_it_has_a_log_is_reported_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let starter = starter(directory.path(), "echo agentd: no home >&2; exit 1");
+        let error = run(starter.start(&Client::new(directory.path().join("control.sock")))).unwrap_err();
+        assert!(
+            matches!(&error, Error::NotStarted { last_lines, .. } if last_lines == &["agentd: no home"]),
+            "{error:?}"
+        );
     }
 
     #[test]
