@@ -13,11 +13,16 @@ use crate::limits::{Accountant, Limits, Seconds};
 const MESSAGES: u32 = 200;
 const MESSAGE: usize = 4096;
 
+/// What is left to the guest after a host call took all the time it could: a tenth of the call's time, and at most this. In
+/// it a guest can say what took so long, which is worth more than the bare fact.
+const GRACE: Duration = Duration::from_millis(200);
+
 /// One call's state.
 pub(crate) struct State {
     pub(crate) accountant: Accountant,
     pub(crate) deadline: Instant,
-    time: Duration,
+    /// When the host calls of this call must have ended.
+    host_deadline: Instant,
     started: Instant,
     grant: Arc<Grant>,
     services: Arc<dyn Services>,
@@ -32,7 +37,7 @@ impl State {
         Self {
             accountant: Accountant::new(limits),
             deadline: started + limits.time,
-            time: limits.time,
+            host_deadline: started + (limits.time - GRACE.min(limits.time / 10)),
             started,
             grant,
             services,
@@ -48,15 +53,18 @@ impl State {
         }
     }
 
-    /// A host call, ended at the deadline of the whole call.
+    /// A host call, ended a little before the deadline of the whole call.
     async fn bounded<T>(
         &self,
         what: &str,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, types::Failure> {
-        let done = tokio::time::timeout_at(self.deadline.into(), work).await;
-        done.unwrap_or_else(|_| Err(Failure::TimedOut(format!("{what} did not end within {}", Seconds(self.time)))))
-            .map_err(Into::into)
+        let done = tokio::time::timeout_at(self.host_deadline.into(), work).await;
+        let late = |_| {
+            let time = self.host_deadline.duration_since(self.started);
+            Err(Failure::TimedOut(format!("{what} did not end within the {} that this call has for it", Seconds(time))))
+        };
+        done.unwrap_or_else(late).map_err(Into::into)
     }
 }
 
@@ -110,7 +118,7 @@ impl types::Host for State {}
 
 impl shell_environment::Host for State {
     async fn login(&mut self) -> wasmtime::Result<Result<Vec<types::Variable>, types::Failure>> {
-        let work = self.services.login_environment(self.deadline);
+        let work = self.services.login_environment(self.host_deadline);
         Ok(self.bounded("the login shell", work).await.map(variables))
     }
 }
@@ -126,7 +134,7 @@ impl script::Host for State {
             return Ok(Err(types::Failure::Refused(refusal)));
         }
         let environment = environment.into_iter().map(|variable| (variable.name, variable.value)).collect();
-        let work = self.services.source_script(&path, environment, self.deadline);
+        let work = self.services.source_script(&path, environment, self.host_deadline);
         Ok(self.bounded(&format!("the script {path:?}"), work).await.map(|outcome| match outcome {
             ScriptOutcome::Absent => script::Outcome::Absent,
             ScriptOutcome::Sourced { path, environment } => {

@@ -1,5 +1,4 @@
 //! A host with a cache of its own, and services that answer from a table.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use agentd_plugins::{
 use tempfile::TempDir;
 
 /// The example `compile` of this package, which `cargo test` builds beside the tests.
-pub fn compiler() -> PathBuf {
+pub(crate) fn compiler() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/compile");
     assert!(
@@ -24,68 +23,68 @@ pub fn compiler() -> PathBuf {
     path
 }
 
-pub struct Bench {
-    pub directory: TempDir,
-    pub host: Host,
+pub(crate) struct Bench {
+    pub(crate) directory: TempDir,
+    pub(crate) host: Host,
 }
 
 impl Bench {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
 
-    pub fn with(change: impl FnOnce(&mut HostOptions)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut HostOptions)) -> Self {
         let directory = TempDir::new().unwrap();
         let mut options = HostOptions::new(directory.path().join("cache"), compiler());
         change(&mut options);
         Self { host: Host::new(options).unwrap(), directory }
     }
 
-    pub fn cache(&self) -> PathBuf {
+    pub(crate) fn cache(&self) -> PathBuf {
         self.directory.path().join("cache")
     }
 
     /// The names of the compiled components that are there.
-    pub fn compiled(&self) -> Vec<PathBuf> {
+    pub(crate) fn compiled(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> = std::fs::read_dir(self.cache()).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
     }
 
-    pub fn built_in(&self, name: &str) -> Source {
+    pub(crate) fn built_in(&self, name: &str) -> Source {
         let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
         Source::BuiltIn { name: built_in.name, bytes: built_in.bytes }
     }
 
-    pub async fn load_built_in(&self, name: &str) -> Plugin {
+    pub(crate) async fn load_built_in(&self, name: &str) -> Plugin {
         let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
         self.load(self.built_in(name), &built_in.grant()).await.unwrap()
     }
 
-    pub async fn load(&self, source: Source, grant: &Grant) -> Result<Plugin, LoadError> {
+    pub(crate) async fn load(&self, source: Source, grant: &Grant) -> Result<Plugin, LoadError> {
         self.host.load(source, grant).await
     }
 
     /// Loads these bytes as a file of this name.
-    pub async fn load_bytes(&self, name: &str, bytes: &[u8], grant: &Grant) -> Result<Plugin, LoadError> {
+    pub(crate) async fn load_bytes(&self, name: &str, bytes: &[u8], grant: &Grant) -> Result<Plugin, LoadError> {
         let path = self.directory.path().join(format!("{name}.wasm"));
         std::fs::write(&path, bytes).unwrap();
         self.load(Source::File { path, sha256: None }, grant).await
     }
 
     /// That the host still does its work.
-    pub async fn still_works(&self) {
+    pub(crate) async fn still_works(&self) {
         let plugin = self.load_built_in("snapshot").await;
         let changes = plugin.provide(call(Fake::default().login(&[("A", b"1")]))).await.unwrap();
         assert_eq!(changes.len(), 1);
     }
 }
 
-pub fn everything() -> Grant {
+pub(crate) fn everything() -> Grant {
     Grant { login_shell: true, script: vec!["*".to_owned()] }
 }
 
-pub fn call(services: impl Services + 'static) -> Call {
+pub(crate) fn call(services: impl Services + 'static) -> Call {
     Call {
         session: SessionFacts {
             id: "s1".into(),
@@ -103,10 +102,10 @@ pub fn call(services: impl Services + 'static) -> Call {
 
 /// Services that answer from a table.
 #[derive(Clone, Default)]
-pub struct Fake {
+pub(crate) struct Fake {
     login: Vec<(String, Vec<u8>)>,
     scripts: BTreeMap<String, Vec<(String, Vec<u8>)>>,
-    pub log: Arc<Mutex<Vec<(Level, String)>>>,
+    pub(crate) log: Arc<Mutex<Vec<(Level, String)>>>,
 }
 
 fn owned(variables: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
@@ -114,13 +113,13 @@ fn owned(variables: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
 }
 
 impl Fake {
-    pub fn login(mut self, variables: &[(&str, &[u8])]) -> Self {
+    pub(crate) fn login(mut self, variables: &[(&str, &[u8])]) -> Self {
         self.login = owned(variables);
         self
     }
 
     /// A script that sets these; any other is absent.
-    pub fn script(mut self, path: &str, variables: &[(&str, &[u8])]) -> Self {
+    pub(crate) fn script(mut self, path: &str, variables: &[(&str, &[u8])]) -> Self {
         self.scripts.insert(path.to_owned(), owned(variables));
         self
     }
@@ -150,7 +149,7 @@ impl Services for Fake {
 }
 
 /// Services whose login shell never ends.
-pub struct Stuck;
+pub(crate) struct Stuck;
 
 #[async_trait::async_trait]
 impl Services for Stuck {

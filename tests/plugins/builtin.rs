@@ -1,9 +1,8 @@
 //! The committed components: each loads under its own grant and under nothing more, says who it is, and does its work.
 
-mod support;
-
 use agentd_plugins::{Capability, Change, Grant, LoadError, Setting, World, builtin};
-use support::{Bench, Fake, call};
+
+use crate::bench::{Bench, Fake, call};
 
 fn names(changes: &[Change]) -> (Vec<&str>, Vec<&str>) {
     let set = changes.iter().filter(|change| matches!(change, Change::Set { .. })).map(Change::name).collect();

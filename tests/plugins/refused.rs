@@ -1,0 +1,137 @@
+//! Components that are refused before any of their code runs.
+
+use agentd_plugins::{Grant, LoadError, Source, builtin};
+
+use crate::bench::{Bench, everything};
+use crate::guest::{Guest, LOG, SCRIPT, component_of, wit};
+
+async fn refusal(bytes: &[u8], grant: &Grant) -> LoadError {
+    let bench = Bench::new();
+    let error = bench.load_bytes("foreign", bytes, grant).await.unwrap_err();
+    assert!(error.to_string().contains("\"foreign\""), "{error}");
+    bench.still_works().await;
+    error
+}
+
+#[tokio::test]
+async fn an_import_that_is_not_granted_is_named_with_the_line_that_would_grant_it() {
+    let provide = "(call $source (i32.const 144) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 512))";
+    // Its code would never end; it is refused before it runs.
+    let guest = Guest { imports: SCRIPT, provide, describe: "(loop $again (br $again))", ..Guest::default() };
+    let error = refusal(&guest.provider(), &Grant { login_shell: true, script: Vec::new() }).await;
+    assert_eq!(error.to_string(), "plugin \"foreign\" imports \"agentd:plugin/script@0.1.0\", which it is not granted");
+    assert!(error.hint().unwrap().contains("script = "));
+    assert_eq!(error.code(), "plugin-not-granted");
+}
+
+/// A world that imports one function of a foreign package and exports what a provider exports.
+fn importing(package: &str, interface: &str) -> Vec<u8> {
+    let wit = format!(
+        "{}\nworld foreign {{ import {package}/{interface}@0.2.0; export environment-provider; }}\n
+         package {package}@0.2.0 {{ interface {interface} {{ get: func() -> u32; }} }}",
+        wit()
+    );
+    let imports = format!(r#"(import "{package}/{interface}@0.2.0" "get" (func $get (result i32)))"#);
+    let module = Guest { imports: &imports, provide: "(drop (call $get))", ..Guest::default() }.module();
+    component_of(&wit, "foreign", &module)
+}
+
+#[tokio::test]
+async fn wasi_is_refused_by_name_and_so_is_what_nobody_knows() {
+    let error = refusal(&importing("wasi:cli", "environment"), &everything()).await;
+    assert_eq!(error.to_string(), "plugin \"foreign\" imports \"wasi:cli/environment@0.2.0\"; there is no WASI here");
+    assert!(error.hint().unwrap().contains("wasm32-unknown-unknown"));
+    let error = refusal(&importing("other:library", "thing"), &everything()).await;
+    assert_eq!(
+        error.to_string(),
+        "plugin \"foreign\" imports \"other:library/thing@0.2.0\", which does not exist here"
+    );
+}
+
+#[tokio::test]
+async fn another_version_of_the_interface_is_refused_with_both_versions() {
+    let newer = |text: &str| text.replace("0.1.0", "9.9.9");
+    let module = newer(&Guest { imports: LOG, ..Guest::default() }.module());
+    let error = refusal(&component_of(&newer(&wit()), "provider", &module), &everything()).await;
+    assert_eq!(
+        error.to_string(),
+        "plugin \"foreign\" is made for version 9.9.9 of agentd:plugin/environment-provider, and this is version 0.1.0"
+    );
+}
+
+#[tokio::test]
+async fn a_component_of_another_world_is_refused_with_what_it_exports() {
+    let wit = "package a:b; world other { export run: func(); }";
+    let error = refusal(&component_of(wit, "other", r#"(module (func (export "run")))"#), &everything()).await;
+    assert_eq!(error.to_string(), "plugin \"foreign\" is neither a provider nor a prerequisite: it exports run");
+}
+
+#[tokio::test]
+async fn an_interface_of_our_name_with_other_functions_does_not_fit() {
+    let wit = "package agentd:plugin@0.1.0; interface environment-provider { provide: func(); } world other { export environment-provider; }";
+    let module = r#"(module (func (export "agentd:plugin/environment-provider@0.1.0#provide")))"#;
+    let error = refusal(&component_of(wit, "other", module), &everything()).await;
+    assert!(matches!(error, LoadError::Link { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_component_is_called_what_it_is() {
+    let module = wat::parse_str("(module)").unwrap();
+    for (bytes, is) in [
+        (&module[..], "a core module"),
+        (b"#!/bin/sh\necho", "something else"),
+        (b"", "something else"),
+        (b"\0asm\x02\0\0\0", "WebAssembly of an unknown kind"),
+    ] {
+        let error = refusal(bytes, &everything()).await;
+        assert_eq!(error.to_string(), format!("plugin \"foreign\" is {is}, not a WebAssembly component"));
+    }
+}
+
+#[tokio::test]
+async fn a_truncated_component_is_refused() {
+    let whole = builtin()[0].bytes;
+    for part in [9, 100, whole.len() / 2, whole.len() - 1] {
+        let error = refusal(&whole[..part], &everything()).await;
+        assert!(matches!(error, LoadError::Compile { .. }), "{part}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_component_with_a_flipped_bit_is_refused_or_is_another_plugin_but_never_harms_the_host() {
+    let bench = Bench::new();
+    let whole = builtin()[1].bytes;
+    let mut refused = 0;
+    for place in (8..whole.len()).step_by(whole.len() / 16) {
+        let mut bytes = whole.to_vec();
+        bytes[place] ^= 1 << (place % 8);
+        if let Err(error) = bench.load_bytes("flipped", &bytes, &everything()).await {
+            assert!(error.to_string().contains("\"flipped\""), "{error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "no flip was noticed at all");
+    bench.still_works().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_the_pinned_one_is_refused_with_both_hashes() {
+    use sha2::Digest as _;
+    let bench = Bench::new();
+    let path = bench.directory.path().join("pinned.wasm");
+    std::fs::write(&path, Guest::default().provider()).unwrap();
+    let right: [u8; 32] = sha2::Sha256::digest(Guest::default().provider()).into();
+    let source = |sha256| Source::File { path: path.clone(), sha256: Some(sha256) };
+    assert!(bench.load(source(right), &everything()).await.is_ok());
+    let error = bench.load(source([0xab; 32]), &everything()).await.unwrap_err();
+    assert!(error.to_string().contains(&"ab".repeat(32)), "{error}");
+    assert_eq!(error.code(), "plugin-not-pinned");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_named() {
+    let bench = Bench::new();
+    let path = bench.directory.path().join("absent.wasm");
+    let error = bench.load(Source::File { path: path.clone(), sha256: None }, &everything()).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("could not read plugin \"absent\" from {}", path.display()));
+}
