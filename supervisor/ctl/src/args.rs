@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use agentd_api::{AgentName, PermissionId, SessionName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const STATUSES: &str = "\
@@ -131,7 +132,7 @@ pub(crate) enum Command {
     Answer {
         session: String,
         /// The question's id, as `show` lists it
-        permission: String,
+        permission: PermissionId,
         /// The id of one of its options, or allow or deny for the mildest of that kind
         #[arg(value_name = "OPTION|allow|deny")]
         answer: String,
@@ -162,10 +163,10 @@ pub(crate) enum Command {
 pub(crate) struct SpecArgs {
     /// An agent of the configuration, see `agentctl agents`; `demo` is built in
     #[arg(long, value_name = "NAME", conflicts_with = "command")]
-    pub(crate) agent: Option<String>,
+    pub(crate) agent: Option<AgentName>,
     /// A name for the session
     #[arg(long)]
-    pub(crate) name: Option<String>,
+    pub(crate) name: Option<SessionName>,
     /// The session's directory; the current one where it is not given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
@@ -261,6 +262,13 @@ mod tests {
             Ok(Command::Env(EnvArgs { scripts: Some(ScriptCommand::Allow { .. }), .. }))
         ));
         assert_eq!(parse("agentctl env").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_one_is_a_usage_error() {
+        for line in ["agentctl new --name ../x", "agentctl new --agent A", "agentctl answer s P1 allow"] {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).unwrap_err().exit_code(), 2, "{line}");
+        }
     }
 
     #[test]

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_api::id::InvalidId;
 use agentd_api::session::{PermissionPolicy, Phase, SessionSpec, SessionView};
-use agentd_api::{Code, Problem};
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document};
 use crate::args::{NewArgs, Permissions, SpecArgs};
@@ -115,8 +113,8 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         .map(|path| std::fs::read_to_string(&path).map_err(|source| Error::File { path, source }))
         .transpose()?;
     Ok(SessionSpec {
-        name: args.name.map(|name| name.parse()).transpose().map_err(|error| invalid(&error))?,
-        agent: args.agent.map(|name| name.parse()).transpose().map_err(|error| invalid(&error))?,
+        name: args.name,
+        agent: args.agent,
         command: Some(args.command).filter(|command| !command.is_empty()),
         directory: absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?,
         initial_prompt: args.prompt.map(|prompt| super::talk::prompt_text(&prompt)).transpose()?,
@@ -135,13 +133,10 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
     absolute.map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
-/// As the daemon would say it.
-pub(super) fn invalid(error: &InvalidId) -> Error {
-    Problem::new(Code::InvalidId, error.to_string()).hint("use a-z, 0-9 and `-` between them").into()
-}
-
 #[cfg(test)]
 mod tests {
+    use agentd_api::{Code, Problem};
+
     use super::*;
     use crate::error::exit;
 

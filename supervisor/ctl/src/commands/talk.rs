@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use agentd_api::PermissionId;
 use agentd_api::session::PermissionAnswer;
 
-use super::life::{invalid, spec};
+use super::life::spec;
 use super::{Context, label, print, print_document, tell};
 use crate::args::RunArgs;
 use crate::attach::{self, Attachment, End, Goal};
@@ -67,15 +67,19 @@ pub(super) async fn prompt(context: &Context, session: &str, text: &str, no_wait
     Ok(status(end))
 }
 
-pub(super) async fn answer(context: &Context, session: &str, permission: &str, answer: String) -> Result<u8, Error> {
-    let permission: PermissionId = permission.parse().map_err(|error| invalid(&error))?;
+pub(super) async fn answer(
+    context: &Context,
+    session: &str,
+    permission: &PermissionId,
+    answer: String,
+) -> Result<u8, Error> {
     let answer = match answer.as_str() {
         "allow" => PermissionAnswer::Allow,
         "deny" => PermissionAnswer::Deny,
         _ => PermissionAnswer::Option(answer),
     };
     let id = context.client.find(session).await?.value.id;
-    let document = context.client.answer(id.as_str(), &permission, &answer).await?;
+    let document = context.client.answer(id.as_str(), permission, &answer).await?;
     if context.json {
         print_document(&document.raw)?;
     }
