@@ -33,10 +33,17 @@ pub(crate) fn valid(line: &[u8]) -> Option<u64> {
     seq(line).filter(|seq| *seq == envelope.seq && *seq > 0)
 }
 
+/// How long the record's line is, or a little more.
+pub(crate) fn length(record: &Record<'_>) -> usize {
+    HEAD + r#""time":"2026-01-01T00:00:00.000000Z","kind":"","data":}"#.len()
+        + record.kind.len()
+        + record.data.get().len()
+        + 1
+}
+
 /// Writes one record with its newline.
 pub(crate) fn write(to: &mut Vec<u8>, seq: u64, time: Timestamp, record: &Record<'_>) {
     let data = record.data.get();
-    to.reserve(data.len() + record.kind.len() + 96);
     // The kinds are plain words; one that is not is escaped like any other string.
     write!(to, "{{\"seq\":{seq},\"time\":\"{time:.6}\",\"kind\":").expect("a Vec takes every write");
     serde_json::to_writer(&mut *to, record.kind).expect("a Vec takes every write, and a str is always JSON");

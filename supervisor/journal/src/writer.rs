@@ -17,7 +17,7 @@ use crate::repair::{self, Repair};
 use crate::{JOURNAL, LOCK, TORN, line};
 
 /// What of the formatting buffer is kept between appends, bytes.
-const KEPT: usize = 128 << 10;
+const KEPT: usize = 16 << 10;
 
 /// Why a journal cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +113,7 @@ impl Writer {
         }
         self.clean().map_err(|source| self.failed(source))?;
         self.buffer.clear();
+        self.buffer.reserve(records.iter().map(line::length).sum());
         let mut seq = self.last_seq;
         for record in records {
             seq += 1;

@@ -269,7 +269,7 @@ impl Output {
         // A pipe that cannot be read is one that nothing comes out of any more.
         let read = self.lines.read(pipe.as_fd()).unwrap_or(Read::End);
         self.not_before = match read {
-            Read::Some(n) if n < LITTLE => Some(Instant::now() + GATHER),
+            Read::Some(n) if n < LITTLE && !self.lines.is_full() => Some(Instant::now() + GATHER),
             _ => None,
         };
         if read == Read::End {

@@ -26,6 +26,8 @@ pub(crate) struct Piece<'a> {
 pub(crate) struct Lines {
     buffer: Vec<u8>,
     filled: usize,
+    /// See [`Lines::is_full`].
+    full: bool,
     /// Up to here there is no newline.
     searched: usize,
     /// How much of a line is kept.
@@ -37,7 +39,7 @@ pub(crate) struct Lines {
 impl Lines {
     pub(crate) fn new(limit: u64) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
-        Self { buffer: Vec::new(), filled: 0, searched: 0, limit, dropped: 0 }
+        Self { buffer: Vec::new(), filled: 0, full: false, searched: 0, limit, dropped: 0 }
     }
 
     /// One read(2).
@@ -46,18 +48,26 @@ impl Lines {
         let read = wait::read(from, &mut self.buffer[self.filled..])?;
         if let Read::Some(n) = read {
             self.filled += n;
+            self.full = self.filled == self.buffer.len();
         } else if self.filled == 0 {
             self.buffer = Vec::new();
         }
         Ok(read)
     }
 
+    /// Whether the last read had no room for more, so that there probably is more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// The block grows while reads fill it, and the buffer for a long line.
     fn make_room(&mut self) {
         let length = match self.buffer.len() {
             0 => SMALL,
-            length if self.filled == length => (length * 4).min((length + LARGE).max(length * 2)),
-            length if length > 2 * LARGE && self.filled < LARGE => LARGE,
+            length if self.filled > length / 2 => length * 2,
+            length if self.full && length < LARGE => (length * 4).min(LARGE),
+            // A long line lies behind.
+            length if length > 2 * LARGE && self.filled < LARGE / 2 => LARGE,
             length => length,
         };
         if length != self.buffer.len() {
@@ -88,6 +98,9 @@ impl Lines {
             self.filled = self.limit;
         }
         self.searched = self.filled;
+        if self.filled == 0 && !self.full && self.buffer.len() > SMALL {
+            self.buffer = Vec::new();
+        }
     }
 }
 
