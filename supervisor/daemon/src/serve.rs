@@ -131,7 +131,7 @@ fn status(sessions: &Sessions) -> String {
     format!("{} sessions, {active} active{aside}", list.len())
 }
 
-/// sd_notify(3); without a manager nobody listens, and that is no error.
+/// `sd_notify(3)`; without a manager nobody listens, and that is no error.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "the service manager was not told");

@@ -78,15 +78,13 @@ impl World {
             return Ok(command.clone());
         }
         let wanted = self.agent_label(spec);
-        let mut agents = self.agents();
-        match agents.iter().position(|(name, _)| *name == wanted) {
-            Some(position) => Ok(agents.swap_remove(position).1),
-            None => {
-                let known: Vec<&str> = agents.iter().map(|(name, _)| name.as_str()).collect();
-                Err(Problem::new(Code::NoSuchAgent, format!("there is no agent {wanted:?} in the configuration"))
-                    .hint(format!("there are {}; add it as [agents.{wanted}] or give a command", known.join(", "))))
-            }
+        let agents = self.agents();
+        if let Some((_, command)) = agents.iter().find(|(name, _)| *name == wanted) {
+            return Ok(command.clone());
         }
+        let known: Vec<&str> = agents.iter().map(|(name, _)| name.as_str()).collect();
+        Err(Problem::new(Code::NoSuchAgent, format!("there is no agent {wanted:?} in the configuration"))
+            .hint(format!("there are {}; add it as [agents.{wanted}] or give a command", known.join(", "))))
     }
 
     /// What the session's agent is called: its name, or its program's.

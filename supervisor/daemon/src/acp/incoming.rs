@@ -170,8 +170,7 @@ pub(crate) fn tool_call(params: &RawValue) -> Option<ToolCall> {
     let id = update.id?;
     match (&*update.kind, update.status.as_deref()) {
         ("tool_call" | "tool_call_update", Some("completed" | "failed")) => Some(ToolCall::Closed(id)),
-        ("tool_call", _) => Some(ToolCall::Open(id)),
-        ("tool_call_update", Some(_)) => Some(ToolCall::Open(id)),
+        ("tool_call", _) | ("tool_call_update", Some(_)) => Some(ToolCall::Open(id)),
         _ => None,
     }
 }

@@ -23,7 +23,7 @@ use crate::session::{Command, Session, environment_file, read_environment};
 type Answer = Result<Response<Body>, Problem>;
 
 /// The longest `?wait=`.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
+const LONGEST_WAIT: Duration = Duration::from_mins(10);
 
 pub(super) fn health() -> Response<Body> {
     json(StatusCode::OK, &json!({ "status": "ok" }))

@@ -38,13 +38,13 @@ fn json<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
-        Err(error) => problem(Problem::new(Code::Internal, error.to_string())),
+        Err(error) => problem(&Problem::new(Code::Internal, error.to_string())),
     }
 }
 
-fn problem(problem: Problem) -> Response<Body> {
+fn problem(problem: &Problem) -> Response<Body> {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut bytes = serde_json::to_vec(&problem).unwrap_or_default();
+    let mut bytes = serde_json::to_vec(problem).unwrap_or_default();
     bytes.push(b'\n');
     let mut response = Response::new(full(bytes));
     *response.status_mut() = status;

@@ -37,7 +37,7 @@ pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) ->
             refused.request_id = Some(id.clone());
             tracing::debug!(request = %id, %method, %path, code = %refused.code.as_str(), detail = %refused.detail, "refused");
             let allow = (refused.code == Code::MethodNotAllowed).then(|| allowed_methods(&path)).flatten();
-            let mut response = problem(refused);
+            let mut response = problem(&refused);
             if let Some(allow) = allow.and_then(|allow| HeaderValue::from_str(&allow).ok()) {
                 response.headers_mut().insert(ALLOW, allow);
             }
@@ -51,6 +51,7 @@ pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) ->
 }
 
 /// The methods that each path answers to; a path that is not here is not there.
+#[allow(clippy::match_same_arms, reason = "a table with a row for each kind of path")]
 fn methods(parts: Parts<'_>) -> &'static [Method] {
     const GET: &[Method] = &[Method::GET];
     const POST: &[Method] = &[Method::POST];

@@ -19,18 +19,18 @@ pub(crate) struct Seed {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SeedError {
     #[error("the user database has no entry for user {uid}; set environment.home and environment.shell")]
-    NoUser { uid: u32 },
+    UnknownUser { uid: u32 },
     #[error("the login shell {shell:?} of user {name:?} lets nobody log in; set environment.shell")]
-    NoLogin { shell: PathBuf, name: String },
+    LoginForbidden { shell: PathBuf, name: String },
     #[error("the login shell {shell:?} is not there; set environment.shell")]
-    NoShell { shell: PathBuf },
+    ShellMissing { shell: PathBuf },
 }
 
 /// login(1) gives this PATH to ordinary users (`ENV_PATH` of login.defs(5)), and the `sbin`s to root (`ENV_SUPATH`).
 const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const ROOT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where pam_env(8) finds variables for every login, on Debian and on Fedora and Arch.
+/// Where `pam_env(8)` finds variables for every login, on Debian and on Fedora and Arch.
 const FOR_EVERY_LOGIN: [&str; 3] = ["/etc/environment", "/etc/default/locale", "/etc/locale.conf"];
 
 impl Seed {
@@ -40,7 +40,7 @@ impl Seed {
         let user = User::from_uid(uid).ok().flatten();
         let (home, shell) = match (home, shell, &user) {
             (Some(home), Some(shell), _) => (home.to_owned(), shell.to_owned()),
-            (_, _, None) => return Err(SeedError::NoUser { uid: uid.as_raw() }),
+            (_, _, None) => return Err(SeedError::UnknownUser { uid: uid.as_raw() }),
             (home, shell, Some(user)) => {
                 (home.unwrap_or(&user.dir).to_owned(), shell.unwrap_or(&user.shell).to_owned())
             }
@@ -49,15 +49,15 @@ impl Seed {
         // passwd(5): an empty shell field means /bin/sh.
         let shell = if shell.as_os_str().is_empty() { PathBuf::from("/bin/sh") } else { shell };
         if shell.file_name().is_some_and(|file| file == "nologin" || file == "false") {
-            return Err(SeedError::NoLogin { shell, name });
+            return Err(SeedError::LoginForbidden { shell, name });
         }
         if !shell.is_file() {
-            return Err(SeedError::NoShell { shell });
+            return Err(SeedError::ShellMissing { shell });
         }
         Ok(Self { shell, home, name, uid: uid.as_raw() })
     }
 
-    /// The variables: those of login(1), those of pam_env(8)'s files, and two that keep shells from asking questions.
+    /// The variables: those of login(1), those of `pam_env(8)`'s files, and two that keep shells from asking questions.
     pub(crate) fn variables(&self) -> Vec<Variable> {
         let text = |name: &str, value: &str| Variable { name: name.into(), value: value.into() };
         let path = |name: &str, value: &Path| Variable { name: name.into(), value: value.as_os_str().into() };
@@ -88,7 +88,7 @@ impl Seed {
     }
 }
 
-/// `KEY=VAL` lines with `#` comments, an optional `export ` and optional quotes, as pam_env(8) reads them.
+/// `KEY=VAL` lines with `#` comments, an optional `export ` and optional quotes, as `pam_env(8)` reads them.
 fn parse_environment_file(content: &str) -> Vec<(String, String)> {
     content
         .lines()
@@ -124,6 +124,6 @@ mod tests {
         let error = Seed::find(Some(Path::new("/tmp")), Some(Path::new("/usr/sbin/nologin"))).unwrap_err();
         assert!(error.to_string().contains("environment.shell"), "{error}");
         let error = Seed::find(Some(Path::new("/tmp")), Some(Path::new("/no/such/shell"))).unwrap_err();
-        assert!(matches!(error, SeedError::NoShell { .. }));
+        assert!(matches!(error, SeedError::ShellMissing { .. }));
     }
 }

@@ -121,14 +121,14 @@ impl Trust {
 
 /// The real path and the digest of a script that only its owner, we or root, can write.
 fn examine(path: &Path) -> Result<Option<(PathBuf, String)>, TrustError> {
-    let read = |source| TrustError::Read { path: path.to_owned(), source };
+    let failed = |source| TrustError::Read { path: path.to_owned(), source };
     let real = match path.canonicalize() {
         Ok(real) => real,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(read(source)),
+        Err(source) => return Err(failed(source)),
     };
-    let content = std::fs::read(&real).map_err(read)?;
-    let metadata = std::fs::metadata(&real).map_err(read)?;
+    let content = std::fs::read(&real).map_err(failed)?;
+    let metadata = std::fs::metadata(&real).map_err(failed)?;
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     if owner != 0 && owner != nix::unistd::getuid().as_raw() {
         return Err(TrustError::Owner { path: real, owner });

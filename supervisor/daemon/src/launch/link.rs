@@ -48,9 +48,9 @@ impl Link {
         let connect = |source| LinkError::Connect { socket: socket.to_owned(), source };
         let stream = UnixStream::connect(socket).await.map_err(connect)?;
         let (mut read, write) = stream.into_split();
-        let hello = match tokio::time::timeout(HELLO_PATIENCE, frame::read(&mut read)).await {
-            Ok(Ok(Some(FromKeeper::Hello(hello)))) => hello,
-            _ => return Err(LinkError::NoHello { socket: socket.to_owned() }),
+        let first = tokio::time::timeout(HELLO_PATIENCE, frame::read(&mut read)).await;
+        let Ok(Ok(Some(FromKeeper::Hello(hello)))) = first else {
+            return Err(LinkError::NoHello { socket: socket.to_owned() });
         };
         if hello.protocol != PROTOCOL {
             return Err(LinkError::Protocol { socket: socket.to_owned(), found: hello.protocol });

@@ -51,12 +51,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Launcher {
     pub(crate) fn new(manager: Manager, keeper: PathBuf) -> Self {
-        let how = match manager {
-            Manager::Detached => How::Detached,
-            Manager::Systemd => How::Systemd(systemd::Units::new()),
-            Manager::Auto if systemd::is_our_manager() => How::Systemd(systemd::Units::new()),
-            Manager::Auto => How::Detached,
+        let by_systemd = match manager {
+            Manager::Detached => false,
+            Manager::Systemd => true,
+            Manager::Auto => systemd::is_our_manager(),
         };
+        let how = if by_systemd { How::Systemd(systemd::Units::new()) } else { How::Detached };
         Self { keeper, how }
     }
 

@@ -154,22 +154,17 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             return Some(Batch::default().send(acp::unknown_method(&asked.rpc, &asked.method)));
         };
         let known = state.permissions.iter().find(|open| open.rpc == asked.rpc);
-        let ask = || {
+        let (batch, open) = if let Some(open) = known {
+            (Batch::default(), open.clone())
+        } else {
             let request = PermissionRequest {
                 id: state.next_permission_id(),
                 title: draft.title.clone(),
                 tool_kind: draft.tool_kind.clone(),
                 options: draft.options.clone(),
             };
-            OpenPermission { request, rpc: asked.rpc.clone() }
-        };
-        let (batch, open) = match known {
-            Some(open) => (Batch::default(), open.clone()),
-            None => {
-                let open = ask();
-                let requested = PermissionRequested { request: open.request.clone(), rpc: open.rpc.clone() };
-                (Batch::of(Body::PermissionRequested(requested)), open)
-            }
+            let requested = PermissionRequested { request: request.clone(), rpc: asked.rpc.clone() };
+            (Batch::of(Body::PermissionRequested(requested)), OpenPermission { request, rpc: asked.rpc.clone() })
         };
         let cancelling = running.ending.is_some() || running.turn.as_ref().is_none_or(|turn| turn.cancelling);
         let policy = match facts.spec.permissions {

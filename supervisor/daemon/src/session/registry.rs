@@ -26,7 +26,7 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     world: Arc<World>,
-    sessions: Mutex<BTreeMap<SessionId, Session>>,
+    known: Mutex<BTreeMap<SessionId, Session>>,
     unreadable: Mutex<Vec<UnreadableSession>>,
     drivers: TaskTracker,
 }
@@ -41,7 +41,7 @@ impl Sessions {
     /// nobody else.
     pub(crate) fn open(world: Arc<World>) -> io::Result<Self> {
         let sessions =
-            Self { sessions: Mutex::default(), unreadable: Mutex::default(), drivers: TaskTracker::new(), world };
+            Self { known: Mutex::default(), unreadable: Mutex::default(), drivers: TaskTracker::new(), world };
         for entry in std::fs::read_dir(sessions.world.directories.sessions())? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -73,7 +73,7 @@ impl Sessions {
         let id = document.id.clone();
         let session = Session { id: id.clone(), directory: self.world.directories.session(&id), asks, published };
         {
-            let mut sessions = lock(&self.sessions);
+            let mut sessions = lock(&self.known);
             if let Some(name) = document.spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
                 return Err(name_taken(name));
             }
@@ -84,7 +84,7 @@ impl Sessions {
     }
 
     pub(crate) fn list(&self) -> Vec<SessionView> {
-        lock(&self.sessions).values().map(Session::view).collect()
+        lock(&self.known).values().map(Session::view).collect()
     }
 
     pub(crate) fn unreadable(&self) -> Vec<UnreadableSession> {
@@ -93,7 +93,7 @@ impl Sessions {
 
     /// By id, else by name.
     pub(crate) fn find(&self, id_or_name: &str) -> Result<Session, Problem> {
-        let sessions = lock(&self.sessions);
+        let sessions = lock(&self.known);
         let id = id_or_name
             .parse::<SessionId>()
             .map_err(|error| Problem::new(Code::InvalidId, error.to_string()).hint("`agentctl ls` lists the sessions"));
@@ -113,8 +113,12 @@ impl Sessions {
     }
 
     /// Makes a session and begins its first launch.
-    pub(crate) async fn create(&self, spec: SessionSpec) -> Result<Session, Problem> {
+    pub(crate) async fn create(&self, mut spec: SessionSpec) -> Result<Session, Problem> {
         self.check(&spec)?;
+        if spec.agent.is_none() && spec.command.is_none() {
+            // Written down, so that another default tomorrow does not give this session another agent.
+            spec.agent = Some(self.world.config.default_agent.clone());
+        }
         let id = SessionId::random();
         let document = Document::new(id, Timestamp::now(), spec);
         let directory = self.world.directories.session(&document.id);
@@ -147,7 +151,7 @@ impl Sessions {
             Problem::new(Code::NoSuchDirectory, error.to_string())
                 .hint("give the absolute path of a directory that is there")
         })?;
-        let sessions = lock(&self.sessions);
+        let sessions = lock(&self.known);
         if let Some(name) = spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
             return Err(name_taken(name));
         }
@@ -156,7 +160,7 @@ impl Sessions {
 
     /// Whether another session may become active.
     pub(crate) fn check_room(&self) -> Result<(), Problem> {
-        self.room(&lock(&self.sessions))
+        self.room(&lock(&self.known))
     }
 
     fn room(&self, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
@@ -174,7 +178,7 @@ impl Sessions {
     /// Removes a session that is not active, and everything that was kept of it.
     pub(crate) async fn remove(&self, session: &Session) -> Result<(), Problem> {
         session.release().await?;
-        lock(&self.sessions).remove(session.id());
+        lock(&self.known).remove(session.id());
         let failed =
             |error: io::Error| Problem::new(Code::Internal, format!("cannot remove the session's files: {error}"));
         let directories = &self.world.directories;

@@ -249,7 +249,7 @@ impl State {
             }
             Body::PermissionRequested(requested) => self.permission_requested(requested),
             Body::PermissionResolved(resolved) => {
-                self.permissions.retain(|open| open.request.id != resolved.permission)
+                self.permissions.retain(|open| open.request.id != resolved.permission);
             }
             Body::StopRequested(_) => match &mut self.run {
                 Run::Preparing(preparing) => preparing.stop = true,
