@@ -137,7 +137,10 @@ pub enum FromKeeper {
     Appended(Appended),
     Stopping,
     Grown(Tail),
-    /// The request was not carried out, and changed nothing.
+    /// The request was not carried out, and changed nothing. Codes: `unknown-request`, `already-launched`, `wrong-launch`, `bad-record`
+    /// (data with a line break), `agent-not-reading` (too much waits for its stdin), `journal-blocked` (try again when a
+    /// [`Tail`] says that it is not), and `not-executed`: the program could not be executed, `agent.exited` follows in the
+    /// journal, and then the keeper ends.
     Refused {
         code: String,
         message: String,
@@ -177,7 +180,8 @@ pub struct Appended {
     pub seq: u64,
 }
 
-/// How a keeper is started: `agentd-keeper hold` with these as its arguments, and nothing of its environment read.
+/// How a keeper is started: `agentd-keeper hold` with these as its arguments, and nothing of its environment read. It closes its stdout
+/// and stderr when it listens; before that it may end with a message on stderr (status 3: the journal is held).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldArgs {
     pub session: String,
