@@ -36,7 +36,7 @@ async fn bad_input_is_answered_with_a_problem_that_has_a_code_and_a_hint_and_cha
         ("POST", "/v1/sessions".into(), spec(json!({ "name": "Not A Name" })), Code::MalformedRequest),
         ("POST", "/v1/sessions".into(), spec(json!({ "directory": "/no/such/directory" })), Code::NoSuchDirectory),
         ("POST", "/v1/sessions".into(), spec(json!({ "directory": file })), Code::NoSuchDirectory),
-        ("POST", "/v1/sessions".into(), spec(json!({ "directory": "relative" })), Code::InvalidRequest),
+        ("POST", "/v1/sessions".into(), spec(json!({ "directory": "relative" })), Code::NoSuchDirectory),
         ("POST", "/v1/sessions".into(), spec(json!({ "command": ["/bin/true"] })), Code::InvalidRequest),
         ("POST", "/v1/sessions".into(), spec(json!({ "agent": null, "command": [] })), Code::InvalidRequest),
         ("POST", "/v1/sessions".into(), spec(json!({ "no_such_field": 1 })), Code::MalformedRequest),
@@ -90,7 +90,7 @@ async fn bad_input_is_answered_with_a_problem_that_has_a_code_and_a_hint_and_cha
 #[tokio::test]
 async fn a_path_that_climbs_out_is_no_session() {
     let daemon = Daemon::start().await;
-    for path in ["/v1/sessions/../x", "/v1/sessions/../../etc/passwd", "/v1/sessions//", "//v1/sessions"] {
+    for path in ["/v1/sessions/../x", "/v1/sessions/../../etc/passwd", "/v1/sessions//"] {
         let answer =
             daemon.client.raw(format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes()).await;
         let answer = String::from_utf8_lossy(&answer);

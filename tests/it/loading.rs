@@ -1,7 +1,7 @@
 //! Continuing a conversation, by what the agent can do; and saying so where it cannot.
 
 use agentd_api::event::{Body, OpenedBy};
-use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 
 use crate::harness::session::update;
 use crate::harness::{Daemon, Session};
@@ -57,20 +57,41 @@ async fn resume_is_preferred_to_load_where_the_agent_offers_it() {
     assert_eq!(session.turn("remember").await.text, r#"["say marker-of-the-past"]"#);
 }
 
+fn conversation_ready(view: &SessionView) -> &Condition {
+    let ready = view.status.conditions.iter().find(|condition| condition.kind == ConditionType::ConversationReady);
+    ready.unwrap_or_else(|| panic!("{view:#?}"))
+}
+
 #[tokio::test]
-async fn a_conversation_that_cannot_be_restored_is_never_silently_a_fresh_one() {
+async fn an_agent_that_cannot_load_begins_anew_and_the_condition_says_what_was_lost() {
     let daemon = Daemon::start().await;
-    for flags in [&["--no-load"][..], &["--load-fails"]] {
-        let (session, view) = resumed(&daemon, flags).await;
-        assert_eq!(opened(&session), [OpenedBy::New, OpenedBy::NewAfterLoss], "{flags:?}");
-        let condition =
-            view.status.conditions.iter().find(|condition| condition.kind == ConditionType::ConversationReady);
-        let condition = condition.unwrap_or_else(|| panic!("{view:#?}"));
-        assert_eq!(condition.status, ConditionStatus::True, "{condition:?}");
-        let fresh = session.journal().into_iter().find_map(|event| match event.body {
-            Body::Condition(condition) if condition.kind == ConditionType::ConversationReady => Some(condition.reason),
-            _ => None,
-        });
-        assert_ne!(Some(&condition.reason), fresh.as_ref(), "the condition reads as if nothing had been lost");
-    }
+    let (session, view) = resumed(&daemon, &["--no-load"]).await;
+    assert_eq!(opened(&session), [OpenedBy::New, OpenedBy::NewAfterLoss]);
+    let first = session.journal().into_iter().find_map(|event| match event.body {
+        Body::Condition(condition) if condition.kind == ConditionType::ConversationReady => Some(condition.reason),
+        _ => None,
+    });
+    let condition = conversation_ready(&view);
+    assert_eq!(condition.status, ConditionStatus::True, "{condition:?}");
+    assert_ne!(Some(&condition.reason), first.as_ref(), "the condition reads as if nothing had been lost");
+    assert_eq!(session.turn("remember").await.text.matches("marker-of-the-past").count(), 0);
+}
+
+#[tokio::test]
+async fn a_conversation_that_could_not_be_restored_fails_the_resume_until_a_new_one_is_asked_for() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&["--load-fails"])).await;
+    session.turn("say marker-of-the-past").await;
+    session.stop().await;
+    daemon.client.call("POST", &session.path("/resume?wait=60"), "").await.expect::<SessionView>(202);
+    let view = session.wait_for_phase(Phase::Failed).await;
+    let condition = conversation_ready(&view);
+    assert_eq!(condition.status, ConditionStatus::False, "{condition:?}");
+    assert!(condition.message.contains("--new-conversation"), "it does not say what to do: {condition:?}");
+    assert_eq!(opened(&session), [OpenedBy::New]);
+
+    let path = session.path("/resume?wait=60&new_conversation=true");
+    daemon.client.call("POST", &path, "").await.expect::<SessionView>(202);
+    session.wait_for_phase(Phase::Idle).await;
+    assert_eq!(opened(&session), [OpenedBy::New, OpenedBy::NewAfterLoss]);
 }

@@ -6,6 +6,7 @@ mod harness;
 mod environment;
 mod events;
 mod http;
+mod keeper;
 mod lifecycle;
 mod loading;
 mod main_job;

@@ -13,7 +13,7 @@ async fn the_journal_of_a_session_that_went_through_everything_counts_without_ga
     spec.permissions = PermissionPolicy::Allow;
     spec.initial_prompt = Some("say initial".to_owned());
     let session = daemon.session(&spec).await;
-    session.turn("env\nnoise\nstderr words\nunknown-request\nask\ntool echo tool\nsetsid-child").await;
+    session.turn("env\nnoise\nstderr words\nunknown-request\nask\ntool echo tool").await;
     let accepted = session.prompt("count 150 4").await;
     daemon.kill9();
     daemon.run().await;
