@@ -28,7 +28,7 @@ impl Change {
     pub fn from_file(mut self, path: &str) -> Self {
         match &mut self {
             Self::Set(Assignment { origin, .. }) | Self::Unset(Removal { origin, .. }) => {
-                *origin = Some(path.to_owned())
+                *origin = Some(path.to_owned());
             }
             Self::Prepend(_) | Self::Append(_) => {}
         }

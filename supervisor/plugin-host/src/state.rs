@@ -17,6 +17,9 @@ const MESSAGE: usize = 4096;
 /// it a guest can say what took so long, which is worth more than the bare fact.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// A longer time than this is this: a clock's end must not be reached.
+const LONGEST: Duration = Duration::from_hours(24);
+
 /// One call's state.
 pub(crate) struct State {
     pub(crate) accountant: Accountant,
@@ -34,10 +37,11 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(limits: &Limits, grant: Arc<Grant>, services: Arc<dyn Services>) -> Self {
         let started = Instant::now();
+        let time = limits.time.min(LONGEST);
         Self {
             accountant: Accountant::new(limits),
-            deadline: started + limits.time,
-            host_deadline: started + (limits.time - GRACE.min(limits.time / 10)),
+            deadline: started + time,
+            host_deadline: started + time.saturating_sub(GRACE.min(time / 10)),
             started,
             grant,
             services,
