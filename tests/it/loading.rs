@@ -93,5 +93,6 @@ async fn a_conversation_that_could_not_be_restored_fails_the_resume_until_a_new_
     let path = session.path("/resume?wait=60&new_conversation=true");
     daemon.client.call("POST", &path, "").await.expect::<SessionView>(202);
     session.wait_for_phase(Phase::Idle).await;
-    assert_eq!(opened(&session), [OpenedBy::New, OpenedBy::NewAfterLoss]);
+    // Asked for, and so no loss.
+    assert_eq!(opened(&session), [OpenedBy::New, OpenedBy::New]);
 }
