@@ -116,6 +116,9 @@ pub(crate) enum Command {
         /// Do not wait until it is ready
         #[arg(long)]
         no_wait: bool,
+        /// Begin a new conversation where the agent lost the old one
+        #[arg(long)]
+        new_conversation: bool,
     },
     /// Delete sessions with all that is stored of them
     Rm {

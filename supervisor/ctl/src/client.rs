@@ -157,8 +157,16 @@ impl Client {
         self.post(&format!("/v1/sessions/{id}/stop{}", waiting(wait)), None::<&()>, wait).await
     }
 
-    pub(crate) async fn resume(&self, id: &str, wait: Option<Duration>) -> Result<Document<SessionView>, Error> {
-        self.post(&format!("/v1/sessions/{id}/resume{}", waiting(wait)), None::<&()>, wait).await
+    /// `fresh`: begin a new conversation instead of continuing the one there is.
+    pub(crate) async fn resume(
+        &self,
+        id: &str,
+        wait: Option<Duration>,
+        fresh: bool,
+    ) -> Result<Document<SessionView>, Error> {
+        let seconds = wait.unwrap_or_default().as_secs();
+        let path = format!("/v1/sessions/{id}/resume?wait={seconds}&new_conversation={fresh}");
+        self.post(&path, None::<&()>, wait).await
     }
 
     pub(crate) async fn answer(

@@ -9,13 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Writes one frame.
 pub(crate) async fn write<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
-    let mut bytes = vec![0_u8; 4];
-    serde_json::to_writer(&mut bytes, message)?;
-    let length = u32::try_from(bytes.len() - 4).ok().filter(|length| *length <= MAX_FRAME);
-    let length =
-        length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the frame is longer than a frame may be"))?;
-    bytes[..4].copy_from_slice(&length.to_le_bytes());
-    to.write_all(&bytes).await?;
+    to.write_all(&agentd_keeper::frame::encode(message).map_err(io::Error::other)?).await?;
     to.flush().await
 }
 

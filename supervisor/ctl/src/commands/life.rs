@@ -53,10 +53,10 @@ async fn stop_one(context: &Context, session: &str, no_wait: bool) -> Result<u8,
     })
 }
 
-pub(super) async fn resume(context: &Context, session: &str, no_wait: bool) -> Result<u8, Error> {
+pub(super) async fn resume(context: &Context, session: &str, no_wait: bool, fresh: bool) -> Result<u8, Error> {
     let id = context.client.find(session).await?.value.id;
     let wait = (!no_wait).then_some(START_WAIT);
-    let document = context.client.resume(id.as_str(), wait).await?;
+    let document = context.client.resume(id.as_str(), wait, fresh).await?;
     if context.json {
         print_document(&document.raw)?;
     }

@@ -61,7 +61,9 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         Command::Prompt { session, text, no_wait } => talk::prompt(context, &session, &text.join(" "), no_wait).await,
         Command::Cancel { session } => life::cancel(context, &session).await,
         Command::Stop { sessions, no_wait } => life::stop(context, &sessions, no_wait).await,
-        Command::Resume { session, no_wait } => life::resume(context, &session, no_wait).await,
+        Command::Resume { session, no_wait, new_conversation } => {
+            life::resume(context, &session, no_wait, new_conversation).await
+        }
         Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
         Command::Env(args) => environment::env(context, args).await,
         Command::Answer { session, permission, answer } => talk::answer(context, &session, &permission, answer).await,

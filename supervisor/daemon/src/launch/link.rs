@@ -23,6 +23,8 @@ pub(crate) struct Link {
     write: OwnedWriteHalf,
     answers: mpsc::Receiver<FromKeeper>,
     tail: watch::Receiver<Tail>,
+    /// Of the last record that the keeper said it has written for us.
+    appended: u64,
     reader: JoinHandle<()>,
 }
 
@@ -69,7 +71,7 @@ impl Link {
                 }
             }
         });
-        Ok(Self { hello, write, answers, tail, reader })
+        Ok(Self { hello, write, answers, tail, appended: 0, reader })
     }
 
     /// Sends a request and waits for its answer.
@@ -77,9 +79,19 @@ impl Link {
         frame::write(&mut self.write, request).await.map_err(|_| LinkError::Lost)?;
         match self.answers.recv().await {
             Some(FromKeeper::Refused { code, message }) => Err(LinkError::Refused { code, message }),
-            Some(answer) => Ok(answer),
+            Some(answer) => {
+                if let FromKeeper::Appended(appended) = &answer {
+                    self.appended = self.appended.max(appended.seq);
+                }
+                Ok(answer)
+            }
             None => Err(LinkError::Lost),
         }
+    }
+
+    /// The seq up to which the keeper has announced its journal.
+    pub(crate) fn reach(&self) -> u64 {
+        self.appended.max(self.tail.borrow().seq)
     }
 
     /// Waits until the journal has grown; an error when the line is lost.

@@ -98,8 +98,9 @@ enum Broken {
 const GULP: usize = 2_000;
 const GULP_BYTES: usize = 4 << 20;
 const RETRY: Duration = Duration::from_millis(250);
-/// How long a launch waits for its keeper to take the launch record.
+/// How often a keeper is looked for that holds the journal and does not answer, or that is about to let it go.
 const RECONNECTS: u32 = 40;
+const KEEPER_PAUSE: Duration = Duration::from_millis(50);
 
 impl Driver {
     pub(crate) fn new(
@@ -182,8 +183,8 @@ impl Driver {
                             let _ = reply.send(answer);
                         }
                         Some(Ask::Release { reply }) if self.state.phase().is_active() => {
-                            let refusal = Refusal::Active { phase: self.state.phase() };
-                            let _ = reply.send(Err(refusal.problem().hint("stop it first, or remove it with --force")));
+                            let refusal = Refusal::NotEnded { phase: self.state.phase() };
+                            let _ = reply.send(Err(refusal.problem()));
                         }
                         Some(Ask::Release { reply }) => {
                             let _ = reply.send(Ok(()));
@@ -242,9 +243,19 @@ impl Driver {
             if !is_held(&self.directory).await {
                 return false;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(KEEPER_PAUSE).await;
         }
         false
+    }
+
+    /// Waits, not for ever, until no keeper holds the journal.
+    async fn released(&self) {
+        for _ in 0..RECONNECTS {
+            if !is_held(&self.directory).await {
+                return;
+            }
+            tokio::time::sleep(KEEPER_PAUSE).await;
+        }
     }
 
     /// The keeper is gone without having said how its agent ended: nothing of it may be left, and the journal says so.
@@ -396,8 +407,10 @@ impl Driver {
             }
             Err(error) => {
                 self.port = Port::Direct;
+                // An agent that could not be executed has its record when the keeper lets the journal go, and that record ends
+                // the launch.
+                self.released().await;
                 self.catch_up().await?;
-                // An agent that could not be executed has its record by now, and that record ended the launch.
                 if matches!(self.state.run, Run::Preparing(_)) {
                     let kind = agentd_api::session::ConditionType::AgentStarted;
                     let batch = fail_launch(&self.state, launch, kind, "KeeperFailed", &error, &self.facts());
@@ -462,7 +475,8 @@ impl Driver {
     async fn catch_up(&mut self) -> Result<(), Broken> {
         loop {
             let (reader, directory, after) = (self.reader.take(), self.directory.clone(), self.state.seq);
-            let read = move || read_some(reader, &directory, after);
+            let upto = self.port.reach();
+            let read = move || read_some(reader, &directory, after, upto);
             let (reader, events) = tokio::task::spawn_blocking(read)
                 .await
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
@@ -519,13 +533,14 @@ fn read_some(
     reader: Option<Reader>,
     directory: &std::path::Path,
     after: u64,
+    upto: u64,
 ) -> Result<(Option<Reader>, Vec<Event>), Broken> {
     let mut reader = match reader {
         Some(reader) => reader,
         None => Reader::open(directory, after)?,
     };
     let (mut events, mut bytes) = (Vec::new(), 0);
-    while events.len() < GULP && bytes < GULP_BYTES {
+    while events.len() < GULP && bytes < GULP_BYTES && reader.position() < upto {
         let Some(line) = reader.next()? else { break };
         bytes += line.bytes.len();
         events.push(Event::parse(line.bytes)?);

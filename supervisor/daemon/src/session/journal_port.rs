@@ -40,6 +40,15 @@ const HELD_PAUSE: Duration = Duration::from_millis(10);
 const HELD_TRIES: u32 = 500;
 
 impl Port {
+    /// The seq up to which the journal may be read: what a keeper has not announced, it may have to take back (a disk that is full
+    /// in the middle of a write).
+    pub(crate) fn reach(&self) -> u64 {
+        match self {
+            Self::Keeper(link) => link.reach(),
+            Self::Direct => u64::MAX,
+        }
+    }
+
     /// Writes the batch in one piece. After an error other than [`PortError::Lost`] nothing of it is there.
     pub(crate) async fn append(&mut self, directory: &Path, request: u64, batch: Batch) -> Result<(), PortError> {
         // What ends a turn or a session has to outlive a power cut; the rest may cost a client its last half second.

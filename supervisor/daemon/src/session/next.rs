@@ -113,6 +113,11 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
             batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
         }
     }
+    let got_that_far = state.holds(ConditionType::EnvironmentReady);
+    if got_that_far && state.condition(ConditionType::AgentStarted).is_none() && matches!(ended, Ended::Failed(_)) {
+        let kind = ConditionType::AgentStarted;
+        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, "NotExecuted", message));
+    }
     (!batch.entries.is_empty()).then_some(batch)
 }
 

@@ -48,6 +48,8 @@ pub(crate) enum Refusal {
     NotRunning { phase: Phase },
     #[error("the session is {} already", phase.as_str())]
     Active { phase: Phase },
+    #[error("the session is {}; only one that has ended can be removed", phase.as_str())]
+    NotEnded { phase: Phase },
     #[error("the session is {} and has nothing to stop", phase.as_str())]
     NothingToStop { phase: Phase },
     #[error("no turn is running")]
@@ -72,6 +74,9 @@ impl Refusal {
             Self::NotRunning { .. } => (Code::WrongPhase, Some("start it again with `agentctl resume`")),
             Self::Active { .. } => {
                 (Code::WrongPhase, Some("stop it first with `agentctl stop`, or attach to it with `agentctl attach`"))
+            }
+            Self::NotEnded { .. } => {
+                (Code::WrongPhase, Some("stop it first with `agentctl stop`, or remove it with `agentctl rm --force`"))
             }
             Self::NothingToStop { .. } | Self::NoTurn => (Code::WrongPhase, None),
             Self::NoSuchTurn { .. } => (Code::NoSuchTurn, Some("`agentctl show` lists the turns")),

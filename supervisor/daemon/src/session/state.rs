@@ -313,7 +313,13 @@ impl State {
     fn agent_exited(&mut self, exited: &AgentExited) {
         let (ending, turn) = match &mut self.run {
             Run::Running(running) => (running.ending.take(), running.turn.take()),
-            Run::Preparing(preparing) => (preparing.stop.then_some(Ending::Stop), None),
+            // It could not be executed: that is the end of the launch.
+            Run::Preparing(_) if exited.exec_error.is_some() => (None, None),
+            // A keeper that had no agent yet has ended, and the launch goes on without it.
+            Run::Preparing(preparing) => {
+                preparing.keeper = None;
+                return;
+            }
             Run::Ended(_) => return,
         };
         let how = describe_exit(exited);
