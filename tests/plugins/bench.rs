@@ -51,14 +51,9 @@ impl Bench {
         files
     }
 
-    pub(crate) fn built_in(&self, name: &str) -> Source {
-        let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
-        Source::BuiltIn { name: built_in.name, bytes: built_in.bytes }
-    }
-
     pub(crate) async fn load_built_in(&self, name: &str) -> Plugin {
         let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
-        self.load(self.built_in(name), &built_in.grant()).await.unwrap()
+        self.load(source(name), &built_in.grant()).await.unwrap()
     }
 
     pub(crate) async fn load(&self, source: Source, grant: &Grant) -> Result<Plugin, LoadError> {
@@ -78,6 +73,12 @@ impl Bench {
         let changes = plugin.provide(call(Fake::default().login(&[("A", b"1")]))).await.unwrap();
         assert_eq!(changes.len(), 1);
     }
+}
+
+/// A built-in component.
+pub(crate) fn source(name: &str) -> Source {
+    let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
+    Source::BuiltIn { name: built_in.name, bytes: built_in.bytes }
 }
 
 pub(crate) fn everything() -> Grant {

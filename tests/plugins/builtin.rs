@@ -2,7 +2,7 @@
 
 use agentd_plugins::{Capability, Change, Grant, LoadError, Setting, World, builtin};
 
-use crate::bench::{Bench, Fake, call};
+use crate::bench::{Bench, Fake, call, source};
 
 fn names(changes: &[Change]) -> (Vec<&str>, Vec<&str>) {
     let set = changes.iter().filter(|change| matches!(change, Change::Set { .. })).map(Change::name).collect();
@@ -29,7 +29,7 @@ async fn each_loads_describes_itself_and_imports_only_what_its_grant_allows() {
 #[tokio::test]
 async fn without_its_grant_it_is_refused_by_the_name_of_the_import() {
     let bench = Bench::new();
-    let error = bench.load(bench.built_in("snapshot"), &Grant::default()).await.unwrap_err();
+    let error = bench.load(source("snapshot"), &Grant::default()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "plugin \"snapshot\" imports \"agentd:plugin/shell-environment@0.1.0\", which it is not granted"

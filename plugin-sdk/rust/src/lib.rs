@@ -108,7 +108,7 @@ macro_rules! export_provider {
                     <$provider as $crate::Provider>::provide(&request)
                 }
             }
-            $crate::bindings::provider::export_provider_world!(Exported with_types_in $crate::bindings::provider);
+    $crate::bindings::provider::export_provider_world!(Exported with_types_in $crate::bindings::provider);
         };
     };
 }
