@@ -2,7 +2,7 @@
 
 use agentd_plugins::{Capability, Change, Grant, LoadError, Setting, World, builtin};
 
-use crate::bench::{Bench, Fake, call, source};
+use crate::bench::{Bench, Fake, call, everything, source};
 
 fn names(changes: &[Change]) -> (Vec<&str>, Vec<&str>) {
     let set = changes.iter().filter(|change| matches!(change, Change::Set { .. })).map(Change::name).collect();
@@ -83,4 +83,22 @@ async fn a_script_outside_of_the_grant_is_refused_and_a_misspelt_setting_too() {
         let error = plugin.provide(call).await.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_calls_at_once_on_many_threads_do_not_see_each_other() {
+    let bench = Bench::new();
+    let host = bench.host.clone();
+    let loading = tokio::spawn(async move { host.load(source("snapshot"), &everything()).await });
+    let plugin = loading.await.unwrap().unwrap();
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..50 {
+        let plugin = plugin.clone();
+        let value = number.to_string().into_bytes();
+        calls.spawn(async move {
+            let changes = plugin.provide(call(Fake::default().login(&[("N", &value)]))).await.unwrap();
+            assert_eq!(changes, [Change::Set { name: "N".into(), value, origin: None }]);
+        });
+    }
+    calls.join_all().await;
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use agentd_plugins::{CompileLimits, CompiledError, HostOptions, LoadError};
 use sha2::Digest as _;
@@ -65,6 +65,21 @@ async fn the_directory_is_made_private_and_one_that_is_open_is_closed() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let _bench = Bench::with(|options| options.cache = directory.path().to_owned());
     assert_eq!(fs::metadata(directory.path()).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn what_a_killed_compilation_left_is_swept_up_and_what_is_young_or_compiled_is_not() {
+    let bench = Bench::new();
+    bench.still_works().await;
+    let compiled = bench.compiled();
+    for (name, age) in [("young.new", 60), ("old.new", 7200), ("old.wasm", 7200)] {
+        let file = fs::File::create(bench.cache().join(name)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+    }
+    fs::File::open(&compiled[0]).unwrap().set_modified(SystemTime::now() - Duration::from_hours(9000)).unwrap();
+    let cache = bench.cache();
+    let _second = Bench::with(|options| options.cache = cache);
+    assert_eq!(bench.compiled(), [&compiled[..], &[bench.cache().join("young.new")]].concat());
 }
 
 #[tokio::test]

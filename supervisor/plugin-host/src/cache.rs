@@ -75,6 +75,8 @@ pub(crate) fn hex(hash: &Hash) -> String {
     })
 }
 
+/// From this age on, a file that is not compiled code is nobody's: a compilation takes a minute at most.
+const ABANDONED: Duration = Duration::from_hours(1);
 /// How much of what the compiler says is read.
 const WORDS: u64 = 16 << 10;
 
@@ -101,7 +103,26 @@ impl Cache {
         if metadata.permissions().mode() & 0o077 != 0 {
             fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))?;
         }
-        Ok(Self { directory, compiler, limits, loading: Mutex::default() })
+        let cache = Self { directory, compiler, limits, loading: Mutex::default() };
+        cache.sweep()?;
+        Ok(cache)
+    }
+
+    /// Removes what a process that was killed left in the middle of compiling. Another process may be compiling here right
+    /// now: what is not old is let be.
+    fn sweep(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let compiled = entry.path().extension().is_some_and(|extension| extension == "cwasm");
+            let age = entry
+                .metadata()
+                .and_then(|metadata| metadata.modified())
+                .map(|time| time.elapsed().unwrap_or_default());
+            if !compiled && age.is_ok_and(|age| age > ABANDONED) {
+                let _ = fs::remove_file(entry.path()); // gone already, or no file of ours
+            }
+        }
+        Ok(())
     }
 
     /// The compiled component: from the directory, or compiled now.
@@ -156,7 +177,7 @@ impl Cache {
         blocking(move || cache.take_in(&engine, component, output)).await?
     }
 
-    /// A file that is what its name says and that wasmtime takes; others of the same component are removed.
+    /// A file that is what its name says and that wasmtime takes; what was tried before it and is not is removed.
     fn find(&self, engine: &Engine, component: Hash) -> Option<Component> {
         let mut found = None;
         let prefix = format!("{}-", hex(&component));
