@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use agentd_api::event::{AgentStarted, Body, Text};
 use agentd_journal::Record;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::lines::{Lines, Piece};
@@ -21,7 +22,7 @@ use crate::mute::{Mute, Verdict};
 use crate::os;
 use crate::protocol::{self, LaunchRecord};
 use crate::spawn::{self, Program};
-use crate::wait::Read;
+use crate::wait::{self, Read};
 
 /// How much of what the daemon sends may wait for an agent that does not read, bytes.
 pub(crate) const QUEUE: usize = 64 << 20;
@@ -192,6 +193,18 @@ impl Stdin {
     /// The pipe, where something waits to be written.
     pub(crate) fn wanting(&self) -> Option<&OwnedFd> {
         self.pipe.as_ref().filter(|_| self.sent < self.queue.len())
+    }
+
+    pub(crate) fn pipe(&self) -> Option<&OwnedFd> {
+        self.pipe.as_ref()
+    }
+
+    /// Whether anybody holds the end that is read: poll(2) says POLLERR of a pipe that nobody can read from any more.
+    pub(crate) fn is_held(&self) -> bool {
+        let Some(pipe) = &self.pipe else { return false };
+        let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
+        let now = Some(Instant::now());
+        wait::wait(&mut fds, now).is_ok() && !fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
     }
 
     /// Whether so many bytes more may wait. A single message always may.

@@ -85,6 +85,7 @@ impl<'a> Keeper<'a> {
             self.accept();
             self.note_signals();
             self.write_stdin();
+            self.note_heirs();
             self.read_agent();
             self.note_times();
             self.serve();
@@ -109,6 +110,9 @@ impl<'a> Keeper<'a> {
         if let Some(agent) = &self.agent {
             until.push(agent.mute_ends());
             fds.extend(agent.stdin.wanting().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+            if self.machine.state() == State::Outlived {
+                fds.extend(agent.stdin.pipe().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::empty())));
+            }
             for output in [&agent.stdout, &agent.stderr].into_iter().filter(|_| !self.log.is_blocked()) {
                 match output.due(now) {
                     Ok(pipe) => fds.extend(pipe.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))),
@@ -176,10 +180,19 @@ impl<'a> Keeper<'a> {
             }
         });
         if alive && agent.exit.is_some() {
-            self.input(Input::LeaderExited { others });
+            let heirs = others && agent.stdin.is_held();
+            self.input(Input::LeaderExited { heirs });
         }
         if !others {
             self.input(Input::TreeEmpty);
+        }
+    }
+
+    /// Who outlived the process that was started may end too, or close what it was asked by.
+    fn note_heirs(&mut self) {
+        let held = self.agent.as_ref().is_some_and(|agent| agent.stdin.is_held());
+        if self.machine.state() == State::Outlived && !held {
+            self.input(Input::StdinEnded);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The life of a keeper as a table: state × input → state and actions. No clock, no I/O: deadlines come in as messages.
 //!
 //! ```text
-//!   Empty ──launched──▶ Running ──leader exited, others hold its stdout──▶ Outlived
+//!   Empty ──launched──▶ Running ──leader exited, heirs hold its pipes──▶ Outlived
 //!     │                    │ └──────────────stop──────────┐                   │ stop
 //!     │                    │ leader exited                ▼                   ▼
 //!     │ stop, deadline,    │                           Closing ──deadline──▶ Terminating
@@ -15,8 +15,9 @@
 //! ```
 //!
 //! **When an agent has ended.** The process that was started may be a launcher that the agent itself outlives. So when it exits
-//! and nobody asked for that, the agent lives for as long as there are descendants *and* somebody holds its stdout: what can
-//! still speak is still the agent. After a stop was asked for, the exit of the process that was started is the end.
+//! and nobody asked for that, the agent lives for as long as there are heirs: descendants that hold both its stdin and its
+//! stdout. What can be asked and can answer is still the agent; a tool that was left behind holds at most the one it prints to.
+//! After a stop was asked for, the exit of the process that was started is the end.
 
 use std::time::Duration;
 
@@ -36,10 +37,12 @@ pub(crate) enum Input {
     /// The program could not be executed.
     NotLaunched,
     Stop(StopTimes),
-    /// The process that was started has ended; are there others of its tree?
+    /// The process that was started has ended; are there others of its tree that hold its stdin?
     LeaderExited {
-        others: bool,
+        heirs: bool,
     },
+    /// Nobody holds the agent's stdin any more.
+    StdinEnded,
     /// Nobody holds the agent's stdout any more.
     StdoutEnded,
     /// Nobody is left of the tree.
@@ -127,7 +130,7 @@ impl Machine {
             (State::Empty, Input::Disconnected) => (State::Empty, vec![Arm(IDLE)]),
             (State::Empty, Input::Launched) => (State::Running, vec![Disarm]),
 
-            (State::Running, Input::LeaderExited { others: true }) if self.stdout_open => (State::Outlived, vec![]),
+            (State::Running, Input::LeaderExited { heirs: true }) if self.stdout_open => (State::Outlived, vec![]),
             (State::Running | State::Outlived, Input::Stop(times)) => {
                 let (close, term) = stop(times);
                 (State::Closing { term, outlived: self.state == State::Outlived }, vec![CloseStdin, Arm(close)])
@@ -147,7 +150,7 @@ impl Machine {
 
             (State::Empty, Input::NotLaunched | Input::Stop(_) | Input::Deadline)
             | (State::Running, Input::LeaderExited { .. } | Input::TreeEmpty)
-            | (State::Outlived, Input::StdoutEnded | Input::TreeEmpty)
+            | (State::Outlived, Input::StdinEnded | Input::StdoutEnded | Input::TreeEmpty)
             | (State::Closing { .. } | State::Terminating { .. }, Input::LeaderExited { .. } | Input::TreeEmpty)
             | (State::Closing { outlived: true, .. } | State::Terminating { outlived: true }, Input::StdoutEnded)
             | (State::Terminating { .. }, Input::Deadline) => return self.end(),
@@ -182,7 +185,8 @@ mod tests {
             Just(Input::Launched),
             Just(Input::NotLaunched),
             Just(Input::Stop(TIMES)),
-            any::<bool>().prop_map(|others| Input::LeaderExited { others }),
+            any::<bool>().prop_map(|heirs| Input::LeaderExited { heirs }),
+            Just(Input::StdinEnded),
             Just(Input::StdoutEnded),
             Just(Input::TreeEmpty),
             Just(Input::Deadline),
@@ -255,19 +259,21 @@ mod tests {
 
     #[test]
     fn a_launcher_may_go_before_the_agent() {
-        let outlived = [Input::Launched, Input::LeaderExited { others: true }];
+        let outlived = [Input::Launched, Input::LeaderExited { heirs: true }];
         assert_eq!(after(&outlived).0.state(), State::Outlived);
-        for end in [Input::StdoutEnded, Input::TreeEmpty] {
+        for end in [Input::StdinEnded, Input::StdoutEnded, Input::TreeEmpty] {
             let (mut machine, _) = after(&outlived);
             assert_eq!(machine.on(end), [Action::Disarm, Action::End]);
         }
-        let closed = [Input::Launched, Input::StdoutEnded, Input::LeaderExited { others: true }];
+        let no_heirs = [Input::Launched, Input::LeaderExited { heirs: false }];
+        assert_eq!(after(&no_heirs).0.state(), State::Ending);
+        let closed = [Input::Launched, Input::StdoutEnded, Input::LeaderExited { heirs: true }];
         assert_eq!(after(&closed).0.state(), State::Ending);
     }
 
     #[test]
     fn after_a_stop_the_end_of_the_process_that_was_started_is_the_end() {
-        let (machine, actions) = after(&[Input::Launched, Input::Stop(TIMES), Input::LeaderExited { others: true }]);
+        let (machine, actions) = after(&[Input::Launched, Input::Stop(TIMES), Input::LeaderExited { heirs: true }]);
         assert_eq!(machine.state(), State::Ending);
         assert!(machine.requested());
         assert_eq!(count(&actions, Action::Terminate), 0);

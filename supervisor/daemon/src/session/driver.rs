@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::event::{AgentExited, DaemonRecovered};
+use agentd_api::session::Phase;
 use agentd_api::{Body, Event, Problem, TurnId};
 use agentd_journal::Reader;
 use agentd_keeper::protocol::{FromKeeper, HoldArgs, LaunchRecord, StopTimes, ToKeeper};
@@ -25,7 +26,7 @@ use super::document::Document;
 use super::journal_port::{Port, PortError, is_held};
 use super::next::{self, Facts, Step, Wait, fail_launch, give_up, next, waits_for};
 use super::rules::{Bounds, Command, Refusal, decide};
-use super::state::{Run, State};
+use super::state::{Ended, Run, State};
 use super::{Published, view};
 use crate::env::chain;
 use crate::launch::{Launcher, Link};
@@ -72,6 +73,8 @@ pub(crate) struct Driver {
     retry: Option<Instant>,
     requests: u64,
     remembered: u64,
+    /// The phase that the log has.
+    logged: Phase,
 }
 
 struct BringUp {
@@ -109,9 +112,11 @@ impl Driver {
         asks: mpsc::Receiver<Ask>,
         publish: watch::Sender<Arc<Published>>,
     ) -> Self {
+        let state = document.state();
         Self {
             directory: world.directories.session(&document.id),
-            state: document.state(),
+            logged: state.phase(),
+            state,
             remembered: 0,
             world,
             document,
@@ -494,7 +499,17 @@ impl Driver {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let phase = self.state.phase();
+        if self.logged != phase {
+            self.logged = phase;
+            let id = self.document.id.as_str();
+            let why = match &self.state.run {
+                Run::Ended(Ended::Failed(message)) => format!(": {message}"),
+                _ => String::new(),
+            };
+            tracing::info!(agentd.session = id, "session {id} is {}{why}", phase.as_str());
+        }
         self.publish.send_replace(Arc::new(Published::new(view(&self.document, &self.state))));
     }
 

@@ -116,7 +116,13 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
     let got_that_far = state.holds(ConditionType::EnvironmentReady);
     if got_that_far && state.condition(ConditionType::AgentStarted).is_none() && matches!(ended, Ended::Failed(_)) {
         let kind = ConditionType::AgentStarted;
-        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, "NotExecuted", message));
+        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, "NotExecuted", message)).record(
+            Body::LaunchFailed(LaunchFailed {
+                launch: state.launches,
+                reason: "NotExecuted".to_owned(),
+                message: message.to_owned(),
+            }),
+        );
     }
     (!batch.entries.is_empty()).then_some(batch)
 }
