@@ -1,7 +1,7 @@
 //! A session from its creation to its deletion, and what is refused on the way.
 
 use agentd_api::event::{Body, LaunchReason};
-use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionList, SessionView};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionList, SessionView};
 use agentd_api::{Code, Event};
 
 use crate::harness::{Daemon, session};
@@ -113,12 +113,17 @@ async fn what_the_phase_does_not_allow_is_refused_and_changes_nothing() {
 async fn an_agent_that_cannot_be_executed_fails_the_launch_and_says_so() {
     let daemon = Daemon::start().await;
     let session = daemon.create(&session::spec(daemon.work(), vec!["/no/such/agent".to_owned()])).await;
-    let view = session.wait_for_phase(Phase::Failed).await;
+    let is_the_reason = |c: &Condition| c.kind == ConditionType::AgentStarted && c.status == ConditionStatus::False;
+    let failed = |view: &SessionView| view.status.conditions.iter().any(is_the_reason);
+    let view = session.wait_for("the condition AgentStarted is False", failed).await;
+    assert_eq!(view.status.phase, Phase::Failed);
     let message = view.status.message.clone().unwrap_or_default();
     assert!(message.contains("/no/such/agent"), "{view:#?}");
-    let failed = view.status.conditions.iter().find(|condition| condition.status == ConditionStatus::False);
-    assert_eq!(failed.map(|condition| condition.kind), Some(ConditionType::AgentStarted), "{view:#?}");
-    assert!(session.journal().iter().any(|event| matches!(event.body, Body::LaunchFailed(_))));
+    let exec_error = session.journal().into_iter().find_map(|event| match event.body {
+        Body::AgentExited(exited) => exited.exec_error,
+        _ => None,
+    });
+    assert!(exec_error.is_some_and(|error| error.contains("No such file")), "the journal does not say why");
 }
 
 #[tokio::test]
