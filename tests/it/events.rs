@@ -1,7 +1,7 @@
 //! The stream of events: history, then live, from any cursor, without gap or double, in both forms.
 
 use agentd_api::event::Body;
-use agentd_api::session::SessionView;
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
 use agentd_api::{Code, Event};
 
 use crate::harness::{Daemon, Session, journal};
@@ -12,11 +12,13 @@ fn lines(daemon: &Daemon, session: &Session) -> Vec<String> {
     journal.lines().map(str::to_owned).collect()
 }
 
-/// A stopped session, whose journal grows no more.
+/// A stopped session, whose journal grows no more: the last that is said of one is that there is no conversation.
 async fn quiet(daemon: &Daemon) -> Session {
     let session = daemon.session(&daemon.scripted(&[])).await;
     session.turn("count 20 0").await;
     session.stop().await;
+    let is_last = |c: &Condition| c.kind == ConditionType::ConversationReady && c.status == ConditionStatus::False;
+    session.wait_for("the journal's last record", |view| view.status.conditions.iter().any(is_last)).await;
     session
 }
 
