@@ -3,7 +3,6 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
-mod architecture;
 mod environment;
 mod events;
 mod http;
@@ -13,7 +12,6 @@ mod loading;
 mod main_job;
 mod opencode;
 mod permission;
-mod plugins;
 mod survival;
 mod systemd;
 mod tree;
