@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod architecture;
 mod environment;
 mod events;
 mod http;
@@ -12,6 +13,7 @@ mod loading;
 mod main_job;
 mod opencode;
 mod permission;
+mod plugins;
 mod survival;
 mod systemd;
 mod tree;

@@ -1,16 +1,11 @@
 //! Components written as text: a core module with the names of the WIT interface, made a component in the test itself, so
 //! that no toolchain for WebAssembly is needed.
 
-use std::path::Path;
-
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
 /// The interface as it stands in the repository.
-pub(crate) fn wit() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugin-sdk/wit/agentd-plugin.wit");
-    std::fs::read_to_string(path).unwrap()
-}
+pub(crate) const WIT: &str = include_str!("../../plugin-sdk/wit/agentd-plugin.wit");
 
 /// A component of the world of this WIT text, from a core module in text.
 pub(crate) fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
@@ -82,7 +77,7 @@ impl Guest<'_> {
     }
 
     pub(crate) fn provider(&self) -> Vec<u8> {
-        component_of(&wit(), "provider", &self.module())
+        component_of(WIT, "provider", &self.module())
     }
 
     /// A prerequisite that passes and says `hostile`, unless `provide` writes another answer to 64.
@@ -96,6 +91,6 @@ impl Guest<'_> {
   (func (export "agentd:plugin/prerequisite-check@0.1.0#check") {REQUEST} (result i32) {provide} (i32.const 64))"#
             ),
         );
-        component_of(&wit(), "prerequisite", &module)
+        component_of(WIT, "prerequisite", &module)
     }
 }

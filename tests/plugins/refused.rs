@@ -3,7 +3,7 @@
 use agentd_plugins::{Grant, LoadError, Source, builtin};
 
 use crate::bench::{Bench, everything};
-use crate::guest::{Guest, LOG, SCRIPT, component_of, wit};
+use crate::guest::{Guest, LOG, SCRIPT, WIT, component_of};
 
 async fn refusal(bytes: &[u8], grant: &Grant) -> LoadError {
     let bench = Bench::new();
@@ -27,9 +27,8 @@ async fn an_import_that_is_not_granted_is_named_with_the_line_that_would_grant_i
 /// A world that imports one function of a foreign package and exports what a provider exports.
 fn importing(package: &str, interface: &str) -> Vec<u8> {
     let wit = format!(
-        "{}\nworld foreign {{ import {package}/{interface}@0.2.0; export environment-provider; }}\n
-         package {package}@0.2.0 {{ interface {interface} {{ get: func() -> u32; }} }}",
-        wit()
+        "{WIT}\nworld foreign {{ import {package}/{interface}@0.2.0; export environment-provider; }}\n
+         package {package}@0.2.0 {{ interface {interface} {{ get: func() -> u32; }} }}"
     );
     let imports = format!(r#"(import "{package}/{interface}@0.2.0" "get" (func $get (result i32)))"#);
     let module = Guest { imports: &imports, provide: "(drop (call $get))", ..Guest::default() }.module();
@@ -52,7 +51,7 @@ async fn wasi_is_refused_by_name_and_so_is_what_nobody_knows() {
 async fn another_version_of_the_interface_is_refused_with_both_versions() {
     let newer = |text: &str| text.replace("0.1.0", "9.9.9");
     let module = newer(&Guest { imports: LOG, ..Guest::default() }.module());
-    let error = refusal(&component_of(&newer(&wit()), "provider", &module), &everything()).await;
+    let error = refusal(&component_of(&newer(WIT), "provider", &module), &everything()).await;
     assert_eq!(
         error.to_string(),
         "plugin \"foreign\" is made for version 9.9.9 of agentd:plugin/environment-provider, and this is version 0.1.0"

@@ -53,4 +53,7 @@ pub struct DroppedView {
     /// The rule that dropped it, in the provider's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The script that removed it, where the provider knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<PathBuf>,
 }

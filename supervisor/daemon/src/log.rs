@@ -6,9 +6,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Sets it up, once. `AGENTD_LOG` chooses what is logged (tracing-subscriber's `EnvFilter`); by default `info`, without the libraries' chatter.
+/// Sets it up, once. `AGENTD_LOG` chooses what is logged (tracing-subscriber's `EnvFilter`); by default `info`.
 pub(crate) fn start() {
-    let filter = EnvFilter::try_from_env("AGENTD_LOG").unwrap_or_else(|_| EnvFilter::new("info,zbus=warn"));
+    let filter = EnvFilter::try_from_env("AGENTD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let registry = tracing_subscriber::registry().with(filter);
     if under_journald()
         && let Ok(journald) = tracing_journald::layer()

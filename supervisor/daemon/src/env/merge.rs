@@ -52,9 +52,10 @@ impl Environment {
         for change in changes {
             match change {
                 Change::Set { name, value, origin } => self.set(provider, step, name, value, origin),
-                Change::Unset { name, reason, origin: _ } => {
+                Change::Unset { name, reason, origin } => {
                     self.variables.remove(&name);
-                    let dropped = DroppedView { name: name.clone(), provider: provider.to_owned(), step, reason };
+                    let (provider, origin) = (provider.to_owned(), origin.map(PathBuf::from));
+                    let dropped = DroppedView { name: name.clone(), provider, step, reason, origin };
                     self.dropped.insert(name, dropped);
                 }
                 Change::Prepend { name, entry } => {
