@@ -1,7 +1,6 @@
 //! Accepts connections, checks who is there, and serves each with bounds on everything a client can make large.
 
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::router;
+use crate::platform;
 use crate::session::Sessions;
 use crate::world::World;
 
@@ -50,12 +50,7 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 impl Endpoint {
     /// The socket that systemd or launchd handed over, else our own at `path`.
     pub(crate) async fn open(path: &Path) -> Result<Self, EndpointError> {
-        let handed_over = sd_notify::listen_fds().map_err(EndpointError::HandedOver)?.next();
-        if let Some(descriptor) = handed_over {
-            // SAFETY: sd_listen_fds(3): the descriptors from 3 on are ours alone; the variables name this process, and nobody
-            // else in it asks for them.
-            #[allow(unsafe_code, reason = "a descriptor that was handed over is a number until it is owned")]
-            let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        if let Some(descriptor) = platform::activated_socket().map_err(EndpointError::HandedOver)? {
             let listener = std::os::unix::net::UnixListener::from(descriptor);
             listener.set_nonblocking(true).map_err(EndpointError::HandedOver)?;
             let listener = UnixListener::from_std(listener).map_err(EndpointError::HandedOver)?;

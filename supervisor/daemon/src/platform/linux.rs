@@ -1,5 +1,7 @@
-//! Processes, as proc(5) shows them.
+//! Processes, as proc(5) shows them, and systemd's side of socket activation.
 
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -9,6 +11,15 @@ use crate::env::SESSION_VARIABLE;
 
 /// How often the processes are looked through; each time those found before are gone.
 const ROUNDS: u32 = 50;
+
+/// The socket that systemd listens on for us, `sd_listen_fds(3)`; `None` where there is none.
+pub(crate) fn activated_socket() -> io::Result<Option<OwnedFd>> {
+    let first = sd_notify::listen_fds()?.next();
+    // SAFETY: the descriptors from 3 on are ours alone; the variables name this process, and nobody else in it asks for them.
+    #[allow(unsafe_code, reason = "a descriptor that was handed over is a number until it is owned")]
+    let owned = first.map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) });
+    Ok(owned)
+}
 
 /// Kills every process that carries the session's mark in its environment; how many there were. For a session whose keeper is gone:
 /// whoever has the mark was started by that session's agent, and has nobody to answer to.

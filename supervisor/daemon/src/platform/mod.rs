@@ -2,8 +2,13 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+
 #[cfg(target_os = "linux")]
-pub(crate) use linux::kill_remains;
+pub(crate) use linux::{activated_socket, kill_remains};
+#[cfg(target_os = "macos")]
+pub(crate) use macos::activated_socket;
 
 /// There is no way to read another process's environment without privileges; what a lost keeper left is not found.
 #[cfg(not(target_os = "linux"))]

@@ -277,7 +277,11 @@ impl Driver {
 
     /// Does what is to be done, until nothing is.
     async fn settle(&mut self) -> Result<(), Broken> {
-        while self.retry.is_none() {
+        loop {
+            if self.retry.is_some() {
+                self.publish();
+                break;
+            }
             let step = next(&self.state, &self.facts());
             match step {
                 None => break,
@@ -500,6 +504,11 @@ impl Driver {
     }
 
     fn publish(&mut self) {
+        // An end is shown when everything that it ends is closed, so that who waits for it finds no open turn beside it.
+        let ended = matches!(self.state.run, Run::Ended(_));
+        if ended && self.retry.is_none() && matches!(next(&self.state, &self.facts()), Some(Step::Append(_))) {
+            return;
+        }
         let phase = self.state.phase();
         if self.logged != phase {
             self.logged = phase;
