@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use super::events::{Events, Lines, Sse};
+use super::events::{Events, Lines, Sse, Stream};
 use super::within;
 
 /// An answer, whole.
@@ -62,12 +62,19 @@ impl Client {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<hyper::Response<Incoming>, hyper::Error> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .unwrap_or_else(|error| panic!("no daemon listens on {}: {error}", self.socket.display()));
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        sender.send_request(request).await
+        let answer = self.try_send(request).await;
+        answer.unwrap_or_else(|| panic!("no daemon listens on {}", self.socket.display()))
+    }
+
+    /// `None` where no daemon listens.
+    async fn try_send(&self, request: Request<Full<Bytes>>) -> Option<Result<hyper::Response<Incoming>, hyper::Error>> {
+        let stream = UnixStream::connect(&self.socket).await.ok()?;
+        let exchange = async {
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        };
+        Some(exchange.await)
     }
 
     /// Sends one request and reads the whole answer.
@@ -120,19 +127,34 @@ impl Client {
     }
 
     async fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Lines {
+        self.try_stream(path, headers).await.unwrap_or_else(|| panic!("{path}: no daemon answers"))
+    }
+
+    /// `None` where no daemon answers: it was killed, or has not come back yet.
+    async fn try_stream(&self, path: &str, headers: &[(&str, &str)]) -> Option<Lines> {
         let mut request = Request::get(path).header("host", "agentd");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::default()).expect("the test wrote a valid request");
-        let response = within(path, self.send(request)).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let response = within(path, self.try_send(request)).await?.ok()?;
         assert_eq!(response.status(), 200, "{path}");
-        Lines::new(response.into_body())
+        Some(Lines::new(response.into_body()))
     }
 
     /// The events of a session as NDJSON, `query` as in the contract: `after=7&follow=false`.
     pub(crate) async fn events(&self, id: &str, query: &str) -> Events {
         Events(self.stream(&format!("/v1/sessions/{id}/events?{query}"), &[]).await)
+    }
+
+    /// As [`Self::events`] and [`Self::sse`], where the daemon may be killed or not be there: the events after `cursor`, read
+    /// as NDJSON or as server-sent events.
+    pub(crate) async fn try_events(&self, id: &str, cursor: u64, server_sent: bool) -> Option<Stream> {
+        if server_sent {
+            let headers = [("accept", "text/event-stream"), ("last-event-id", &cursor.to_string())];
+            return Some(Stream::Sse(Sse(self.try_stream(&format!("/v1/sessions/{id}/events"), &headers).await?)));
+        }
+        Some(Stream::Ndjson(Events(self.try_stream(&format!("/v1/sessions/{id}/events?after={cursor}"), &[]).await?)))
     }
 
     /// The events of a session as server-sent events, after `last_event_id` where there is one.

@@ -109,6 +109,12 @@ impl Daemon {
 
     /// Starts the daemon and waits until it answers.
     pub(crate) async fn run(&mut self) {
+        self.spawn();
+        self.ready().await;
+    }
+
+    /// Starts the daemon and waits for nothing.
+    pub(crate) fn spawn(&mut self) {
         assert!(self.child.is_none(), "the daemon runs already");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log()).expect("the log can be opened");
         let child = self
@@ -118,14 +124,23 @@ impl Daemon {
             .spawn()
             .expect("agentd can be executed");
         self.child = Some(child);
+    }
+
+    /// Waits until the daemon answers.
+    pub(crate) async fn ready(&mut self) {
         let socket = self.client.socket().to_owned();
         until("the control socket accepts", || {
-            let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            assert!(status.is_none(), "agentd ended instead of serving: {status:?}\n{}", self.last_words());
+            self.assert_running();
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
         })
         .await;
         assert_eq!(self.client.get("/healthz").await.status, 200);
+    }
+
+    /// Fails if the daemon ended by itself.
+    pub(crate) fn assert_running(&mut self) {
+        let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        assert!(status.is_none(), "agentd ended instead of serving: {status:?}\n{}", self.last_words());
     }
 
     fn log(&self) -> PathBuf {

@@ -99,3 +99,24 @@ impl Sse {
         }
     }
 }
+
+/// Events in either form.
+pub(crate) enum Stream {
+    Ndjson(Events),
+    Sse(Sse),
+}
+
+impl Stream {
+    /// The next event; `None` when the stream is over, in whatever way.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        match self {
+            Self::Ndjson(events) => events.next().await,
+            Self::Sse(sse) => {
+                let sent = sse.next().await?;
+                let event = Event::parse(sent.data.as_bytes()).unwrap_or_else(|error| panic!("{error:?}: {sent:?}"));
+                assert_eq!(sent.id, event.seq.to_string(), "the id is not the cursor: {sent:?}");
+                Some(event)
+            }
+        }
+    }
+}

@@ -11,6 +11,7 @@ pub(crate) mod lab;
 #[path = "../agents/model_server.rs"]
 pub(crate) mod model_server;
 pub(crate) mod process;
+pub(crate) mod random;
 pub(crate) mod require;
 pub(crate) mod session;
 

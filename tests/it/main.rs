@@ -14,6 +14,7 @@ mod main_job;
 mod opencode;
 mod permission;
 mod plugins;
+mod soak;
 mod survival;
 mod systemd;
 mod tree;

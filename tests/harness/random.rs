@@ -1,0 +1,34 @@
+//! Randomness that can be had again: splitmix64, from a seed that the test prints.
+
+/// A sequence of numbers that its seed determines.
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// From the environment variable where it is set, else from the hash keys that the kernel gave this process.
+    pub(crate) fn from_environment(variable: &str) -> Self {
+        use std::hash::{BuildHasher as _, RandomState};
+        let named = std::env::var(variable).ok().map(|seed| seed.parse().expect("the seed is a number"));
+        let seed = named.unwrap_or_else(|| RandomState::new().hash_one(variable));
+        eprintln!("{variable}={seed}");
+        Self(seed)
+    }
+
+    /// A sequence of its own, for a task of its own: how tasks interleave does not change what each draws.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
