@@ -58,8 +58,8 @@ fn script(text: &str) -> LaunchRecord {
         args: strings(&["-c", text]),
         environment: variables(&[("PATH", b"/usr/bin:/bin")]),
         directory: "/".into(),
-        secrets: Vec::new(),
         max_line: 64 << 20,
+        ..LaunchRecord::default()
     }
 }
 

@@ -251,6 +251,9 @@ pub struct AgentExited {
     /// Whether a stop had been asked for.
     #[serde(default)]
     pub requested: bool,
+    /// Why the keeper ended it though nobody had asked for that: no daemon came back, a limit was passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// How a conversation was opened.

@@ -2,18 +2,25 @@
 //!
 //! It has a descriptor and an offset of its own, so any number read at once, each at its own speed, beside the writer. At the
 //! end of the file it holds next to no memory; it grows while it is behind, and for a line that is longer than its block.
+//!
+//! **From segment to segment.** At the end of the current segment it looks whether that is the current one still. Once it is not, nothing
+//! is written to it any more: the descriptor is read to the end, and the next segment is the one that begins with the next record.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::scan::{self, Found};
+use crate::segments::{self, Current, Segments};
 use crate::{JOURNAL, line};
 
 /// The buffer of a reader that follows.
 const SMALL: usize = 4 << 10;
 /// The buffer of a reader that is behind.
 const LARGE: usize = 128 << 10;
+/// How often it is looked again when segments are removed faster than they can be opened.
+const LOOKS: u32 = 100;
 
 /// Why a journal cannot be read on.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +29,9 @@ pub enum ReadError {
     Open { path: PathBuf, source: io::Error },
     #[error("cannot read the journal {path:?}")]
     Read { path: PathBuf, source: io::Error },
+    /// What would come next was removed ([`crate::retain`]).
+    #[error("the records before {first} of the journal in {directory:?} are not kept any more")]
+    Gone { directory: PathBuf, first: u64 },
     /// A record is missing or stands twice.
     #[error("the journal {path:?} has record {found} where record {expected} should be")]
     Gap { path: PathBuf, expected: u64, found: u64 },
@@ -40,8 +50,13 @@ pub struct Line<'a> {
 /// A cursor; see the module's comment.
 #[derive(Debug)]
 pub struct Reader {
+    directory: PathBuf,
     file: File,
     path: PathBuf,
+    /// Nothing is written to the file any more.
+    complete: bool,
+    /// How far the file is in the buffer.
+    offset: u64,
     buffer: Vec<u8>,
     /// What of the buffer is read and not given yet.
     start: usize,
@@ -56,38 +71,81 @@ pub struct Reader {
 
 /// The seq of the last complete record, 0 where there is none.
 pub fn last_seq(directory: &Path) -> Result<u64, ReadError> {
-    let (file, path) = open(directory)?;
-    Ok(last_line(&file, &path)?.1)
+    again(directory, || Ok(Tail::of(directory, &Segments::of(directory)?)?.map(|tail| tail.last)))
+}
+
+/// The seq of the first record that is kept; where there is no record, of the one that will be the first.
+pub fn first_seq(directory: &Path) -> Result<u64, ReadError> {
+    Segments::of(directory).map(|segments| segments.first())
+}
+
+/// How many bytes the journal has, all its segments together.
+pub fn size(directory: &Path) -> Result<u64, ReadError> {
+    segments::size(directory).map_err(|source| ReadError::Read { path: directory.to_owned(), source })
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    After(u64),
+    Last(u64),
 }
 
 impl Reader {
-    /// A cursor behind the record `after`; 0 is the beginning. One that is not there yet is waited for: nothing is given until a
-    /// record with a greater seq is written. The place is found by bisection.
+    /// A cursor behind the record `after`. 0 is the beginning, whatever of it is kept; behind any other record the next one must be
+    /// kept ([`ReadError::Gone`]). One that is not there yet is waited for: nothing is given until a record with a greater seq is
+    /// written. The place is found by bisection.
     pub fn open(directory: &Path, after: u64) -> Result<Self, ReadError> {
-        let (file, path) = open(directory)?;
-        let (end, last) = last_line(&file, &path)?;
-        Self::place(file, path, after, end, last)
+        again(directory, || Self::place(directory, Place::After(after)))
     }
 
-    /// A cursor before the last `n` records.
+    /// A cursor before the last `n` records, or those that are kept. What it reads to find the place follows from how long those records
+    /// are, and not from how long the journal is.
     pub fn open_last(directory: &Path, n: u64) -> Result<Self, ReadError> {
-        let (file, path) = open(directory)?;
-        let (end, last) = last_line(&file, &path)?;
-        Self::place(file, path, last.saturating_sub(n), end, last)
+        again(directory, || Self::place(directory, Place::Last(n)))
     }
 
-    fn place(mut file: File, path: PathBuf, after: u64, end: u64, last: u64) -> Result<Self, ReadError> {
-        let read = |source| ReadError::Read { path: path.clone(), source };
-        let offset = match after {
-            0 => 0,
-            _ if after >= last => end,
-            _ => match scan::first_after(&file, after, end).map_err(read)? {
-                Found::At(offset) => offset,
-                Found::Corrupt(offset) => return Err(ReadError::Corrupt { path, offset }),
-            },
+    /// `None` where a segment was removed meanwhile.
+    fn place(directory: &Path, place: Place) -> Result<Option<Self>, ReadError> {
+        let segments = Segments::of(directory)?;
+        let first = segments.first();
+        let Some(Tail { end, last }) = Tail::of(directory, &segments)? else { return Ok(None) };
+        let after = match place {
+            Place::After(after) if after > 0 && after < first - 1 => {
+                return Err(ReadError::Gone { directory: directory.to_owned(), first });
+            }
+            Place::After(after) => after,
+            Place::Last(n) => last.saturating_sub(n),
         };
-        file.seek(SeekFrom::Start(offset)).map_err(read)?;
-        Ok(Self { file, path, buffer: Vec::new(), start: 0, filled: 0, searched: 0, last: after.min(last), after })
+        let passed = after.clamp(first - 1, last.max(first - 1));
+        let Segments { aside, current } = segments;
+        // Where the next record is or will be.
+        let in_current = |current: &Current| current.first.map_or(passed >= last, |first| first <= passed + 1);
+        let (file, path, begins, complete) = match current {
+            Some(current) if in_current(&current) => (current.file, directory.join(JOURNAL), current.first, false),
+            _ => {
+                let Some(begins) = aside.into_iter().rfind(|begins| *begins <= passed + 1) else { return Ok(None) };
+                let path = segments::path(directory, begins);
+                let Some(file) = opened(&path)? else { return Ok(None) };
+                (file, path, Some(begins), true)
+            }
+        };
+        let read = |source| ReadError::Read { path: path.clone(), source };
+        let offset = match begins {
+            None => 0,
+            Some(begins) if passed + 1 == begins => 0,
+            Some(_) if !complete && passed >= last => end,
+            Some(_) => {
+                let end = if complete { file.metadata().map_err(read)?.len() } else { end };
+                match scan::first_after(&file, passed, end).map_err(read)? {
+                    Found::At(offset) => offset,
+                    Found::Corrupt(offset) => return Err(ReadError::Corrupt { path, offset }),
+                }
+            }
+        };
+        let buffer = Vec::new();
+        let directory = directory.to_owned();
+        let (start, filled, searched) = (0, 0, 0);
+        Ok(Some(Self { directory, file, path, complete, offset, buffer, start, filled, searched, last: passed, after }))
     }
 
     /// The next record; `None` where there is none yet. A line that is being written is not a record.
@@ -111,6 +169,16 @@ impl Reader {
         Ok(Some(Line { seq, bytes: &self.buffer[from..to] }))
     }
 
+    /// The next record, unless it is behind `upto`: how far the journal's writer has announced it. What is behind that may be taken
+    /// back yet, so nothing of it is held over to the next call.
+    pub fn next_upto(&mut self, upto: u64) -> Result<Option<Line<'_>>, ReadError> {
+        if self.position() >= upto {
+            self.forget();
+            return Ok(None);
+        }
+        self.next()
+    }
+
     /// The seq of the last record given; before the first, the one it was opened behind.
     pub fn position(&self) -> u64 {
         self.last.max(self.after)
@@ -123,7 +191,9 @@ impl Reader {
                 return Ok(Some(self.searched + at));
             }
             self.searched = self.filled;
-            if !self.fill()? {
+            if !self.fill()? && !self.go_on()? {
+                // A line that does not end may be taken back and another written in its place.
+                self.forget();
                 return Ok(None);
             }
         }
@@ -133,18 +203,75 @@ impl Reader {
     fn fill(&mut self) -> Result<bool, ReadError> {
         let pending = self.filled - self.start;
         self.make_room(pending);
-        let n = loop {
-            match self.file.read(&mut self.buffer[self.filled..]) {
-                Ok(n) => break n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(ReadError::Read { path: self.path.clone(), source }),
+        let read = scan::read(&self.file, &mut self.buffer[self.filled..], self.offset);
+        let n = read.map_err(|source| ReadError::Read { path: self.path.clone(), source })?;
+        self.filled += n;
+        self.offset += n as u64;
+        Ok(n > 0)
+    }
+
+    /// At the end of the file: says whether there is more to read, here or in the next segment.
+    fn go_on(&mut self) -> Result<bool, ReadError> {
+        if !self.complete {
+            self.complete = !self.is_current()?;
+            // What was written before it was put aside may have come after the end was seen.
+            return Ok(self.complete);
+        }
+        if self.filled > self.start {
+            return Err(self.corrupt());
+        }
+        let next = self.last + 1;
+        let look = || -> Result<Option<Option<_>>, ReadError> {
+            let segments = match Segments::of(&self.directory) {
+                Ok(segments) => segments,
+                // The whole journal is gone: nothing more will come.
+                Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    return Ok(Some(None));
+                }
+                Err(error) => return Err(error),
+            };
+            let first = segments.first();
+            let Segments { aside, current } = segments;
+            if aside.contains(&next) {
+                let path = segments::path(&self.directory, next);
+                return Ok(opened(&path)?.map(|file| Some((file, path, true))));
+            }
+            let newer = aside.iter().copied().chain(current.as_ref().and_then(|current| current.first));
+            match newer.filter(|first| *first >= next).min() {
+                // The next segment is not there yet, or there is nothing in it yet.
+                None => Ok(Some(
+                    current
+                        .filter(|current| current.first.is_none())
+                        .map(|current| (current.file, self.directory.join(JOURNAL), false)),
+                )),
+                Some(first) if first == next => {
+                    Ok(current.map(|current| Some((current.file, self.directory.join(JOURNAL), false))))
+                }
+                Some(_) if first > next => Err(ReadError::Gone { directory: self.directory.clone(), first }),
+                Some(found) => Err(ReadError::Gap { path: self.path.clone(), expected: next, found }),
             }
         };
-        self.filled += n;
-        if n == 0 && pending == 0 {
-            self.buffer = Vec::new();
+        let Some((file, path, complete)) = again(&self.directory, look)? else { return Ok(false) };
+        (self.file, self.path, self.complete, self.offset) = (file, path, complete, 0);
+        Ok(true)
+    }
+
+    /// Whether the file is the one that is written to.
+    fn is_current(&self) -> Result<bool, ReadError> {
+        let read = |source| ReadError::Read { path: self.path.clone(), source };
+        let own = self.file.metadata().map_err(read)?;
+        match fs::metadata(self.directory.join(JOURNAL)) {
+            Ok(current) => Ok((current.dev(), current.ino()) == (own.dev(), own.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(read(source)),
         }
-        Ok(n > 0)
+    }
+
+    /// Lets go of what was read and not given; it is read again.
+    fn forget(&mut self) {
+        self.offset -= (self.filled - self.start) as u64;
+        (self.start, self.filled, self.searched) = (0, 0, 0);
+        self.buffer = Vec::new();
     }
 
     /// Moves what is pending to the front, and sizes the buffer: the block grows while reads fill it, and for a long line.
@@ -167,18 +294,54 @@ impl Reader {
         }
     }
 
-    fn corrupt(&mut self) -> ReadError {
-        let pending = (self.filled - self.start) as u64;
-        let offset = self.file.stream_position().map_or(0, |position| position.saturating_sub(pending));
-        ReadError::Corrupt { path: self.path.clone(), offset }
+    fn corrupt(&self) -> ReadError {
+        ReadError::Corrupt { path: self.path.clone(), offset: self.offset - (self.filled - self.start) as u64 }
     }
 }
 
-fn open(directory: &Path) -> Result<(File, PathBuf), ReadError> {
-    let path = directory.join(JOURNAL);
-    match File::open(&path) {
-        Ok(file) => Ok((file, path)),
-        Err(source) => Err(ReadError::Open { path, source }),
+/// Where a journal ends.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    /// Where the last complete line of the current segment ends; 0 where it has none, or there is none.
+    end: u64,
+    last: u64,
+}
+
+impl Tail {
+    /// `None` where a segment was removed meanwhile.
+    fn of(directory: &Path, segments: &Segments) -> Result<Option<Self>, ReadError> {
+        if let Some(current) = &segments.current {
+            let (end, last) = last_line(&current.file, &directory.join(JOURNAL))?;
+            match current.first {
+                _ if end > 0 => return Ok(Some(Self { end, last })),
+                Some(first) => return Ok(Some(Self { end, last: first - 1 })),
+                None => {}
+            }
+        }
+        let Some(newest) = segments.aside.last() else { return Ok(Some(Self { end: 0, last: 0 })) };
+        let path = segments::path(directory, *newest);
+        let Some(file) = opened(&path)? else { return Ok(None) };
+        Ok(Some(Self { end: 0, last: last_line(&file, &path)?.1 }))
+    }
+}
+
+/// Looks until what was seen at the beginning is there at the end.
+fn again<T>(directory: &Path, mut look: impl FnMut() -> Result<Option<T>, ReadError>) -> Result<T, ReadError> {
+    for _ in 0..LOOKS {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+    }
+    let source = io::Error::other("its segments are removed faster than they can be opened");
+    Err(ReadError::Open { path: directory.to_owned(), source })
+}
+
+/// The segment; `None` where it was removed.
+fn opened(path: &Path) -> Result<Option<File>, ReadError> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ReadError::Open { path: path.to_owned(), source }),
     }
 }
 

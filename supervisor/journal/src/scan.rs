@@ -2,11 +2,44 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::FileExt as _;
 
 use crate::line;
 
 const BLOCK: usize = 64 << 10;
+/// How far before the end the first look for a record is.
+const NEAR: u64 = 16 << 10;
+
+/// One pread(2): every byte that a reader takes from a file comes through here.
+pub(crate) fn read(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
+    loop {
+        match file.read_at(to, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => {
+                #[cfg(test)]
+                READ.with(|count| count.set(count.get() + *read.as_ref().unwrap_or(&0) as u64));
+                return read;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many bytes this thread has read.
+    pub(crate) static READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+fn read_exact(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < to.len() {
+        match read(file, &mut to[filled..], at + filled as u64)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => filled += n,
+        }
+    }
+    Ok(())
+}
 
 /// One past the last newline before `end`, so where the line begins that `end` is in; 0 where there is none.
 pub(crate) fn line_start(file: &File, end: u64) -> io::Result<u64> {
@@ -15,7 +48,7 @@ pub(crate) fn line_start(file: &File, end: u64) -> io::Result<u64> {
     while end > 0 {
         let from = end.saturating_sub(BLOCK as u64);
         let piece = &mut block[..usize::try_from(end - from).expect("a block's length is a usize")];
-        file.read_exact_at(piece, from)?;
+        read_exact(file, piece, from)?;
         if let Some(at) = memchr::memrchr(b'\n', piece) {
             return Ok(from + at as u64 + 1);
         }
@@ -32,7 +65,7 @@ fn next_line(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
     let mut from = from;
     while from < to {
         block.resize(usize::try_from(to - from).unwrap_or(BLOCK).min(length), 0);
-        file.read_exact_at(&mut block, from)?;
+        read_exact(file, &mut block, from)?;
         if let Some(at) = memchr::memchr(b'\n', &block) {
             return Ok(Some(from + at as u64 + 1));
         }
@@ -47,11 +80,9 @@ pub(crate) fn seq_at(file: &File, start: u64) -> io::Result<Option<u64>> {
     let mut head = [0; line::HEAD];
     let mut filled = 0;
     while filled < head.len() {
-        match file.read_at(&mut head[filled..], start + filled as u64) {
-            Ok(0) => break,
-            Ok(n) => filled += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        match read(file, &mut head[filled..], start + filled as u64)? {
+            0 => break,
+            n => filled += n,
         }
     }
     Ok(line::seq(&head[..filled]))
@@ -69,11 +100,17 @@ pub(crate) enum Found {
 ///
 /// For a byte offset `p` let `f(p)` be the first beginning of a line at or after it. That `f(p)` has a greater seq is
 /// monotone in `p`, so the least such `p` is found by halving. A scan for `f(p)` never goes beyond the least offset known to
-/// satisfy it, so a line is read at most once however long it is.
+/// satisfy it, so a line is read at most once however long it is. Before the halving, the distance from the end grows until it
+/// is enough: the nearer to the end, the less is read, however long the file is.
 pub(crate) fn first_after(file: &File, after: u64, end: u64) -> io::Result<Found> {
     let (mut low, mut high, mut answer) = (0, end, end);
+    let mut back = NEAR;
     while low < high {
-        let middle = low + (high - low) / 2;
+        let middle = match end.saturating_sub(back) {
+            middle if low == 0 && middle > 0 => middle.min(high - 1),
+            _ => low + (high - low) / 2,
+        };
+        back = back.saturating_mul(4);
         let start =
             if middle == 0 { Some(0) } else { next_line(file, middle - 1, high)?.filter(|start| *start < high) };
         let Some(start) = start else {

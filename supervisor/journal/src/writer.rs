@@ -1,23 +1,50 @@
 //! The one writer of a journal.
 //!
 //! It knows where its last complete record ends and writes there, so that a failed write leaves nothing that it does not take
-//! back before it writes again.
+//! back before it writes again. A segment that would become too long is put aside first, and a new one begun.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use agentd_fault::Point;
 use jiff::Timestamp;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::value::RawValue;
 
 use crate::repair::{self, Repair};
-use crate::{JOURNAL, LOCK, TORN, line};
+use crate::{JOURNAL, LOCK, line, segments};
 
 /// What of the formatting buffer is kept between appends, bytes.
 const KEPT: usize = 16 << 10;
+
+/// How a journal is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The bytes a segment may have before the next one is begun. One append is never divided: a segment with one that is longer is
+    /// as long as that.
+    pub rotate: u64,
+    pub sync: Sync,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { rotate: 64 << 20, sync: Sync::Asked }
+    }
+}
+
+/// When the disk must have what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    /// Whenever the system likes: [`Writer::sync`] does nothing. A crash of the machine may take the last half minute.
+    Never,
+    /// When [`Writer::sync`] returns.
+    Asked,
+    /// Before [`Writer::append`] returns.
+    Always,
+}
 
 /// Why a journal cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +66,7 @@ pub enum AppendError {
     /// The disk did not take them: the same append may be tried again.
     #[error("cannot write to the journal {path:?}")]
     Write { path: PathBuf, source: io::Error },
-    /// They are written and perhaps not on the disk.
+    /// Of [`Writer::sync`]: they are written and perhaps not on the disk.
     #[error("cannot bring the journal {path:?} to the disk")]
     Sync { path: PathBuf, source: io::Error },
     /// It would never be accepted.
@@ -58,45 +85,63 @@ pub struct Record<'a> {
 /// The one writer; see the module's comment.
 #[derive(Debug)]
 pub struct Writer {
-    file: File,
+    directory: PathBuf,
     path: PathBuf,
-    /// Where the last complete record ends.
+    options: Options,
+    /// The current segment; absent after one was put aside until the next could be begun.
+    file: Option<File>,
+    /// The seq of its first record.
+    first: u64,
+    /// Where its last complete record ends.
     end: u64,
     last_seq: u64,
     /// A write failed and what it left could not be cut off yet.
     dirty: bool,
+    /// The disk has not got the segment's name yet.
+    unnamed: bool,
+    /// The disk may not have all of the current segment.
+    unsynced: bool,
+    /// Nor of these, which were put aside, by their first seq.
+    unsynced_aside: Vec<u64>,
     buffer: Vec<u8>,
     /// Held for its life.
     _lock: Flock<File>,
 }
 
 impl Writer {
-    /// Opens the journal of the session whose directory this is, creates it (0600) where there is none, and repairs its end. Reads
-    /// the last lines only.
-    pub fn open(directory: &Path) -> Result<(Self, Repair), OpenError> {
+    /// Opens the journal of the session whose directory this is, creates it (0600) where there is none, and repairs it. Reads
+    /// the last lines of each segment only.
+    pub fn open(directory: &Path, options: Options) -> Result<(Self, Repair), OpenError> {
         let lock = lock(directory)?;
         let path = directory.join(JOURNAL);
-        let open = |source| OpenError::Open { path: path.clone(), source };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(open)?;
-        let length = file.metadata().map_err(open)?.len();
-        if length == 0 {
-            // The file's name is as much a part of the first record as its bytes.
-            File::open(directory).and_then(|directory| directory.sync_all()).map_err(open)?;
+        let repairing = |source| OpenError::Repair { path: path.clone(), source };
+        let (mut repair, before) = repair::aside(directory).map_err(repairing)?;
+        let newest_aside = segments::list(directory).map_err(repairing)?.pop();
+        let mut writer = Self {
+            directory: directory.to_owned(),
+            path: path.clone(),
+            options,
+            file: None,
+            first: 0,
+            end: 0,
+            last_seq: before.unwrap_or(0),
+            dirty: false,
+            unnamed: true,
+            // What another writer left may not be on the disk.
+            unsynced: true,
+            unsynced_aside: newest_aside.into_iter().collect(),
+            buffer: Vec::new(),
+            _lock: lock,
+        };
+        let current = repair::current(directory, before, &mut repair).map_err(repairing)?;
+        if let Some(repair::Current { file, first, end, last_seq }) = current {
+            writer.file = Some(file);
+            writer.unnamed = end == 0;
+            (writer.first, writer.end) = (first, end);
+            writer.last_seq = last_seq;
         }
-        let mending = |source| OpenError::Repair { path: path.clone(), source };
-        let (end, last_seq) = repair::last_record(&file, length).map_err(mending)?;
-        if end < length {
-            repair::cut(&mut file, end, length, &directory.join(TORN)).map_err(mending)?;
-        }
-        let writer = Self { file, path, end, last_seq, dirty: false, buffer: Vec::new(), _lock: lock };
-        Ok((writer, Repair { torn: length - end }))
+        writer.begin().map_err(|source| OpenError::Open { path, source })?;
+        Ok((writer, repair))
     }
 
     /// The seq of the last record, 0 where there is none.
@@ -111,7 +156,6 @@ impl Writer {
         {
             return Err(AppendError::LineBreak { kind: record.kind.to_owned() });
         }
-        self.clean().map_err(|source| self.failed(source))?;
         self.buffer.clear();
         self.buffer.reserve(records.iter().map(line::length).sum());
         let mut seq = self.last_seq;
@@ -119,37 +163,118 @@ impl Writer {
             seq += 1;
             line::write(&mut self.buffer, seq, now, record);
         }
-        let written = self.file.write_all_at(&self.buffer, self.end);
-        let length = self.buffer.len() as u64;
-        if self.buffer.capacity() > KEPT {
-            self.buffer = Vec::new();
+        let buffer = std::mem::take(&mut self.buffer);
+        let written = self.write(&buffer);
+        if buffer.capacity() <= KEPT {
+            self.buffer = buffer;
         }
-        if let Err(source) = written {
-            self.dirty = true;
-            // Where this fails too it is done before the next write: until then a reader sees a line that does not end.
-            let _ = self.clean();
-            return Err(self.failed(source));
+        match written {
+            Ok(()) => {
+                self.last_seq = seq;
+                Ok(seq)
+            }
+            Err(source) => {
+                // Where this fails too it is done before the next write: until then a reader sees a line that does not end.
+                let _ = self.clean();
+                Err(AppendError::Write { path: self.path.clone(), source })
+            }
         }
-        self.end += length;
-        self.last_seq = seq;
-        Ok(seq)
     }
 
-    /// Returns when the disk has all that was appended (fdatasync).
+    /// Returns when the disk has all that was appended (fdatasync), unless it is never to be asked.
     pub fn sync(&mut self) -> Result<(), AppendError> {
-        self.file.sync_data().map_err(|source| AppendError::Sync { path: self.path.clone(), source })
+        if self.options.sync == Sync::Never || (!self.unsynced && self.unsynced_aside.is_empty()) {
+            return Ok(());
+        }
+        self.bring().map_err(|source| AppendError::Sync { path: self.path.clone(), source })
     }
 
-    fn clean(&mut self) -> io::Result<()> {
-        if self.dirty {
-            self.file.set_len(self.end)?;
-            self.dirty = false;
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.clean()?;
+        agentd_fault::at(Point::JournalAppendBefore)?;
+        if self.end > 0 && self.end + bytes.len() as u64 > self.options.rotate {
+            self.put_aside()?;
         }
+        self.begin()?;
+        let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        // Whatever fails from here on, what is behind the end is not the journal's.
+        self.dirty = true;
+        file.write_all_at(bytes, self.end)?;
+        self.unsynced = true;
+        agentd_fault::at(Point::JournalAppendAfter)?;
+        if self.options.sync == Sync::Always {
+            // What a failed fdatasync did not bring to the disk no later one does: it is taken back, and written again when it
+            // is tried again.
+            self.bring()?;
+        }
+        self.dirty = false;
+        self.end += bytes.len() as u64;
         Ok(())
     }
 
-    fn failed(&self, source: io::Error) -> AppendError {
-        AppendError::Write { path: self.path.clone(), source }
+    /// Gives the current segment the name of one that is full.
+    fn put_aside(&mut self) -> io::Result<()> {
+        agentd_fault::at(Point::JournalRotateBefore)?;
+        fs::rename(&self.path, segments::path(&self.directory, self.first))?;
+        if self.unsynced && self.options.sync != Sync::Never {
+            self.unsynced_aside.push(self.first);
+        }
+        self.file = None;
+        self.unnamed = true;
+        agentd_fault::at(Point::JournalRotateRenamed)
+    }
+
+    /// Begins a segment where there is none.
+    fn begin(&mut self) -> io::Result<()> {
+        if self.file.is_none() {
+            let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&self.path)?;
+            self.file = Some(new);
+            (self.end, self.unsynced) = (0, false);
+        }
+        if self.end == 0 {
+            self.first = self.last_seq + 1;
+        }
+        if self.unnamed && self.options.sync != Sync::Never {
+            // A file's name is as much a part of its first record as the bytes.
+            File::open(&self.directory)?.sync_all()?;
+        }
+        self.unnamed = false;
+        Ok(())
+    }
+
+    fn bring(&mut self) -> io::Result<()> {
+        agentd_fault::at(Point::JournalSyncBefore)?;
+        while let Some(first) = self.unsynced_aside.last() {
+            match File::open(segments::path(&self.directory, *first)) {
+                Ok(file) => file.sync_data()?,
+                // It was old enough to be removed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            self.unsynced_aside.pop();
+        }
+        if let Some(file) = self.file.as_ref().filter(|_| self.unsynced) {
+            file.sync_data()?;
+        }
+        self.unsynced = false;
+        Ok(())
+    }
+
+    fn clean(&mut self) -> io::Result<()> {
+        if let Some(file) = self.file.as_ref().filter(|_| self.dirty) {
+            file.set_len(self.end)?;
+        }
+        self.dirty = false;
+        Ok(())
+    }
+}
+
+/// Whether a process holds the journal. The question opens, repairs and creates nothing but the lock's file.
+pub fn is_held(directory: &Path) -> Result<bool, OpenError> {
+    match lock(directory) {
+        Ok(_) => Ok(false),
+        Err(OpenError::Held { .. }) => Ok(true),
+        Err(error) => Err(error),
     }
 }
 

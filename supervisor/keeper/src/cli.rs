@@ -4,6 +4,9 @@
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd_journal::{Options, Sync};
 
 use crate::protocol::HoldArgs;
 
@@ -18,6 +21,7 @@ pub enum Role {
 
 /// How the binary is used.
 pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRECTORY --socket PATH
+                   [--rotate BYTES] [--sync never|asked|always] [--orphan-ttl SECONDS]
 agentd-keeper run
 agentd-keeper dump-environment FD
 agentd-keeper --version";
@@ -57,12 +61,16 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
 
 fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError> {
     let (mut session, mut launch, mut state, mut socket) = (None, None, None, None);
+    let (mut rotate, mut sync, mut orphan_ttl) = (None, None, None);
     while let Some(name) = args.next() {
         let slot = match name.to_str() {
             Some("--session") => &mut session,
             Some("--launch") => &mut launch,
             Some("--state") => &mut state,
             Some("--socket") => &mut socket,
+            Some("--rotate") => &mut rotate,
+            Some("--sync") => &mut sync,
+            Some("--orphan-ttl") => &mut orphan_ttl,
             _ => return Err(UsageError::Argument(name)),
         };
         match args.next() {
@@ -73,12 +81,51 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
     let path = |value: Option<OsString>, name| {
         value.map(PathBuf::from).filter(|path| path.is_absolute()).ok_or(UsageError::Value(name))
     };
+    let number = |value: OsString, name| {
+        value.to_str().and_then(|value| value.parse::<u64>().ok()).filter(|n| *n > 0).ok_or(UsageError::Value(name))
+    };
+    let mut journal = Options::default();
+    if let Some(rotate) = rotate {
+        journal.rotate = number(rotate, "--rotate")?;
+    }
+    if let Some(sync) = sync {
+        let found = SYNCS.iter().find(|(_, name)| sync.to_str() == Some(name));
+        journal.sync = found.ok_or(UsageError::Value("--sync"))?.0;
+    }
+    let orphan_ttl = orphan_ttl.map(|ttl| number(ttl, "--orphan-ttl")).transpose()?.map(Duration::from_secs);
     Ok(HoldArgs {
         session: session.and_then(|session| session.into_string().ok()).ok_or(UsageError::Value("--session"))?,
         launch: launch.and_then(|launch| launch.to_str()?.parse().ok()).ok_or(UsageError::Value("--launch"))?,
         state: path(state, "--state")?,
         socket: path(socket, "--socket")?,
+        journal,
+        orphan_ttl,
     })
+}
+
+const SYNCS: [(Sync, &str); 3] = [(Sync::Never, "never"), (Sync::Asked, "asked"), (Sync::Always, "always")];
+
+impl HoldArgs {
+    /// What the keeper's binary is started with. What is as by default is left out, and so is known to every release of it.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let default = Options::default();
+        let mut arguments: Vec<OsString> = vec!["hold".into()];
+        let mut add = |name: &str, value: OsString| arguments.extend([name.into(), value]);
+        add("--session", self.session.clone().into());
+        add("--launch", self.launch.to_string().into());
+        add("--state", self.state.clone().into());
+        add("--socket", self.socket.clone().into());
+        if self.journal.rotate != default.rotate {
+            add("--rotate", self.journal.rotate.to_string().into());
+        }
+        if let Some((_, name)) = SYNCS.iter().find(|(sync, _)| *sync == self.journal.sync && *sync != default.sync) {
+            add("--sync", (*name).into());
+        }
+        if let Some(ttl) = self.orphan_ttl {
+            add("--orphan-ttl", ttl.as_secs().max(1).to_string().into());
+        }
+        arguments
+    }
 }
 
 #[cfg(test)]
@@ -91,10 +138,28 @@ mod tests {
 
     #[test]
     fn the_roles_parse() {
-        let hold = HoldArgs { session: "a".to_owned(), launch: 2, state: "/s".into(), socket: "/r/k".into() };
+        let hold = HoldArgs {
+            session: "a".to_owned(),
+            launch: 2,
+            state: "/s".into(),
+            socket: "/r/k".into(),
+            ..HoldArgs::default()
+        };
         assert_eq!(parsed("hold --launch 2 --session a --socket /r/k --state /s"), Ok(Role::Hold(hold)));
         assert_eq!(parsed("run"), Ok(Role::Run));
         assert_eq!(parsed("dump-environment 12"), Ok(Role::DumpEnvironment(12)));
+    }
+
+    #[test]
+    fn arguments_parse_to_what_they_were_made_of() {
+        for (sync, _) in SYNCS {
+            for (rotate, orphan_ttl) in [(Options::default().rotate, None), (1, Some(Duration::from_secs(90)))] {
+                let journal = Options { rotate, sync };
+                let (session, state, socket) = ("a b".to_owned(), "/s".into(), "/r/k".into());
+                let args = HoldArgs { session, launch: 2, state, socket, journal, orphan_ttl };
+                assert_eq!(parse(args.arguments()), Ok(Role::Hold(args)));
+            }
+        }
     }
 
     #[test]
@@ -109,6 +174,9 @@ mod tests {
             ("hold --session a --session b", "\"--session\" is not known, stands twice"),
             ("hold --session a --launch x --state /s --socket /k", "--launch is missing"),
             ("hold --session a --launch 1 --state s --socket /k", "--state is missing or its value"),
+            ("hold --session a --launch 1 --state /s --socket /k --rotate 0", "--rotate is missing or its value"),
+            ("hold --session a --launch 1 --state /s --socket /k --sync often", "--sync is missing or its value"),
+            ("hold --session a --launch 1 --state /s --socket /k --orphan-ttl 1h", "--orphan-ttl is missing or its"),
         ] {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(message), "{line}: {error}");

@@ -54,7 +54,7 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
     let start_time = own.map_err(setup("read its own start time"))?;
 
     let session = args.session.clone();
-    let (writer, _) = Writer::open(&args.state).map_err(|source| match source {
+    let (writer, _) = Writer::open(&args.state, args.journal).map_err(|source| match source {
         OpenError::Held { .. } => HoldError::Held { session, source },
         source => HoldError::Journal { session, source },
     })?;

@@ -376,6 +376,7 @@ impl<'a> Keeper<'a> {
             exec_error: self.exec_error.take(),
             killed: 0,
             requested: self.machine.requested(),
+            reason: None,
         };
         if let Some(agent) = &mut self.agent {
             let (pid, exit) = (agent.pid, &mut agent.exit);

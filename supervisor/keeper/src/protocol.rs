@@ -11,8 +11,10 @@
 //! reaches, is written only after the records are, and is coalesced: a slow daemon gets the newest and not a queue.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use agentd_api::ByteString;
+use agentd_journal::Options;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -36,7 +38,7 @@ pub enum ToKeeper {
 }
 
 /// What an agent is started with. It never touches a disk: it holds the environment's values.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct LaunchRecord {
     pub launch: u64,
     /// An absolute path.
@@ -52,6 +54,43 @@ pub struct LaunchRecord {
     pub secrets: Vec<ByteString>,
     /// The longest line kept whole; of a longer one the first so many bytes are kept, as noise.
     pub max_line: u64,
+    /// How fast the agent's stdout is read. An agent that says more is slowed down by its pipe; nothing of it is lost.
+    #[serde(default)]
+    pub output_rate: Option<Rate>,
+    /// How much of stderr is kept; [`STDERR_RATE`] where it is not said. stderr is always read, so that nothing that an agent prints
+    /// there slows it down: of a flood the whole lines that are too much are left out, and one `agent.stderr` without text says by
+    /// its `cut` how many bytes those were.
+    #[serde(default)]
+    pub stderr_rate: Option<Rate>,
+    /// For an agent that has no cgroup of its own.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// How much of stderr is kept where nobody said so: what agents say there in a turn, many times over, and at most 1.4 GB a day.
+pub const STDERR_RATE: Rate = Rate { bytes_per_second: 16 << 10, burst: 256 << 10 };
+
+/// So many bytes a second in the long run, and so many at once after a silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    pub bytes_per_second: u64,
+    pub burst: u64,
+}
+
+/// Bounds of an agent's whole tree, watched by the keeper where the operating system has no better means; an agent that is above
+/// one of them is killed with its tree, and the `reason` in its `agent.exited` says which.
+///
+/// No rlimit(2) stands for these: `RLIMIT_NPROC` counts all of a user's processes, and `RLIMIT_AS` and `RLIMIT_DATA` count one process each, and
+/// what it reserved and not what it uses (an idle node reserves gigabytes). So the keeper looks once a second: between two looks a tree may be
+/// above its bounds, which a cgroup's never is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Resident memory, where what several processes share is counted once (Linux: the sum of `Pss`).
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    /// Processes, the agent's own among them.
+    #[serde(default)]
+    pub processes: Option<u64>,
 }
 
 /// Names only: a launch record is not for logs.
@@ -180,9 +219,9 @@ pub struct Appended {
     pub seq: u64,
 }
 
-/// How a keeper is started: `agentd-keeper hold` with these as its arguments, and nothing of its environment read. It closes its stdout
+/// How a keeper is started: `agentd-keeper` with [`HoldArgs::arguments`], and nothing of its environment read. It closes its stdout
 /// and stderr when it listens; before that it may end with a message on stderr (status 3: the journal is held).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoldArgs {
     pub session: String,
     pub launch: u64,
@@ -190,6 +229,11 @@ pub struct HoldArgs {
     pub state: PathBuf,
     /// Where to listen.
     pub socket: PathBuf,
+    /// How long a segment of the journal may be, and when the disk must have what was written.
+    pub journal: Options,
+    /// How long the agent goes on with no daemon connected before it is ended; for ever where this is absent. Time in which the
+    /// machine sleeps does not count.
+    pub orphan_ttl: Option<Duration>,
 }
 
 /// What `agentd-keeper run` reads from its stdin as one frame: one program, run in a process session of its own, with null stdin,

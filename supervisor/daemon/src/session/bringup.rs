@@ -152,6 +152,7 @@ fn launch_record(world: &World, job: &Job, environment: &Environment) -> Result<
         directory: job.spec.directory.as_os_str().into(),
         secrets: environment.secrets(),
         max_line: world.config.limits.line,
+        ..LaunchRecord::default()
     })
 }
 

@@ -271,7 +271,15 @@ impl Driver {
         let launch = running.launch;
         self.world.launcher.sweep(&self.document.id).await;
         let killed = platform::kill_remains(self.document.id.as_str()).await;
-        let exited = AgentExited { launch, status: None, signal: None, exec_error: None, killed, requested: false };
+        let exited = AgentExited {
+            launch,
+            status: None,
+            signal: None,
+            exec_error: None,
+            killed,
+            requested: false,
+            reason: None,
+        };
         self.append(Batch::of(Body::AgentExited(exited))).await.map(drop)
     }
 
@@ -406,6 +414,7 @@ impl Driver {
             launch,
             state: self.directory.clone(),
             socket: self.world.directories.keeper_socket(&self.document.id),
+            ..HoldArgs::default()
         };
         let started = start_keeper(&self.world.launcher, &self.document.id, &args, record).await;
         match started {

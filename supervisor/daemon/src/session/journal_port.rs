@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::Body;
-use agentd_journal::{AppendError, OpenError, Record, Writer};
+use agentd_journal::{AppendError, OpenError, Options, Record, Writer};
 use agentd_keeper::protocol::{Append, FromKeeper, NewRecord, ToKeeper};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
@@ -97,7 +97,7 @@ async fn write_directly(directory: &Path, batch: Batch, durable: bool) -> Result
 async fn write_once(directory: PathBuf, records: Vec<(String, Box<RawValue>)>, durable: bool) -> Result<(), PortError> {
     let write = move || {
         let (mut writer, _) =
-            Writer::open(&directory).map_err(|source| PortError::Open { directory: directory.clone(), source })?;
+            Writer::open(&directory, Options::default()).map_err(|source| PortError::Open { directory: directory.clone(), source })?;
         let records: Vec<Record<'_>> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
         let failed = |source| PortError::Append { directory: directory.clone(), source };
         writer.append(Timestamp::now(), &records).map_err(failed)?;
@@ -109,6 +109,6 @@ async fn write_once(directory: PathBuf, records: Vec<(String, Box<RawValue>)>, d
 /// Whether somebody holds the journal. The lock is free again when this returns.
 pub(crate) async fn is_held(directory: &Path) -> bool {
     let directory = directory.to_owned();
-    let open = move || matches!(Writer::open(&directory), Err(OpenError::Held { .. }));
+    let open = move || matches!(Writer::open(&directory, Options::default()), Err(OpenError::Held { .. }));
     tokio::task::spawn_blocking(open).await.unwrap_or(false)
 }

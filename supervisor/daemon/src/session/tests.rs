@@ -125,7 +125,7 @@ impl World {
     fn agent_ends(&mut self, requested: bool) {
         if self.agent.take().is_some() {
             let launch = self.state.launches;
-            let exited = AgentExited { launch, status: Some(1), signal: None, exec_error: None, killed: 0, requested };
+            let exited = AgentExited { launch, status: Some(1), signal: None, exec_error: None, killed: 0, requested, reason: None };
             self.record(Body::AgentExited(exited));
         }
     }
