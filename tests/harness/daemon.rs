@@ -38,7 +38,7 @@ impl Daemon {
         }
         let config = format!(
             "[environment]\nhome = \"{home}\"\nshell = \"/bin/bash\"\n\n[agents.scripted]\ncommand = {command:?}\n\n\
-             [launch]\nstop_close = \"500ms\"\nstop_term = \"500ms\"\n",
+             [launch]\nstop_close = \"500ms\"\nstop_term = \"500ms\"\nrestart = \"never\"\n",
             home = root.join("home").display(),
             command = [scripted_agent()],
         );

@@ -120,13 +120,5 @@ pub(crate) fn update(event: &Event) -> Option<Value> {
 
 /// A session with this program as its agent.
 pub(crate) fn spec(directory: impl Into<PathBuf>, command: Vec<String>) -> SessionSpec {
-    SessionSpec {
-        name: None,
-        agent: None,
-        command: Some(command),
-        directory: directory.into(),
-        initial_prompt: None,
-        env_setup: None,
-        permissions: agentd_api::session::PermissionPolicy::Ask,
-    }
+    SessionSpec { command: Some(command), ..SessionSpec::new(directory) }
 }

@@ -4,6 +4,8 @@
 //! `seq` counts from 1 without gap in a session. `data` is an object of the kind, or, for `agent.out` and `agent.in`,
 //! the JSON-RPC message itself, to the byte.
 
+use std::path::PathBuf;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -118,6 +120,8 @@ bodies! {
     "permission.requested" => PermissionRequested(PermissionRequested),
     "permission.resolved" => PermissionResolved(PermissionResolved),
     /// A client asked for the session to be stopped.
+    /// The running turn's agent has said nothing for a while.
+    "turn.silent" => TurnSilent(TurnSilent),
     "stop.requested" => StopRequested(StopRequested),
     /// A daemon took the session over from one that ended without a word; what stands before went on without it.
     "daemon.recovered" => DaemonRecovered(DaemonRecovered),
@@ -144,6 +148,9 @@ impl Event {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionCreated {
     pub spec: SessionSpec,
+    /// The `Idempotency-Key` of the request that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// Why a launch was begun.
@@ -152,6 +159,8 @@ pub struct SessionCreated {
 pub enum LaunchReason {
     Create,
     Resume,
+    /// The agent crashed, and the session's policy is to start it again.
+    Restart,
     #[serde(other)]
     Unknown,
 }
@@ -190,6 +199,9 @@ pub struct EnvironmentBuilt {
     /// Names that the launch before had.
     #[serde(default)]
     pub removed: Vec<String>,
+    /// The agent's home directory, below which most agents keep their conversations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,12 +287,20 @@ pub struct ConversationOpened {
     /// ACP `sessionId`.
     pub conversation: String,
     pub by: OpenedBy,
+    /// The directory it was opened in, and the home: with others, agents do not find it again.
+    #[serde(default)]
+    pub directory: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnQueued {
     pub turn: TurnId,
     pub prompt: String,
+    /// The `Idempotency-Key` of the request that queued it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -312,6 +332,9 @@ pub struct TurnEnded {
     pub stop_reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synthetic: Option<Synthetic>,
+    /// Tool calls that had begun and whose end was not seen (ACP `toolCallId`): they are closed with this, as interrupted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupted_tool_calls: Vec<String>,
 }
 
 /// What is known of a turn that the agent did not end itself.
@@ -319,9 +342,16 @@ pub struct TurnEnded {
 pub struct Synthetic {
     pub cause: SyntheticCause,
     pub detail: String,
-    /// Tool calls that had begun and whose end is not known (ACP `toolCallId`).
+    /// What the agent wrote to stderr last in this turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub interrupted_tool_calls: Vec<String>,
+    pub stderr: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnSilent {
+    pub turn: TurnId,
+    /// For how long nothing was heard.
+    pub seconds: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -351,6 +381,8 @@ pub enum PermissionOutcome {
 pub enum AnsweredBy {
     Client,
     Policy,
+    /// Nobody answered in time.
+    Expiry,
     /// The turn was cancelled or had ended.
     Cancel,
     #[serde(other)]
@@ -374,6 +406,9 @@ pub struct DaemonRecovered {
     pub version: String,
     /// Whether the agent was found alive.
     pub agent_alive: bool,
+    /// How many processes of an agent that had ended were found, and killed.
+    #[serde(default)]
+    pub killed: u32,
 }
 
 #[cfg(test)]

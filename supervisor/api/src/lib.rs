@@ -4,6 +4,7 @@
 //! fields are added, never renamed, and a reader ignores what it does not know.
 
 pub mod bytes;
+pub mod compatibility;
 pub mod environment;
 pub mod event;
 pub mod id;

@@ -27,6 +27,10 @@ pub enum Code {
     WrongPhase,
     QueueFull,
     PermissionAnswered,
+    /// An `Idempotency-Key` that was used for another request.
+    KeyReused,
+    /// The events after this cursor are not kept any more.
+    CursorGone,
     TooManySessions,
     /// A script of a directory has not been approved with its present content.
     ScriptNotApproved,
@@ -54,7 +58,9 @@ impl Code {
             }
             Self::MethodNotAllowed => 405,
             Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered | Self::ScriptNotApproved => 409,
+            Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
+            Self::KeyReused => 422,
             Self::QueueFull | Self::TooManySessions => 429,
             Self::HeadersTooLarge => 431,
             Self::SessionUnreadable | Self::LaunchFailed | Self::Internal | Self::Unknown => 500,

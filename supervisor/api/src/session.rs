@@ -29,6 +29,68 @@ pub struct SessionSpec {
     pub env_setup: Option<String>,
     #[serde(default)]
     pub permissions: PermissionPolicy,
+    /// Whether a crashed agent is started again; without it, as configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<RestartPolicy>,
+    #[serde(default, skip_serializing_if = "SessionLimits::is_default")]
+    pub limits: SessionLimits,
+}
+
+/// What becomes of a session whose agent crashed after its conversation had been open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartPolicy {
+    /// It fails, and waits for a resume.
+    Never,
+    /// It is started again and continues its conversation, after a growing pause; after several crashes it is parked.
+    OnFailure,
+}
+
+/// Limits of one session; those that are left out are as configured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionLimits {
+    /// Bytes of memory of the agent and everything it starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Processes and threads of the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u64>,
+    /// Bytes a second that are read of the agent's output; a quicker one is held back, and nothing is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_rate: Option<u64>,
+    /// Seconds without a turn after which the session is stopped; 0 is never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_seconds: Option<u64>,
+    /// Seconds a turn may take; 0 is as long as it likes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_seconds: Option<u64>,
+    /// Seconds after which a permission request that nobody answers is rejected; 0 is never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission_seconds: Option<u64>,
+}
+
+impl SessionLimits {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl SessionSpec {
+    /// A session in this directory, and everything else as configured.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            name: None,
+            agent: None,
+            command: None,
+            directory: directory.into(),
+            initial_prompt: None,
+            env_setup: None,
+            permissions: PermissionPolicy::default(),
+            restart: None,
+            limits: SessionLimits::default(),
+        }
+    }
 }
 
 /// Who answers the agent's permission requests.
@@ -156,6 +218,9 @@ pub struct SessionStatus {
     pub agent_pid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeper_pid: Option<u32>,
+    /// The version of the frame protocol that the running keeper speaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper_protocol: Option<u32>,
     /// How often the session was launched.
     pub launches: u64,
     /// The running turn.
@@ -178,6 +243,9 @@ pub struct SessionStatus {
 pub struct TurnView {
     pub id: TurnId,
     pub prompt: String,
+    /// The agent has said nothing for longer than configured.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
 }
 
 /// Who the agent says it is (ACP `agentInfo`).

@@ -157,6 +157,12 @@ pub(crate) enum Command {
     Agents,
     /// Print the versions of this program and of the daemon; never starts one
     Version,
+    /// Say whether another build of agentd can take over from the one that runs
+    UpgradeCheck {
+        /// The new agentd; without it, the one beside this agentctl
+        #[arg(value_name = "AGENTD")]
+        program: Option<PathBuf>,
+    },
     /// Be an agent: speak the Agent Client Protocol on standard input and output
     #[command(hide = true)]
     DemoAgent,
@@ -182,9 +188,34 @@ pub(crate) struct SpecArgs {
     /// A script that is sourced last when the session's environment is built
     #[arg(long, value_name = "FILE")]
     pub(crate) env_setup: Option<PathBuf>,
+    /// Whether an agent that crashed is started again; as configured where it is not given
+    #[arg(long, value_enum)]
+    pub(crate) restart: Option<Restart>,
+    /// Bytes of memory of the agent and everything it starts
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) memory: Option<u64>,
+    /// Processes and threads of the same
+    #[arg(long, value_name = "N")]
+    pub(crate) tasks: Option<u64>,
+    /// Stop the session after so long without a turn; 0 is never
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) idle: Option<u64>,
+    /// Cancel a turn that takes longer; 0 is never
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) turn_limit: Option<u64>,
+    /// Reject what the agent asks and nobody answers for so long; 0 is never
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) permission_limit: Option<u64>,
     /// A program that speaks the Agent Client Protocol, instead of a configured agent
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// As [`agentd_api::session::RestartPolicy`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Restart {
+    Never,
+    OnFailure,
 }
 
 #[derive(Debug, Args)]

@@ -72,6 +72,7 @@ pub(crate) struct VersionView {
     pub(crate) pid: u32,
     pub(crate) runtime_directory: PathBuf,
     pub(crate) state_directory: PathBuf,
+    pub(crate) compatibility: agentd_api::compatibility::Compatibility,
 }
 
 /// The body of `POST /v1/scripts/allow` and `deny`.

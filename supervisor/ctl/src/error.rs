@@ -47,6 +47,8 @@ pub(crate) enum Error {
     Input(#[source] io::Error),
     #[error("cannot write the output")]
     Output(#[source] io::Error),
+    #[error("{} is not an agentd that can be asked what it knows: {reason}", program.display())]
+    NotAgentd { program: PathBuf, reason: String },
     #[error("cannot prepare to run")]
     Setup(#[source] io::Error),
     /// Something to do with a session that is in the state that `detail` tells.

@@ -149,7 +149,10 @@ impl<O: Write, E: Write> Renderer<O, E> {
         match (&ended.synthetic, ended.stop_reason.as_deref()) {
             (Some(synthetic), _) => {
                 self.warning(&format!("the turn was ended without the agent: {}", synthetic.detail))?;
-                for tool in &synthetic.interrupted_tool_calls {
+                for line in &synthetic.stderr {
+                    self.warning(&format!("  its stderr: {line}"))?;
+                }
+                for tool in &ended.interrupted_tool_calls {
                     self.warning(&format!("  the end of tool call {tool} is not known"))?;
                 }
                 Ok(())

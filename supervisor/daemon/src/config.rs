@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::AgentName;
+use agentd_api::session::RestartPolicy;
 use agentd_plugins::Grant;
 use jiff::SignedDuration;
 use serde::Deserialize;
+
+use crate::session::Rule;
 
 /// The configuration in force.
 #[derive(Debug, Clone, Deserialize)]
@@ -22,6 +25,9 @@ pub(crate) struct Config {
     pub(crate) environment: Environment,
     pub(crate) limits: Limits,
     pub(crate) launch: Launch,
+    pub(crate) journal: Journal,
+    /// Who answers permission requests; the first that fits.
+    pub(crate) permissions: Vec<Rule>,
 }
 
 /// How an agent is started.
@@ -86,6 +92,20 @@ pub(crate) struct Limits {
     pub(crate) turn: Span,
     /// For the end of a turn that was cancelled; an agent that takes longer is ended.
     pub(crate) cancel: Span,
+    /// For anything at all from an agent in a turn; then a `turn.silent` record says so.
+    pub(crate) silence: Span,
+    /// Without a turn; then the session is stopped. Without this, never.
+    pub(crate) idle: Option<Span>,
+    /// For somebody's answer to a permission request; then it is rejected. Without this, for ever.
+    pub(crate) permission: Option<Span>,
+    /// A keeper that no daemon comes back to for so long ends its agent. Without this, never.
+    pub(crate) orphan: Option<Span>,
+    /// Bytes of memory of a session's agent and everything it starts.
+    pub(crate) memory: Option<u64>,
+    /// Processes and threads of the same.
+    pub(crate) tasks: Option<u64>,
+    /// Bytes a second of an agent's output; a quicker one is held back.
+    pub(crate) output_rate: Option<u64>,
 }
 
 /// How sessions are launched and ended.
@@ -99,6 +119,38 @@ pub(crate) struct Launch {
     pub(crate) stop_term: Span,
     /// How long no history may come before a loaded conversation counts as replayed.
     pub(crate) replay_quiet: Span,
+    /// What becomes of a session whose agent crashed.
+    pub(crate) restart: RestartPolicy,
+    /// The pause before the first restart; each further one is twice as long, up to the longest.
+    pub(crate) restart_first: Span,
+    pub(crate) restart_longest: Span,
+}
+
+/// How journals are kept.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Journal {
+    /// Bytes after which a new segment is begun.
+    pub(crate) rotate: u64,
+    /// What is on the disk before anybody is told of it.
+    pub(crate) durability: Durability,
+    /// Bytes kept of one session; older segments are removed. Without this, all of it.
+    pub(crate) keep_session: Option<u64>,
+    /// Bytes kept of all sessions together; the oldest segments of all are removed. Without this, all of it.
+    pub(crate) keep_all: Option<u64>,
+}
+
+/// What a power cut may cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Durability {
+    /// Nothing at all: every record is on the disk before it is shown.
+    Record,
+    /// What was said since the last turn's end.
+    #[default]
+    Turn,
+    /// What the operating system had not written yet.
+    None,
 }
 
 /// Who holds the sessions' processes.
@@ -144,6 +196,8 @@ impl Default for Config {
             environment: Environment::default(),
             limits: Limits::default(),
             launch: Launch::default(),
+            journal: Journal::default(),
+            permissions: Vec::new(),
         }
     }
 }
@@ -174,6 +228,13 @@ impl Default for Limits {
             open_conversation: seconds(120),
             turn: seconds(4 * 3600),
             cancel: seconds(60),
+            silence: seconds(600),
+            idle: None,
+            permission: None,
+            orphan: None,
+            memory: None,
+            tasks: None,
+            output_rate: None,
         }
     }
 }
@@ -186,7 +247,28 @@ impl Default for Launch {
             stop_close: seconds(8),
             stop_term: seconds(2),
             replay_quiet: Span(Duration::from_millis(300)),
+            restart: RestartPolicy::OnFailure,
+            restart_first: seconds(1),
+            restart_longest: seconds(60),
         }
+    }
+}
+
+impl Journal {
+    /// What a writer has to know.
+    pub(crate) fn options(&self) -> agentd_journal::Options {
+        let sync = match self.durability {
+            Durability::Record => agentd_journal::Sync::Always,
+            Durability::Turn => agentd_journal::Sync::Asked,
+            Durability::None => agentd_journal::Sync::Never,
+        };
+        agentd_journal::Options { rotate: self.rotate, sync }
+    }
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self { rotate: 64 << 20, durability: Durability::default(), keep_session: None, keep_all: None }
     }
 }
 
@@ -283,6 +365,7 @@ fn check(config: &Config) -> Result<(), ConfigError> {
         ("launches", config.limits.launches),
         ("connections", config.limits.connections),
         ("body", config.limits.body),
+        ("line", usize::try_from(config.limits.line).unwrap_or(usize::MAX)),
     ] {
         if limit == 0 {
             return invalid(format!("limits.{name} is 0, which would let nothing through"));

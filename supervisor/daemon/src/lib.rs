@@ -18,7 +18,19 @@ mod store;
 mod workspace;
 mod world;
 
+use agentd_api::compatibility::Compatibility;
+
 pub use config::ConfigError;
 pub use control::EndpointError;
 pub use directories::{DirectoryError, Places};
 pub use serve::{Options, ServeError, serve};
+
+/// What this build can take over from another.
+pub fn compatibility() -> Compatibility {
+    Compatibility {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        keeper_protocols: vec![agentd_keeper::protocol::PROTOCOL],
+        session_documents: vec![session::DOCUMENT_VERSION],
+        trust_records: vec![env::TRUST_VERSION],
+    }
+}

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
 use sd_notify::NotifyState;
@@ -55,6 +56,9 @@ pub enum ServeError {
     Programs(#[source] io::Error),
 }
 
+/// How often what lies about is looked for.
+const TIDY: Duration = Duration::from_mins(10);
+
 /// Runs the daemon until SIGTERM or SIGINT. Sessions live on.
 pub fn serve(options: &Options) -> Result<(), ServeError> {
     let directories = Directories::prepare(&options.places)?;
@@ -78,6 +82,8 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     };
     let config = config::load(&files)?;
     let _lock = lock(&directories.state)?;
+    agentd_fault::arm(&directories.state.join("faults"));
+    let started = SystemTime::now();
     let trust = Trust::open(&directories.state).map_err(|error| ServeError::Trust(chain(&error)))?;
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(ServeError::Start)?;
@@ -98,7 +104,8 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     notify(&[NotifyState::Ready, NotifyState::Status(&status(&sessions))]);
     load_plugins(Arc::clone(&world));
 
-    let mut beat = tokio::time::interval(std::time::Duration::from_secs(5));
+    let mut beat = tokio::time::interval(Duration::from_secs(5));
+    let mut tidying = tokio::time::interval(TIDY);
     let mut shown = status(&sessions);
     loop {
         tokio::select! {
@@ -112,6 +119,10 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
                     notify(&[NotifyState::Status(&now)]);
                     shown = now;
                 }
+            }
+            _ = tidying.tick() => {
+                let sessions = Arc::clone(&sessions);
+                tokio::task::spawn_blocking(move || sessions.tidy(started));
             }
         }
     }

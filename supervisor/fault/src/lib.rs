@@ -4,8 +4,6 @@
 //! in a directory: `pause`, `delay MILLISECONDS` or `fail`, and optionally `at N` for the N-th time the point is passed. The file is renamed
 //! to `NAME.hit` when it takes effect, once; a pause lasts until that file is removed. What is killed in the pause is the test's choice.
 
-use std::io;
-
 macro_rules! points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
         /// Every point there is.
@@ -91,7 +89,7 @@ pub fn arm(_directory: &std::path::Path) {}
 #[cfg(not(feature = "fault-points"))]
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "a point that is not compiled in must cost nothing")]
-pub fn at(_point: Point) -> io::Result<()> {
+pub fn at(_point: Point) -> std::io::Result<()> {
     Ok(())
 }
 

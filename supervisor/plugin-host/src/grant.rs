@@ -154,7 +154,7 @@ pub(crate) fn world<'a>(exports: impl IntoIterator<Item = &'a str>) -> Result<&'
 }
 
 /// Whether `text` matches the pattern: `*` is any text, the empty one too, `?` any one character.
-fn matches(pattern: &str, text: &str) -> bool {
+pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
     // Where the last `*` stands, and where what it swallowed ends: the only place worth going back to.

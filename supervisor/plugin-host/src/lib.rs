@@ -29,7 +29,7 @@ pub use call::{
     SettingDescription,
 };
 pub use compile::{CompileError, compile};
-pub use grant::{Capability, Grant};
+pub use grant::{Capability, Grant, matches as glob};
 pub use host::{Host, HostError, HostOptions, LoadError, Source};
 pub use limits::Limits;
 pub use plugin::{CallError, Plugin, World};

@@ -21,6 +21,12 @@ enum Command {
     /// Compile a plugin's component to native code; the supervisor runs this itself.
     #[command(hide = true)]
     Compile { input: PathBuf, output: PathBuf },
+    /// List the points at which a test can make agentd fail; there are none in a release.
+    #[command(hide = true)]
+    FaultPoints,
+    /// Say which formats and protocols this build knows, as JSON; `agentctl upgrade-check` asks a new build.
+    #[command(hide = true)]
+    Compatibility,
 }
 
 #[derive(Debug, Args)]
@@ -45,6 +51,7 @@ struct Serve {
     background: bool,
 }
 
+#[allow(clippy::print_stdout, reason = "what it is asked to list goes there")]
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Serve(serve) => agentd_daemon::serve(&Options {
@@ -58,6 +65,16 @@ fn main() -> ExitCode {
             background: serve.background,
         })
         .map_err(anyhow::Error::from),
+        Command::FaultPoints => {
+            for point in agentd_fault::Point::ALL.iter().filter(|_| agentd_fault::COMPILED_IN) {
+                println!("{}", point.name());
+            }
+            Ok(())
+        }
+        Command::Compatibility => {
+            let known = serde_json::to_string(&agentd_daemon::compatibility());
+            known.map(|known| println!("{known}")).map_err(anyhow::Error::from)
+        }
         Command::Compile { input, output } => agentd_plugins::compile(&input, &output).map_err(anyhow::Error::from),
     };
     match result {

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_api::session::{PermissionPolicy, Phase, SessionSpec, SessionView};
+use agentd_api::session::{PermissionPolicy, Phase, RestartPolicy, SessionLimits, SessionSpec, SessionView};
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document};
-use crate::args::{NewArgs, Permissions, SpecArgs};
+use crate::args::{NewArgs, Permissions, Restart, SpecArgs};
 use crate::error::Error;
 
 pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
@@ -116,7 +116,6 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         name: args.name,
         agent: args.agent,
         command: Some(args.command).filter(|command| !command.is_empty()),
-        directory: absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?,
         initial_prompt: args.prompt.map(|prompt| super::talk::prompt_text(&prompt)).transpose()?,
         env_setup,
         permissions: match args.permissions {
@@ -124,6 +123,19 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
             Permissions::Allow => PermissionPolicy::Allow,
             Permissions::Deny => PermissionPolicy::Deny,
         },
+        restart: args.restart.map(|restart| match restart {
+            Restart::Never => RestartPolicy::Never,
+            Restart::OnFailure => RestartPolicy::OnFailure,
+        }),
+        limits: SessionLimits {
+            memory: args.memory,
+            tasks: args.tasks,
+            idle_seconds: args.idle,
+            turn_seconds: args.turn_limit,
+            permission_seconds: args.permission_limit,
+            ..SessionLimits::default()
+        },
+        ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
     })
 }
 

@@ -6,6 +6,7 @@ mod info;
 mod life;
 mod list;
 mod talk;
+mod upgrade;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -72,6 +73,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         }
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
+        Command::UpgradeCheck { program } => upgrade::check(context, program).await,
         Command::DemoAgent => unreachable!("it is no client, and was run before"),
     }
 }

@@ -37,6 +37,7 @@ pub(super) fn version(context: &Context) -> Response<Body> {
         "runtime_directory": directories.runtime,
         "state_directory": directories.state,
         "sessions_run_as": context.world.launcher.describe(),
+        "compatibility": crate::compatibility(),
     });
     json(StatusCode::OK, &document)
 }
@@ -63,8 +64,9 @@ pub(super) fn show(context: &Context, id: &str) -> Answer {
 
 pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Answer {
     let wait = wait(&request)?;
+    let key = idempotency_key(&request)?;
     let spec: SessionSpec = read(context, request).await?;
-    let session = context.sessions.create(spec).await?;
+    let session = context.sessions.create(spec, key).await?;
     settled(&session, wait).await;
     let mut response = json(StatusCode::ACCEPTED, &session.view());
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id())) {
@@ -109,8 +111,9 @@ pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incomi
 
 pub(super) async fn prompt(context: &Context, id: &str, request: Request<Incoming>) -> Answer {
     let session = context.sessions.find(id)?;
+    let key = idempotency_key(&request)?;
     let PromptRequest { prompt } = read(context, request).await?;
-    let done = session.ask(Command::Prompt { text: prompt }).await?;
+    let done = session.ask(Command::Prompt { text: prompt, key }).await?;
     let turn = done.turn.ok_or_else(|| Problem::new(Code::Internal, "the prompt became no turn"))?;
     Ok(json(StatusCode::ACCEPTED, &PromptAccepted { turn, after_seq: done.after_seq }))
 }
@@ -250,6 +253,17 @@ pub(super) fn flag(request: &Request<Incoming>, name: &str) -> Result<bool, Prob
         None | Some("false") => Ok(false),
         Some("" | "true") => Ok(true),
         Some(other) => Err(Problem::new(Code::InvalidRequest, format!("{name}={other} is neither true nor false"))),
+    }
+}
+
+/// The key by which a repeated request is known as one (draft-ietf-httpapi-idempotency-key-header).
+fn idempotency_key(request: &Request<Incoming>) -> Result<Option<String>, Problem> {
+    const LONGEST: usize = 255;
+    let Some(value) = request.headers().get("idempotency-key") else { return Ok(None) };
+    match value.to_str() {
+        Ok(key) if !key.is_empty() && key.len() <= LONGEST => Ok(Some(key.to_owned())),
+        _ => Err(Problem::new(Code::InvalidRequest, "the Idempotency-Key is empty, too long or not plain ASCII")
+            .hint(format!("a UUID will do; at most {LONGEST} characters"))),
     }
 }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use agentd_api::{Code, Problem};
-use agentd_journal::Reader;
+use agentd_journal::{ReadError, Reader};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -63,7 +63,13 @@ pub(super) async fn events(
     let reader = tokio::task::spawn_blocking(open)
         .await
         .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
-        .map_err(|error| Problem::new(Code::Internal, crate::env::chain(&error)))?;
+        .map_err(|error| match error {
+            ReadError::Gone { first, .. } => {
+                Problem::new(Code::CursorGone, format!("the events before {first} are not kept any more"))
+                    .hint(format!("begin with after={}, or with after=0 for everything that is kept", first - 1))
+            }
+            error => Problem::new(Code::Internal, crate::env::chain(&error)),
+        })?;
 
     let (sender, receiver) = mpsc::channel(1);
     let shutdown = context.world.shutdown.clone();

@@ -18,9 +18,9 @@ use agentd_plugins::{
     Call, CallError, Change, Grant, Host, HostError, HostOptions, LoadError, Plugin, SessionFacts, Setting, Source,
 };
 
-pub(crate) use merge::{Environment, difference};
+pub(crate) use merge::{Environment, difference, hex};
 pub(crate) use services::{Placeholders, chain};
-pub(crate) use trust::{Script, Trust, TrustError};
+pub(crate) use trust::{Script, Trust, TrustError, VERSION as TRUST_VERSION};
 
 use crate::config::{self, Config};
 use capture::Capture;

@@ -36,7 +36,7 @@ enum Decision {
     Denied,
 }
 
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// How a script stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -20,6 +20,8 @@ use crate::frame;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) hello: Hello,
+    /// The process that listens on the socket, where the system tells.
+    pub(crate) peer: Option<u32>,
     write: OwnedWriteHalf,
     answers: mpsc::Receiver<FromKeeper>,
     tail: watch::Receiver<Tail>,
@@ -49,6 +51,7 @@ impl Link {
     pub(crate) async fn connect(socket: &Path) -> Result<Self, LinkError> {
         let connect = |source| LinkError::Connect { socket: socket.to_owned(), source };
         let stream = UnixStream::connect(socket).await.map_err(connect)?;
+        let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
         let (mut read, write) = stream.into_split();
         let first = tokio::time::timeout(HELLO_PATIENCE, frame::read(&mut read)).await;
         let Ok(Ok(Some(FromKeeper::Hello(hello)))) = first else {
@@ -71,7 +74,7 @@ impl Link {
                 }
             }
         });
-        Ok(Self { hello, write, answers, tail, appended: 0, reader })
+        Ok(Self { hello, peer, write, answers, tail, appended: 0, reader })
     }
 
     /// Sends a request and waits for its answer.

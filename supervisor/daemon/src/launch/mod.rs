@@ -17,6 +17,7 @@ pub(crate) use link::{Link, LinkError};
 
 use crate::config::Manager;
 use crate::directories::{DirectoryError, make_private};
+use crate::platform;
 
 /// Who starts keepers.
 #[derive(Debug)]
@@ -29,6 +30,14 @@ pub(crate) struct Launcher {
 enum How {
     Detached,
     Systemd(systemd::Units),
+}
+
+/// What a session's unit may use.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct UnitLimits {
+    /// Bytes.
+    pub(crate) memory: Option<u64>,
+    pub(crate) tasks: Option<u64>,
 }
 
 /// Why a keeper could not be started.
@@ -68,17 +77,22 @@ impl Launcher {
         }
     }
 
+    /// Whether each session has a cgroup of its own, and with it limits that the kernel enforces.
+    pub(crate) fn has_cgroups(&self) -> bool {
+        matches!(self.how, How::Systemd(_))
+    }
+
     /// Starts a keeper and connects to it.
-    pub(crate) async fn start(&self, id: &SessionId, args: &HoldArgs) -> Result<Link, LaunchError> {
+    pub(crate) async fn start(&self, id: &SessionId, args: &HoldArgs, bounds: UnitLimits) -> Result<Link, LaunchError> {
         let runtime = args.socket.parent().unwrap_or_else(|| Path::new("/"));
         make_private(runtime)?;
         let log = runtime.join("keeper.log");
-        let arguments = arguments(args);
+        let arguments = args.arguments();
         match &self.how {
             How::Detached => detached::start(&self.keeper, &arguments, &log)?,
             How::Systemd(units) => {
                 let _ = std::fs::remove_file(&log);
-                units.start(id, &self.keeper, &arguments).await?;
+                units.start(id, &self.keeper, &arguments, bounds).await?;
             }
         }
         let begun = Instant::now();
@@ -100,26 +114,15 @@ impl Launcher {
         }
     }
 
+    /// Whether a process is in the session's unit or in none of agentd's: a keeper that was started without units has none.
+    pub(crate) fn is_at_home(id: &SessionId, pid: u32) -> bool {
+        platform::unit_of(pid, systemd::UNIT_PREFIX).is_none_or(|unit| unit == systemd::unit_name(id))
+    }
+
     /// Ends what a keeper that is gone may have left in its unit; without a unit there is nothing to ask.
     pub(crate) async fn sweep(&self, id: &SessionId) {
         if let How::Systemd(units) = &self.how {
             units.stop(id).await;
         }
     }
-}
-
-fn arguments(args: &HoldArgs) -> Vec<String> {
-    [
-        "hold",
-        "--session",
-        &args.session,
-        "--launch",
-        &args.launch.to_string(),
-        "--state",
-        &args.state.display().to_string(),
-        "--socket",
-        &args.socket.display().to_string(),
-    ]
-    .map(str::to_owned)
-    .to_vec()
 }

@@ -1,13 +1,14 @@
 //! A keeper as a transient unit, asked of systemd over D-Bus (org.freedesktop.systemd1(5)): started outside of the daemon's cgroup,
 //! mount namespace and sandbox, and ended with its whole cgroup.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use agentd_api::SessionId;
 use tokio::sync::OnceCell;
 use zbus::{Connection, Message, Variant};
 
-use super::LaunchError;
+use super::{LaunchError, UnitLimits};
 
 /// The manager that runs us, reached when it is first needed.
 #[derive(Debug)]
@@ -20,8 +21,11 @@ pub(super) fn is_our_manager() -> bool {
     std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
 }
 
-fn unit_name(id: &SessionId) -> String {
-    format!("agentd-session-{id}.service")
+/// What the names of all sessions' units begin with.
+pub(super) const UNIT_PREFIX: &str = "agentd-session-";
+
+pub(super) fn unit_name(id: &SessionId) -> String {
+    format!("{UNIT_PREFIX}{id}.service")
 }
 
 /// `ExecStart=` as D-Bus has it: the program, its argv, and whether a failure is ignored.
@@ -57,13 +61,21 @@ impl Units {
         .await
     }
 
-    pub(super) async fn start(&self, id: &SessionId, keeper: &Path, arguments: &[String]) -> Result<(), LaunchError> {
+    pub(super) async fn start(
+        &self,
+        id: &SessionId,
+        keeper: &Path,
+        arguments: &[OsString],
+        limits: UnitLimits,
+    ) -> Result<(), LaunchError> {
         let unit = unit_name(id);
         let program = keeper.display().to_string();
-        let argv: Vec<&str> = std::iter::once(program.as_str()).chain(arguments.iter().map(String::as_str)).collect();
+        let argv: Vec<&str> = std::iter::once(program.as_str())
+            .chain(arguments.iter().map(|argument| argument.to_str().unwrap_or_default()))
+            .collect();
         let exec: Vec<ExecStart<'_>> = vec![(&program, argv, false)];
         let description = format!("agentd session {id}");
-        let properties: Vec<(&str, Variant<'_>)> = vec![
+        let mut properties: Vec<(&str, Variant<'_>)> = vec![
             ("Description", description.as_str().into()),
             ("ExecStart", exec.into()),
             ("Type", "exec".into()),
@@ -75,6 +87,9 @@ impl Units {
             ("StandardOutput", "journal".into()),
             ("StandardError", "journal".into()),
         ];
+        // systemd.resource-control(5); the keeper is in the unit too, and needs next to nothing of either.
+        properties.extend(limits.memory.map(|bytes| ("MemoryMax", bytes.into())));
+        properties.extend(limits.tasks.map(|tasks| ("TasksMax", tasks.into())));
         let auxiliary: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
         let arguments = (unit.as_str(), "fail", properties, auxiliary);
         match self.call("StartTransientUnit", &arguments).await {

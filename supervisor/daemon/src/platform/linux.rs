@@ -1,5 +1,6 @@
 //! Processes, as proc(5) shows them, and systemd's side of socket activation.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::time::Duration;
@@ -8,6 +9,47 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::env::SESSION_VARIABLE;
+
+/// When the process was started, in clock ticks since boot: field 22 of proc(5) `stat`. With the pid it names one process.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name in brackets, and may hold anything, brackets and spaces too.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The unit whose name begins so that the process runs in, by its cgroups.
+pub(crate) fn unit_of(pid: u32, prefix: &str) -> Option<String> {
+    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    cgroups.lines().flat_map(|line| line.split('/')).find(|part| part.starts_with(prefix)).map(str::to_owned)
+}
+
+/// SIGTERM.
+pub(crate) fn terminate(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+}
+
+/// The sessions whose mark some process carries.
+pub(crate) fn marked_sessions() -> BTreeSet<String> {
+    let mark = format!("{SESSION_VARIABLE}=");
+    let mut sessions = BTreeSet::new();
+    each_environment(|_, environment| {
+        let found = environment.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(mark.as_bytes()));
+        sessions.extend(found.and_then(|session| String::from_utf8(session.to_vec()).ok()));
+    });
+    sessions
+}
+
+/// Every process whose environment can be read: not another user's, and not a zombie's, which is empty.
+fn each_environment(mut look: impl FnMut(u32, &[u8])) {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return };
+    for pid in processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok()) {
+        if let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) {
+            look(pid, &environment);
+        }
+    }
+}
 
 /// How often the processes are looked through; each time those found before are gone.
 const ROUNDS: u32 = 50;
@@ -39,19 +81,14 @@ pub(crate) async fn kill_remains(session: &str) -> u32 {
 }
 
 fn kill_once(mark: &str) -> u32 {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return 0 };
     let own = std::process::id();
     let mut killed = 0;
-    for pid in processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok()) {
-        // Another user's environment cannot be read, and a zombie's is empty.
-        let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { continue };
+    each_environment(|pid, environment| {
         let marked = environment.split(|&byte| byte == 0).any(|entry| entry == mark.as_bytes());
-        if marked && pid != own {
-            let Ok(pid) = i32::try_from(pid) else { continue };
-            if kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok() {
-                killed += 1;
-            }
+        let Some(pid) = i32::try_from(pid).ok().filter(|_| marked && pid != own) else { return };
+        if kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok() {
+            killed += 1;
         }
-    }
+    });
     killed
 }

@@ -1,5 +1,9 @@
-//! launchd's side of socket activation, launchd.plist(5) `Sockets` and `launch_activate_socket(3)`.
+//! launchd's side of socket activation, launchd.plist(5) `Sockets` and `launch_activate_socket(3)`; and what macOS does not tell of processes.
+//!
+//! Another process's environment cannot be read without privileges there, so what a lost keeper left behind is not found by its mark: the
+//! keeper's own walk of the process tree is the only sweep.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int};
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -33,4 +37,31 @@ pub(crate) fn activated_socket() -> io::Result<Option<OwnedFd>> {
         0 | 3 | 2 => Ok(None),
         error => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+/// Not told without privileges; the keeper's own word has to do.
+pub(crate) fn start_time(_pid: u32) -> Option<u64> {
+    None
+}
+
+/// There are no units.
+pub(crate) fn unit_of(_pid: u32, _prefix: &str) -> Option<String> {
+    None
+}
+
+/// SIGTERM.
+pub(crate) fn terminate(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+    }
+}
+
+/// None that could be seen.
+pub(crate) fn marked_sessions() -> BTreeSet<String> {
+    BTreeSet::new()
+}
+
+/// None that could be found.
+pub(crate) async fn kill_remains(_session: &str) -> u32 {
+    0
 }

@@ -6,12 +6,6 @@ mod linux;
 mod macos;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{activated_socket, kill_remains};
+pub(crate) use linux::{activated_socket, kill_remains, marked_sessions, start_time, terminate, unit_of};
 #[cfg(target_os = "macos")]
-pub(crate) use macos::activated_socket;
-
-/// There is no way to read another process's environment without privileges; what a lost keeper left is not found.
-#[cfg(not(target_os = "linux"))]
-pub(crate) async fn kill_remains(_session: &str) -> u32 {
-    0
-}
+pub(crate) use macos::{activated_socket, kill_remains, marked_sessions, start_time, terminate, unit_of};

@@ -10,7 +10,8 @@ use agentd_api::environment::EnvironmentView;
 use agentd_api::event::EnvironmentBuilt;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::{Body, ByteString, SessionId};
-use agentd_keeper::protocol::{LaunchRecord, Variable};
+use agentd_fault::Point;
+use agentd_keeper::protocol::{LaunchRecord, Limits, Rate, Variable};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
@@ -22,7 +23,7 @@ use crate::{store, workspace};
 #[derive(Debug)]
 pub(crate) enum Progress {
     Condition { kind: ConditionType, status: ConditionStatus, reason: &'static str, message: String },
-    Record(Body),
+    Record(Box<Body>),
     Failed { kind: ConditionType, reason: &'static str, message: String },
     Ready(Box<LaunchRecord>),
 }
@@ -75,7 +76,7 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     let view = environment.view(Timestamp::now(), job.launch);
     let built = keep_environment(world, job, &environment, &view)?;
     let message = format!("{} variables, {} dropped", built.variables, built.dropped.len());
-    let _ = report.send(Progress::Record(Body::EnvironmentBuilt(built))).await;
+    let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(built)))).await;
     let _ = report.send(holds(ConditionType::EnvironmentReady, "Built", &message)).await;
 
     launch_record(world, job, &environment)
@@ -107,7 +108,8 @@ fn keep_environment(
 ) -> Result<EnvironmentBuilt, Failure> {
     let path = environment_file(world, &job.id);
     let before = read_environment(&path);
-    store::write_json(&path, view).map_err(|error| Failure {
+    let written = store::write_json(&path, view).and_then(|()| agentd_fault::at(Point::DaemonBringUpEnvironment));
+    written.map_err(|error| Failure {
         kind: ConditionType::EnvironmentReady,
         reason: "NotKept",
         message: format!("cannot write {}: {error}", path.display()),
@@ -120,6 +122,7 @@ fn keep_environment(
         dropped: environment.dropped().map(str::to_owned).collect(),
         changed,
         removed,
+        home: environment.get("HOME").map(|home| String::from_utf8_lossy(home).into_owned()),
     })
 }
 
@@ -136,6 +139,9 @@ fn launch_record(world: &World, job: &Job, environment: &Environment) -> Result<
     let failed = |reason, message| Failure { kind: ConditionType::AgentStarted, reason, message };
     let command = world.agent_command(&job.spec).map_err(|problem| failed("NoSuchAgent", problem.detail))?;
     let (program, args) = command.split_first().ok_or_else(|| failed("NoSuchAgent", "its command is empty".into()))?;
+    let (limits, configured) = (&job.spec.limits, &world.config.limits);
+    let bounds =
+        Limits { memory_bytes: limits.memory.or(configured.memory), processes: limits.tasks.or(configured.tasks) };
     let path = environment.get("PATH").unwrap_or_default();
     let program = find_program(program, path, &job.spec.directory).ok_or_else(|| {
         let path = String::from_utf8_lossy(path);
@@ -152,7 +158,13 @@ fn launch_record(world: &World, job: &Job, environment: &Environment) -> Result<
         directory: job.spec.directory.as_os_str().into(),
         secrets: environment.secrets(),
         max_line: world.config.limits.line,
-        ..LaunchRecord::default()
+        output_rate: limits
+            .output_rate
+            .or(configured.output_rate)
+            .map(|bytes_per_second| Rate { bytes_per_second, burst: bytes_per_second.saturating_mul(10) }),
+        stderr_rate: None,
+        // In a unit of its own the session has a cgroup, which knows better than anybody who looks once a second.
+        limits: if world.launcher.has_cgroups() { Limits::default() } else { bounds },
     })
 }
 

@@ -15,9 +15,9 @@ use super::state::State;
 use crate::store;
 
 /// The version of the document; an unknown one is refused and never rewritten.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// The version of the fold: raised whenever [`State`] means something else.
-const FOLD_VERSION: u32 = 1;
+const FOLD_VERSION: u32 = 2;
 
 /// A session's document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub(crate) struct Document {
     pub(crate) generation: u64,
     pub(crate) created: Timestamp,
     pub(crate) spec: SessionSpec,
+    /// The `Idempotency-Key` of the request that made the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fold: Option<Fold>,
 }
@@ -52,8 +55,8 @@ pub(crate) enum DocumentError {
 }
 
 impl Document {
-    pub(crate) fn new(id: SessionId, created: Timestamp, spec: SessionSpec) -> Self {
-        Self { version: VERSION, id, generation: 1, created, spec, fold: None }
+    pub(crate) fn new(id: SessionId, created: Timestamp, spec: SessionSpec, key: Option<String>) -> Self {
+        Self { version: VERSION, id, generation: 1, created, spec, key, fold: None }
     }
 
     pub(crate) fn read(directory: &Path, id: &SessionId) -> Result<Self, DocumentError> {
@@ -101,7 +104,7 @@ mod tests {
     #[test]
     fn a_document_comes_back_with_its_fold() {
         let directory = tempfile::tempdir().unwrap();
-        let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec());
+        let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec(), None);
         let mut state = State::new(Timestamp::UNIX_EPOCH);
         state.seq = 7;
         document.remember(&state);
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_fold_of_another_version_is_made_again_and_not_believed() {
-        let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec());
+        let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec(), None);
         document.fold = Some(Fold { version: FOLD_VERSION + 1, state: Value::Null });
         assert_eq!(document.state().seq, 0);
     }
@@ -123,7 +126,7 @@ mod tests {
         let id: SessionId = "a1".parse().unwrap();
         std::fs::write(directory.path().join("session.json"), r#"{"version":2}"#).unwrap();
         assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Version { found: 2, .. })));
-        Document::new("b2".parse().unwrap(), Timestamp::UNIX_EPOCH, spec()).write(directory.path()).unwrap();
+        Document::new("b2".parse().unwrap(), Timestamp::UNIX_EPOCH, spec(), None).write(directory.path()).unwrap();
         assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Misplaced { .. })));
         std::fs::write(directory.path().join("session.json"), "{").unwrap();
         assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Parse { .. })));

@@ -6,14 +6,13 @@
 //!
 //! A driver's end is not the session's: the keeper goes on, and the next driver finds its place by the journal.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_api::event::{AgentExited, DaemonRecovered};
 use agentd_api::session::Phase;
-use agentd_api::{Body, Event, Problem, TurnId};
-use agentd_journal::Reader;
+use agentd_api::{Body, Event, Problem, SessionId, TurnId};
+use agentd_fault::Point;
+use agentd_journal::{Reader, Retain};
 use agentd_keeper::protocol::{FromKeeper, HoldArgs, LaunchRecord, StopTimes, ToKeeper};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -23,14 +22,14 @@ use tokio::time::Instant;
 use super::batch::Batch;
 use super::bringup::{self, Job, Progress};
 use super::document::Document;
-use super::journal_port::{Port, PortError, is_held};
-use super::next::{self, Facts, Step, Wait, fail_launch, give_up, next, waits_for};
+use super::journal_port::{Journal, Port, PortError};
+use super::next::{self, Facts, Step, fail_launch, next};
 use super::rules::{Bounds, Command, Refusal, decide};
 use super::state::{Ended, Run, State};
+use super::waits::{Patience, Wait, over, waits};
 use super::{Published, view};
 use crate::env::chain;
-use crate::launch::{Launcher, Link};
-use crate::platform;
+use crate::launch::{Launcher, Link, UnitLimits};
 use crate::world::World;
 
 /// What a driver is asked.
@@ -56,19 +55,23 @@ pub(crate) struct Done {
 }
 
 pub(crate) struct Driver {
-    world: Arc<World>,
-    directory: PathBuf,
+    pub(super) world: Arc<World>,
+    pub(super) journal: Journal,
     document: Document,
-    state: State,
+    /// What the agent is called, in rules and to plugins.
+    agent: String,
+    pub(super) state: State,
     /// Where the journal has been read to; opened when there is something to read.
     reader: Option<Reader>,
-    port: Port,
+    pub(super) port: Port,
     asks: mpsc::Receiver<Ask>,
     publish: watch::Sender<Arc<Published>>,
     bring_up: Option<BringUp>,
-    stop_sent: bool,
+    pub(super) stop_sent: bool,
+    /// Processes carry the session's mark, as the daemon saw at its start.
+    pub(super) has_remains: bool,
     /// What is waited for, and until when.
-    wait: Option<(Wait, Instant)>,
+    waits: Vec<(Wait, Instant, Duration)>,
     /// Something could not be written; tried again then.
     retry: Option<Instant>,
     requests: u64,
@@ -90,7 +93,7 @@ impl Drop for BringUp {
 
 /// What ends a driver without anybody's wish.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+pub(super) enum Broken {
     #[error("the journal cannot be read")]
     Read(#[from] agentd_journal::ReadError),
     #[error("the journal holds something that is not a record")]
@@ -101,9 +104,6 @@ enum Broken {
 const GULP: usize = 2_000;
 const GULP_BYTES: usize = 4 << 20;
 const RETRY: Duration = Duration::from_millis(250);
-/// How often a keeper is looked for that holds the journal and does not answer, or that is about to let it go.
-const RECONNECTS: u32 = 40;
-const KEEPER_PAUSE: Duration = Duration::from_millis(50);
 
 impl Driver {
     pub(crate) fn new(
@@ -111,13 +111,18 @@ impl Driver {
         document: Document,
         asks: mpsc::Receiver<Ask>,
         publish: watch::Sender<Arc<Published>>,
+        has_remains: bool,
     ) -> Self {
         let state = document.state();
         Self {
-            directory: world.directories.session(&document.id),
+            journal: Journal {
+                directory: world.directories.session(&document.id),
+                options: world.config.journal.options(),
+            },
+            agent: world.agent_label(&document.spec),
             logged: state.phase(),
             state,
-            remembered: 0,
+            remembered: document.state().seq,
             world,
             document,
             reader: None,
@@ -126,7 +131,8 @@ impl Driver {
             publish,
             bring_up: None,
             stop_sent: false,
-            wait: None,
+            has_remains,
+            waits: Vec::new(),
             retry: None,
             requests: 0,
         }
@@ -160,7 +166,7 @@ impl Driver {
             self.settle().await?;
             self.remember(false).await;
             let shutdown = self.world.shutdown.clone();
-            let due = [self.retry, self.wait.as_ref().map(|(_, until)| *until)].into_iter().flatten().min();
+            let due = self.waits.iter().map(|(_, until, _)| *until).chain(self.retry).min();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => {
@@ -202,85 +208,20 @@ impl Driver {
         }
     }
 
+    pub(super) fn id(&self) -> &SessionId {
+        &self.document.id
+    }
+
     fn facts(&self) -> Facts<'_> {
         Facts {
             spec: &self.document.spec,
             generation: self.document.generation,
             now: Timestamp::now(),
             replay_quiet: self.world.config.launch.replay_quiet.0,
+            agent: &self.agent,
+            rules: &self.world.config.permissions,
+            restart: self.document.spec.restart.unwrap_or(self.world.config.launch.restart),
         }
-    }
-
-    /// Reads what the journal has and takes the keeper over, if one lives.
-    async fn take_over(&mut self) -> Result<(), Broken> {
-        self.catch_up().await?;
-        self.publish();
-        if matches!(self.state.run, Run::Ended(_)) {
-            return Ok(());
-        }
-        let alive = self.connect().await;
-        self.catch_up().await?;
-        if matches!(self.state.run, Run::Running(_)) || alive {
-            let recovered = DaemonRecovered { version: env!("CARGO_PKG_VERSION").to_owned(), agent_alive: alive };
-            self.append(Batch::of(Body::DaemonRecovered(recovered))).await?;
-        }
-        if !alive {
-            self.bury().await?;
-        }
-        Ok(())
-    }
-
-    /// Connects to the session's keeper; `false` where there is none with an agent.
-    async fn connect(&mut self) -> bool {
-        let socket = self.world.directories.keeper_socket(&self.document.id);
-        for _ in 0..RECONNECTS {
-            if let Ok(mut link) = Link::connect(&socket).await
-                && link.hello.session == self.document.id.as_str()
-            {
-                if link.hello.agent_pid.is_some() {
-                    self.port = Port::Keeper(link);
-                    self.stop_sent = false;
-                    return true;
-                }
-                // It has no agent yet, and the launch record died with the daemon before: begin the launch again.
-                let _ = link.call(&ToKeeper::Stop(self.stop_times())).await;
-            }
-            if !is_held(&self.directory).await {
-                return false;
-            }
-            tokio::time::sleep(KEEPER_PAUSE).await;
-        }
-        false
-    }
-
-    /// Waits, not for ever, until no keeper holds the journal.
-    async fn released(&self) {
-        for _ in 0..RECONNECTS {
-            if !is_held(&self.directory).await {
-                return;
-            }
-            tokio::time::sleep(KEEPER_PAUSE).await;
-        }
-    }
-
-    /// The keeper is gone without having said how its agent ended: nothing of it may be left, and the journal says so.
-    async fn bury(&mut self) -> Result<(), Broken> {
-        self.port = Port::Direct;
-        self.catch_up().await?;
-        let Run::Running(running) = &self.state.run else { return Ok(()) };
-        let launch = running.launch;
-        self.world.launcher.sweep(&self.document.id).await;
-        let killed = platform::kill_remains(self.document.id.as_str()).await;
-        let exited = AgentExited {
-            launch,
-            status: None,
-            signal: None,
-            exec_error: None,
-            killed,
-            requested: false,
-            reason: None,
-        };
-        self.append(Batch::of(Body::AgentExited(exited))).await.map(drop)
     }
 
     /// Does what is to be done, until nothing is.
@@ -331,6 +272,9 @@ impl Driver {
             return Ok(());
         }
         let times = self.stop_times();
+        if agentd_fault::at(Point::DaemonStopBefore).is_err() {
+            return self.line_lost().await;
+        }
         let Port::Keeper(link) = &mut self.port else { return self.line_lost().await };
         match link.call(&ToKeeper::Stop(times)).await {
             Ok(_) => self.stop_sent = true,
@@ -339,37 +283,60 @@ impl Driver {
         Ok(())
     }
 
-    fn stop_times(&self) -> StopTimes {
+    pub(super) fn stop_times(&self) -> StopTimes {
         let milliseconds = |span: crate::config::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         let launch = &self.world.config.launch;
         StopTimes { close_ms: milliseconds(launch.stop_close), term_ms: milliseconds(launch.stop_term) }
     }
 
-    /// Holds the clock to what is waited for. The time runs from when this driver first saw the wait, so that a clock that is set
-    /// or a daemon that was down cuts nobody's time short.
+    /// Holds the clock to what is waited for; a wait that goes on keeps its time.
     fn arm(&mut self) {
-        let waits = waits_for(&self.state);
-        if self.wait.as_ref().map(|(wait, _)| wait) != waits.as_ref() {
-            self.wait = waits.map(|wait| {
-                let until = Instant::now() + self.limit(&wait);
-                (wait, until)
-            });
+        let patience = self.patience();
+        let (now, time) = (Instant::now(), Timestamp::now());
+        let old = std::mem::take(&mut self.waits);
+        self.waits = waits(&self.state, &self.facts())
+            .into_iter()
+            .filter_map(|wait| {
+                let known = old.iter().find(|(known, _, _)| *known == wait);
+                let (until, limit) = if let Some((_, until, limit)) = known {
+                    (*until, *limit)
+                } else {
+                    let limit = patience.with(&wait, time)?;
+                    (now.checked_add(limit)?, limit)
+                };
+                Some((wait, until, limit))
+            })
+            .collect();
+    }
+
+    fn patience(&self) -> Patience {
+        let (limits, launch) = (&self.world.config.limits, &self.world.config.launch);
+        let own = &self.document.spec.limits;
+        // Of a session's own limit, 0 is never; where it has none, the configuration's holds.
+        let choose = |own: Option<u64>, configured: Option<crate::config::Span>| match own {
+            Some(0) => None,
+            Some(seconds) => Some(Duration::from_secs(seconds)),
+            None => configured.map(|span| span.0),
+        };
+        Patience {
+            initialize: limits.initialize.0,
+            open: limits.open_conversation.0,
+            turn: choose(own.turn_seconds, Some(limits.turn)),
+            cancel: limits.cancel.0,
+            silence: Some(limits.silence.0).filter(|silence| !silence.is_zero()),
+            idle: choose(own.idle_seconds, limits.idle),
+            permission: choose(own.permission_seconds, limits.permission),
+            restart_first: launch.restart_first.0,
+            restart_longest: launch.restart_longest.0,
         }
     }
 
-    fn limit(&self, wait: &Wait) -> Duration {
-        let limits = &self.world.config.limits;
-        match wait {
-            Wait::Initialize { .. } => limits.initialize.0,
-            Wait::Open { .. } => limits.open_conversation.0,
-            Wait::Turn { .. } => limits.turn.0,
-            Wait::Cancel { .. } => limits.cancel.0,
-        }
-    }
-
+    /// What has been waited for long enough. One at a time: what is recorded for it may end the others.
     async fn expire(&mut self) -> Result<(), Broken> {
-        let Some((wait, _)) = self.wait.take_if(|(_, until)| *until <= Instant::now()) else { return Ok(()) };
-        match give_up(&self.state, &wait, self.limit(&wait), &self.facts()) {
+        let now = Instant::now();
+        let Some(position) = self.waits.iter().position(|(_, until, _)| *until <= now) else { return Ok(()) };
+        let (wait, _, limit) = self.waits.swap_remove(position);
+        match over(&self.state, &wait, limit, &self.facts()) {
             Some(batch) => self.append(batch).await.map(drop),
             None => Ok(()),
         }
@@ -383,7 +350,7 @@ impl Driver {
         };
         let launch = preparing.launch;
         match progress {
-            Some(Progress::Record(body)) => self.append(Batch::of(body)).await.map(drop),
+            Some(Progress::Record(body)) => self.append(Batch::of(*body)).await.map(drop),
             Some(Progress::Condition { kind, status, reason, message }) => {
                 let body = next::condition(&self.state, &self.facts(), kind, status, reason, message);
                 self.append(Batch::of(body)).await.map(drop)
@@ -412,11 +379,14 @@ impl Driver {
         let args = HoldArgs {
             session: self.document.id.to_string(),
             launch,
-            state: self.directory.clone(),
+            state: self.journal.directory.clone(),
             socket: self.world.directories.keeper_socket(&self.document.id),
-            ..HoldArgs::default()
+            journal: self.journal.options,
+            orphan_ttl: self.world.config.limits.orphan.map(|span| span.0),
         };
-        let started = start_keeper(&self.world.launcher, &self.document.id, &args, record).await;
+        let (own, configured) = (&self.document.spec.limits, &self.world.config.limits);
+        let limits = UnitLimits { memory: own.memory.or(configured.memory), tasks: own.tasks.or(configured.tasks) };
+        let started = start_keeper(&self.world.launcher, &self.document.id, &args, limits, record).await;
         match started {
             Ok(link) => {
                 self.port = Port::Keeper(link);
@@ -424,11 +394,9 @@ impl Driver {
                 self.catch_up().await
             }
             Err(error) => {
-                self.port = Port::Direct;
                 // An agent that could not be executed has its record when the keeper lets the journal go, and that record ends
-                // the launch.
-                self.released().await;
-                self.catch_up().await?;
+                // the launch; one that was started all the same is found.
+                self.line_lost().await?;
                 if matches!(self.state.run, Run::Preparing(_)) {
                     let kind = agentd_api::session::ConditionType::AgentStarted;
                     let batch = fail_launch(&self.state, launch, kind, "KeeperFailed", &error, &self.facts());
@@ -439,16 +407,6 @@ impl Driver {
         }
     }
 
-    /// The keeper's socket closed: it ended, in order or not.
-    async fn line_lost(&mut self) -> Result<(), Broken> {
-        self.port = Port::Direct;
-        self.catch_up().await?;
-        if !matches!(self.state.run, Run::Running(_)) {
-            return Ok(());
-        }
-        if self.connect().await { self.catch_up().await } else { self.bury().await }
-    }
-
     /// Decides on a command and carries it out.
     async fn carry_out(&mut self, command: Command) -> Result<Result<Done, Problem>, Broken> {
         let bounds = Bounds { queued_turns: self.world.config.limits.queued_turns };
@@ -457,7 +415,7 @@ impl Driver {
             Ok(decision) => decision,
             Err(refusal) => return Ok(Err(refusal.problem())),
         };
-        let done = Done { turn: decision.turn.clone(), after_seq };
+        let done = Done { turn: decision.turn.clone(), after_seq: decision.known_since.unwrap_or(after_seq) };
         if decision.batch.entries.is_empty() {
             return Ok(Ok(done));
         }
@@ -476,9 +434,14 @@ impl Driver {
 
     /// Hands records over and reads them back; whether they are known to be written. What cannot be written now is not done
     /// now: the same step comes up again.
-    async fn append(&mut self, batch: Batch) -> Result<bool, Broken> {
+    pub(super) async fn append(&mut self, batch: Batch) -> Result<bool, Broken> {
         self.requests += 1;
-        match self.port.append(&self.directory, self.requests, batch).await {
+        let appended = match agentd_fault::at(Point::DaemonAppendBefore) {
+            Ok(()) => self.port.append(&self.journal, self.requests, batch).await,
+            Err(error) => Err(PortError::Refused { code: "fault".to_owned(), message: error.to_string() }),
+        };
+        let appended = appended.and_then(|()| agentd_fault::at(Point::DaemonAppendAfter).map_err(|_| PortError::Lost));
+        match appended {
             Ok(()) => self.catch_up().await.map(|()| true),
             Err(PortError::Lost) => Box::pin(self.line_lost()).await.map(|()| false),
             Err(error) => {
@@ -490,9 +453,9 @@ impl Driver {
     }
 
     /// Reads and applies what the journal has grown by, and lets clients see it.
-    async fn catch_up(&mut self) -> Result<(), Broken> {
+    pub(super) async fn catch_up(&mut self) -> Result<(), Broken> {
         loop {
-            let (reader, directory, after) = (self.reader.take(), self.directory.clone(), self.state.seq);
+            let (reader, directory, after) = (self.reader.take(), self.journal.directory.clone(), self.state.seq);
             let upto = self.port.reach();
             let read = move || read_some(reader, &directory, after, upto);
             let (reader, events) = tokio::task::spawn_blocking(read)
@@ -504,6 +467,8 @@ impl Driver {
                 self.state.apply(&event);
             }
             if count > 0 {
+                // There is nothing here that could fail.
+                let _ = agentd_fault::at(Point::DaemonApplyAfter);
                 self.publish();
             }
             if count == 0 {
@@ -512,7 +477,7 @@ impl Driver {
         }
     }
 
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         // An end is shown when everything that it ends is closed, so that who waits for it finds no open turn beside it.
         let ended = matches!(self.state.run, Run::Ended(_));
         if ended && self.retry.is_none() && matches!(next(&self.state, &self.facts()), Some(Step::Append(_))) {
@@ -528,20 +493,30 @@ impl Driver {
             };
             tracing::info!(agentd.session = id, "session {id} is {}{why}", phase.as_str());
         }
-        self.publish.send_replace(Arc::new(Published::new(view(&self.document, &self.state))));
+        self.publish.send_replace(Arc::new(Published::new(view(&self.document, &self.state), self.remembered)));
     }
 
     /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.
     async fn remember(&mut self, last: bool) {
-        let resting = !matches!(self.state.run, Run::Preparing(_)) && waits_for(&self.state).is_none();
+        let resting = matches!(self.state.phase(), Phase::Idle | Phase::Stopped | Phase::Failed);
         if self.state.seq == self.remembered || !(resting || last) {
             return;
         }
-        self.remembered = self.state.seq;
         self.document.remember(&self.state);
-        let (document, directory) = (self.document.clone(), self.directory.clone());
-        let written = tokio::task::spawn_blocking(move || document.write(&directory)).await;
-        if let Ok(Err(error)) = written {
+        let (document, directory, keep) =
+            (self.document.clone(), self.journal.directory.clone(), self.world.config.journal.keep_session);
+        let seq = self.state.seq;
+        let written = tokio::task::spawn_blocking(move || {
+            document.write(&directory)?;
+            match keep {
+                Some(at_most) => agentd_journal::retain(&directory, Retain { at_most, keep_after: seq })
+                    .map(drop)
+                    .map_err(std::io::Error::other),
+                None => Ok(()),
+            }
+        });
+        self.remembered = seq;
+        if let Ok(Err(error)) = written.await {
             tracing::warn!(agentd.session = %self.document.id, %error, "session.json could not be written; the journal has everything");
         }
     }
@@ -552,11 +527,16 @@ async fn start_keeper(
     launcher: &Launcher,
     id: &agentd_api::SessionId,
     args: &HoldArgs,
+    limits: UnitLimits,
     record: LaunchRecord,
 ) -> Result<Link, String> {
-    let mut link = launcher.start(id, args).await.map_err(|error| chain(&error))?;
+    let mut link = launcher.start(id, args, limits).await.map_err(|error| chain(&error))?;
+    agentd_fault::at(Point::DaemonLaunchLinked).map_err(|error| error.to_string())?;
     match link.call(&ToKeeper::Launch(Box::new(record))).await {
-        Ok(FromKeeper::Launched { .. }) => Ok(link),
+        Ok(FromKeeper::Launched { .. }) => {
+            agentd_fault::at(Point::DaemonLaunchDone).map_err(|error| error.to_string())?;
+            Ok(link)
+        }
         Ok(other) => Err(format!("the keeper answered the launch with {other:?}")),
         Err(error) => Err(chain(&error)),
     }

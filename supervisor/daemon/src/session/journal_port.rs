@@ -2,7 +2,7 @@
 //!
 //! One writer: whoever holds the journal's lock. A keeper holds it from before it listens until after its last record.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::Body;
@@ -13,6 +13,13 @@ use serde_json::value::RawValue;
 
 use super::batch::Batch;
 use crate::launch::{Link, LinkError};
+
+/// A session's journal: where it is, and how it is written.
+#[derive(Debug, Clone)]
+pub(crate) struct Journal {
+    pub(crate) directory: PathBuf,
+    pub(crate) options: Options,
+}
 
 /// Who writes.
 #[derive(Debug)]
@@ -50,7 +57,7 @@ impl Port {
     }
 
     /// Writes the batch in one piece. After an error other than [`PortError::Lost`] nothing of it is there.
-    pub(crate) async fn append(&mut self, directory: &Path, request: u64, batch: Batch) -> Result<(), PortError> {
+    pub(crate) async fn append(&mut self, journal: &Journal, request: u64, batch: Batch) -> Result<(), PortError> {
         // What ends a turn or a session has to outlive a power cut; the rest may cost a client its last half second.
         let durable = batch.entries.iter().any(|entry| {
             matches!(
@@ -76,28 +83,31 @@ impl Port {
                     Ok(_) | Err(_) => Err(PortError::Lost),
                 }
             }
-            Self::Direct => write_directly(directory, batch, durable).await,
+            Self::Direct => write_directly(journal, batch, durable).await,
         }
     }
 }
 
-async fn write_directly(directory: &Path, batch: Batch, durable: bool) -> Result<(), PortError> {
+async fn write_directly(journal: &Journal, batch: Batch, durable: bool) -> Result<(), PortError> {
     let records: Vec<(String, Box<RawValue>)> =
         batch.entries.iter().map(|entry| (entry.body.kind().to_owned(), entry.body.to_data())).collect();
-    let directory = directory.to_owned();
     for _ in 1..HELD_TRIES {
-        match write_once(directory.clone(), records.clone(), durable).await {
+        match write_once(journal.clone(), records.clone(), durable).await {
             Err(PortError::Open { source: OpenError::Held { .. }, .. }) => tokio::time::sleep(HELD_PAUSE).await,
             result => return result,
         }
     }
-    write_once(directory, records, durable).await
+    write_once(journal.clone(), records, durable).await
 }
 
-async fn write_once(directory: PathBuf, records: Vec<(String, Box<RawValue>)>, durable: bool) -> Result<(), PortError> {
+async fn write_once(
+    Journal { directory, options }: Journal,
+    records: Vec<(String, Box<RawValue>)>,
+    durable: bool,
+) -> Result<(), PortError> {
     let write = move || {
-        let (mut writer, _) =
-            Writer::open(&directory, Options::default()).map_err(|source| PortError::Open { directory: directory.clone(), source })?;
+        let (mut writer, _) = Writer::open(&directory, options)
+            .map_err(|source| PortError::Open { directory: directory.clone(), source })?;
         let records: Vec<Record<'_>> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
         let failed = |source| PortError::Append { directory: directory.clone(), source };
         writer.append(Timestamp::now(), &records).map_err(failed)?;
@@ -107,8 +117,8 @@ async fn write_once(directory: PathBuf, records: Vec<(String, Box<RawValue>)>, d
 }
 
 /// Whether somebody holds the journal. The lock is free again when this returns.
-pub(crate) async fn is_held(directory: &Path) -> bool {
-    let directory = directory.to_owned();
-    let open = move || matches!(Writer::open(&directory, Options::default()), Err(OpenError::Held { .. }));
+pub(crate) async fn is_held(journal: &Journal) -> bool {
+    let Journal { directory, options } = journal.clone();
+    let open = move || matches!(Writer::open(&directory, options), Err(OpenError::Held { .. }));
     tokio::task::spawn_blocking(open).await.unwrap_or(false)
 }

@@ -3,17 +3,22 @@
 //! The handle is cheap to clone. What is asked goes to the driver over a bounded channel and is answered by a oneshot; what is
 //! shown comes from a watch that the driver fills, so that a list of a thousand sessions waits for none of them.
 
+mod adoption;
 mod batch;
 mod bringup;
+mod cleanup;
+mod dialogue;
 mod document;
 mod driver;
 mod journal_port;
 mod next;
+mod permission;
 mod registry;
 mod rules;
 mod state;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +28,9 @@ use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use bringup::{environment_file, read_environment};
+pub(crate) use document::VERSION as DOCUMENT_VERSION;
 pub(crate) use driver::Done;
+pub(crate) use permission::Rule;
 pub(crate) use registry::Sessions;
 pub(crate) use rules::Command;
 
@@ -36,6 +43,8 @@ use state::{Ended, Run, State};
 pub(crate) struct Session {
     id: SessionId,
     directory: PathBuf,
+    /// The `Idempotency-Key` it was made with.
+    key: Option<String>,
     asks: mpsc::Sender<Ask>,
     published: watch::Receiver<Arc<Published>>,
 }
@@ -44,18 +53,20 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) view: SessionView,
+    /// The seq that `session.json` has the state of: no record behind it may be removed.
+    remembered: u64,
 }
 
 impl Published {
-    fn new(view: SessionView) -> Self {
-        Self { view }
+    fn new(view: SessionView, remembered: u64) -> Self {
+        Self { view, remembered }
     }
 
     fn broken(document: &Document, state: &State, reason: String) -> Self {
         let mut view = view(document, state);
         view.status.phase = Phase::Failed;
         view.status.message = Some(reason);
-        Self { view }
+        Self { view, remembered: 0 }
     }
 }
 
@@ -107,15 +118,19 @@ fn going() -> Problem {
 
 /// A session as it is shown.
 fn view(document: &Document, state: &State) -> SessionView {
-    let (message, agent_pid, keeper_pid, turn) = match &state.run {
-        Run::Ended(Ended::Failed(message)) => (Some(message.clone()), None, None, None),
-        Run::Ended(_) => (None, None, None, None),
-        Run::Preparing(preparing) => (None, None, preparing.keeper, None),
+    let (message, agent_pid, turn) = match &state.run {
+        Run::Ended(Ended::Failed(message)) => (Some(message.clone()), None, None),
+        Run::Ended(_) | Run::Preparing(_) => (None, None, None),
         Run::Running(running) => {
-            let turn = running.turn.as_ref().map(|turn| TurnView { id: turn.id.clone(), prompt: turn.prompt.clone() });
-            (None, Some(running.pid), running.keeper, turn)
+            let turn = running.turn.as_ref().map(|turn| TurnView {
+                id: turn.id.clone(),
+                prompt: turn.prompt.clone(),
+                silent: turn.silent,
+            });
+            (None, Some(running.pid), turn)
         }
     };
+    let keeper = state.keeper.filter(|_| !matches!(state.run, Run::Ended(_)));
     SessionView {
         id: document.id.clone(),
         generation: document.generation,
@@ -129,13 +144,14 @@ fn view(document: &Document, state: &State) -> SessionView {
             agent: state.agent.clone(),
             conversation: state.conversation.clone(),
             agent_pid,
-            keeper_pid,
+            keeper_pid: keeper.map(|keeper| keeper.pid),
+            keeper_protocol: keeper.map(|keeper| keeper.protocol),
             launches: state.launches,
             turn,
             queue: state
                 .queue
                 .iter()
-                .map(|queued| TurnView { id: queued.id.clone(), prompt: queued.prompt.clone() })
+                .map(|queued| TurnView { id: queued.id.clone(), prompt: queued.prompt.clone(), silent: false })
                 .collect(),
             permissions: state.permissions.iter().map(|open| open.request.clone()).collect(),
             last_seq: state.seq,

@@ -11,14 +11,16 @@ use agentd_api::event::{
     SyntheticCause, TurnEnded, TurnStarted,
 };
 use agentd_api::session::{
-    Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, SessionSpec,
+    Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, SessionSpec,
 };
 use agentd_keeper::protocol::Mute;
 use jiff::Timestamp;
 
 use super::batch::Batch;
+use super::permission::{Rule, policy};
 use super::rules::{ALLOWING, REJECTING, choose, dropped, resolve};
-use super::state::{Ended, OpenPermission, OpenRefused, Opening, Pending, Run, Running, RunningTurn, State};
+use super::state::{Ended, OpenPermission, OpenRefused, Opening, Run, Running, RunningTurn, State};
+use super::waits::{MINUTE, born_this_minute, is_parked, is_restarted};
 use crate::acp;
 
 /// One thing to do.
@@ -42,6 +44,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) now: Timestamp,
     /// How long no history may come before a loaded conversation counts as replayed.
     pub(crate) replay_quiet: Duration,
+    /// The agent's name, as rules know it.
+    pub(crate) agent: &'a str,
+    pub(crate) rules: &'a [Rule],
+    pub(crate) restart: RestartPolicy,
 }
 
 /// What is to be done next, if anything.
@@ -93,8 +99,9 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
             synthetic: Some(Synthetic {
                 cause: SyntheticCause::AgentExited,
                 detail: cut.detail.clone(),
-                interrupted_tool_calls: cut.tool_calls.clone(),
+                stderr: cut.stderr.clone(),
             }),
+            interrupted_tool_calls: cut.tool_calls.clone(),
         }));
     }
     let (reason, message) = match ended {
@@ -106,6 +113,8 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
             }
             ("Stopped", "the session was stopped")
         }
+        Ended::Failed(message) if is_parked(state, facts) => ("Parked", message.as_str()),
+        Ended::Failed(message) if is_restarted(state, facts) => ("Restarting", message.as_str()),
         Ended::Failed(message) => ("AgentExited", message.as_str()),
     };
     for kind in [ConditionType::AgentStarted, ConditionType::ConversationReady] {
@@ -149,8 +158,13 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         Opening::Initializing => {
             running.pending.is_empty().then(|| Batch::default().send(acp::initialize(state.next_rpc)))
         }
+        Opening::Initialized(_) if !running.pending.is_empty() => None,
         Opening::Initialized(capabilities) => {
-            running.pending.is_empty().then(|| open(state, running, *capabilities, facts))
+            let loads = state.conversation.is_some() && capabilities.load && !capabilities.resume;
+            if loads && born_this_minute(state, running, facts.now) {
+                return wait_for_the_minute(state, facts);
+            }
+            Some(open(state, running, *capabilities, facts))
         }
         Opening::Answered { conversation, by } => Some(opened(state, running, conversation, *by, facts)),
         Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
@@ -178,13 +192,13 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             (Batch::of(Body::PermissionRequested(requested)), OpenPermission { request, rpc: asked.rpc.clone() })
         };
         let cancelling = running.ending.is_some() || running.turn.as_ref().is_none_or(|turn| turn.cancelling);
-        let policy = match facts.spec.permissions {
+        let answer = match policy(facts.rules, facts.spec.permissions, facts.agent, draft) {
             _ if cancelling => Some((PermissionOutcome::Cancelled, AnsweredBy::Cancel)),
             PermissionPolicy::Ask => None,
             PermissionPolicy::Allow => Some((by_policy(draft, &ALLOWING), AnsweredBy::Policy)),
             PermissionPolicy::Deny => Some((by_policy(draft, &REJECTING), AnsweredBy::Policy)),
         };
-        match policy {
+        match answer {
             Some((outcome, by)) => return Some(resolve(batch, &open, outcome, by, true)),
             None if known.is_none() => return Some(batch),
             None => {}
@@ -199,6 +213,13 @@ fn by_policy(draft: &super::state::PermissionDraft, kinds: &[&str]) -> Permissio
         Some(option) => PermissionOutcome::Selected(option.id.clone()),
         None => PermissionOutcome::Cancelled,
     }
+}
+
+/// Says once that the conversation is not opened yet, and why.
+fn wait_for_the_minute(state: &State, facts: &Facts<'_>) -> Option<Batch> {
+    let (kind, reason) = (ConditionType::ConversationReady, "WaitingForTheMinute");
+    let said = state.condition(kind).is_some_and(|condition| condition.reason == reason);
+    (!said).then(|| Batch::of(condition(state, facts, kind, ConditionStatus::Unknown, reason, MINUTE)))
 }
 
 /// Opens the conversation as the agent's capabilities allow; `session/resume` first, since it replays nothing.
@@ -234,6 +255,8 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
         launch: running.launch,
         conversation: conversation.to_owned(),
         by,
+        directory: facts.spec.directory.clone(),
+        home: state.home.clone(),
     }))
     .record(condition(state, facts, ConditionType::ConversationReady, ConditionStatus::True, reason, message))
 }
@@ -248,9 +271,10 @@ fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts
         OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
             "ConversationLost",
             format!(
-                "the agent could not restore the conversation {:?}: {error}; \
+                "the agent could not restore the conversation {:?}: {error}; {}\
                  `agentctl resume --new-conversation` begins a new one in its place",
-                state.conversation.as_deref().unwrap_or_default()
+                state.conversation.as_deref().unwrap_or_default(),
+                other_home(state)
             ),
         ),
         OpenRefused::Open { error, .. } => {
@@ -258,6 +282,14 @@ fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts
         }
     };
     fail_launch(state, running.launch, ConditionType::ConversationReady, reason, &message, facts)
+}
+
+/// The likeliest reason why an agent does not find a conversation any more.
+fn other_home(state: &State) -> String {
+    match (&state.conversation_home, &state.home) {
+        (Some(then), Some(now)) if then != now => format!("it was begun with HOME={then}, and HOME is now {now}; "),
+        _ => String::new(),
+    }
 }
 
 /// A launch that ends here: the condition, then the end.
@@ -294,75 +326,11 @@ fn end_turn(turn: &RunningTurn, answer: &Result<Option<String>, acp::RpcError>) 
         Ok(stop_reason) => (stop_reason.clone(), None),
         Err(error) => {
             let detail = format!("the agent answered the prompt with an error: {error}");
-            let interrupted_tool_calls = turn.tool_calls.iter().cloned().collect();
-            (None, Some(Synthetic { cause: SyntheticCause::AgentError, detail, interrupted_tool_calls }))
+            let stderr = turn.stderr.iter().cloned().collect();
+            (None, Some(Synthetic { cause: SyntheticCause::AgentError, detail, stderr }))
         }
     };
-    Batch::of(Body::TurnEnded(TurnEnded { turn: turn.id.clone(), stop_reason, synthetic }))
-}
-
-/// What the session waits for from its agent, and may not wait for without end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wait {
-    Initialize {
-        rpc: u64,
-    },
-    Open {
-        rpc: u64,
-    },
-    /// A turn has its own, generous limit.
-    Turn {
-        rpc: u64,
-    },
-    /// The end of a turn that was cancelled.
-    Cancel {
-        rpc: u64,
-    },
-}
-
-/// What the session waits for now; the driver holds the clock to it.
-pub(crate) fn waits_for(state: &State) -> Option<Wait> {
-    let Run::Running(running) = &state.run else { return None };
-    if running.ending.is_some() {
-        return None;
-    }
-    running.pending.iter().next_back().map(|(&rpc, pending)| match pending {
-        Pending::Initialize => Wait::Initialize { rpc },
-        Pending::Open(_) => Wait::Open { rpc },
-        Pending::Prompt(_) if running.turn.as_ref().is_some_and(|turn| turn.cancelling) => Wait::Cancel { rpc },
-        Pending::Prompt(_) => Wait::Turn { rpc },
-    })
-}
-
-/// What is recorded when the wait has taken longer than `limit`.
-pub(crate) fn give_up(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> Option<Batch> {
-    let Run::Running(running) = &state.run else { return None };
-    let seconds = limit.as_secs_f64();
-    let kind = ConditionType::ConversationReady;
-    match wait {
-        Wait::Initialize { .. } => {
-            let message = format!(
-                "the agent did not answer initialize within {seconds} s; `agentctl events` shows what it wrote to stderr"
-            );
-            Some(fail_launch(state, running.launch, kind, "InitializeTimedOut", &message, facts))
-        }
-        Wait::Open { .. } => {
-            let message = format!(
-                "the agent did not open the conversation within {seconds} s; `agentctl events` shows what it wrote to stderr"
-            );
-            Some(fail_launch(state, running.launch, kind, "ConversationTimedOut", &message, facts))
-        }
-        Wait::Cancel { .. } => {
-            let message = format!("the agent did not end a cancelled turn within {seconds} s, and was ended itself");
-            Some(fail_launch(state, running.launch, kind, "CancelIgnored", &message, facts))
-        }
-        Wait::Turn { .. } => super::rules::decide(
-            state,
-            super::rules::Command::Cancel { turn: None },
-            super::rules::Bounds { queued_turns: 0 },
-        )
-        .ok()
-        .map(|decision| decision.batch)
-        .filter(|batch| !batch.entries.is_empty()),
-    }
+    // An agent that ends a turn with tool calls open (after a cancel, most do) says no more of them.
+    let interrupted_tool_calls = turn.tool_calls.iter().cloned().collect();
+    Batch::of(Body::TurnEnded(TurnEnded { turn: turn.id.clone(), stop_reason, synthetic, interrupted_tool_calls }))
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
 use agentd_api::session::{SessionSpec, SessionView, UnreadableSession};
 use agentd_api::{Body, Code, Problem, SessionId, SessionName, TurnId};
+use agentd_fault::Point;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
@@ -15,10 +17,11 @@ use tokio_util::task::TaskTracker;
 use super::batch::Batch;
 use super::document::Document;
 use super::driver::Driver;
-use super::journal_port::Port;
-use super::{Published, Session, view};
+use super::journal_port::{Journal, Port};
+use super::{Published, Session, cleanup, view};
 use crate::directories::make_private;
 use crate::env::chain;
+use crate::platform;
 use crate::workspace;
 use crate::world::World;
 
@@ -35,6 +38,8 @@ pub(crate) struct Sessions {
 const ASKS: usize = 16;
 /// A session's directory on its way out; what a crash leaves of one is removed at the next start.
 const REMOVING: &str = ".removing-";
+/// One that is not whole yet.
+const CREATING: &str = ".creating-";
 
 impl Sessions {
     /// Finds the sessions on disk and starts a driver for each. One that cannot be read is set aside, with its reason, and stops
@@ -42,10 +47,11 @@ impl Sessions {
     pub(crate) fn open(world: Arc<World>) -> io::Result<Self> {
         let sessions =
             Self { known: Mutex::default(), unreadable: Mutex::default(), drivers: TaskTracker::new(), world };
+        let marked = platform::marked_sessions();
         for entry in std::fs::read_dir(sessions.world.directories.sessions())? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(REMOVING) {
+            if name.starts_with(REMOVING) || name.starts_with(CREATING) {
                 std::fs::remove_dir_all(entry.path())?;
                 continue;
             }
@@ -54,7 +60,9 @@ impl Sessions {
                 .map_err(|error| error.to_string())
                 .and_then(|id| Document::read(&entry.path(), &id).map_err(|error| chain(&error)));
             let read = match read {
-                Ok(document) => sessions.start(document).map(drop).map_err(|problem| problem.detail),
+                Ok(document) => {
+                    sessions.start(document, marked.contains(&name)).map(drop).map_err(|problem| problem.detail)
+                }
                 Err(reason) => Err(reason),
             };
             if let Err(reason) = read {
@@ -62,16 +70,37 @@ impl Sessions {
                 lock(&sessions.unreadable).push(UnreadableSession { id: name, reason });
             }
         }
+        let strays = cleanup::stray_keepers(&sessions.world.directories, |id| lock(&sessions.known).contains_key(id));
+        for stray in strays {
+            sessions.drivers.spawn(stray.end());
+        }
         Ok(sessions)
     }
 
+    /// Removes what an earlier daemon was about to write when it ended, and what is more than is to be kept of the journals.
+    pub(crate) fn tidy(&self, started: SystemTime) {
+        let (journal, sessions) = (self.world.config.journal, lock(&self.known).values().cloned().collect::<Vec<_>>());
+        for session in &sessions {
+            cleanup::unfinished_files(session.directory(), started);
+        }
+        if let Some(keep) = journal.keep_all {
+            cleanup::keep_all(&sessions, keep);
+        }
+    }
+
     /// Adds the session and starts its driver, unless another has its name.
-    fn start(&self, document: Document) -> Result<Session, Problem> {
+    fn start(&self, document: Document, has_remains: bool) -> Result<Session, Problem> {
         let (asks, receiver) = mpsc::channel(ASKS);
-        let first = Published::new(view(&document, &document.state()));
+        let first = Published::new(view(&document, &document.state()), document.state().seq);
         let (publish, published) = watch::channel(Arc::new(first));
         let id = document.id.clone();
-        let session = Session { id: id.clone(), directory: self.world.directories.session(&id), asks, published };
+        let session = Session {
+            id: id.clone(),
+            directory: self.world.directories.session(&id),
+            key: document.key.clone(),
+            asks,
+            published,
+        };
         {
             let mut sessions = lock(&self.known);
             if let Some(name) = document.spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
@@ -79,7 +108,7 @@ impl Sessions {
             }
             sessions.insert(id, session.clone());
         }
-        self.drivers.spawn(Driver::new(Arc::clone(&self.world), document, receiver, publish).run());
+        self.drivers.spawn(Driver::new(Arc::clone(&self.world), document, receiver, publish, has_remains).run());
         Ok(session)
     }
 
@@ -113,25 +142,50 @@ impl Sessions {
     }
 
     /// Makes a session and begins its first launch.
-    pub(crate) async fn create(&self, mut spec: SessionSpec) -> Result<Session, Problem> {
+    pub(crate) async fn create(&self, mut spec: SessionSpec, key: Option<String>) -> Result<Session, Problem> {
+        if let Some(known) = key.as_ref().and_then(|key| self.made_with(key)) {
+            return Self::repeated(known, &spec);
+        }
         self.check(&spec)?;
         if spec.agent.is_none() && spec.command.is_none() {
             // Written down, so that another default tomorrow does not give this session another agent.
             spec.agent = Some(self.world.config.default_agent.clone());
         }
         let id = SessionId::random();
-        let document = Document::new(id, Timestamp::now(), spec);
+        let document = Document::new(id, Timestamp::now(), spec, key);
         let directory = self.world.directories.session(&document.id);
-        if let Err(error) = prepare(&directory, &document).await {
+        // Under another name until it is whole: a crash in the middle leaves nothing that looks like a session.
+        let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
+        let journal = Journal { directory: unfinished.clone(), options: self.world.config.journal.options() };
+        if let Err(error) = prepare(&journal, &directory, &document).await {
+            let _ = std::fs::remove_dir_all(&unfinished);
             let _ = std::fs::remove_dir_all(&directory);
             return Err(Problem::new(Code::Internal, format!("cannot make the session's files: {error}"))
                 .hint("is there room, and may agentd write, where its state is kept?"));
         }
-        let started = self.start(document);
+        let started = self.start(document, false);
         if started.is_err() {
             let _ = std::fs::remove_dir_all(&directory);
         }
         started
+    }
+
+    /// The session that a request with this key made.
+    fn made_with(&self, key: &str) -> Option<Session> {
+        lock(&self.known).values().find(|session| session.key.as_deref() == Some(key)).cloned()
+    }
+
+    /// The answer to a request that comes again: the session it made, if it asks for the same.
+    fn repeated(known: Session, spec: &SessionSpec) -> Result<Session, Problem> {
+        let mut made = known.view().spec;
+        if spec.agent.is_none() && spec.command.is_none() {
+            made.agent = None;
+        }
+        if made == *spec {
+            return Ok(known);
+        }
+        let detail = format!("the idempotency key was given to the session \"{}\", which is another", known.id);
+        Err(Problem::new(Code::KeyReused, detail).hint("a new session needs a new key"))
     }
 
     /// What can be said against a spec before anything is done.
@@ -177,6 +231,7 @@ impl Sessions {
 
     /// Removes a session that is not active, and everything that was kept of it.
     pub(crate) async fn remove(&self, session: &Session) -> Result<(), Problem> {
+        fault(Point::DaemonRemoveBefore).map_err(|error| Problem::new(Code::Internal, error))?;
         session.release().await?;
         lock(&self.known).remove(session.id());
         let failed =
@@ -184,7 +239,14 @@ impl Sessions {
         let directories = &self.world.directories;
         // Out of sight in one step; a crash in the middle leaves no half of a session.
         let aside = directories.sessions().join(format!("{REMOVING}{}", session.id()));
-        std::fs::rename(session.directory(), &aside).map_err(failed)?;
+        if let Err(error) = std::fs::rename(session.directory(), &aside) {
+            // It is there still, and so it is again one of ours.
+            if let Ok(document) = Document::read(session.directory(), session.id()) {
+                self.start(document, false)?;
+            }
+            return Err(failed(error));
+        }
+        fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
         let runtime = directories.session_runtime(session.id());
         tokio::task::spawn_blocking(move || {
             let _ = std::fs::remove_dir_all(runtime);
@@ -220,17 +282,26 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// The session's files, and the first records of its journal: it exists, it has a first prompt, its launch begins.
-async fn prepare(directory: &Path, document: &Document) -> Result<(), String> {
-    let spec = &document.spec;
+async fn prepare(journal: &Journal, finished: &Path, document: &Document) -> Result<(), String> {
+    let (spec, directory) = (&document.spec, &journal.directory);
     make_private(directory).map_err(|error| chain(&error))?;
+    fault(Point::DaemonCreateDirectory)?;
     document.write(directory).map_err(|error| error.to_string())?;
+    fault(Point::DaemonCreateDocument)?;
     if let Some(script) = &spec.env_setup {
         crate::store::write(&directory.join("env-setup.sh"), script.as_bytes()).map_err(|error| error.to_string())?;
     }
-    let mut batch = Batch::of(Body::SessionCreated(SessionCreated { spec: spec.clone() }));
+    let mut batch = Batch::of(Body::SessionCreated(SessionCreated { spec: spec.clone(), key: document.key.clone() }));
     if let Some(prompt) = &spec.initial_prompt {
-        batch = batch.record(Body::TurnQueued(TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone() }));
+        batch =
+            batch.record(Body::TurnQueued(TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None }));
     }
     batch = batch.record(Body::LaunchStarted(LaunchStarted { launch: 1, reason: LaunchReason::Create, fresh: false }));
-    Port::Direct.append(directory, 0, batch).await.map_err(|error| chain(&error))
+    Port::Direct.append(journal, 0, batch).await.map_err(|error| chain(&error))?;
+    std::fs::rename(directory, finished).map_err(|error| error.to_string())?;
+    fault(Point::DaemonCreateJournalled)
+}
+
+fn fault(point: Point) -> Result<(), String> {
+    agentd_fault::at(point).map_err(|error| error.to_string())
 }

@@ -10,14 +10,16 @@ use agentd_api::session::{PermissionAnswer, PermissionOption, Phase};
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
 
 use super::batch::Batch;
-use super::state::{OpenPermission, Run, RunningTurn, State};
+use super::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
 use crate::acp;
 
 /// What a client asks.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
+    /// `key`: the request's `Idempotency-Key`.
     Prompt {
         text: String,
+        key: Option<String>,
     },
     /// The running turn, or one by its id.
     Cancel {
@@ -60,6 +62,8 @@ pub(crate) enum Refusal {
     QueueFull { waiting: usize },
     #[error("the prompt is empty")]
     EmptyPrompt,
+    #[error("the idempotency key {key:?} was given to another prompt")]
+    KeyReused { key: String },
     #[error("no permission request {permission:?} waits for an answer", permission = permission.as_str())]
     NoSuchPermission { permission: PermissionId },
     #[error("permission request {permission:?} was answered before", permission = permission.as_str())]
@@ -83,6 +87,7 @@ impl Refusal {
             Self::QueueFull { .. } => {
                 (Code::QueueFull, Some("wait for a turn to end, or drop one; limits.queued_turns sets the limit"))
             }
+            Self::KeyReused { .. } => (Code::KeyReused, Some("a new prompt needs a new key")),
             Self::EmptyPrompt => (Code::InvalidRequest, Some("give it some text")),
             Self::NoSuchPermission { .. } => {
                 (Code::NoSuchPermission, Some("`agentctl show` lists the requests that wait"))
@@ -106,18 +111,20 @@ pub(crate) struct Decision {
     pub(crate) batch: Batch,
     /// The turn a prompt became.
     pub(crate) turn: Option<TurnId>,
+    /// The seq before that turn's first record, where it was queued before.
+    pub(crate) known_since: Option<u64>,
 }
 
 impl From<Batch> for Decision {
     fn from(batch: Batch) -> Self {
-        Self { batch, turn: None }
+        Self { batch, turn: None, known_since: None }
     }
 }
 
 /// Whether the command is carried out, and with which records.
 pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<Decision, Refusal> {
     match command {
-        Command::Prompt { text } => prompt(state, text, bounds),
+        Command::Prompt { text, key } => prompt(state, text, key, bounds),
         Command::Cancel { turn } => cancel(state, turn).map(Decision::from),
         Command::Stop { reason } => match state.phase() {
             // Asked twice is asked once: the first is on its way.
@@ -137,7 +144,15 @@ pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<
     }
 }
 
-fn prompt(state: &State, text: String, bounds: Bounds) -> Result<Decision, Refusal> {
+fn prompt(state: &State, text: String, key: Option<String>, bounds: Bounds) -> Result<Decision, Refusal> {
+    if let Some(known) = key.as_ref().and_then(|key| state.keys.iter().find(|known| known.key == *key)) {
+        // The answer to the first time was lost: this is the same prompt, and is not sent again.
+        if known.digest != prompt_digest(&text) {
+            return Err(Refusal::KeyReused { key: known.key.clone() });
+        }
+        let (turn, known_since) = (Some(known.turn.clone()), Some(known.seq - 1));
+        return Ok(Decision { batch: Batch::default(), turn, known_since });
+    }
     let phase = state.phase();
     if !matches!(phase, Phase::Preparing | Phase::Starting | Phase::Idle | Phase::Busy) {
         return Err(Refusal::NotRunning { phase });
@@ -149,8 +164,8 @@ fn prompt(state: &State, text: String, bounds: Bounds) -> Result<Decision, Refus
         return Err(Refusal::QueueFull { waiting: state.queue.len() });
     }
     let turn = TurnId::numbered(state.next_turn);
-    let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text }));
-    Ok(Decision { batch, turn: Some(turn) })
+    let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, key }));
+    Ok(Decision { batch, turn: Some(turn), known_since: None })
 }
 
 fn running_turn(state: &State) -> Option<&RunningTurn> {
@@ -192,11 +207,8 @@ pub(super) fn dropped(turn: TurnId, detail: &str) -> Body {
     Body::TurnEnded(TurnEnded {
         turn,
         stop_reason: None,
-        synthetic: Some(Synthetic {
-            cause: SyntheticCause::Dropped,
-            detail: detail.to_owned(),
-            interrupted_tool_calls: Vec::new(),
-        }),
+        synthetic: Some(Synthetic { cause: SyntheticCause::Dropped, detail: detail.to_owned(), stderr: Vec::new() }),
+        interrupted_tool_calls: Vec::new(),
     })
 }
 

@@ -14,16 +14,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::event::{
-    AgentExited, AgentStarted, ConversationOpened, LaunchStarted, OpenedBy, PermissionRequested, TurnStarted,
+    AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, OpenedBy, PermissionRequested,
+    TurnQueued, TurnStarted,
 };
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{Body, Event, PermissionId, TurnId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::acp::{self, Capabilities, Message, RpcError, ToolCall};
+use crate::acp::{Capabilities, RpcError};
 
 /// A session's state at `seq`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,10 +41,48 @@ pub(crate) struct State {
     /// A turn that its agent can no longer end.
     pub(crate) cut: Option<CutTurn>,
     pub(crate) permissions: Vec<OpenPermission>,
+    /// The keeper that holds or held the session's last agent.
+    pub(crate) keeper: Option<KeeperId>,
+    /// The home that the last environment gave, and the one the conversation was begun in.
+    pub(crate) home: Option<String>,
+    pub(crate) conversation_home: Option<String>,
+    /// When the conversation was begun, as a new one.
+    pub(crate) conversation_born: Option<Timestamp>,
+    /// When the agent crashed since the last launch that a client asked for; only crashes that restarts are for.
+    pub(crate) crashes: Vec<Timestamp>,
+    /// The keys of the last prompts, oldest first.
+    pub(crate) keys: VecDeque<PromptKey>,
     pub(crate) next_turn: u64,
     pub(crate) next_permission: u64,
     pub(crate) next_rpc: u64,
 }
+
+/// One process and no other: a pid alone comes again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeeperId {
+    pub(crate) pid: u32,
+    pub(crate) start_time: u64,
+    pub(crate) launch: u64,
+    /// Of its frames.
+    pub(crate) protocol: u32,
+}
+
+/// A prompt that was given a key, so that its repetition is known as one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PromptKey {
+    pub(crate) key: String,
+    pub(crate) turn: TurnId,
+    /// SHA-256 of the prompt: the same key for another prompt is a mistake.
+    pub(crate) digest: String,
+    pub(crate) seq: u64,
+}
+
+/// How many keys are remembered.
+const KEYS: usize = 64;
+/// Crashes further back than this count no more.
+const CRASH_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+/// How many of a turn's last lines of stderr are told at a synthetic end.
+const LAST_WORDS: usize = 5;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Run {
@@ -65,9 +103,9 @@ pub(crate) enum Ended {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Preparing {
     pub(crate) launch: u64,
+    pub(crate) reason: LaunchReason,
     /// Begin a new conversation even though there is one to continue.
     pub(crate) fresh: bool,
-    pub(crate) keeper: Option<u32>,
     pub(crate) stop: bool,
 }
 
@@ -75,8 +113,8 @@ pub(crate) struct Preparing {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Running {
     pub(crate) launch: u64,
+    pub(crate) reason: LaunchReason,
     pub(crate) fresh: bool,
-    pub(crate) keeper: Option<u32>,
     pub(crate) pid: u32,
     pub(crate) start_time: u64,
     /// Requests sent to the agent in this launch and not answered yet.
@@ -85,6 +123,8 @@ pub(crate) struct Running {
     pub(crate) asked: Vec<Asked>,
     pub(crate) opening: Opening,
     pub(crate) turn: Option<RunningTurn>,
+    /// The seq since which no turn has run.
+    pub(crate) idle_since: u64,
     pub(crate) ending: Option<Ending>,
 }
 
@@ -153,6 +193,11 @@ pub(crate) struct RunningTurn {
     pub(crate) id: TurnId,
     pub(crate) prompt: String,
     pub(crate) cancelling: bool,
+    /// The seq of the last thing the agent said.
+    pub(crate) heard: u64,
+    /// That it has been silent for long is recorded.
+    pub(crate) silent: bool,
+    pub(crate) stderr: VecDeque<String>,
     /// Tool calls whose end has not been seen.
     pub(crate) tool_calls: BTreeSet<String>,
     /// The agent's answer to the prompt: its stop reason, or its error.
@@ -165,6 +210,7 @@ pub(crate) struct CutTurn {
     pub(crate) id: TurnId,
     pub(crate) tool_calls: Vec<String>,
     pub(crate) detail: String,
+    pub(crate) stderr: Vec<String>,
 }
 
 /// Why the agent is being ended.
@@ -189,6 +235,12 @@ impl State {
             queue: VecDeque::new(),
             cut: None,
             permissions: Vec::new(),
+            keeper: None,
+            home: None,
+            conversation_home: None,
+            conversation_born: None,
+            crashes: Vec::new(),
+            keys: VecDeque::new(),
             next_turn: 1,
             next_permission: 1,
             next_rpc: 1,
@@ -227,19 +279,25 @@ impl State {
             Body::LaunchStarted(started) => self.launch_started(started),
             Body::LaunchFailed(failed) => self.launch_failed(&failed.message),
             Body::Condition(condition) => self.set_condition(condition),
-            Body::KeeperStarted(keeper) => match &mut self.run {
-                Run::Preparing(preparing) => preparing.keeper = Some(keeper.pid),
-                Run::Running(_) | Run::Ended(_) => {}
-            },
+            Body::KeeperStarted(keeper) => {
+                self.keeper = Some(KeeperId {
+                    pid: keeper.pid,
+                    start_time: keeper.start_time,
+                    launch: keeper.launch,
+                    protocol: keeper.protocol,
+                });
+            }
+            Body::EnvironmentBuilt(built) => self.home.clone_from(&built.home),
             Body::AgentStarted(agent) => self.agent_started(agent),
-            Body::AgentOut(line) => self.agent_out(line),
+            Body::AgentOut(line) => {
+                self.heard();
+                self.agent_out(line);
+            }
+            Body::AgentStderr(line) => self.agent_stderr(&line.text.display()),
             Body::AgentIn(line) => self.agent_in(line),
             Body::AgentExited(exited) => self.agent_exited(exited),
             Body::ConversationOpened(opened) => self.conversation_opened(opened),
-            Body::TurnQueued(queued) => {
-                self.queue.push_back(QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone() });
-                self.next_turn += 1;
-            }
+            Body::TurnQueued(queued) => self.turn_queued(queued),
             Body::TurnStarted(started) => self.turn_started(started),
             Body::TurnEnded(ended) => self.turn_ended(&ended.turn),
             Body::TurnCancelling(cancelling) => {
@@ -256,10 +314,13 @@ impl State {
                 Run::Running(running) => running.ending = Some(Ending::Stop),
                 Run::Ended(_) => {}
             },
+            Body::TurnSilent(silent) => {
+                if let Some(turn) = self.turn_mut().filter(|turn| turn.id == silent.turn) {
+                    turn.silent = true;
+                }
+            }
             Body::SessionCreated(_)
-            | Body::EnvironmentBuilt(_)
             | Body::AgentNoise(_)
-            | Body::AgentStderr(_)
             | Body::AgentReplayed(_)
             | Body::DaemonRecovered(_)
             | Body::Unknown { .. } => {}
@@ -269,10 +330,14 @@ impl State {
     fn launch_started(&mut self, started: &LaunchStarted) {
         self.launches = started.launch;
         self.conditions.clear();
+        self.keeper = None;
+        if started.reason != LaunchReason::Restart {
+            self.crashes.clear();
+        }
         self.run = Run::Preparing(Preparing {
             launch: started.launch,
+            reason: started.reason,
             fresh: started.fresh || self.conversation.is_none(),
-            keeper: None,
             stop: false,
         });
     }
@@ -298,26 +363,32 @@ impl State {
         let Run::Preparing(preparing) = &self.run else { return };
         self.run = Run::Running(Box::new(Running {
             launch: agent.launch,
+            reason: preparing.reason,
             fresh: preparing.fresh,
-            keeper: preparing.keeper,
             pid: agent.pid,
             start_time: agent.start_time,
             pending: BTreeMap::new(),
             asked: Vec::new(),
             opening: Opening::Initializing,
             turn: None,
+            idle_since: self.seq,
             ending: preparing.stop.then_some(Ending::Stop),
         }));
     }
 
     fn agent_exited(&mut self, exited: &AgentExited) {
-        let (ending, turn) = match &mut self.run {
-            Run::Running(running) => (running.ending.take(), running.turn.take()),
+        let (ending, turn, lived) = match &mut self.run {
+            Run::Running(running) => {
+                let lived = running.opening == Opening::Open || running.reason == LaunchReason::Restart;
+                (running.ending.take(), running.turn.take(), lived)
+            }
             // It could not be executed: that is the end of the launch.
-            Run::Preparing(_) if exited.exec_error.is_some() => (None, None),
+            Run::Preparing(preparing) if exited.exec_error.is_some() => {
+                (None, None, preparing.reason == LaunchReason::Restart)
+            }
             // A keeper that had no agent yet has ended, and the launch goes on without it.
-            Run::Preparing(preparing) => {
-                preparing.keeper = None;
+            Run::Preparing(_) => {
+                self.keeper = None;
                 return;
             }
             Run::Ended(_) => return,
@@ -327,7 +398,16 @@ impl State {
             id: turn.id,
             tool_calls: turn.tool_calls.into_iter().collect(),
             detail: how.clone(),
+            stderr: turn.stderr.into(),
         });
+        if ending.is_none() && !exited.requested && lived {
+            let now = self.updated;
+            self.crashes.retain(|crash| now.duration_since(*crash) < CRASH_WINDOW);
+            self.crashes.push(now);
+        } else {
+            // An end that was wanted, or an agent that never got as far as a conversation: starting it again would not help.
+            self.crashes.clear();
+        }
         self.run = Run::Ended(match ending {
             Some(Ending::Stop) => Ended::Stopped,
             Some(Ending::Failure(message)) => Ended::Failed(message),
@@ -337,9 +417,43 @@ impl State {
     }
 
     fn conversation_opened(&mut self, opened: &ConversationOpened) {
+        if self.conversation.as_ref() != Some(&opened.conversation) {
+            self.conversation_born = Some(self.updated);
+            self.conversation_home.clone_from(&opened.home);
+        }
         self.conversation = Some(opened.conversation.clone());
+        let seq = self.seq;
         if let Run::Running(running) = &mut self.run {
             running.opening = Opening::Open;
+            running.idle_since = seq;
+        }
+    }
+
+    fn turn_queued(&mut self, queued: &TurnQueued) {
+        if let Some(key) = &queued.key {
+            if self.keys.len() == KEYS {
+                self.keys.pop_front();
+            }
+            let digest = prompt_digest(&queued.prompt);
+            self.keys.push_back(PromptKey { key: key.clone(), turn: queued.turn.clone(), digest, seq: self.seq });
+        }
+        self.queue.push_back(QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone() });
+        self.next_turn += 1;
+    }
+
+    fn heard(&mut self) {
+        let seq = self.seq;
+        if let Some(turn) = self.turn_mut() {
+            (turn.heard, turn.silent) = (seq, false);
+        }
+    }
+
+    fn agent_stderr(&mut self, line: &str) {
+        if let Some(turn) = self.turn_mut() {
+            if turn.stderr.len() == LAST_WORDS {
+                turn.stderr.pop_front();
+            }
+            turn.stderr.push_back(line.to_owned());
         }
     }
 
@@ -351,6 +465,9 @@ impl State {
             id: queued.id,
             prompt: queued.prompt,
             cancelling: false,
+            heard: self.seq,
+            silent: false,
+            stderr: VecDeque::new(),
             tool_calls: BTreeSet::new(),
             answer: None,
         });
@@ -365,6 +482,7 @@ impl State {
             && running.turn.as_ref().is_some_and(|turn| turn.id == *id)
         {
             running.turn = None;
+            running.idle_since = self.seq;
             // An answer that comes after the end belongs to nobody.
             running.pending.retain(|_, pending| !matches!(pending, Pending::Prompt(turn) if turn == id));
         }
@@ -375,106 +493,7 @@ impl State {
         self.permissions.push(OpenPermission { request: requested.request.clone(), rpc: requested.rpc.clone() });
     }
 
-    /// A line we sent: what it asks is pending, what it answers is not asked any more.
-    fn agent_in(&mut self, line: &RawValue) {
-        let Run::Running(running) = &mut self.run else { return };
-        match Message::parse(line) {
-            Some(Message::Request { id, method, .. }) => {
-                let Some(id) = id.as_u64() else { return };
-                self.next_rpc = self.next_rpc.max(id + 1);
-                let pending = match method.as_str() {
-                    acp::method::INITIALIZE => Pending::Initialize,
-                    acp::method::NEW if running.fresh => Pending::Open(OpenedBy::New),
-                    acp::method::NEW => Pending::Open(OpenedBy::NewAfterLoss),
-                    acp::method::LOAD => Pending::Open(OpenedBy::Load),
-                    acp::method::RESUME => Pending::Open(OpenedBy::Resume),
-                    acp::method::PROMPT => match &running.turn {
-                        Some(turn) => Pending::Prompt(turn.id.clone()),
-                        None => return,
-                    },
-                    _ => return,
-                };
-                running.pending.insert(id, pending);
-            }
-            Some(Message::Response { id, .. }) => running.asked.retain(|asked| asked.rpc != id),
-            Some(Message::Notification { .. }) | None => {}
-        }
-    }
-
-    fn agent_out(&mut self, line: &RawValue) {
-        let Run::Running(running) = &mut self.run else { return };
-        match Message::parse(line) {
-            Some(Message::Request { id, method, params }) => {
-                let permission = (method == acp::method::REQUEST_PERMISSION)
-                    .then(|| params.and_then(acp::permission_request))
-                    .flatten()
-                    .map(|(title, tool_kind, options)| PermissionDraft { title, tool_kind, options });
-                running.asked.push(Asked { rpc: id, method, permission });
-            }
-            Some(Message::Notification { method, params: Some(params) }) if method == acp::method::UPDATE => {
-                if let Some(turn) = &mut running.turn {
-                    match acp::tool_call(params) {
-                        Some(ToolCall::Open(id)) => drop(turn.tool_calls.insert(id)),
-                        Some(ToolCall::Closed(id)) => drop(turn.tool_calls.remove(&id)),
-                        None => {}
-                    }
-                }
-            }
-            Some(Message::Response { id, result }) => {
-                let pending = id.as_u64().and_then(|id| running.pending.remove(&id));
-                match pending {
-                    Some(Pending::Initialize) => self.initialized(result),
-                    Some(Pending::Open(by)) => self.opened(by, result),
-                    Some(Pending::Prompt(id)) => {
-                        if let Some(turn) = self.turn_mut().filter(|turn| turn.id == id) {
-                            turn.answer = Some(result.map(acp::stop_reason));
-                        }
-                    }
-                    None => {}
-                }
-            }
-            Some(Message::Notification { .. }) | None => {}
-        }
-    }
-
-    fn initialized(&mut self, result: Result<&RawValue, RpcError>) {
-        let opening = match result.map_err(|error| error.to_string()).and_then(acp::initialized) {
-            Ok(initialized) if initialized.protocol == 1 => {
-                self.agent = initialized.agent;
-                Opening::Initialized(initialized.capabilities)
-            }
-            Ok(initialized) => Opening::Refused(OpenRefused::Initialize(format!(
-                "it speaks version {} of the Agent Client Protocol; agentd speaks version 1",
-                initialized.protocol
-            ))),
-            Err(error) => Opening::Refused(OpenRefused::Initialize(error)),
-        };
-        self.set_opening(opening);
-    }
-
-    fn opened(&mut self, by: OpenedBy, result: Result<&RawValue, RpcError>) {
-        let refused = |error: String, code: i64| Opening::Refused(OpenRefused::Open { by, error, code });
-        let opening = match (result, by) {
-            (Err(error), _) => refused(error.to_string(), error.code),
-            (Ok(_), OpenedBy::Load | OpenedBy::Resume) => match &self.conversation {
-                Some(conversation) => Opening::Answered { conversation: conversation.clone(), by },
-                None => return,
-            },
-            (Ok(result), _) => match acp::opened(result) {
-                Some(conversation) => Opening::Answered { conversation, by },
-                None => refused("its answer has no sessionId".to_owned(), 0),
-            },
-        };
-        self.set_opening(opening);
-    }
-
-    fn set_opening(&mut self, opening: Opening) {
-        if let Run::Running(running) = &mut self.run {
-            running.opening = opening;
-        }
-    }
-
-    fn turn_mut(&mut self) -> Option<&mut RunningTurn> {
+    pub(super) fn turn_mut(&mut self) -> Option<&mut RunningTurn> {
         match &mut self.run {
             Run::Running(running) => running.turn.as_mut(),
             Run::Ended(_) | Run::Preparing(_) => None,
@@ -485,6 +504,12 @@ impl State {
     pub(crate) fn next_permission_id(&self) -> PermissionId {
         PermissionId::numbered(self.next_permission)
     }
+}
+
+/// What a prompt's repetition is known by.
+pub(crate) fn prompt_digest(prompt: &str) -> String {
+    use sha2::{Digest as _, Sha256};
+    crate::env::hex(&Sha256::digest(prompt))
 }
 
 /// How an agent ended, for people.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use agentd_api::event::{AgentExited, AgentStarted, Body, LaunchReason, LaunchStarted, SessionCreated, TurnEnded};
-use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, SessionSpec};
+use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, RestartPolicy, SessionSpec};
 use agentd_api::{Code, Event};
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -39,18 +39,10 @@ struct Agent {
 
 impl World {
     fn new(policy: PermissionPolicy) -> Self {
-        let spec = SessionSpec {
-            name: None,
-            agent: None,
-            command: None,
-            directory: "/work".into(),
-            initial_prompt: None,
-            env_setup: None,
-            permissions: policy,
-        };
+        let spec = SessionSpec { permissions: policy, ..SessionSpec::new("/work") };
         let state = State::new(Timestamp::UNIX_EPOCH);
         let mut world = Self { journal: Vec::new(), state, spec, agent: None, conversations: 0 };
-        let created = SessionCreated { spec: world.spec.clone() };
+        let created = SessionCreated { spec: world.spec.clone(), key: None };
         let started = LaunchStarted { launch: 1, reason: LaunchReason::Create, fresh: false };
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
         world
@@ -101,6 +93,9 @@ impl World {
                 generation: 1,
                 now: Timestamp::UNIX_EPOCH,
                 replay_quiet: std::time::Duration::from_millis(1),
+                agent: "a",
+                rules: &[],
+                restart: RestartPolicy::Never,
             };
             match next(&self.state, &facts) {
                 Some(Step::Append(batch)) => self.write(batch),
@@ -125,7 +120,15 @@ impl World {
     fn agent_ends(&mut self, requested: bool) {
         if self.agent.take().is_some() {
             let launch = self.state.launches;
-            let exited = AgentExited { launch, status: Some(1), signal: None, exec_error: None, killed: 0, requested, reason: None };
+            let exited = AgentExited {
+                launch,
+                status: Some(1),
+                signal: None,
+                exec_error: None,
+                killed: 0,
+                requested,
+                reason: None,
+            };
             self.record(Body::AgentExited(exited));
         }
     }
@@ -231,7 +234,7 @@ proptest! {
         let mut world = World::new(policy);
         for act in acts {
             match act {
-                Act::Prompt => drop(world.ask(Command::Prompt { text: "hi".into() })),
+                Act::Prompt => drop(world.ask(Command::Prompt { text: "hi".into(), key: None })),
                 Act::Cancel => drop(world.ask(Command::Cancel { turn: None })),
                 Act::Stop => drop(world.ask(Command::Stop { reason: "test".into() })),
                 Act::Resume { fresh } => drop(world.ask(Command::Resume { fresh })),
@@ -345,7 +348,7 @@ fn an_agent_that_can_neither_load_nor_resume_begins_anew_and_a_condition_says_wh
 #[test]
 fn a_cancelled_turns_questions_are_answered_cancelled_even_those_that_come_later() {
     let mut world = ready(PermissionPolicy::Ask);
-    world.ask(Command::Prompt { text: "go".into() }).unwrap();
+    world.ask(Command::Prompt { text: "go".into(), key: None }).unwrap();
     world.settle();
     world.agent_asks(true);
     world.settle();
@@ -362,7 +365,7 @@ fn a_cancelled_turns_questions_are_answered_cancelled_even_those_that_come_later
 fn each_refusal_has_a_code_and_says_what_can_be_done() {
     let mut world = ready(PermissionPolicy::Ask);
     for _ in 0..4 {
-        world.ask(Command::Prompt { text: "go".into() }).unwrap();
+        world.ask(Command::Prompt { text: "go".into(), key: None }).unwrap();
         world.settle();
     }
     let problem = |world: &mut World, command| world.ask(command).unwrap_err().problem();
@@ -372,8 +375,8 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
     world.ask(answer("p1")).unwrap();
     world.settle();
     for (command, code) in [
-        (Command::Prompt { text: "more".into() }, Code::QueueFull),
-        (Command::Prompt { text: " \n".into() }, Code::InvalidRequest),
+        (Command::Prompt { text: "more".into(), key: None }, Code::QueueFull),
+        (Command::Prompt { text: " \n".into(), key: None }, Code::InvalidRequest),
         (Command::Cancel { turn: Some("t9".parse().unwrap()) }, Code::NoSuchTurn),
         (Command::Resume { fresh: false }, Code::WrongPhase),
         (answer("p1"), Code::PermissionAnswered),
@@ -385,6 +388,6 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
     world.ask(Command::Stop { reason: "x".into() }).unwrap();
     world.settle();
     assert_eq!(problem(&mut world, Command::Stop { reason: "x".into() }).code, Code::WrongPhase);
-    assert_eq!(problem(&mut world, Command::Prompt { text: "x".into() }).code, Code::WrongPhase);
+    assert_eq!(problem(&mut world, Command::Prompt { text: "x".into(), key: None }).code, Code::WrongPhase);
     assert_eq!(problem(&mut world, Command::Cancel { turn: None }).code, Code::WrongPhase);
 }

@@ -1,0 +1,166 @@
+//! Finding the keeper of a session again, or making sure that nothing of it is left: at the daemon's start, and whenever the line to a
+//! keeper breaks.
+//!
+//! A keeper is taken for a session's own only if everything agrees: it answers on the session's socket, says the session's id and
+//! launch, is the process that the socket belongs to, has the start time that the journal has for it, and, under systemd, runs in the session's
+//! unit. One that holds the journal and cannot be talked to is ended, since two writers are worse than none.
+
+use std::time::Duration;
+
+use agentd_api::Body;
+use agentd_api::event::{AgentExited, DaemonRecovered};
+use agentd_fault::Point;
+use agentd_keeper::protocol::{Hello, ToKeeper};
+
+use super::batch::Batch;
+use super::driver::{Broken, Driver};
+use super::journal_port::{Port, is_held};
+use super::state::{KeeperId, Run};
+use crate::launch::{Launcher, Link};
+use crate::platform;
+
+/// How often a keeper is looked for that holds the journal and does not answer, or that is about to let it go.
+const TRIES: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
+/// A keeper that is told to end by a signal needs its agent's whole patience for that (8 s and 2 s), and a little.
+const END_TRIES: u32 = 300;
+
+impl Driver {
+    /// Reads what the journal has and takes the keeper over, if one lives.
+    pub(super) async fn take_over(&mut self) -> Result<(), Broken> {
+        // The keeper first: what it has not announced yet is not read.
+        let alive = self.world.directories.keeper_socket(self.id()).exists() && self.connect().await;
+        self.catch_up().await?;
+        self.publish();
+        let running = matches!(self.state.run, Run::Running(_));
+        if alive || running {
+            let recovered =
+                DaemonRecovered { version: env!("CARGO_PKG_VERSION").to_owned(), agent_alive: alive, killed: 0 };
+            self.append(Batch::of(Body::DaemonRecovered(recovered))).await?;
+        }
+        if alive {
+            return Ok(());
+        }
+        if running {
+            return self.bury().await;
+        }
+        if self.has_remains {
+            // An agent without a keeper, and a session that has ended: whoever is left answers to nobody.
+            self.world.launcher.sweep(self.id()).await;
+            let killed = platform::kill_remains(self.id().as_str()).await;
+            tracing::warn!(agentd.session = %self.id(), killed, "processes of a session that has ended were left, and are killed");
+            let recovered =
+                DaemonRecovered { version: env!("CARGO_PKG_VERSION").to_owned(), agent_alive: false, killed };
+            self.append(Batch::of(Body::DaemonRecovered(recovered))).await?;
+        }
+        Ok(())
+    }
+
+    /// Connects to the session's keeper; `false` where there is none with an agent. Then the journal is free, or about to be.
+    pub(super) async fn connect(&mut self) -> bool {
+        let socket = self.world.directories.keeper_socket(self.id());
+        for _ in 0..TRIES {
+            match Link::connect(&socket).await {
+                Ok(link) => match self.disagreement(&link) {
+                    None if agentd_fault::at(Point::DaemonTakeOverConnected).is_err() => {}
+                    None if link.hello.agent_pid.is_some() => {
+                        self.port = Port::Keeper(link);
+                        self.stop_sent = false;
+                        return true;
+                    }
+                    // It has no agent yet, and the launch record died with the daemon before; or its agent has just ended.
+                    None => self.dismiss(link).await,
+                    Some(reason) => {
+                        tracing::error!(agentd.session = %self.id(), reason, "a keeper that is not this session's is left alone");
+                        return false;
+                    }
+                },
+                Err(error) => tracing::debug!(agentd.session = %self.id(), %error, "no keeper answers"),
+            }
+            if !is_held(&self.journal).await {
+                return false;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.end_unreachable().await;
+        false
+    }
+
+    async fn dismiss(&self, mut link: Link) {
+        let _ = link.call(&ToKeeper::Stop(self.stop_times())).await;
+    }
+
+    /// What about a keeper does not fit the session, if anything.
+    fn disagreement(&self, link: &Link) -> Option<&'static str> {
+        let Hello { session, launch, pid, start_time, .. } = &link.hello;
+        if session != self.id().as_str() {
+            return Some("it says that it is another session's");
+        }
+        if link.peer.is_some_and(|peer| peer != *pid) {
+            return Some("the socket belongs to another process than the one that answers");
+        }
+        if platform::start_time(*pid).is_some_and(|started| started != *start_time) {
+            return Some("another process has its pid by now");
+        }
+        let known = self.state.keeper.filter(|known| known.launch == *launch);
+        if known.is_some_and(|known| known.pid != *pid || known.start_time != *start_time) {
+            return Some("the journal was begun by another keeper of this launch");
+        }
+        if *launch < self.state.launches {
+            return Some("it is of an earlier launch");
+        }
+        if !Launcher::is_at_home(self.id(), *pid) {
+            return Some("it runs in another unit than the session's");
+        }
+        None
+    }
+
+    /// The journal is held by a keeper that does not answer on its socket: without its socket it is of no use to anybody.
+    async fn end_unreachable(&self) {
+        let Some(KeeperId { pid, start_time, .. }) = self.state.keeper else { return };
+        if platform::start_time(pid) != Some(start_time) {
+            return;
+        }
+        tracing::error!(agentd.session = %self.id(), pid, "the session's keeper does not answer on its socket, and is ended");
+        platform::terminate(pid);
+        self.released(END_TRIES).await;
+    }
+
+    /// Waits, not for ever, until no keeper holds the journal.
+    async fn released(&self, tries: u32) {
+        for _ in 0..tries {
+            if !is_held(&self.journal).await {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The keeper's socket closed: it ended, in order or not.
+    pub(super) async fn line_lost(&mut self) -> Result<(), Broken> {
+        self.port = Port::Direct;
+        let alive = self.connect().await;
+        self.catch_up().await?;
+        if alive { Ok(()) } else { self.bury().await }
+    }
+
+    /// The keeper is gone. Where it has not said how its agent ended, nothing of it may be left, and the journal says so.
+    async fn bury(&mut self) -> Result<(), Broken> {
+        self.port = Port::Direct;
+        self.catch_up().await?;
+        let Run::Running(running) = &self.state.run else { return Ok(()) };
+        let launch = running.launch;
+        self.world.launcher.sweep(self.id()).await;
+        let killed = platform::kill_remains(self.id().as_str()).await;
+        let exited = AgentExited {
+            launch,
+            status: None,
+            signal: None,
+            exec_error: None,
+            killed,
+            requested: false,
+            reason: None,
+        };
+        self.append(Batch::of(Body::AgentExited(exited))).await.map(drop)
+    }
+}

@@ -1,0 +1,108 @@
+//! What the lines between agentd and an agent do to the state: requests are pending until they are answered, on both sides.
+
+use agentd_api::event::OpenedBy;
+use serde_json::value::RawValue;
+
+use super::state::{Asked, OpenRefused, Opening, Pending, PermissionDraft, Run, State};
+use crate::acp::{self, Message, RpcError, ToolCall};
+
+impl State {
+    /// A line we sent: what it asks is pending, what it answers is not asked any more.
+    pub(super) fn agent_in(&mut self, line: &RawValue) {
+        let Run::Running(running) = &mut self.run else { return };
+        match Message::parse(line) {
+            Some(Message::Request { id, method, .. }) => {
+                let Some(id) = id.as_u64() else { return };
+                self.next_rpc = self.next_rpc.max(id + 1);
+                let pending = match method.as_str() {
+                    acp::method::INITIALIZE => Pending::Initialize,
+                    acp::method::NEW if running.fresh => Pending::Open(OpenedBy::New),
+                    acp::method::NEW => Pending::Open(OpenedBy::NewAfterLoss),
+                    acp::method::LOAD => Pending::Open(OpenedBy::Load),
+                    acp::method::RESUME => Pending::Open(OpenedBy::Resume),
+                    acp::method::PROMPT => match &running.turn {
+                        Some(turn) => Pending::Prompt(turn.id.clone()),
+                        None => return,
+                    },
+                    _ => return,
+                };
+                running.pending.insert(id, pending);
+            }
+            Some(Message::Response { id, .. }) => running.asked.retain(|asked| asked.rpc != id),
+            Some(Message::Notification { .. }) | None => {}
+        }
+    }
+
+    pub(super) fn agent_out(&mut self, line: &RawValue) {
+        let Run::Running(running) = &mut self.run else { return };
+        match Message::parse(line) {
+            Some(Message::Request { id, method, params }) => {
+                let permission = (method == acp::method::REQUEST_PERMISSION)
+                    .then(|| params.and_then(acp::permission_request))
+                    .flatten()
+                    .map(|(title, tool_kind, options)| PermissionDraft { title, tool_kind, options });
+                running.asked.push(Asked { rpc: id, method, permission });
+            }
+            Some(Message::Notification { method, params: Some(params) }) if method == acp::method::UPDATE => {
+                if let Some(turn) = &mut running.turn {
+                    match acp::tool_call(params) {
+                        Some(ToolCall::Open(id)) => drop(turn.tool_calls.insert(id)),
+                        Some(ToolCall::Closed(id)) => drop(turn.tool_calls.remove(&id)),
+                        None => {}
+                    }
+                }
+            }
+            Some(Message::Response { id, result }) => {
+                let pending = id.as_u64().and_then(|id| running.pending.remove(&id));
+                match pending {
+                    Some(Pending::Initialize) => self.initialized(result),
+                    Some(Pending::Open(by)) => self.opened(by, result),
+                    Some(Pending::Prompt(id)) => {
+                        if let Some(turn) = self.turn_mut().filter(|turn| turn.id == id) {
+                            turn.answer = Some(result.map(acp::stop_reason));
+                        }
+                    }
+                    None => {}
+                }
+            }
+            Some(Message::Notification { .. }) | None => {}
+        }
+    }
+
+    fn initialized(&mut self, result: Result<&RawValue, RpcError>) {
+        let opening = match result.map_err(|error| error.to_string()).and_then(acp::initialized) {
+            Ok(initialized) if initialized.protocol == 1 => {
+                self.agent = initialized.agent;
+                Opening::Initialized(initialized.capabilities)
+            }
+            Ok(initialized) => Opening::Refused(OpenRefused::Initialize(format!(
+                "it speaks version {} of the Agent Client Protocol; agentd speaks version 1",
+                initialized.protocol
+            ))),
+            Err(error) => Opening::Refused(OpenRefused::Initialize(error)),
+        };
+        self.set_opening(opening);
+    }
+
+    fn opened(&mut self, by: OpenedBy, result: Result<&RawValue, RpcError>) {
+        let refused = |error: String, code: i64| Opening::Refused(OpenRefused::Open { by, error, code });
+        let opening = match (result, by) {
+            (Err(error), _) => refused(error.to_string(), error.code),
+            (Ok(_), OpenedBy::Load | OpenedBy::Resume) => match &self.conversation {
+                Some(conversation) => Opening::Answered { conversation: conversation.clone(), by },
+                None => return,
+            },
+            (Ok(result), _) => match acp::opened(result) {
+                Some(conversation) => Opening::Answered { conversation, by },
+                None => refused("its answer has no sessionId".to_owned(), 0),
+            },
+        };
+        self.set_opening(opening);
+    }
+
+    fn set_opening(&mut self, opening: Opening) {
+        if let Run::Running(running) = &mut self.run {
+            running.opening = opening;
+        }
+    }
+}
