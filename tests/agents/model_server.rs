@@ -1,8 +1,11 @@
-//! A stand-in for a model: enough of the `OpenAI` API (`POST /v1/chat/completions`, streamed and not) for a real agent to hold
-//! a conversation with a script. On loopback, on a port the kernel picks.
+//! A stand-in for a model: enough of two APIs for a real agent to hold a conversation with a script. On loopback, on a port the
+//! kernel picks.
 //!
-//! The script is a function from a request to a [`Reply`]. Every request is kept. Not responsible for knowing which requests an
-//! agent makes besides (titles, summaries): the script sees them all.
+//! - `OpenAI`'s: `POST /v1/chat/completions`, streamed and not.
+//! - Gemini's: `POST /v1beta/models/MODEL:streamGenerateContent?alt=sse`, `:generateContent` and `:countTokens`.
+//!
+//! The script is a function from a request to a [`Reply`] and sees both in one form, [`Asked`]. Every request is kept. Not
+//! responsible for knowing which requests an agent makes besides (titles, choosing a model): the script sees them all.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -34,38 +37,54 @@ pub(crate) enum Reply {
 
 /// One request, as the agent made it.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked(pub(crate) Value);
+pub(crate) struct Asked {
+    /// Whether tools are offered: an agent's side jobs (a title for the conversation) offer none.
+    pub(crate) has_tools: bool,
+    /// Role and text of each message. The roles are `OpenAI`'s: `user`, `assistant`, `tool` for a call's result, `system`.
+    messages: Vec<(String, String)>,
+}
 
 impl Asked {
-    /// Whether tools are offered: an agent's side jobs (a title for the conversation) offer none.
-    pub(crate) fn has_tools(&self) -> bool {
-        self.0["tools"].as_array().is_some_and(|tools| !tools.is_empty())
-    }
-
-    pub(crate) fn messages(&self) -> &[Value] {
-        self.0["messages"].as_array().map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// The role of the last message: `user`, or `tool` when a call's result came back.
+    /// The role of the last message.
     pub(crate) fn last_role(&self) -> &str {
-        self.messages().last().and_then(|message| message["role"].as_str()).unwrap_or_default()
+        self.messages.last().map(|(role, _)| role.as_str()).unwrap_or_default()
     }
 
     /// The texts of the messages of a role, in order.
     pub(crate) fn texts(&self, role: &str) -> Vec<String> {
-        self.messages()
-            .iter()
-            .filter(|message| message["role"] == role)
-            .map(|message| text(&message["content"]))
-            .collect()
+        self.messages.iter().filter(|(of, _)| of == role).map(|(_, text)| text.clone()).collect()
     }
-}
 
-/// A message's content is a string or a list of parts.
-fn text(content: &Value) -> String {
-    match content {
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
-        other => other.as_str().unwrap_or_default().to_owned(),
+    fn open_ai(body: &Value) -> Self {
+        // A message's content is a string or a list of parts.
+        let text = |content: &Value| match content {
+            Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+            other => other.as_str().unwrap_or_default().to_owned(),
+        };
+        let message =
+            |message: &Value| (message["role"].as_str().unwrap_or_default().to_owned(), text(&message["content"]));
+        Self {
+            has_tools: body["tools"].as_array().is_some_and(|tools| !tools.is_empty()),
+            messages: body["messages"].as_array().into_iter().flatten().map(message).collect(),
+        }
+    }
+
+    /// A content has parts, and each counts as a message: gemini-cli puts what it says of itself before the user's words.
+    fn gemini(body: &Value) -> Self {
+        let mut messages = Vec::new();
+        for content in body["contents"].as_array().into_iter().flatten() {
+            let role = if content["role"] == "model" { "assistant" } else { "user" };
+            for part in content["parts"].as_array().into_iter().flatten() {
+                if let Some(text) = part["text"].as_str() {
+                    messages.push((role.to_owned(), text.to_owned()));
+                } else if let Some(result) = part.get("functionResponse") {
+                    let output = &result["response"]["output"];
+                    let text = output.as_str().map_or_else(|| result["response"].to_string(), str::to_owned);
+                    messages.push(("tool".to_owned(), text));
+                }
+            }
+        }
+        Self { has_tools: body["tools"].as_array().is_some_and(|tools| !tools.is_empty()), messages }
     }
 }
 
@@ -74,6 +93,27 @@ type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
 struct Shared {
     script: Box<Script>,
     asked: Mutex<Vec<Asked>>,
+}
+
+impl Shared {
+    /// What is said to this request, and the tool that is called: name and arguments.
+    async fn reply(&self, asked: Asked) -> Answer {
+        let reply = (self.script)(&asked);
+        self.asked.lock().expect("no holder panics").push(asked);
+        match reply {
+            Reply::Text(text) => Answer::Text(text),
+            Reply::Tool { name, arguments } => Answer::Tool(name, arguments),
+            Reply::Held(gate, text) => {
+                gate.acquire().await.expect("the gate is never closed").forget();
+                Answer::Text(text)
+            }
+        }
+    }
+}
+
+enum Answer {
+    Text(String),
+    Tool(String, Value),
 }
 
 pub(crate) struct ModelServer {
@@ -98,9 +138,9 @@ impl ModelServer {
         Self { address, shared, accepting }
     }
 
-    /// What an agent is to be given as its base URL.
-    pub(crate) fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+    /// Where it listens, without a path: gemini adds `/v1beta/...` to it, `OpenAI`'s clients want `/v1` in theirs.
+    pub(crate) fn origin(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// Every request so far.
@@ -117,31 +157,36 @@ impl Drop for ModelServer {
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
-    if path != "/v1/chat/completions" {
-        return Ok(response(404, "application/json", json!({ "error": format!("no {path}") }).to_string()));
-    }
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let Ok(body) = serde_json::from_slice(&body) else {
         return Ok(response(400, "application/json", json!({ "error": "not JSON" }).to_string()));
     };
-    let asked = Asked(body);
-    shared.asked.lock().expect("no holder panics").push(asked.clone());
-    let message = match (shared.script)(&asked) {
-        Reply::Text(text) => json!({ "role": "assistant", "content": text }),
-        Reply::Tool { name, arguments } => {
-            let call = json!({ "index": 0, "id": format!("call_{}", asked.messages().len()), "type": "function",
-                "function": { "name": name, "arguments": arguments.to_string() } });
-            json!({ "role": "assistant", "tool_calls": [call] })
+    let gemini = path.strip_prefix("/v1beta/models/").and_then(|rest| rest.split_once(':'));
+    Ok(match (path.as_str(), gemini) {
+        ("/v1/chat/completions", _) => open_ai(&shared, &body).await,
+        (_, Some((model, method @ ("streamGenerateContent" | "generateContent")))) => {
+            let answer = shared.reply(Asked::gemini(&body)).await;
+            gemini_answer(model, answer, method == "streamGenerateContent")
         }
-        Reply::Held(gate, text) => {
-            gate.acquire().await.expect("the gate is never closed").forget();
-            json!({ "role": "assistant", "content": text })
+        (_, Some((_, "countTokens"))) => response(200, "application/json", json!({ "totalTokens": 1 }).to_string()),
+        _ => response(404, "application/json", json!({ "error": format!("no {path}") }).to_string()),
+    })
+}
+
+async fn open_ai(shared: &Shared, body: &Value) -> Response<Full<Bytes>> {
+    let asked = Asked::open_ai(body);
+    let number = asked.messages.len();
+    let (message, reason) = match shared.reply(asked).await {
+        Answer::Text(text) => (json!({ "role": "assistant", "content": text }), "stop"),
+        Answer::Tool(name, arguments) => {
+            let call = json!({ "index": 0, "id": format!("call_{number}"), "type": "function",
+                "function": { "name": name, "arguments": arguments.to_string() } });
+            (json!({ "role": "assistant", "tool_calls": [call] }), "tool_calls")
         }
     };
-    let reason = if message["tool_calls"].is_null() { "stop" } else { "tool_calls" };
-    let head = json!({ "id": "c1", "created": 0, "model": asked.0["model"] });
+    let head = json!({ "id": "c1", "created": 0, "model": body["model"] });
     let usage = json!({ "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2 });
-    if asked.0["stream"] == true {
+    if body["stream"] == true {
         let chunk = |choice: Value, usage: Value| {
             let mut chunk = head.clone();
             chunk["object"] = "chat.completion.chunk".into();
@@ -154,13 +199,30 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             chunk(json!({ "index": 0, "delta": {}, "finish_reason": reason }), usage),
             "data: [DONE]\n\n".to_owned(),
         ];
-        return Ok(response(200, "text/event-stream", stream.concat()));
+        return response(200, "text/event-stream", stream.concat());
     }
     let mut whole = head;
     whole["object"] = "chat.completion".into();
     whole["choices"] = json!([{ "index": 0, "message": message, "finish_reason": reason }]);
     whole["usage"] = usage;
-    Ok(response(200, "application/json", whole.to_string()))
+    response(200, "application/json", whole.to_string())
+}
+
+fn gemini_answer(model: &str, answer: Answer, streamed: bool) -> Response<Full<Bytes>> {
+    let part = match answer {
+        Answer::Text(text) => json!({ "text": text }),
+        Answer::Tool(name, arguments) => json!({ "functionCall": { "name": name, "args": arguments } }),
+    };
+    let whole = json!({
+        "candidates": [{ "index": 0, "content": { "role": "model", "parts": [part] }, "finishReason": "STOP" }],
+        "usageMetadata": { "promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2 },
+        "modelVersion": model,
+        "responseId": "r1",
+    });
+    if streamed {
+        return response(200, "text/event-stream", format!("data: {whole}\r\n\r\n"));
+    }
+    response(200, "application/json", whole.to_string())
 }
 
 fn response(status: u16, content_type: &str, body: String) -> Response<Full<Bytes>> {

@@ -44,6 +44,23 @@ pub(crate) fn of(directory: &Path) -> Vec<u32> {
         .collect()
 }
 
+/// Fails unless the processes of `directory` are these; says what the others are.
+pub(crate) fn assert_only(expected: &[u32], directory: &Path, what: &str) {
+    let found = of(directory);
+    let too_many: Vec<String> = found.iter().filter(|pid| !expected.contains(pid)).map(|&pid| described(pid)).collect();
+    let missing: Vec<&u32> = expected.iter().filter(|pid| !found.contains(pid)).collect();
+    assert!(too_many.is_empty() && missing.is_empty(), "{what}: left over {too_many:#?}, missing {missing:?}");
+}
+
+/// A process for a reader: its pid, parent, state and arguments, as far as they are there still.
+fn described(pid: u32) -> String {
+    let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let arguments = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
+    let stat = String::from_utf8_lossy(&read("stat")).into_owned();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').take(2).collect::<Vec<_>>().join(" "));
+    format!("{pid} (state, parent {}) {arguments}", state.unwrap_or_default())
+}
+
 /// Kills the processes of `directory` until there are none: one may start another while it is being killed.
 pub(crate) fn kill_all_of(directory: &Path) {
     for _ in 0..1000 {

@@ -1,5 +1,5 @@
 //! What a test needs and a machine may not have. Without it the test says `SKIPPED` and why, and passes; where the
-//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode`), as in CI, it fails instead.
+//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini`), as in CI, it fails instead.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,21 @@ fn missing<T>(what: &str, reason: &str) -> Option<T> {
 
 /// The program opencode: what `AGENTD_TEST_OPENCODE` names, else `opencode` on the PATH.
 pub(crate) fn opencode() -> Option<PathBuf> {
-    let named = std::env::var_os("AGENTD_TEST_OPENCODE").map(PathBuf::from);
+    program("opencode", "AGENTD_TEST_OPENCODE", "opencode-ai")
+}
+
+/// The program gemini: what `AGENTD_TEST_GEMINI` names, else `gemini` on the PATH.
+pub(crate) fn gemini() -> Option<PathBuf> {
+    program("gemini", "AGENTD_TEST_GEMINI", "@google/gemini-cli")
+}
+
+fn program(name: &str, variable: &str, package: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        named.or_else(|| std::env::split_paths(&path).map(|dir| dir.join("opencode")).find(|file| file.exists()));
+    let found = named.or_else(|| std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.exists()));
     match found {
         Some(file) if file.exists() => Some(file),
-        _ => {
-            missing("opencode", "opencode is not installed (npm install opencode-ai) or AGENTD_TEST_OPENCODE is wrong")
-        }
+        _ => missing(name, &format!("{name} is not installed (npm install {package}) or {variable} is wrong")),
     }
 }
 

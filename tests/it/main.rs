@@ -3,17 +3,22 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod adoption;
 mod architecture;
 mod environment;
 mod events;
+mod gemini;
 mod http;
 mod keeper;
 mod lifecycle;
+mod limits;
 mod loading;
 mod main_job;
 mod opencode;
 mod permission;
 mod plugins;
+mod real_agent;
+mod requests;
 mod soak;
 mod survival;
 mod systemd;

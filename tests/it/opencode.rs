@@ -1,4 +1,4 @@
-//! A real agent, opencode, against the stand-in model server on loopback. No network, no account.
+//! A real agent, opencode. What all must come through is in `real_agent.rs`; here besides: what its tools' environment is.
 //!
 //! What was found with opencode-ai 1.18.33, by speaking ACP to it without agentd:
 //! - `initialize` answers after 1.2 s (4 s the first time): `loadSession: true`, `sessionCapabilities` close, fork, list, resume.
@@ -19,13 +19,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use agentd_api::environment::EnvironmentView;
-use agentd_api::event::{Body, OpenedBy, SyntheticCause};
-use agentd_api::session::{PermissionPolicy, Phase, SessionSpec};
+use agentd_api::event::OpenedBy;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
-use crate::harness::model_server::{Asked, ModelServer, Reply};
-use crate::harness::{Daemon, process, require, session, until, within};
+use crate::harness::{Daemon, process, require, within};
+use crate::real_agent::{Model, RealAgent, argument, whole_life};
+
+const TOOL: &str = "bash";
 
 type Variables = BTreeMap<String, Vec<u8>>;
 
@@ -47,34 +47,15 @@ fn read_environment(printed: &str) -> Variables {
     variables
 }
 
-/// A model that obeys the last thing the user said.
-async fn obedient_model(gate: Arc<Semaphore>) -> ModelServer {
-    ModelServer::start(move |asked: &Asked| {
-        let user = asked.texts("user");
-        let last = user.last().map_or("", String::as_str);
-        match asked.last_role() {
-            _ if !asked.has_tools() => Reply::Text("a title".to_owned()),
-            "tool" => Reply::Text("the tool ran".to_owned()),
-            _ if last.contains("print the environment") => Reply::Tool {
-                name: "bash".to_owned(),
-                arguments: json!({ "command": PRINT_ENVIRONMENT, "description": "prints the environment" }),
-            },
-            _ if last.contains("take your time") => Reply::Held(Arc::clone(&gate), "that took a while".to_owned()),
-            _ => Reply::Text(format!("you said: {}", user.join(" | "))),
-        }
-    })
-    .await
-}
-
 /// The variables that opencode needs to talk to this model and to nobody else.
-fn settings(model: &ModelServer) -> Vec<(&'static str, String)> {
+fn settings(model: &Model) -> Vec<(&'static str, String)> {
     let config = json!({
         "model": "stand-in/model",
         "small_model": "stand-in/model",
         "provider": { "stand-in": {
             "npm": "@ai-sdk/openai-compatible",
             "name": "Stand-in",
-            "options": { "baseURL": model.base_url(), "apiKey": "none" },
+            "options": { "baseURL": format!("{}/v1", model.server.origin()), "apiKey": "none" },
             "models": { "model": { "name": "Model", "tool_call": true, "limit": { "context": 100_000, "output": 8_000 } } },
         } },
         "permission": { "bash": "ask" },
@@ -89,24 +70,24 @@ fn settings(model: &ModelServer) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A session with opencode, its settings exported by the session's own script: agentd has no other way to give an agent a variable.
-fn spec(daemon: &Daemon, opencode: &Path, model: &ModelServer) -> SessionSpec {
-    let mut spec = session::spec(daemon.work(), vec![opencode.display().to_string(), "acp".to_owned()]);
-    let exports = settings(model).into_iter().map(|(name, value)| format!("export {name}='{value}'\n"));
-    spec.env_setup = Some(exports.collect());
-    spec.permissions = PermissionPolicy::Allow;
-    spec
+fn opencode(program: &Path, model: &Model) -> RealAgent {
+    RealAgent {
+        command: vec![argument(program), "acp".to_owned()],
+        settings: settings(model),
+        reopened_by: OpenedBy::Resume,
+        patience: None,
+    }
 }
 
 /// The environment that the tool printed, as the model heard it.
-fn heard(model: &ModelServer) -> Variables {
-    let asked = model.asked();
+fn heard(model: &Model) -> Variables {
+    let asked = model.server.asked();
     let printed = asked.iter().rev().find_map(|asked| asked.texts("tool").pop());
     read_environment(&printed.expect("a tool's result came back to the model"))
 }
 
 /// Runs opencode without agentd in an environment that is known, lets its tool print its own, and returns what was added.
-fn added_by_opencode(opencode: &Path, model: &ModelServer, home: &Path) -> Vec<String> {
+fn added_by_opencode(opencode: &Path, model: &Model, home: &Path) -> Vec<String> {
     let mut given: BTreeMap<String, String> =
         settings(model).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     given.insert("HOME".to_owned(), home.display().to_string());
@@ -140,7 +121,7 @@ fn added_by_opencode(opencode: &Path, model: &ModelServer, home: &Path) -> Vec<S
     };
     call(1, "initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} }));
     let session = call(2, "session/new", json!({ "cwd": home, "mcpServers": [] }));
-    let prompt = json!([{ "type": "text", "text": "print the environment" }]);
+    let prompt = json!([{ "type": "text", "text": format!("run: {PRINT_ENVIRONMENT}") }]);
     call(3, "session/prompt", json!({ "sessionId": session["sessionId"], "prompt": prompt }));
     drop(stdin);
     child.wait().expect("it can be waited for");
@@ -151,18 +132,18 @@ fn added_by_opencode(opencode: &Path, model: &ModelServer, home: &Path) -> Vec<S
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_agents_tool_runs_in_exactly_the_environment_that_agentd_reports() {
-    let Some(opencode) = require::opencode() else { return };
+    let Some(program) = require::opencode() else { return };
     let daemon = Daemon::start().await;
-    let model = Arc::new(obedient_model(Arc::new(Semaphore::new(0))).await);
+    let model = Arc::new(Model::start(TOOL).await);
     let directly = tokio::task::spawn_blocking({
-        let (opencode, model, home) = (opencode.clone(), Arc::clone(&model), daemon.root().join("direct"));
+        let (program, model, home) = (program.clone(), Arc::clone(&model), daemon.root().join("direct"));
         std::fs::create_dir(&home).unwrap();
-        move || added_by_opencode(&opencode, &model, &home)
+        move || added_by_opencode(&program, &model, &home)
     });
     let added = within("opencode's turn without agentd", directly).await.unwrap();
 
-    let session = daemon.session(&spec(&daemon, &opencode, &model)).await;
-    let turn = session.turn("print the environment").await;
+    let session = daemon.session(&opencode(&program, &model).spec(&daemon)).await;
+    let turn = session.turn(&format!("run: {PRINT_ENVIRONMENT}")).await;
     assert_eq!((turn.text.as_str(), turn.ended.stop_reason.as_deref()), ("the tool ran", Some("end_turn")));
     let mut tool = heard(&model);
     tool.retain(|name, _| !added.contains(name));
@@ -176,51 +157,14 @@ async fn a_real_agents_tool_runs_in_exactly_the_environment_that_agentd_reports(
         .collect();
     assert_eq!(tool, reported, "besides {added:?}");
 
-    let kinds: Vec<String> = session
-        .journal()
-        .into_iter()
-        .filter_map(|event| match event.body {
-            Body::PermissionRequested(asked) => asked.request.tool_kind,
-            _ => None,
-        })
-        .collect();
-    assert_eq!(kinds, ["execute"], "it asked before it ran the command");
     session.stop().await;
-    assert_eq!(process::of(daemon.root()), [daemon.pid()], "something is left");
+    process::assert_only(&[daemon.pid()], daemon.root(), "something is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_agent_survives_the_daemon_and_its_conversation_survives_the_agent() {
-    let Some(opencode) = require::opencode() else { return };
+async fn opencode_comes_through_a_whole_life() {
+    let Some(program) = require::opencode() else { return };
     let mut daemon = Daemon::start().await;
-    let gate = Arc::new(Semaphore::new(0));
-    let model = obedient_model(Arc::clone(&gate)).await;
-    let session = daemon.session(&spec(&daemon, &opencode, &model)).await;
-
-    let accepted = session.prompt("my favourite colour is teal; take your time").await;
-    until("the model was asked", || model.asked().iter().any(Asked::has_tools)).await;
-    daemon.kill9();
-    gate.add_permits(1);
-    daemon.run().await;
-    assert_eq!(session.end_of(&accepted).await.text, "that took a while");
-
-    let accepted = session.prompt("once more, take your time").await;
-    until("the model was asked again", || model.asked().iter().filter(|asked| asked.has_tools()).count() >= 2).await;
-    process::kill9(session.view().await.status.agent_pid.unwrap());
-    let cut = session.end_of(&accepted).await.ended;
-    assert_eq!(cut.synthetic.map(|synthetic| synthetic.cause), Some(SyntheticCause::AgentExited));
-    session.wait_for_phase(Phase::Failed).await;
-
-    session.resume().await;
-    let text = session.turn("what is my favourite colour?").await.text;
-    assert!(text.contains("teal") && text.contains("once more"), "{text}");
-    let opened: Vec<OpenedBy> = session
-        .journal()
-        .into_iter()
-        .filter_map(|event| match event.body {
-            Body::ConversationOpened(opened) => Some(opened.by),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(opened, [OpenedBy::New, OpenedBy::Resume]);
+    let model = Model::start(TOOL).await;
+    whole_life(&mut daemon, &opencode(&program, &model), &model).await;
 }

@@ -1,0 +1,78 @@
+//! A real agent, gemini-cli. What all must come through is in `real_agent.rs`.
+//!
+//! What was found with `@google/gemini-cli` 0.61.0, by speaking ACP to it without agentd (`gemini --acp`):
+//! - `initialize` answers after 1.0 s, 1.5 s with the launcher: `loadSession: true`, no `session/resume`. How it is to authenticate is set in
+//!   `~/.gemini/settings.json`, and `GEMINI_API_KEY` may have any value.
+//! - Before each turn it asks a small model which model to take (`POST /v1beta/models/gemini-3.5-flash-lite:generateContent`, no tools offered), then
+//!   `:streamGenerateContent?alt=sse`. `GEMINI_MODEL` saves the first. It never called `:countTokens`. The conversation's first content has a part of its own,
+//!   `<session_context>`, before the user's words.
+//! - Its tool `run_shell_command` runs `/usr/bin/bash -c` in a process session of its own, with much added to the environment (`GIT_CONFIG_*`, `PAGER`, `TERM`). There is no `tool_call`
+//!   before the permission request, and no update between that and the tool's end.
+//! - A permission request has three options: `proceed_always` (`allow_always`), `proceed_once` (`allow_once`), `cancel` (`reject_once`).
+//! - The process that is started is a launcher: the agent is its child, with the same stdio, and outlives its kill -9. The launcher ignores SIGTERM (4 s looked at);
+//!   with `GEMINI_CLI_NO_RELAUNCH=true` the agent is what is started, and SIGTERM ends it within 0.04 s, tool included.
+//! - After the end of its stdin it exits within 0.4 s; while a tool runs, not at all (5 s looked at).
+//! - `session/load` replays the first message before its response and the rest after it.
+//! - Its file of a conversation is named by the UTC minute in which that was begun. In the same minute it must not be loaded: it is not found, and
+//!   is written anew (upstream #28693). The daemon does not know that, so the test waits for the minute's end before it resumes.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use agentd_api::event::OpenedBy;
+
+use crate::harness::{Daemon, process, require};
+use crate::real_agent::{Model, RealAgent, argument, whole_life};
+
+const TOOL: &str = "run_shell_command";
+
+fn gemini(program: &Path, daemon: &Daemon, model: &Model) -> RealAgent {
+    let directory = daemon.home().join(".gemini");
+    fs::create_dir(&directory).expect("the home is new");
+    let settings = r#"{ "security": { "auth": { "selectedType": "gemini-api-key" } } }"#;
+    fs::write(directory.join("settings.json"), settings).expect("the home is writable");
+    RealAgent {
+        command: vec![argument(program), "--acp".to_owned()],
+        settings: vec![
+            ("GOOGLE_GEMINI_BASE_URL", model.server.origin()),
+            ("GEMINI_API_KEY", "a-key-that-opens-nothing".to_owned()),
+            ("GEMINI_MODEL", "gemini-2.5-pro".to_owned()),
+            ("GEMINI_CLI_NO_RELAUNCH", "true".to_owned()),
+        ],
+        reopened_by: OpenedBy::Load,
+        patience: Some(|born| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("the clock is past 1970");
+            now.as_secs() / 60 > u64::try_from(born).expect("it was begun after 1970") / 60
+        }),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gemini_comes_through_a_whole_life() {
+    let Some(program) = require::gemini() else { return };
+    let mut daemon = Daemon::start().await;
+    let model = Model::start(TOOL).await;
+    let agent = gemini(&program, &daemon, &model);
+    whole_life(&mut daemon, &agent, &model).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gemini_lives_on_without_its_launcher_and_a_stop_ends_what_the_launcher_started() {
+    let Some(program) = require::gemini() else { return };
+    let daemon = Daemon::start().await;
+    let model = Model::start(TOOL).await;
+    let mut agent = gemini(&program, &daemon, &model);
+    agent.settings.retain(|(name, _)| *name != "GEMINI_CLI_NO_RELAUNCH");
+    let session = daemon.session(&agent.spec(&daemon)).await;
+    let accepted = session.prompt("take your time").await;
+    model.heard("take your time").await;
+    let launcher = session.view().await.status.agent_pid.unwrap();
+    process::kill9(launcher);
+    process::gone(&[launcher]).await;
+    model.release();
+    let turn = session.end_of(&accepted).await;
+    assert_eq!((turn.text.as_str(), turn.ended.stop_reason.as_deref()), ("that took a while", Some("end_turn")));
+    session.stop().await;
+    process::assert_only(&[daemon.pid()], daemon.root(), "the stop left something");
+}

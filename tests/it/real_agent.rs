@@ -1,0 +1,184 @@
+//! What every real agent must come through, told once: `opencode.rs` and `gemini.rs` say what is particular to each.
+//!
+//! The agents talk to the stand-in model server on loopback, which obeys the last thing the user said. No network, no account.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentd_api::event::{Body, OpenedBy, SyntheticCause};
+use agentd_api::session::{PermissionPolicy, Phase, SessionSpec};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::harness::model_server::{Asked, ModelServer, Reply};
+use crate::harness::session::{ends, said};
+use crate::harness::{Daemon, Session, process, session, until};
+
+/// A model that obeys: `run: COMMAND` calls the agent's tool, `take your time` waits for the gate, and everything else is answered
+/// with what the user has said so far.
+pub(crate) struct Model {
+    pub(crate) server: ModelServer,
+    gate: Arc<Semaphore>,
+}
+
+impl Model {
+    /// `tool` is the agent's name for its shell.
+    pub(crate) async fn start(tool: &'static str) -> Self {
+        let gate = Arc::new(Semaphore::new(0));
+        let held = Arc::clone(&gate);
+        let server = ModelServer::start(move |asked: &Asked| {
+            let user = asked.texts("user");
+            let last = user.last().map_or("", String::as_str);
+            match (asked.last_role(), last.split_once("run: ")) {
+                _ if !asked.has_tools => Reply::Text("a title".to_owned()),
+                ("tool", _) => Reply::Text("the tool ran".to_owned()),
+                (_, Some((_, command))) => Reply::Tool {
+                    name: tool.to_owned(),
+                    arguments: json!({ "command": command, "description": "does as it was told" }),
+                },
+                _ if last.contains("take your time") => Reply::Held(Arc::clone(&held), "that took a while".to_owned()),
+                _ => Reply::Text(format!("you said: {}", user.join(" | "))),
+            }
+        })
+        .await;
+        Self { server, gate }
+    }
+
+    /// Lets one turn that takes its time end.
+    pub(crate) fn release(&self) {
+        self.gate.add_permits(1);
+    }
+
+    /// Waits until the model was asked this, and so until the turn runs.
+    pub(crate) async fn heard(&self, prompt: &str) {
+        let heard =
+            |asked: &Asked| asked.has_tools && asked.texts("user").last().is_some_and(|last| last.contains(prompt));
+        until("the model is asked", || self.server.asked().iter().any(heard)).await;
+    }
+}
+
+/// What is particular to an agent.
+pub(crate) struct RealAgent {
+    pub(crate) command: Vec<String>,
+    /// What its session's own script exports: agentd has no other way to give an agent a variable.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    /// How a conversation is opened again.
+    pub(crate) reopened_by: OpenedBy,
+    /// Whether the agent can open a conversation again by now that it began at this second of the Unix epoch.
+    pub(crate) patience: Option<fn(i64) -> bool>,
+}
+
+impl RealAgent {
+    pub(crate) fn spec(&self, daemon: &Daemon) -> SessionSpec {
+        let mut spec = session::spec(daemon.work(), self.command.clone());
+        let exports = self.settings.iter().map(|(name, value)| format!("export {name}='{value}'\n"));
+        spec.env_setup = Some(exports.collect());
+        spec.permissions = PermissionPolicy::Allow;
+        spec
+    }
+}
+
+/// The path of a program, as an argument.
+pub(crate) fn argument(program: &Path) -> String {
+    program.to_str().expect("the tests' programs have names in UTF-8").to_owned()
+}
+
+/// The agent's whole life in one session, as issue and design promise it of every agent.
+pub(crate) async fn whole_life(daemon: &mut Daemon, agent: &RealAgent, model: &Model) {
+    let session = daemon.session(&agent.spec(daemon)).await;
+
+    assert_eq!(session.turn("run: echo ran > ran").await.text, "the tool ran");
+    assert_eq!(std::fs::read_to_string(daemon.work().join("ran")).unwrap(), "ran\n");
+    assert_eq!(permissions(&session), ["execute"], "it asked before it ran the command");
+
+    detached_and_reattached_in_mid_turn(&session, model).await;
+
+    let accepted = session.prompt("once more, take your time").await;
+    model.heard("once more").await;
+    daemon.kill9();
+    model.release();
+    daemon.run().await;
+    assert_eq!(session.end_of(&accepted).await.text, "that took a while");
+
+    let accepted = session.prompt("run: touch first; exec sleep 1000").await;
+    tool_runs(daemon, "first").await;
+    process::kill9(session.view().await.status.agent_pid.unwrap());
+    let cut = session.end_of(&accepted).await.ended;
+    assert_eq!(cut.synthetic.map(|synthetic| synthetic.cause), Some(SyntheticCause::AgentExited));
+    session.wait_for_phase(Phase::Failed).await;
+    process::assert_only(&[daemon.pid()], daemon.root(), "the agent's end left something");
+
+    if let Some(can_reopen) = agent.patience {
+        let born = begun(&session);
+        // Not bounded by the harness's limit, which is as long as what is waited for may be.
+        while !can_reopen(born) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+    session.resume().await;
+    let opened: Vec<OpenedBy> = opened(&session).into_iter().map(|(by, _)| by).collect();
+    assert_eq!(opened, [OpenedBy::New, agent.reopened_by]);
+    let text = session.turn("what is my favourite colour?").await.text;
+    assert!(text.contains("teal") && text.contains("once more"), "it does not remember: {text}");
+    let said_so = session.journal().iter().filter_map(said).filter(|text| text == "that took a while").count();
+    assert_eq!(said_so, 2, "what the agent replayed is in the journal as if it had been said again");
+
+    session.prompt("run: touch second; exec sleep 1000").await;
+    tool_runs(daemon, "second").await;
+    session.stop().await;
+    process::assert_only(&[daemon.pid()], daemon.root(), "the stop left something");
+    session.journal();
+}
+
+/// A client reads the beginning of a turn and leaves; another comes back with its cursor and reads the rest.
+async fn detached_and_reattached_in_mid_turn(session: &Session, model: &Model) {
+    let accepted = session.prompt("my favourite colour is teal; take your time").await;
+    let mut events = session.events(&format!("after={}", accepted.after_seq)).await;
+    let begins =
+        |event: &agentd_api::Event| matches!(&event.body, Body::TurnStarted(turn) if turn.turn == accepted.turn);
+    let mut seen = events.until("the turn begins", begins).await;
+    drop(events);
+    model.heard("teal").await;
+    model.release();
+    let mut events = session.events(&format!("after={}", seen.last().unwrap().seq)).await;
+    seen.extend(events.until("the turn ends", |event| ends(event, &accepted.turn)).await);
+    let journal = session.journal();
+    let first = usize::try_from(accepted.after_seq).unwrap();
+    let lines = |events: &[agentd_api::Event]| {
+        events.iter().map(|event| (event.seq, event.body.to_data().get().to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        lines(&seen),
+        lines(&journal[first..first + seen.len()]),
+        "the two clients together missed or doubled something"
+    );
+}
+
+/// Waits until the agent's tool has made the file `name`, which it does before it sleeps.
+async fn tool_runs(daemon: &Daemon, name: &str) {
+    let file: PathBuf = daemon.work().join(name);
+    until(&format!("the tool that makes {name} runs"), || file.exists()).await;
+}
+
+fn permissions(session: &Session) -> Vec<String> {
+    let events = session.journal().into_iter();
+    let kinds = events.filter_map(|event| match event.body {
+        Body::PermissionRequested(asked) => asked.request.tool_kind,
+        _ => None,
+    });
+    kinds.collect()
+}
+
+/// How the conversation was opened each time, and when: seconds of the Unix epoch.
+fn opened(session: &Session) -> Vec<(OpenedBy, i64)> {
+    let events = session.journal().into_iter();
+    let opened = events.filter_map(|event| match &event.body {
+        Body::ConversationOpened(opened) => Some((opened.by, event.time.as_second())),
+        _ => None,
+    });
+    opened.collect()
+}
+
+fn begun(session: &Session) -> i64 {
+    opened(session).first().expect("a conversation was opened").1
+}
