@@ -84,6 +84,12 @@ pub fn size(directory: &Path) -> Result<u64, ReadError> {
     segments::size(directory).map_err(|source| ReadError::Read { path: directory.to_owned(), source })
 }
 
+/// What follows a segment.
+enum Next {
+    Segment { first: u64, path: PathBuf, file: File, complete: bool },
+    NotYet,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Place {
     After(u64),
@@ -220,40 +226,51 @@ impl Reader {
         if self.filled > self.start {
             return Err(self.corrupt());
         }
+        match again(&self.directory, || self.look_for_next())? {
+            Next::NotYet => Ok(false),
+            Next::Segment { first, path, file, complete } => {
+                (self.file, self.path, self.complete, self.offset) = (file, path, complete, 0);
+                self.last = first - 1;
+                Ok(true)
+            }
+        }
+    }
+
+    /// The segment behind this one; `None` where it was removed or put aside meanwhile.
+    fn look_for_next(&self) -> Result<Option<Next>, ReadError> {
         let next = self.last + 1;
-        let look = || -> Result<Option<Option<_>>, ReadError> {
-            let segments = match Segments::of(&self.directory) {
-                Ok(segments) => segments,
-                // The whole journal is gone: nothing more will come.
-                Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    return Ok(Some(None));
-                }
-                Err(error) => return Err(error),
-            };
-            let first = segments.first();
-            let Segments { aside, current } = segments;
-            if aside.contains(&next) {
-                let path = segments::path(&self.directory, next);
-                return Ok(opened(&path)?.map(|file| Some((file, path, true))));
+        let path = segments::path(&self.directory, next);
+        if let Some(file) = opened(&path)? {
+            return Ok(Some(Next::Segment { first: next, path, file, complete: true }));
+        }
+        let segments = match Segments::of(&self.directory) {
+            Ok(segments) => segments,
+            // The whole journal is gone: nothing more will come.
+            Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(Some(Next::NotYet));
             }
-            let newer = aside.iter().copied().chain(current.as_ref().and_then(|current| current.first));
-            match newer.filter(|first| *first >= next).min() {
-                // The next segment is not there yet, or there is nothing in it yet.
-                None => Ok(Some(
-                    current
-                        .filter(|current| current.first.is_none())
-                        .map(|current| (current.file, self.directory.join(JOURNAL), false)),
-                )),
-                Some(first) if first == next => {
-                    Ok(current.map(|current| Some((current.file, self.directory.join(JOURNAL), false))))
-                }
-                Some(_) if first > next => Err(ReadError::Gone { directory: self.directory.clone(), first }),
-                Some(found) => Err(ReadError::Gap { path: self.path.clone(), expected: next, found }),
-            }
+            Err(error) => return Err(error),
         };
-        let Some((file, path, complete)) = again(&self.directory, look)? else { return Ok(false) };
-        (self.file, self.path, self.complete, self.offset) = (file, path, complete, 0);
-        Ok(true)
+        let first = segments.first();
+        // What was removed may be nothing that is waited for.
+        let next = if next < first && first - 1 <= self.after { first } else { next };
+        let Segments { aside, current } = segments;
+        if aside.contains(&next) {
+            let path = segments::path(&self.directory, next);
+            return Ok(opened(&path)?.map(|file| Next::Segment { first: next, path, file, complete: true }));
+        }
+        let firsts = aside.iter().copied().chain(current.as_ref().and_then(|current| current.first));
+        match firsts.filter(|first| *first >= next).min() {
+            Some(found) if found == next => {}
+            Some(_) if next < first => return Err(ReadError::Gone { directory: self.directory.clone(), first }),
+            Some(found) => return Err(ReadError::Gap { path: self.path.clone(), expected: next, found }),
+            // What is there begins before: it is this one, or was begun again.
+            None if current.as_ref().is_some_and(|current| current.first.is_some()) => return Ok(None),
+            None => {}
+        }
+        let path = self.directory.join(JOURNAL);
+        let of = |current: Current| Next::Segment { first: next, path, file: current.file, complete: false };
+        Ok(Some(current.map_or(Next::NotYet, of)))
     }
 
     /// Whether the file is the one that is written to.
@@ -359,5 +376,73 @@ fn last_line(file: &File, path: &Path) -> Result<(u64, u64), ReadError> {
     match seq {
         Some(seq) => Ok((end, seq)),
         None => Err(ReadError::Corrupt { path: path.to_owned(), offset: start }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A journal of this many bytes in one segment, on the disk that the tests are built on; says its last seq.
+    fn journal(bytes: usize, line: usize) -> (tempfile::TempDir, u64) {
+        let beside = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
+        let mut file = File::create(directory.path().join(JOURNAL)).unwrap();
+        let (mut block, mut seq) = (Vec::with_capacity(8 << 20), 0_u64);
+        let head = r#","time":"2026-01-01T00:00:00.000000Z","kind":"agent.out","data":""#;
+        let text = "x".repeat(line - head.len() - 30);
+        let mut written = 0;
+        while written < bytes {
+            block.clear();
+            while block.len() + line < block.capacity() {
+                seq += 1;
+                block.extend_from_slice(b"{\"seq\":");
+                block.extend_from_slice(seq.to_string().as_bytes());
+                block.extend_from_slice(head.as_bytes());
+                block.extend_from_slice(text.as_bytes());
+                block.extend_from_slice(b"\"}\n");
+            }
+            file.write_all(&block).unwrap();
+            written += block.len();
+        }
+        (directory, seq)
+    }
+
+    /// What it takes to open a journal before its last hundred records and to read them: bytes, and the shortest time of some.
+    fn cost(directory: &Path, last: u64) -> (u64, Duration) {
+        let mut best = Duration::MAX;
+        let before = scan::READ.get();
+        let tries = 20;
+        for _ in 0..tries {
+            let begun = Instant::now();
+            let mut reader = Reader::open_last(directory, 100).unwrap();
+            let mut expected = last - 100;
+            while let Some(line) = reader.next().unwrap() {
+                expected += 1;
+                assert_eq!(line.seq, expected);
+            }
+            assert_eq!(expected, last);
+            best = best.min(begun.elapsed());
+        }
+        ((scan::READ.get() - before) / tries, best)
+    }
+
+    #[test]
+    fn the_last_hundred_records_of_a_gigabyte_cost_what_those_of_a_megabyte_do() {
+        for (line, small, large) in [(300, 1 << 20, 1 << 30), (100_000, 16 << 20, 256 << 20)] {
+            let ((small, few), (large, many)) = (journal(small, line), journal(large, line));
+            let ((small_bytes, small_time), (large_bytes, large_time)) =
+                (cost(small.path(), few), cost(large.path(), many));
+            let wanted = 100 * line as u64;
+            let _ = writeln!(
+                std::io::stderr(),
+                "the last {wanted} bytes: {small_bytes} read in {small_time:?}, of the large one {large_bytes} in {large_time:?}"
+            );
+            assert!(large_bytes < 3 * wanted + (512 << 10), "{large_bytes} bytes were read to give {wanted}");
+            assert!(large_time < small_time * 5, "{large_time:?} is not {small_time:?}");
+        }
     }
 }

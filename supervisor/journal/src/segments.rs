@@ -98,10 +98,16 @@ impl Segments {
 /// The seq of the file's first record, where it has one.
 fn first_seq(file: &File, path: &Path) -> Result<Option<u64>, ReadError> {
     let read = |source| ReadError::Read { path: path.to_owned(), source };
+    if let Some(seq) = scan::seq_at(file, 0).map_err(read)? {
+        return Ok(Some(seq));
+    }
+    if scan::line_start(file, file.metadata().map_err(read)?.len()).map_err(read)? == 0 {
+        // Empty, or the beginning of a first record that is being written, or was when its writer was killed.
+        return Ok(None);
+    }
+    // The line that is there now may have come since.
     match scan::seq_at(file, 0).map_err(read)? {
         Some(seq) => Ok(Some(seq)),
-        // The beginning of a first record that is being written, or was when its writer was killed.
-        None if scan::line_start(file, file.metadata().map_err(read)?.len()).map_err(read)? == 0 => Ok(None),
         None => Err(ReadError::Corrupt { path: path.to_owned(), offset: 0 }),
     }
 }
