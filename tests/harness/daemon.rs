@@ -16,6 +16,7 @@ use super::{Client, Session, process, scripted_agent, session, until};
 pub(crate) struct Daemon {
     directory: TempDir,
     child: Option<Child>,
+    program: PathBuf,
     /// What the daemon is started with, and nothing else.
     environment: Vec<(OsString, OsString)>,
     pub(crate) client: Client,
@@ -47,7 +48,7 @@ impl Daemon {
             .expect("the profile is written");
         let client = Client::new(root.join("run/control.sock"));
         let environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        Self { directory, child: None, environment, client }
+        Self { directory, child: None, program: env!("CARGO_BIN_EXE_agentd").into(), environment, client }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -76,6 +77,18 @@ impl Daemon {
         self.child.as_ref().expect("the daemon runs").id()
     }
 
+    /// The program of the next start, which finds the others beside it.
+    pub(crate) fn set_program(&mut self, program: PathBuf) {
+        self.program = program;
+    }
+
+    /// Changes the configuration of the next start.
+    pub(crate) fn configure(&self, change: impl FnOnce(String) -> String) {
+        let file = self.root().join("config/agentd.toml");
+        let config = fs::read_to_string(&file).expect("the configuration can be read");
+        fs::write(file, change(config)).expect("the configuration can be written");
+    }
+
     /// The environment of the next start; nothing is added to it.
     pub(crate) fn set_environment<N: Into<OsString>, V: Into<OsString>>(
         &mut self,
@@ -86,7 +99,7 @@ impl Daemon {
 
     /// The command that serves this directory.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_agentd"));
+        let mut command = Command::new(&self.program);
         command
             .arg("serve")
             .arg("--config")

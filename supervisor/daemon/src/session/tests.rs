@@ -15,6 +15,7 @@ use super::batch::Batch;
 use super::next::{Facts, Step, next};
 use super::rules::{Bounds, Command, Refusal, decide};
 use super::state::State;
+use super::waits::{over, waits};
 
 const BOUNDS: Bounds = Bounds { queued_turns: 3 };
 
@@ -23,6 +24,7 @@ struct World {
     journal: Vec<Event>,
     state: State,
     spec: SessionSpec,
+    restart: RestartPolicy,
     agent: Option<Agent>,
     /// What the agents remember between launches.
     conversations: u64,
@@ -38,10 +40,10 @@ struct Agent {
 }
 
 impl World {
-    fn new(policy: PermissionPolicy) -> Self {
+    fn new(policy: PermissionPolicy, restart: RestartPolicy) -> Self {
         let spec = SessionSpec { permissions: policy, ..SessionSpec::new("/work") };
         let state = State::new(Timestamp::UNIX_EPOCH);
-        let mut world = Self { journal: Vec::new(), state, spec, agent: None, conversations: 0 };
+        let mut world = Self { journal: Vec::new(), state, spec, restart, agent: None, conversations: 0 };
         let created = SessionCreated { spec: world.spec.clone(), key: None };
         let started = LaunchStarted { launch: 1, reason: LaunchReason::Create, fresh: false };
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
@@ -85,19 +87,31 @@ impl World {
         self.record(Body::AgentOut(RawValue::from_string(line.to_string()).unwrap()));
     }
 
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            spec: &self.spec,
+            generation: 1,
+            now: Timestamp::UNIX_EPOCH,
+            replay_quiet: std::time::Duration::from_millis(1),
+            agent: "a",
+            rules: &[],
+            restart: self.restart,
+        }
+    }
+
+    /// Something is waited for no longer.
+    fn time_passes(&mut self, which: usize) {
+        let waits = waits(&self.state, &self.facts());
+        let Some(wait) = waits.get(which % waits.len().max(1)) else { return };
+        if let Some(batch) = over(&self.state, wait, std::time::Duration::from_secs(1), &self.facts()) {
+            self.write(batch);
+        }
+    }
+
     /// The driver's loop, until it has nothing to do or waits for the world.
     fn settle(&mut self) {
         for _ in 0..200 {
-            let facts = Facts {
-                spec: &self.spec,
-                generation: 1,
-                now: Timestamp::UNIX_EPOCH,
-                replay_quiet: std::time::Duration::from_millis(1),
-                agent: "a",
-                rules: &[],
-                restart: RestartPolicy::Never,
-            };
-            match next(&self.state, &facts) {
+            match next(&self.state, &self.facts()) {
                 Some(Step::Append(batch)) => self.write(batch),
                 Some(Step::StopAgent) => self.agent_ends(true),
                 Some(Step::BringUp { .. } | Step::AbandonBringUp { .. }) | None => return,
@@ -204,6 +218,7 @@ enum Act {
     AgentAsks { permission: bool },
     AgentDies,
     DaemonDies { checkpoint: usize },
+    TimePasses { which: usize },
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -217,6 +232,7 @@ fn act() -> impl Strategy<Value = Act> {
         8 => prop::bool::weighted(0.9).prop_map(|well| Act::AgentAnswers { well }),
         2 => any::<bool>().prop_map(|permission| Act::AgentAsks { permission }),
         1 => Just(Act::AgentDies),
+        2 => (0..4_usize).prop_map(|which| Act::TimePasses { which }),
         2 => (0..80_usize).prop_map(|checkpoint| Act::DaemonDies { checkpoint }),
     ]
 }
@@ -229,9 +245,10 @@ proptest! {
     #[test]
     fn every_turn_ends_once_and_every_question_is_answered_once(
         policy in policy(),
+        restart in prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnFailure)],
         acts in prop::collection::vec(act(), 0..60),
     ) {
-        let mut world = World::new(policy);
+        let mut world = World::new(policy, restart);
         for act in acts {
             match act {
                 Act::Prompt => drop(world.ask(Command::Prompt { text: "hi".into(), key: None })),
@@ -249,6 +266,7 @@ proptest! {
                 Act::AgentAsks { permission } => world.agent_asks(permission),
                 Act::AgentDies => world.agent_ends(false),
                 Act::DaemonDies { checkpoint } => world.daemon_dies(checkpoint),
+                Act::TimePasses { which } => world.time_passes(which),
             }
             world.settle();
         }
@@ -287,7 +305,7 @@ proptest! {
 }
 
 fn ready(policy: PermissionPolicy) -> World {
-    let mut world = World::new(policy);
+    let mut world = World::new(policy, RestartPolicy::Never);
     world.start_agent(true);
     world.settle();
     for _ in 0..2 {
