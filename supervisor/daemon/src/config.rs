@@ -409,6 +409,16 @@ mod tests {
     }
 
     #[test]
+    fn every_configuration_that_the_readme_shows_is_one() {
+        let readme = include_str!("../../../README.md");
+        let blocks: Vec<&str> = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert!(blocks.len() >= 3, "the README shows {} configurations", blocks.len());
+        for block in blocks {
+            load_text(&[block]).unwrap_or_else(|error| panic!("{error}\n{block}"));
+        }
+    }
+
+    #[test]
     fn a_mistake_is_named_with_its_place() {
         let error = load_text(&["[limits]\nlaunchs = 2"]).unwrap_err().to_string();
         assert!(error.contains("launchs") && error.contains("line 2") && error.contains("0.toml"), "{error}");
