@@ -10,17 +10,20 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::{AgentStarted, Body, Text};
+use agentd_fault::Point;
 use agentd_journal::Record;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::flood::Flood;
 use crate::lines::{Lines, Piece};
 use crate::log::Log;
 use crate::mask::Mask;
 use crate::mute::{Mute, Verdict};
 use crate::os;
-use crate::protocol::{self, LaunchRecord};
+use crate::protocol::{self, LaunchRecord, Rate, STDERR_RATE};
+use crate::rate::Bucket;
 use crate::spawn::{self, Program};
 use crate::wait::{self, Read};
 
@@ -43,6 +46,7 @@ pub(crate) struct Agent {
     pub(crate) stdin: Stdin,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
+    flood: Flood,
     mask: Mask,
     mute: Option<Mute>,
 }
@@ -68,8 +72,9 @@ pub(crate) fn launch(record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)>
         pid: spawned.pid,
         exit: None,
         stdin: Stdin { pipe: spawned.stdin, queue: Vec::new(), sent: 0, closing: false },
-        stdout: Output::new(spawned.stdout, record.max_line),
-        stderr: Output::new(spawned.stderr, STDERR_LINE),
+        stdout: Output::new(spawned.stdout, record.max_line, record.output_rate),
+        stderr: Output::new(spawned.stderr, STDERR_LINE, None),
+        flood: Flood::new(record.stderr_rate.unwrap_or(STDERR_RATE), Instant::now()),
         mask: Mask::new(record.secrets.iter().map(agentd_api::ByteString::as_bytes)),
         mute: None,
     };
@@ -86,21 +91,43 @@ impl Agent {
         for piece in self.stdout.lines.pieces(rest) {
             stdout_records(piece, &self.mask, &mut self.mute, now, &mut records);
         }
-        write(log, &records);
+        write_output(log, &records);
         drop(records);
         self.stdout.lines.consume(rest);
         read
     }
 
-    /// The same for stderr.
+    /// The same for stderr, of which a flood is cut.
     pub(crate) fn read_stderr(&mut self, log: &mut Log, rest: bool) -> Read {
-        let read = self.stderr.read();
+        let (now, read) = (Instant::now(), self.stderr.read());
         let rest = rest || read == Read::End;
-        let records: Vec<_> = self.stderr.lines.pieces(rest).map(|piece| text(STDERR, piece, &self.mask)).collect();
-        write(log, &records);
+        let mut records = Vec::new();
+        for piece in self.stderr.lines.pieces(rest) {
+            let verdict = self.flood.judge(now, piece);
+            records.extend(verdict.tell.map(left_out));
+            if verdict.keep {
+                records.push(text(STDERR, piece, &self.mask));
+            }
+        }
+        if rest {
+            records.extend(self.flood.tell(now, true).map(left_out));
+        }
+        write_output(log, &records);
         drop(records);
         self.stderr.lines.consume(rest);
         read
+    }
+
+    /// When [`Agent::tell_flood`] has something to do.
+    pub(crate) fn flood_due(&self, now: Instant) -> Option<Instant> {
+        self.flood.due(now)
+    }
+
+    /// Says how much of stderr was left out, where it is time to.
+    pub(crate) fn tell_flood(&mut self, now: Instant, log: &mut Log) {
+        if let Some(dropped) = self.flood.tell(now, false) {
+            write(log, &[left_out(dropped)]);
+        }
     }
 
     /// From here on a replay is expected.
@@ -132,6 +159,19 @@ type New<'a> = (&'static str, Cow<'a, RawValue>);
 fn write(log: &mut Log, records: &[New<'_>]) {
     let records: Vec<_> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
     log.write(&records);
+}
+
+/// Writes what the agent said.
+fn write_output(log: &mut Log, records: &[New<'_>]) {
+    let records: Vec<_> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
+    match agentd_fault::at(Point::KeeperOutputRead) {
+        Ok(()) => log.write(&records),
+        Err(_) => log.defer(&records),
+    }
+}
+
+fn left_out(bytes: u64) -> New<'static> {
+    (STDERR, owned(&Body::AgentStderr(Text { text: Vec::new().into(), cut: bytes })))
 }
 
 fn owned(body: &Body) -> Cow<'static, RawValue> {
@@ -262,11 +302,13 @@ pub(crate) struct Output {
     lines: Lines,
     /// Until then more is let gather.
     not_before: Option<Instant>,
+    rate: Option<Bucket>,
 }
 
 impl Output {
-    fn new(pipe: OwnedFd, limit: u64) -> Self {
-        Self { pipe: Some(pipe), lines: Lines::new(limit), not_before: None }
+    fn new(pipe: OwnedFd, limit: u64, rate: Option<Rate>) -> Self {
+        let rate = rate.map(|rate| Bucket::new(rate, Instant::now()));
+        Self { pipe: Some(pipe), lines: Lines::new(limit), not_before: None, rate }
     }
 
     /// The pipe, where it is time to look at it; else when that will be.
@@ -281,10 +323,18 @@ impl Output {
         let Some(pipe) = &self.pipe else { return Read::End };
         // A pipe that cannot be read is one that nothing comes out of any more.
         let read = self.lines.read(pipe.as_fd()).unwrap_or(Read::End);
+        let now = Instant::now();
         self.not_before = match read {
-            Read::Some(n) if n < LITTLE && !self.lines.is_full() => Some(Instant::now() + GATHER),
+            Read::Some(n) if n < LITTLE && !self.lines.is_full() => Some(now + GATHER),
             _ => None,
         };
+        if let (Read::Some(n), Some(rate)) = (read, &mut self.rate) {
+            rate.take(now, n as u64);
+            let wait = rate.wait(now, 0);
+            if wait > Duration::ZERO {
+                self.not_before = now.checked_add(wait).max(self.not_before);
+            }
+        }
         if read == Read::End {
             self.pipe = None;
         }

@@ -51,6 +51,11 @@ impl Connection {
         self.ended
     }
 
+    /// Ends it with what was not written yet.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
     /// Whether the daemon has all there is to say.
     pub(crate) fn is_idle(&self) -> bool {
         self.out.is_empty()

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use agentd_api::event::{Body, KeeperStarted};
+use agentd_fault::Point;
 use agentd_journal::{OpenError, Writer};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, getpid, getsid, setsid};
@@ -53,11 +54,16 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
     let own = i32::try_from(pid).map_err(io::Error::other).and_then(os::start_time);
     let start_time = own.map_err(setup("read its own start time"))?;
 
+    // `$STATE/sessions/<id>`, so `$STATE/faults`. In a release build this is nothing.
+    if let Some(root) = args.state.parent().and_then(Path::parent) {
+        agentd_fault::arm(&root.join("faults"));
+    }
     let session = args.session.clone();
     let (writer, _) = Writer::open(&args.state, args.journal).map_err(|source| match source {
         OpenError::Held { .. } => HoldError::Held { session, source },
         source => HoldError::Journal { session, source },
     })?;
+    agentd_fault::at(Point::KeeperStartLocked).map_err(setup("go on with the journal locked"))?;
     let mut log = Log::new(writer);
     log.write_body(&Body::KeeperStarted(KeeperStarted {
         pid,
@@ -67,11 +73,11 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
         launch: args.launch,
     }));
     let listener = listen(&args.socket)?;
-    let null = File::options().read(true).write(true).open("/dev/null").map_err(setup("open /dev/null"))?;
-    for redirected in [dup2_stdin(&null), dup2_stderr(&null), dup2_stdout(&null)] {
-        redirected.map_err(io::Error::from).map_err(setup("let go of its standard descriptors"))?;
+    let let_go = agentd_fault::at(Point::KeeperStartListening).and_then(|()| let_go());
+    if let Err(source) = let_go {
+        let _ = fs::remove_file(&args.socket);
+        return Err(setup("let go of its standard descriptors")(source));
     }
-    drop(null);
     let ended = Keeper::new(args, start_time, signals, listener, log).run();
     // The lock goes with the process, after this: who finds the socket gone may still find the journal held.
     let _ = fs::remove_file(&args.socket);
@@ -86,6 +92,14 @@ fn forget_environment() {
         // SAFETY: this process has one thread.
         unsafe { std::env::remove_var(name) };
     }
+}
+
+/// Whoever started the keeper can tell by this that it listens.
+fn let_go() -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stderr(&null)?;
+    Ok(dup2_stdout(&null)?)
 }
 
 fn listen(path: &Path) -> Result<UnixListener, HoldError> {

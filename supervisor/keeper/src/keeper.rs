@@ -2,6 +2,12 @@
 //!
 //! One thread, and nothing in it blocks but the kill of the tree at the end. Within a turn of the loop what came from the daemon
 //! is journalled before it is sent to the agent, and what came from the agent before the daemon is told of it.
+//!
+//! **Where a fault point fails** ([`agentd_fault`]) the step behind it fails as it could for another reason: `keeper.launch.before` as a
+//! program that cannot be executed; `keeper.launch.spawned` the same, and the tree is killed; `keeper.append.journalled` as the agent's
+//! stdin that cannot be written, which is given up; `keeper.append.sent` as the daemon's connection that cannot, which ends without an
+//! answer; `keeper.output.read` and `keeper.end.killed` as a disk that does not take the records, which wait; `keeper.stop.before`
+//! as an orderly way that cannot be gone, so that the tree is killed at once; `keeper.end.recorded` as a daemon that cannot be told.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -10,7 +16,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::{AgentExited, Body};
-use agentd_journal::AppendError;
+use agentd_fault::Point;
+use agentd_journal::{AppendError, Record};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
@@ -24,9 +31,12 @@ use crate::protocol::{Append, Appended, FromKeeper, Hello, HoldArgs, LaunchRecor
 use crate::signals::Signals;
 use crate::tree;
 use crate::wait::{self, Read};
+use crate::watch::Watch;
 
-/// The patience of a stop that SIGTERM asked for. Agents take up to 7 s to end after their stdin did.
-const SIGTERM_TIMES: StopTimes = StopTimes { close_ms: 8000, term_ms: 2000 };
+/// The patience of a stop that no daemon asked for. Agents take up to 7 s to end after their stdin did.
+const OWN_TIMES: StopTimes = StopTimes { close_ms: 8000, term_ms: 2000 };
+/// None: the whole tree is killed.
+const AT_ONCE: StopTimes = StopTimes { close_ms: 0, term_ms: 0 };
 /// How long no connection is accepted after one could not be: no descriptor was free, and trying at once would spin.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(500);
 /// Where no child's end tells of a descendant's, how often it is looked whether there are any.
@@ -48,6 +58,11 @@ pub(crate) struct Keeper<'a> {
     machine: Machine,
     deadline: Option<Instant>,
     agent: Option<Agent>,
+    watch: Option<Watch>,
+    /// Since when no daemon is connected.
+    alone_since: Option<Instant>,
+    /// Why the agent is ended though nobody asked for that.
+    reason: Option<String>,
     /// Why there never was an agent.
     exec_error: Option<String>,
     /// `agent.exited` was handed to the log.
@@ -70,6 +85,9 @@ impl<'a> Keeper<'a> {
             machine,
             deadline: None,
             agent: None,
+            watch: None,
+            alone_since: Some(Instant::now()),
+            reason: None,
             exec_error: None,
             ended: false,
             over: false,
@@ -96,7 +114,8 @@ impl<'a> Keeper<'a> {
     /// Waits until there is something to do. What it is, is found by trying: nothing here blocks.
     fn wait(&self) -> io::Result<()> {
         let now = Instant::now();
-        let mut until = vec![self.deadline, self.log.retry_at(), self.accept_at];
+        let looks = self.watch.as_ref().map(Watch::due);
+        let mut until = vec![self.deadline, self.log.retry_at(), self.accept_at, self.orphaned_at(), looks];
         let mut fds = vec![
             PollFd::new(self.signals.children(), PollFlags::POLLIN),
             PollFd::new(self.signals.terminate(), PollFlags::POLLIN),
@@ -108,7 +127,7 @@ impl<'a> Keeper<'a> {
             fds.push(PollFd::new(connection.fd(), connection.events()));
         }
         if let Some(agent) = &self.agent {
-            until.push(agent.mute_ends());
+            until.extend([agent.mute_ends(), agent.flood_due(now)]);
             fds.extend(agent.stdin.wanting().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
             if self.machine.state() == State::Outlived {
                 fds.extend(agent.stdin.pipe().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::empty())));
@@ -151,6 +170,7 @@ impl<'a> Keeper<'a> {
                     connection.has_told(tail);
                     // The old daemon is gone or is being replaced: what it still waits for, it will not hear.
                     self.connection = Some(connection);
+                    self.alone_since = None;
                     self.durable = None;
                     self.input(Input::Connected);
                 }
@@ -166,7 +186,7 @@ impl<'a> Keeper<'a> {
 
     fn note_signals(&mut self) {
         if self.signals.take_terminate() {
-            self.input(Input::Stop(SIGTERM_TIMES));
+            self.input(stop(OWN_TIMES));
         }
         let came = self.signals.take_children();
         let Some(agent) = self.agent.as_mut().filter(|_| !self.ended) else { return };
@@ -231,10 +251,35 @@ impl<'a> Keeper<'a> {
         if let Some(agent) = self.agent.as_mut().filter(|agent| agent.mute_ends().is_some_and(|ends| ends <= now)) {
             agent.unmute(&mut self.log);
         }
+        if let Some(agent) = self.agent.as_mut().filter(|_| !self.log.is_blocked()) {
+            agent.tell_flood(now, &mut self.log);
+        }
+        self.note_limits(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
             self.input(Input::Deadline);
         }
+    }
+
+    /// Ends an agent that nobody comes back for, or that takes more than it may.
+    fn note_limits(&mut self, now: Instant) {
+        let Some(agent) = self.agent.as_ref().filter(|_| !self.ended) else { return };
+        if let Some(over) = self.watch.as_mut().and_then(|watch| watch.look(now, &[agent.pid])) {
+            self.watch = None;
+            self.reason = Some(over);
+            self.input(Input::GiveUp(AT_ONCE));
+        }
+        if self.orphaned_at().is_some_and(|at| at <= now) {
+            let seconds = self.args.orphan_ttl.map_or(0, |ttl| ttl.as_secs());
+            self.reason = Some(format!("no daemon was connected for {seconds} s"));
+            self.input(Input::GiveUp(OWN_TIMES));
+        }
+    }
+
+    /// When the agent is ended unless a daemon comes. One that is being ended already is left to that.
+    fn orphaned_at(&self) -> Option<Instant> {
+        let waits = matches!(self.machine.state(), State::Running | State::Outlived);
+        self.alone_since.filter(|_| waits)?.checked_add(self.args.orphan_ttl?)
     }
 
     fn serve(&mut self) {
@@ -244,6 +289,12 @@ impl<'a> Keeper<'a> {
         while self.durable.is_none() {
             let Some(request) = self.connection.as_mut().and_then(Connection::request) else { break };
             let (answer, then) = self.answer(request);
+            let Some(answer) = answer else {
+                if let Some(connection) = &mut self.connection {
+                    connection.end();
+                }
+                break;
+            };
             if let Some(connection) = self.connection.as_mut().filter(|_| self.durable.is_none()) {
                 connection.send(&answer);
             } else {
@@ -258,6 +309,7 @@ impl<'a> Keeper<'a> {
         connection.flush(tail);
         if connection.is_over() {
             self.connection = None;
+            self.alone_since = Some(Instant::now());
             self.durable = None;
             self.input(Input::Disconnected);
         } else if connection.is_idle() && self.durable.is_none() {
@@ -265,16 +317,25 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Carries a request out, and says what follows from it once it is answered.
-    fn answer(&mut self, request: Result<ToKeeper, serde_json::Error>) -> (FromKeeper, Option<Input>) {
-        match request {
+    /// Carries a request out, and says what follows from it once it is answered. No answer: the daemon cannot be told.
+    fn answer(&mut self, request: Result<ToKeeper, serde_json::Error>) -> (Option<FromKeeper>, Option<Input>) {
+        let (answer, then) = match request {
             Ok(ToKeeper::Launch(record)) => self.launch(&record),
-            Ok(ToKeeper::Append(append)) => (self.append(append), None),
-            Ok(ToKeeper::Stop(times)) => (FromKeeper::Stopping, Some(Input::Stop(times))),
+            Ok(ToKeeper::Append(append)) => {
+                let answer = self.append(append);
+                let appended = matches!(answer, FromKeeper::Appended(_));
+                if appended && agentd_fault::at(Point::KeeperAppendSent).is_err() {
+                    self.durable = None;
+                    return (None, None);
+                }
+                (answer, None)
+            }
+            Ok(ToKeeper::Stop(times)) => (FromKeeper::Stopping, Some(stop(times))),
             Err(error) => {
                 (refused("unknown-request", format!("the request is not known to this keeper: {error}")), None)
             }
-        }
+        };
+        (Some(answer), then)
     }
 
     fn launch(&mut self, record: &LaunchRecord) -> (FromKeeper, Option<Input>) {
@@ -285,11 +346,17 @@ impl<'a> Keeper<'a> {
             let message = format!("this keeper is for launch {}, not {}", self.args.launch, record.launch);
             return (refused("wrong-launch", message), None);
         }
-        match agent::launch(record) {
-            Ok((agent, started)) => {
+        let launched = agentd_fault::at(Point::KeeperLaunchBefore).and_then(|()| agent::launch(record));
+        let recorded = launched.and_then(|(agent, started)| {
+            self.agent = Some(agent);
+            agentd_fault::at(Point::KeeperLaunchSpawned)?;
+            Ok(started)
+        });
+        match recorded {
+            Ok(started) => {
                 let pid = started.pid;
                 self.log.write_body(&Body::AgentStarted(started));
-                self.agent = Some(agent);
+                self.watch = Watch::new(record.limits, Instant::now());
                 (FromKeeper::Launched { pid }, Some(Input::Launched))
             }
             Err(error) => {
@@ -318,7 +385,11 @@ impl<'a> Keeper<'a> {
                 return refused("journal-blocked", format!("the journal cannot be written: {source}"));
             }
         };
+        let may_be_sent = agentd_fault::at(Point::KeeperAppendJournalled).is_ok();
         if let Some(agent) = agent {
+            if !may_be_sent {
+                agent.stdin.abandon();
+            }
             if let Some(rule) = append.mute {
                 agent.mute(rule, &mut self.log);
             }
@@ -376,8 +447,9 @@ impl<'a> Keeper<'a> {
             exec_error: self.exec_error.take(),
             killed: 0,
             requested: self.machine.requested(),
-            reason: None,
+            reason: self.reason.take(),
         };
+        self.watch = None;
         if let Some(agent) = &mut self.agent {
             let (pid, exit) = (agent.pid, &mut agent.exit);
             exited.killed = tree::kill(pid, &[pid], |ended, status| {
@@ -403,16 +475,30 @@ impl<'a> Keeper<'a> {
         } else if exited.exec_error.is_none() && !exited.requested {
             exited.exec_error = Some(format!("no daemon asked for it within {} s", IDLE.as_secs()));
         }
-        self.log.write_body(&Body::AgentExited(exited));
+        let exited = Body::AgentExited(exited);
+        let record = [Record { kind: exited.kind(), data: &exited.to_data() }];
+        match agentd_fault::at(Point::KeeperEndKilled) {
+            Ok(()) => self.log.write(&record),
+            Err(_) => self.log.defer(&record),
+        }
         self.ended = true;
         self.record_end();
     }
 
     fn record_end(&mut self) {
         if !self.log.is_blocked() && self.log.sync() {
-            self.input(Input::Recorded);
+            match agentd_fault::at(Point::KeeperEndRecorded) {
+                Ok(()) => self.input(Input::Recorded),
+                Err(_) => self.over = true,
+            }
         }
     }
+}
+
+/// An orderly stop.
+fn stop(times: StopTimes) -> Input {
+    let way = agentd_fault::at(Point::KeeperStopBefore);
+    Input::Stop(if way.is_ok() { times } else { AT_ONCE })
 }
 
 fn refused(code: &str, message: String) -> FromKeeper {

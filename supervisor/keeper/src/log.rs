@@ -44,8 +44,14 @@ impl Log {
         if records.is_empty() || (!self.is_blocked() && self.append(records).is_ok()) {
             return;
         }
+        self.defer(records);
+    }
+
+    /// Keeps the records as if the disk had not taken them.
+    pub(crate) fn defer(&mut self, records: &[Record<'_>]) {
         let own = |record: &Record<'_>| Waiting { kind: record.kind.to_owned(), data: record.data.to_owned() };
         self.waiting.push_back(records.iter().map(own).collect());
+        self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
     }
 
     /// Writes one of the keeper's own records.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Empty ──launched──▶ Running ──leader exited, heirs hold its pipes──▶ Outlived
-//!     │                    │ └──────────────stop──────────┐                   │ stop
+//!     │                    │ └──────────stop, give up──────┐                   │ stop, give up
 //!     │                    │ leader exited                ▼                   ▼
 //!     │ stop, deadline,    │                           Closing ──deadline──▶ Terminating
 //!     │ not executed       │                              │ leader exited       │ leader exited, deadline
@@ -37,6 +37,8 @@ pub(crate) enum Input {
     /// The program could not be executed.
     NotLaunched,
     Stop(StopTimes),
+    /// The keeper ends the agent, which nobody asked for: no daemon comes back, or a limit is passed.
+    GiveUp(StopTimes),
     /// The process that was started has ended; are there others of its tree that hold its stdin?
     LeaderExited {
         heirs: bool,
@@ -131,17 +133,17 @@ impl Machine {
             (State::Empty, Input::Launched) => (State::Running, vec![Disarm]),
 
             (State::Running, Input::LeaderExited { heirs: true }) if self.stdout_open => (State::Outlived, vec![]),
-            (State::Running | State::Outlived, Input::Stop(times)) => {
+            (State::Running | State::Outlived, Input::Stop(times) | Input::GiveUp(times)) => {
                 let (close, term) = stop(times);
                 (State::Closing { term, outlived: self.state == State::Outlived }, vec![CloseStdin, Arm(close)])
             }
 
             // A second stop is impatience, or a patience that is over: its times count from now.
-            (State::Closing { outlived, .. }, Input::Stop(times)) => {
+            (State::Closing { outlived, .. }, Input::Stop(times) | Input::GiveUp(times)) => {
                 let (close, term) = stop(times);
                 (State::Closing { term, outlived }, vec![Arm(close)])
             }
-            (State::Terminating { outlived }, Input::Stop(times)) => {
+            (State::Terminating { outlived }, Input::Stop(times) | Input::GiveUp(times)) => {
                 (State::Terminating { outlived }, vec![Arm(stop(times).1)])
             }
             (State::Closing { term, outlived }, Input::Deadline) => {
@@ -185,6 +187,7 @@ mod tests {
             Just(Input::Launched),
             Just(Input::NotLaunched),
             Just(Input::Stop(TIMES)),
+            Just(Input::GiveUp(TIMES)),
             any::<bool>().prop_map(|heirs| Input::LeaderExited { heirs }),
             Just(Input::StdinEnded),
             Just(Input::StdoutEnded),
@@ -277,6 +280,14 @@ mod tests {
         assert_eq!(machine.state(), State::Ending);
         assert!(machine.requested());
         assert_eq!(count(&actions, Action::Terminate), 0);
+    }
+
+    #[test]
+    fn a_keeper_that_gives_up_stops_its_agent_as_if_it_had_been_asked_to_and_says_that_it_was_not() {
+        let given_up = after(&[Input::Launched, Input::GiveUp(TIMES)]);
+        let asked = after(&[Input::Launched, Input::Stop(TIMES)]);
+        assert_eq!((given_up.0.state(), given_up.1), (asked.0.state(), asked.1));
+        assert!(asked.0.requested() && !given_up.0.requested());
     }
 
     #[test]

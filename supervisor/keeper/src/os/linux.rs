@@ -36,8 +36,22 @@ pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: called first thing in main, when nothing in this process owns a descriptor above 2.
     match unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) } {
         0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        // Linux before 5.9, or a filter of system calls that is older than the call.
+        _ => close_listed(),
     }
+}
+
+#[allow(unsafe_code, reason = "a descriptor that nobody in this process owns can only be closed by its number")]
+fn close_listed() -> io::Result<()> {
+    let mut open = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        open.extend(entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|fd| *fd > 2));
+    }
+    for fd in open {
+        // SAFETY: as above; the directory that was read is closed already, and closing a number that is not open does nothing.
+        unsafe { libc::close(fd) };
+    }
+    Ok(())
 }
 
 pub(crate) fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
@@ -62,22 +76,84 @@ pub(crate) fn descendants(root: i32, _groups: &[i32]) -> io::Result<Vec<Process>
     Ok(closure(all, root, |_| false))
 }
 
+/// The pids of all descendants that have not ended. It looks at their processes alone and not at everybody's, so that it can be asked
+/// often; one that is just being forked it may miss. `_groups` is for systems without a subreaper.
+pub(crate) fn tree(root: i32, groups: &[i32]) -> io::Result<Vec<i32>> {
+    let (mut all, mut at) = (children(root)?, 0);
+    if all.is_empty() {
+        // A kernel may be built without these lists (CONFIG_PROC_CHILDREN).
+        let all = descendants(root, groups)?;
+        return Ok(all.into_iter().filter(|process| !process.zombie).map(|process| process.pid).collect());
+    }
+    while let Some(pid) = all.get(at) {
+        // Who ended meanwhile has none.
+        let below = children(*pid).unwrap_or_default();
+        all.extend(below);
+        at += 1;
+    }
+    all.retain(|pid| read(*pid).is_ok_and(|process| !process.zombie));
+    Ok(all)
+}
+
+/// The children of each of its threads.
+fn children(pid: i32) -> io::Result<Vec<i32>> {
+    let mut children = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let list = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+        children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    Ok(children)
+}
+
+/// How much memory the process has resident, bytes; 0 for one that has ended.
+pub(crate) fn resident(pid: i32) -> u64 {
+    field(&format!("/proc/{pid}/status"), "VmRSS:").unwrap_or(0)
+}
+
+/// The same with what it shares counted in parts. Who may not be looked into (a set-user-id program) is counted whole.
+pub(crate) fn proportional(pid: i32) -> u64 {
+    field(&format!("/proc/{pid}/smaps_rollup"), "Pss:").unwrap_or_else(|| resident(pid))
+}
+
+/// A number of kB in a file of proc(5), in bytes.
+fn field(path: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// Sends the signal to this very process; says whether it was there to receive it.
 pub(crate) fn signal(process: &Process, signal: Signal) -> io::Result<bool> {
     let handle = match open(process.pid) {
-        Ok(handle) => handle,
+        Ok(handle) => Some(handle),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
+        Err(error) if is_unknown(&error) => None,
         Err(error) => return Err(error),
     };
     // The handle holds whoever has the pid now; that it is the one meant can be told only after that.
     if start_time(process.pid).ok() != Some(process.start_time) {
         return Ok(false);
     }
-    match send(&handle, signal) {
+    let sent = match &handle {
+        Some(handle) => send(handle, signal),
+        None => by_pid(process.pid, signal),
+    };
+    match sent {
         Ok(()) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Linux before 5.3 has no pidfd, and a filter of system calls may be older than they are. A child that this process has not
+/// reaped keeps its pid; between the look at another descendant and the signal its pid could pass on, and nothing can be done about it.
+fn by_pid(pid: i32, signal: Signal) -> io::Result<()> {
+    Ok(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)?)
+}
+
+/// Whether a system call is not there.
+fn is_unknown(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
 }
 
 #[allow(unsafe_code, reason = "nix has no pidfd_open")]
@@ -121,7 +197,42 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
+
+    /// Set in the process that `a_kernel_without_close_range_gets_its_descriptors_closed_too` starts for itself.
+    const INHERITED: &str = "AGENTD_KEEPER_TEST_INHERITED";
+
+    #[test]
+    fn a_kernel_without_close_range_gets_its_descriptors_closed_too() {
+        let open = |fd: RawFd| fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
+        if std::env::var_os(INHERITED).is_some() {
+            assert!(open(17) && open(23));
+            close_listed().unwrap();
+            assert!(!open(17) && !open(23) && open(1));
+            return;
+        }
+        let name = "os::linux::tests::a_kernel_without_close_range_gets_its_descriptors_closed_too";
+        let script = "exec 17</dev/null 23</dev/null; exec \"$0\" \"$@\"";
+        let status = std::process::Command::new("/bin/bash")
+            .args(["-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--test-threads=1"])
+            .env(INHERITED, "1")
+            .status()
+            .unwrap();
+        assert!(status.success(), "{status}");
+    }
+
+    #[test]
+    fn a_kernel_without_pidfds_gets_the_signal_by_number() {
+        assert!(is_unknown(&io::Error::from_raw_os_error(libc::ENOSYS)));
+        assert!(!is_unknown(&io::Error::from_raw_os_error(libc::EMFILE)));
+        let mut child = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        by_pid(i32::try_from(child.id()).unwrap(), Signal::SIGTERM).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    }
 
     #[test]
     fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {

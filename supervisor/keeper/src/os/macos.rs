@@ -57,6 +57,28 @@ pub(crate) fn descendants(root: i32, groups: &[i32]) -> io::Result<Vec<Process>>
     Ok(closure(all, root, |process| groups.contains(&process.group)))
 }
 
+/// The pids of [`descendants`] that have not ended.
+pub(crate) fn tree(root: i32, groups: &[i32]) -> io::Result<Vec<i32>> {
+    let all = descendants(root, groups)?;
+    Ok(all.into_iter().filter(|process| !process.zombie).map(|process| process.pid).collect())
+}
+
+/// How much memory the process has resident, bytes; 0 for one that has ended.
+#[allow(unsafe_code, reason = "libproc has no safe binding here")]
+pub(crate) fn resident(pid: i32) -> u64 {
+    let Ok(size) = i32::try_from(mem::size_of::<libc::proc_taskinfo>()) else { return 0 };
+    // SAFETY: all-zero is a value of this struct of numbers.
+    let mut info: libc::proc_taskinfo = unsafe { mem::zeroed() };
+    // SAFETY: the buffer is of that size.
+    let got = unsafe { libc::proc_pidinfo(pid, libc::PROC_PIDTASKINFO, 0, (&raw mut info).cast(), size) };
+    if got == size { info.pti_resident_size } else { 0 }
+}
+
+/// This system does not tell what of it is shared.
+pub(crate) fn proportional(pid: i32) -> u64 {
+    resident(pid)
+}
+
 /// Sends the signal if the process is still the one meant; between the look and the signal another could take its pid.
 pub(crate) fn signal(process: &Process, signal: Signal) -> io::Result<bool> {
     if start_time(process.pid).ok() != Some(process.start_time) {

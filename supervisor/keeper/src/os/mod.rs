@@ -7,13 +7,13 @@ mod macos;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
-    ADOPTS, SOCKET_PATH_MAX, become_subreaper, close_inherited, descendants, die_with_parent, peer_uid, signal,
-    start_time,
+    ADOPTS, SOCKET_PATH_MAX, become_subreaper, close_inherited, descendants, die_with_parent, peer_uid, proportional,
+    resident, signal, start_time, tree,
 };
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
-    ADOPTS, SOCKET_PATH_MAX, become_subreaper, close_inherited, descendants, die_with_parent, peer_uid, signal,
-    start_time,
+    ADOPTS, SOCKET_PATH_MAX, become_subreaper, close_inherited, descendants, die_with_parent, peer_uid, proportional,
+    resident, signal, start_time, tree,
 };
 
 /// One process, named so that its successor under the same pid is another.
@@ -55,6 +55,27 @@ mod tests {
         let mut found: Vec<_> = closure(all, 2, |_| false).iter().map(|process| process.pid).collect();
         found.sort_unstable();
         assert_eq!(found, [4, 7, 9]);
+    }
+
+    #[test]
+    fn a_tree_has_its_members_and_their_memory() {
+        let mut shell = std::process::Command::new("/bin/sh").args(["-c", "sleep 600 & wait"]).spawn().unwrap();
+        let (own, pid) = (i32::try_from(std::process::id()).unwrap(), i32::try_from(shell.id()).unwrap());
+        let below = loop {
+            let below = tree(pid, &[]).unwrap();
+            if !below.is_empty() {
+                break below;
+            }
+        };
+        assert_eq!(below.len(), 1);
+        let all = tree(own, &[]).unwrap();
+        assert!(all.contains(&pid) && all.contains(&below[0]) && !all.contains(&own), "{all:?}");
+        assert!(resident(own) > 100_000 && (1..=resident(own)).contains(&proportional(own)));
+        for process in descendants(pid, &[]).unwrap() {
+            assert!(signal(&process, nix::sys::signal::Signal::SIGKILL).unwrap());
+        }
+        shell.wait().unwrap();
+        assert_eq!((resident(pid), tree(pid, &[]).unwrap_or_default()), (0, Vec::new()));
     }
 
     #[test]
