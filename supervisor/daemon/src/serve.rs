@@ -69,6 +69,8 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // A daemon waits more than it works; a thread a core would be memory for nothing.
         .worker_threads(2)
+        // Each is a stack: many sessions at once may wait for one another's disk writes.
+        .max_blocking_threads(32)
         .enable_all()
         .build()
         .map_err(ServeError::Start)?;

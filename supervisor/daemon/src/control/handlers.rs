@@ -1,6 +1,7 @@
 //! One function a call: read what was asked, ask the session, show what came of it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::session::{
@@ -66,7 +67,8 @@ pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Ans
     let wait = wait(&request)?;
     let key = idempotency_key(&request)?;
     let spec: SessionSpec = read(context, request).await?;
-    let session = context.sessions.create(spec, key).await?;
+    let sessions = Arc::clone(&context.sessions);
+    let session = to_the_end(async move { sessions.create(spec, key).await }).await?;
     settled(&session, wait).await;
     let mut response = json(StatusCode::ACCEPTED, &session.view());
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id())) {
@@ -97,13 +99,16 @@ pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming
 
 pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let force = flag(request, "force")?;
-    let session = context.sessions.find(id)?;
-    if force && session.view().status.phase.is_active() {
-        // It may end by itself in this moment, and that is as good.
-        let _ = session.ask(Command::Stop { reason: "to be removed".to_owned() }).await;
-        ended(&session, LONGEST_WAIT).await;
-    }
-    context.sessions.remove(&session).await?;
+    let (session, sessions) = (context.sessions.find(id)?, Arc::clone(&context.sessions));
+    to_the_end(async move {
+        if force && session.view().status.phase.is_active() {
+            // It may end by itself in this moment, and that is as good.
+            let _ = session.ask(Command::Stop { reason: "to be removed".to_owned() }).await;
+            ended(&session, LONGEST_WAIT).await;
+        }
+        sessions.remove(&session).await
+    })
+    .await?;
     let mut response = Response::new(full(""));
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
@@ -166,13 +171,13 @@ pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> A
     let directory = query(request, "directory").ok_or_else(|| {
         Problem::new(Code::InvalidRequest, "the directory is missing").hint("add ?directory=/its/path")
     })?;
-    let trust = std::sync::Arc::clone(&context.world.trust);
+    let trust = Arc::clone(&context.world.trust);
     scripts_document(context, Path::new(&directory), move |path| trust.standing(path)).await
 }
 
 pub(super) async fn decide_scripts(context: &Context, allow: bool, request: Request<Incoming>) -> Answer {
     let ScriptsRequest { directory } = read(context, request).await?;
-    let trust = std::sync::Arc::clone(&context.world.trust);
+    let trust = Arc::clone(&context.world.trust);
     scripts_document(context, &directory, move |path| trust.decide(path, allow)).await
 }
 
@@ -190,6 +195,13 @@ async fn scripts_document(
         scripts.extend(look(path).map_err(|error| Problem::new(Code::InvalidRequest, chain(&error)))?);
     }
     Ok(json(StatusCode::OK, &json!({ "scripts": scripts, "looked_for": candidates })))
+}
+
+/// Work of several steps goes on when the client that asked for it leaves in the middle.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    tokio::spawn(work).await.unwrap_or_else(|error| Err(Problem::new(Code::Internal, error.to_string())))
 }
 
 /// Waits, if asked to, until a launch has come to something.

@@ -227,6 +227,10 @@ impl Driver {
     /// Does what is to be done, until nothing is.
     async fn settle(&mut self) -> Result<(), Broken> {
         loop {
+            if self.retry.is_none() && matches!(self.state.run, Run::Running(_)) && matches!(self.port, Port::Direct) {
+                // What is for the agent cannot be sent without its keeper; that it is gone could not be written, perhaps.
+                self.line_lost().await?;
+            }
             if self.retry.is_some() {
                 self.publish();
                 break;
