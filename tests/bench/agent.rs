@@ -1,0 +1,70 @@
+//! The smallest agent that speaks ACP: it opens a conversation, and prints as much as it is told to.
+//!
+//! A prompt `print LINES BYTES` makes it print so many `session/update` notifications of so many bytes each, newline included, each
+//! with a write(2) of its own as agents do, and say in the answer how long that took it (`_meta.micros`). Any other prompt is
+//! answered with nothing said.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+/// Serves stdin and stdout until stdin ends.
+pub(crate) fn serve() -> Result<()> {
+    for line in io::stdin().lock().lines() {
+        let message: Value = serde_json::from_str(&line?).context("was sent a line that is not JSON")?;
+        let result = match message["method"].as_str() {
+            Some("initialize") => json!({
+                "protocolVersion": 1,
+                "agentCapabilities": {},
+                "agentInfo": { "name": "bench", "version": "1" },
+                "authMethods": [],
+            }),
+            Some("session/new") => json!({ "sessionId": "bench" }),
+            Some("session/prompt") => obey(message["params"]["prompt"][0]["text"].as_str().unwrap_or_default())?,
+            _ => continue,
+        };
+        send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))?;
+    }
+    Ok(())
+}
+
+fn send(message: &Value) -> Result<()> {
+    let mut line = message.to_string();
+    line.push('\n');
+    io::stdout().lock().write_all(line.as_bytes()).context("nobody reads stdout")
+}
+
+fn obey(prompt: &str) -> Result<Value> {
+    let words: Vec<&str> = prompt.split(' ').collect();
+    let ["print", lines, bytes] = words[..] else { return Ok(json!({ "stopReason": "end_turn" })) };
+    let (lines, bytes): (u64, usize) = (lines.parse()?, bytes.parse()?);
+    let mut line = notification(bytes);
+    let mut stdout = io::stdout().lock();
+    let begun = Instant::now();
+    for n in 0..lines {
+        number(&mut line, n);
+        stdout.write_all(&line)?;
+    }
+    let micros = u64::try_from(begun.elapsed().as_micros())?;
+    Ok(json!({ "stopReason": "end_turn", "_meta": { "micros": micros } }))
+}
+
+const HEAD: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"bench","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":""#;
+const TAIL: &str = "\"}}}}\n";
+const DIGITS: usize = 8;
+
+/// One line, as long as it is asked to be or as short as it can be, with room for its number.
+fn notification(bytes: usize) -> Vec<u8> {
+    let text = bytes.saturating_sub(HEAD.len() + TAIL.len()).max(DIGITS);
+    format!("{HEAD}{}{TAIL}", "x".repeat(text)).into_bytes()
+}
+
+fn number(line: &mut [u8], n: u64) {
+    let mut n = n;
+    for digit in line[HEAD.len()..HEAD.len() + DIGITS].iter_mut().rev() {
+        *digit = b'0' + u8::try_from(n % 10).unwrap_or_default();
+        n /= 10;
+    }
+}

@@ -1,0 +1,254 @@
+//! The daemon that is measured: the released programs, real sockets, a directory that is thrown away.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::process;
+
+/// How many connections start sessions at once.
+pub(crate) const THREADS: usize = 8;
+/// The longest that anything is waited for which does not answer by itself.
+const LIMIT: Duration = Duration::from_mins(5);
+
+/// Where a session's environment comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pipeline {
+    /// As it is without a configuration: login shell, whitelist, scripts.
+    Default,
+    /// No provider at all.
+    Empty,
+}
+
+/// A daemon. Dropped, everything that belongs to its directory is killed.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    directory: TempDir,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    /// Starts one that has no sessions.
+    pub(crate) fn start(pipeline: Pipeline) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("agentd-bench-").tempdir()?;
+        let root = directory.path();
+        for name in ["home", "run", "state", "config", "work"] {
+            fs::create_dir(root.join(name))?;
+        }
+        let providers = if pipeline == Pipeline::Empty { "providers = []\n" } else { "" };
+        let config = format!(
+            "[environment]\nhome = \"{home}\"\nshell = \"/bin/bash\"\n{providers}\n\
+             [limits]\nactive_sessions = 2000\nlaunches = 32\n\n[launch]\nmanager = \"detached\"\n",
+            home = root.join("home").display(),
+        );
+        fs::write(root.join("config/agentd.toml"), config)?;
+        let mut daemon = Self { directory, child: None };
+        daemon.serve()?;
+        Ok(daemon)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn pid(&self) -> Result<u32> {
+        Ok(self.child.as_ref().context("the daemon does not run")?.id())
+    }
+
+    pub(crate) fn client(&self) -> Result<Client> {
+        Client::new(self.socket())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.root().join("run/control.sock")
+    }
+
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.root().join("state/sessions")
+    }
+
+    pub(crate) fn journal(&self, id: &str) -> PathBuf {
+        self.sessions().join(id).join("journal.jsonl")
+    }
+
+    /// Starts the process, and says how long it took until it answered a request.
+    pub(crate) fn serve(&mut self) -> Result<Duration> {
+        let root = self.directory.path();
+        let log = File::options().create(true).append(true).open(root.join("agentd.log"))?;
+        let begun = Instant::now();
+        let child = Command::new(env!("CARGO_BIN_EXE_agentd"))
+            .arg("serve")
+            .arg("--config")
+            .arg(root.join("config/agentd.toml"))
+            .arg("--config-dir")
+            .arg(root.join("config"))
+            .arg("--runtime-dir")
+            .arg(root.join("run"))
+            .arg("--state-dir")
+            .arg(root.join("state"))
+            // Kept between runs: compiling the plugins is measured by nobody here.
+            .arg("--cache-dir")
+            .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-bench-cache"))
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("agentd cannot be executed")?;
+        self.child = Some(child);
+        let socket = self.socket();
+        wait("the control socket", Duration::from_micros(500), || match UnixStream::connect(&socket) {
+            Ok(_) => Ok(Some(())),
+            Err(_) if self.ended()? => bail!("agentd ended instead of serving:\n{}", self.last_words()),
+            Err(_) => Ok(None),
+        })?;
+        self.client()?.get("/healthz")?;
+        Ok(begun.elapsed())
+    }
+
+    fn ended(&mut self) -> Result<bool> {
+        Ok(match &mut self.child {
+            Some(child) => child.try_wait()?.is_some(),
+            None => true,
+        })
+    }
+
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.root().join("agentd.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Ends the daemon without a word; its sessions live on.
+    pub(crate) fn kill9(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("the daemon does not run")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Asks the daemon to end, and waits until it has; its sessions live on.
+    pub(crate) fn terminate(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("the daemon does not run")?;
+        kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
+        let status = child.wait()?;
+        ensure!(status.success(), "the daemon ended with {status}:\n{}", self.last_words());
+        Ok(())
+    }
+
+    /// Starts so many sessions, from [`THREADS`] connections at once, and gives their ids when all are idle.
+    pub(crate) fn launch(&self, number: usize) -> Result<Vec<String>> {
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..THREADS)
+                .map(|worker| {
+                    let share = number / THREADS + usize::from(worker < number % THREADS);
+                    scope.spawn(move || {
+                        let mut client = self.client()?;
+                        (0..share).map(|_| self.session(&mut client)).collect::<Result<Vec<_>>>()
+                    })
+                })
+                .collect();
+            let mut ids = Vec::new();
+            for worker in workers {
+                ids.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            }
+            Ok(ids)
+        })
+    }
+
+    /// Starts one session, waits until it is idle, and gives its id.
+    pub(crate) fn session(&self, client: &mut Client) -> Result<String> {
+        let command = [std::env::current_exe()?, "agent".into(), self.root().to_owned()];
+        let spec = json!({ "directory": self.root().join("work"), "command": command });
+        let view = client.post("/v1/sessions?wait=120", &spec)?;
+        ensure!(view["status"]["phase"] == "idle", "the session is not idle: {view}");
+        Ok(view["id"].as_str().context("the session has no id")?.to_owned())
+    }
+
+    /// Makes so many sessions that were stopped, each with a turn of some length behind it, and starts the daemon again. The first is
+    /// a real one; the others are copies of its files with ids of their own.
+    pub(crate) fn persist(&mut self, number: usize) -> Result<()> {
+        let mut client = self.client()?;
+        let id = self.session(&mut client)?;
+        let before = prompt(&mut client, &id, "print 200 400")?;
+        wait_idle(&mut client, &id, before)?;
+        client.post(&format!("/v1/sessions/{id}/stop?wait=60"), &json!({}))?;
+        // In order, so that everything is written down.
+        self.terminate()?;
+        let original = self.sessions().join(&id);
+        let mut document: Value = serde_json::from_slice(&fs::read(original.join("session.json"))?)?;
+        for n in 1..number {
+            let copy = format!("{id}-{n}");
+            let directory = self.sessions().join(&copy);
+            fs::create_dir(&directory)?;
+            for file in fs::read_dir(&original)? {
+                let file = file?;
+                fs::copy(file.path(), directory.join(file.file_name()))?;
+            }
+            document["id"] = copy.into();
+            fs::write(directory.join("session.json"), document.to_string())?;
+        }
+        self.serve()?;
+        let list = self.client()?.get("/v1/sessions")?;
+        let found = list["sessions"].as_array().map_or(0, Vec::len);
+        ensure!(list["unreadable"].is_null() && found >= number, "{found} of {number} copies were read: {list}");
+        Ok(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        process::kill_all_of(self.directory.path());
+        if let Some(mut child) = self.child.take() {
+            // It was killed.
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Looks again and again until something is there.
+pub(crate) fn wait<T>(what: &str, pause: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        ensure!(begun.elapsed() < LIMIT, "{what}: not within {} s", LIMIT.as_secs());
+        thread::sleep(pause);
+    }
+}
+
+/// Sends a prompt, and gives the seq before what follows from it.
+pub(crate) fn prompt(client: &mut Client, id: &str, text: &str) -> Result<u64> {
+    let accepted = client.post(&format!("/v1/sessions/{id}/prompt"), &json!({ "prompt": text }))?;
+    accepted["after_seq"].as_u64().context("the prompt's answer has no after_seq")
+}
+
+/// Waits until a session's turn that began behind `after` is over, and gives the last seq.
+pub(crate) fn wait_idle(client: &mut Client, id: &str, after: u64) -> Result<u64> {
+    let path = format!("/v1/sessions/{id}");
+    wait("the end of the turn", Duration::from_millis(2), || {
+        let view = client.get(&path)?;
+        let status = &view["status"];
+        match status["phase"].as_str() {
+            // A daemon that was started a moment ago may still show what the one before it had written down.
+            Some("idle") if status["queue"].as_array().is_none_or(Vec::is_empty) => {
+                Ok(status["last_seq"].as_u64().filter(|last| *last > after))
+            }
+            Some("idle" | "busy") => Ok(None),
+            _ => bail!("the session is not alive: {view}"),
+        }
+    })
+}

@@ -1,0 +1,97 @@
+//! How agentd does, beside a bare loop that does the same: `cargo bench -p agentd [-- adopt spawn memory output tail]`.
+//!
+//! A machine is busy or quiet, quick or slow, so no figure here means much by itself: each stands beside what a few lines that
+//! do the same thing and nothing else take in the same run. README.md says how to read the tables.
+//!
+//! This program is also its own agent and its own bare loops ([`role`]): it starts itself, so that both sides of a comparison run
+//! the same code on the other end of their pipes.
+#![allow(clippy::print_stdout, reason = "a table on stdout is what this program is for")]
+
+mod adopt;
+mod agent;
+mod bare;
+mod client;
+mod daemon;
+mod memory;
+mod output;
+mod process;
+mod spawn;
+mod table;
+mod tail;
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+
+use table::Table;
+
+/// A part, by the name that selects it.
+type Part = (&'static str, fn() -> Result<Table>);
+
+const PARTS: [Part; 5] = [
+    ("adopt", adopt::measure),
+    ("spawn", spawn::measure),
+    ("memory", memory::measure),
+    ("output", output::measure),
+    ("tail", tail::measure),
+];
+
+fn main() -> ExitCode {
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let result = role(&args).unwrap_or_else(|| {
+        // cargo's own, which every bench is given.
+        args.retain(|arg| arg != "--bench");
+        run(&args)
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What this program is when it started itself.
+fn role(args: &[String]) -> Option<Result<()>> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        // The directory is there for `process::kill_all_of` to find.
+        ["agent", _] => Some(agent::serve()),
+        ["bare-adopt", directory] => Some(bare::adopt(Path::new(directory))),
+        ["bare-copy", file] => Some(bare::copy(Path::new(file))),
+        ["bare-hold", directory, number] => Some(bare::hold(Path::new(directory), number)),
+        _ => None,
+    }
+}
+
+fn run(names: &[String]) -> Result<()> {
+    if let Some(unknown) = names.iter().find(|name| PARTS.iter().all(|(part, _)| part != name)) {
+        bail!("there is no part {unknown:?}; there are {}", PARTS.map(|(name, _)| name).join(", "));
+    }
+    build()?;
+    let mut failed = Vec::new();
+    for (name, measure) in PARTS.iter().filter(|(part, _)| names.is_empty() || names.iter().any(|name| name == part)) {
+        match measure() {
+            Ok(table) => println!("{table}"),
+            Err(error) => {
+                eprintln!("bench: {name} could not be measured: {error:#}\n");
+                failed.push(*name);
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("not measured: {}", failed.join(", ")) }
+}
+
+/// Builds the programs once more as they are released: cargo built them for this bench with the features that the tests'
+/// dependencies ask for. Run without cargo, this program takes what lies beside it.
+fn build() -> Result<()> {
+    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--manifest-path"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.toml"))
+        .status()
+        .context("cargo cannot be run")?;
+    if status.success() { Ok(()) } else { bail!("the release build failed: {status}") }
+}

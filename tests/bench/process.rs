@@ -1,0 +1,51 @@
+//! Processes as proc(5) shows them: what they weigh, and the end of those that belong to a directory.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The proportional set size in KiB: private pages whole, shared ones divided by those who share them.
+pub(crate) fn pss(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let rollup = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let number = line.and_then(|line| line.trim().strip_suffix(" kB")).with_context(|| format!("{path} has no Pss"))?;
+    Ok(number.trim().parse()?)
+}
+
+/// The sum of the PSS of these.
+pub(crate) fn pss_of(pids: &[u32]) -> Result<u64> {
+    pids.iter().map(|&pid| pss(pid)).sum()
+}
+
+/// Kills the processes whose arguments or working directory name `directory`, until there are none.
+pub(crate) fn kill_all_of(directory: &Path) {
+    loop {
+        let found = of(directory);
+        if found.is_empty() {
+            return;
+        }
+        for pid in found {
+            // It may have ended by itself.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn of(directory: &Path) -> Vec<Pid> {
+    let needle = directory.as_os_str().as_encoded_bytes();
+    let own = Pid::this();
+    let belongs = |pid: Pid| {
+        let process = Path::new("/proc").join(pid.to_string());
+        // Empty for one that has ended and was not waited for.
+        fs::read(process.join("cmdline")).is_ok_and(|args| args.windows(needle.len()).any(|window| window == needle))
+            || fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(directory))
+    };
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).map(Pid::from_raw);
+    pids.filter(|&pid| pid != own && belongs(pid)).collect()
+}

@@ -1,0 +1,55 @@
+//! Sessions are started, many at once, until each can take a prompt: the time that one takes of the whole.
+//!
+//! Beside it: the same agents started by `posix_spawn` with three pipes, and their conversations opened, from as many threads.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::bare;
+use crate::daemon::{Daemon, Pipeline, THREADS};
+use crate::table::{Table, median};
+
+/// How many, and how often that is repeated.
+const ROUNDS: [(usize, usize); 2] = [(100, 5), (1000, 1)];
+
+pub(crate) fn measure() -> Result<Table> {
+    let mut table = Table::new(format!("spawn: sessions from POST to idle, {THREADS} at once; the time of one"));
+    for (number, runs) in ROUNDS {
+        let mut bare = Vec::new();
+        for _ in 0..runs {
+            bare.push(bare_spawn(number)?);
+        }
+        let bare = median(bare);
+        for (pipeline, what) in [(Pipeline::Empty, "no provider"), (Pipeline::Default, "default providers")] {
+            let mut ours = Vec::new();
+            for _ in 0..runs {
+                ours.push(launch(pipeline, number)?);
+            }
+            table.times(format!("{number} sessions, {what}"), median(ours), bare);
+        }
+    }
+    Ok(table)
+}
+
+fn launch(pipeline: Pipeline, number: usize) -> Result<Duration> {
+    let daemon = Daemon::start(pipeline)?;
+    // The first launch waits for the plugins to be loaded.
+    daemon.session(&mut daemon.client()?)?;
+    let begun = Instant::now();
+    daemon.launch(number)?;
+    Ok(each(begun, number))
+}
+
+fn bare_spawn(number: usize) -> Result<Duration> {
+    let directory = tempfile::tempdir()?;
+    let begun = Instant::now();
+    let agents = bare::spawn(directory.path(), number, THREADS)?;
+    let took = each(begun, number);
+    drop(agents);
+    Ok(took)
+}
+
+fn each(begun: Instant, number: usize) -> Duration {
+    begun.elapsed() / u32::try_from(number).unwrap_or(u32::MAX)
+}
