@@ -400,12 +400,13 @@ impl State {
             detail: how.clone(),
             stderr: turn.stderr.into(),
         });
-        if ending.is_none() && !exited.requested && lived {
+        if ending.is_none() && !exited.requested && exited.reason.is_none() && lived {
             let now = self.updated;
             self.crashes.retain(|crash| now.duration_since(*crash) < CRASH_WINDOW);
             self.crashes.push(now);
         } else {
-            // An end that was wanted, or an agent that never got as far as a conversation: starting it again would not help.
+            // An end that was wanted, a limit that was passed, or an agent that never got as far as a conversation: starting it
+            // again would not help.
             self.crashes.clear();
         }
         self.run = Run::Ended(match ending {
@@ -514,6 +515,9 @@ pub(crate) fn prompt_digest(prompt: &str) -> String {
 
 /// How an agent ended, for people.
 pub(crate) fn describe_exit(exited: &AgentExited) -> String {
+    if let Some(reason) = &exited.reason {
+        return format!("the agent was ended: {reason}");
+    }
     match (&exited.exec_error, exited.status, exited.signal) {
         (Some(error), _, _) => format!("the agent could not be started: {error}"),
         (None, Some(status), _) => format!("the agent exited with status {status}"),
