@@ -205,8 +205,9 @@ impl Agent {
             "session/new" => {
                 let conversation = format!("conversation-{}-{}", getpid(), self.requests);
                 self.requests += 1;
+                self.conversation = Some(Conversation { id: conversation.clone(), turns: Vec::new() });
+                self.store();
                 self.answer(id, &json!({ "sessionId": conversation }));
-                self.conversation = Some(Conversation { id: conversation, turns: Vec::new() });
             }
             "session/load" | "session/resume" => {
                 self.load(id, method, params["sessionId"].as_str().unwrap_or_default());
@@ -287,13 +288,18 @@ impl Agent {
 
     /// Adds to the conversation, on disk before it is acted upon: an agent that is killed knows what it was asked.
     fn remember(&mut self, role: &str, text: &str) {
-        let Some(conversation) = &mut self.conversation else { return };
-        conversation.turns.push(json!({ "role": role, "text": text }));
-        let (id, turns) = (conversation.id.clone(), json!(conversation.turns));
-        if let Some(file) = self.file(&id) {
-            let new = file.with_extension("new");
-            fs::write(&new, turns.to_string()).and_then(|()| fs::rename(new, file)).expect("the store is writable");
+        if let Some(conversation) = &mut self.conversation {
+            conversation.turns.push(json!({ "role": role, "text": text }));
+            self.store();
         }
+    }
+
+    /// Writes the conversation down, from its beginning on: it can be loaded before anything was said in it.
+    fn store(&self) {
+        let Some(conversation) = &self.conversation else { return };
+        let Some(file) = self.file(&conversation.id) else { return };
+        let (new, turns) = (file.with_extension("new"), json!(conversation.turns));
+        fs::write(&new, turns.to_string()).and_then(|()| fs::rename(new, file)).expect("the store is writable");
     }
 
     fn obey(&mut self, line: &str) -> Obeyed {

@@ -27,6 +27,15 @@ pub(crate) struct Response {
 }
 
 impl Response {
+    async fn read(response: hyper::Response<Incoming>) -> Result<Self, hyper::Error> {
+        let header =
+            |name: &str| response.headers().get(name).map(|value| value.to_str().expect("header text").to_owned());
+        let (status, location) = (response.status(), header("location"));
+        let content_type = header("content-type").unwrap_or_default();
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok(Self { status, content_type, location, body })
+    }
+
     pub(crate) fn json<T: DeserializeOwned>(&self) -> T {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -96,16 +105,28 @@ impl Client {
             .header("content-type", "application/json")
             .body(Full::new(body.into()))
             .expect("the test wrote a valid request");
-        within(&format!("{method} {path}"), async {
-            let response = self.send(request).await?;
-            let header =
-                |name: &str| response.headers().get(name).map(|value| value.to_str().expect("header text").to_owned());
-            let (status, location) = (response.status(), header("location"));
-            let content_type = header("content-type").unwrap_or_default();
-            let body = response.into_body().collect().await?.to_bytes();
-            Ok(Response { status, content_type, location, body })
-        })
-        .await
+        within(&format!("{method} {path}"), async { Response::read(self.send(request).await?).await }).await
+    }
+
+    /// Sends one request as a client does that will ask again: `None` where there is no daemon, or it was killed before it answered.
+    pub(crate) async fn attempt(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Bytes>,
+        key: Option<&str>,
+    ) -> Option<Response> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "agentd")
+            .header("content-type", "application/json");
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let request = request.body(Full::new(body.into())).expect("the test wrote a valid request");
+        let answer = self.try_send(request).await?.ok()?;
+        Response::read(answer).await.ok()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Response {

@@ -12,17 +12,37 @@ pub(crate) fn path(state: &Path, id: &SessionId) -> PathBuf {
     state.join("sessions").join(id.as_str()).join("journal.jsonl")
 }
 
-/// A reader may see a part of what is being written; a line that never ends is a fault.
+/// Every file of the journal, oldest first, as they are at one moment. What a reader may see of what is being written, half a line or a
+/// segment that is just being put aside, passes; what does not is a fault.
 fn whole_lines(path: &Path) -> Vec<u8> {
     let give_up = Instant::now() + LIMIT;
     loop {
-        let bytes = fs::read(path).expect("the journal can be read");
-        if bytes.last() == Some(&b'\n') {
-            return bytes;
+        let before = put_aside(path);
+        let mut bytes = Vec::new();
+        for segment in &before {
+            bytes.extend(fs::read(segment).expect("a segment that was put aside can be read"));
         }
-        assert!(Instant::now() < give_up, "the journal's last line does not end");
+        let current = fs::read(path);
+        if current.is_ok() && put_aside(path) == before {
+            bytes.extend(current.unwrap_or_default());
+            if bytes.last() == Some(&b'\n') {
+                return bytes;
+            }
+        }
+        assert!(Instant::now() < give_up, "the journal's last line does not end, or it has no current segment");
         std::thread::yield_now();
     }
+}
+
+/// The segments that were put aside; their names' order is that of their records.
+fn put_aside(path: &Path) -> Vec<PathBuf> {
+    let directory = path.parent().expect("a journal is in a directory");
+    let entries = fs::read_dir(directory).expect("the session's directory can be read").flatten();
+    let is_one = |name: &str| name.strip_prefix("journal-").is_some_and(|rest| rest.strip_suffix(".jsonl").is_some());
+    let mut segments: Vec<PathBuf> =
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(is_one)).map(|entry| entry.path()).collect();
+    segments.sort();
+    segments
 }
 
 /// Reads a journal and holds it to its promise: each line ends, is JSON and a record of a known kind, and `seq` is 1, 2, 3 ...

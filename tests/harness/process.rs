@@ -52,6 +52,17 @@ pub(crate) fn assert_only(expected: &[u32], directory: &Path, what: &str) {
     assert!(too_many.is_empty() && missing.is_empty(), "{what}: left over {too_many:#?}, missing {missing:?}");
 }
 
+/// The processes of `directory` whose program has this file name and whose first argument is `argument`, where one is given.
+pub(crate) fn running(directory: &Path, program: &str, argument: Option<&str>) -> Vec<u32> {
+    let is_meant = |pid: &u32| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut arguments = arguments.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+        let named = arguments.next().is_some_and(|path| Path::new(path.as_ref()).file_name() == Some(program.as_ref()));
+        named && argument.is_none_or(|argument| arguments.next().is_some_and(|first| first == argument))
+    };
+    of(directory).into_iter().filter(is_meant).collect()
+}
+
 /// A process for a reader: its pid, parent, state and arguments, as far as they are there still.
 fn described(pid: u32) -> String {
     let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();

@@ -7,6 +7,7 @@ mod adoption;
 mod architecture;
 mod environment;
 mod events;
+mod faults;
 mod gemini;
 mod http;
 mod keeper;

@@ -1,0 +1,383 @@
+//! The fault matrix: at each named point of daemon, keeper and journal each kind of fault, and afterwards nothing is lost, doubled or
+//! left half done.
+//!
+//! The points are read from the binary (`agentd fault-points`). For each combination a daemon of its own goes through one scenario that
+//! passes every point: create, a turn that counts, a prompt while it runs, a restart of the daemon in mid-turn, stop, resume, another
+//! session that is removed. Its client asks again where it got no answer, with the same idempotency key, as a client should. A point that
+//! the scenario does not pass fails the test.
+//!
+//! All combinations run by default and in CI; `AGENTD_FAULTS=NAME` runs those whose `POINT/FAULT` contains NAME.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_api::session::{Phase, SessionList, SessionSpec, SessionView};
+use agentd_api::{Body, Event, SessionId, TurnId};
+use nix::sys::signal::{Signal, kill};
+use serde_json::json;
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::harness::session::said;
+use crate::harness::{Client, Daemon, LIMIT, journal, process, until};
+
+/// How many values a turn counts. With [`ROTATE`] the journal has several segments by its end.
+const COUNT: u64 = 30;
+const ROTATE: &str = "4096";
+/// Combinations at once: most of their time is waiting.
+const AT_ONCE: usize = 6;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    KillDaemon,
+    KillKeeper,
+    KillAgent,
+    Fail,
+    Delay,
+}
+
+impl Fault {
+    const ALL: [Self; 5] = [Self::KillDaemon, Self::KillKeeper, Self::KillAgent, Self::Fail, Self::Delay];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::KillDaemon => "kill-daemon",
+            Self::KillKeeper => "kill-keeper",
+            Self::KillAgent => "kill-agent",
+            Self::Fail => "fail",
+            Self::Delay => "delay",
+        }
+    }
+
+    /// What the point's file says.
+    fn order(self) -> &'static str {
+        match self {
+            Self::KillDaemon | Self::KillKeeper | Self::KillAgent => "pause",
+            Self::Fail => "fail",
+            Self::Delay => "delay 200",
+        }
+    }
+}
+
+/// One fault at one point, and the daemon that it happens to.
+struct Case {
+    point: String,
+    fault: Fault,
+    client: Client,
+    root: PathBuf,
+    state: PathBuf,
+    /// The scenario restarts it, and so may the fault.
+    daemon: Mutex<Daemon>,
+}
+
+impl Case {
+    fn file(&self) -> PathBuf {
+        self.state.join("faults").join(&self.point)
+    }
+
+    fn arm(&self) {
+        std::fs::write(self.file(), self.fault.order()).expect("the fault can be set");
+    }
+
+    /// Waits until the point is passed, does what is to be done there, and lets whoever waits there go on.
+    async fn strike(&self) {
+        let hit = self.state.join("faults").join(format!("{}.hit", self.point));
+        // As long as the scenario takes, which is bounded step by step.
+        while !hit.exists() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        match self.fault {
+            Fault::KillDaemon => {
+                let mut daemon = self.daemon.lock().await;
+                daemon.kill9();
+                std::fs::remove_file(&hit).ok();
+                daemon.spawn();
+                return;
+            }
+            // Where there is none yet, or none any more, there is nothing to kill: the point was passed all the same.
+            Fault::KillKeeper => kill_all(&process::running(&self.root, "agentd-keeper", Some("hold"))),
+            Fault::KillAgent => kill_all(&process::running(&self.root, "scripted-agent", Some("--pidfile"))),
+            Fault::Fail | Fault::Delay => {}
+        }
+        std::fs::remove_file(&hit).ok();
+    }
+
+    /// The daemon dies and is started again, as by a service manager.
+    async fn restart_daemon(&self) {
+        let mut daemon = self.daemon.lock().await;
+        daemon.kill9();
+        daemon.spawn();
+    }
+
+    /// Asks until the answer has one of these statuses; a session whose agent was lost, and that waits for a person, is resumed.
+    async fn ask(&self, method: &str, path: &str, body: &str, key: Option<&str>, good: &[u16]) {
+        let mut last = None;
+        let asking = async {
+            loop {
+                // A daemon that stands still at a point answers when it goes on.
+                let answer = self.client.attempt(method, path, body.to_owned(), key).await;
+                if answer.as_ref().is_some_and(|answer| good.contains(&answer.status.as_u16())) {
+                    return;
+                }
+                if let Some(session) = path.strip_suffix("/prompt").filter(|_| answer.is_some()) {
+                    self.client.attempt("POST", &format!("{session}/resume"), "", None).await;
+                }
+                last = answer.or(last.take());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(LIMIT, asking).await.is_ok();
+        assert!(in_time, "{method} {path}: not one of {good:?} in time; last {last:?}");
+    }
+
+    async fn view(&self, name: &str) -> Option<SessionView> {
+        let answer = self.client.attempt("GET", &format!("/v1/sessions/{name}"), "", None).await?;
+        (answer.status == 200).then(|| answer.json())
+    }
+
+    /// Looks until the session is as it should be; where its agent was lost and it waits for a person, it is resumed.
+    async fn see(&self, name: &str, what: &str, good: impl Fn(&SessionView) -> bool) -> SessionView {
+        let mut last = None;
+        let looking = async {
+            loop {
+                if let Some(view) = self.view(name).await {
+                    if good(&view) {
+                        return view;
+                    }
+                    if view.status.phase == Phase::Failed {
+                        self.client.attempt("POST", &format!("/v1/sessions/{name}/resume"), "", None).await;
+                    }
+                    last = Some(view);
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let seen = tokio::time::timeout(LIMIT, looking).await.ok();
+        seen.unwrap_or_else(|| panic!("{name}: {what}: not in time; last {last:#?}"))
+    }
+
+    async fn create(&self, spec: &SessionSpec, name: &str) {
+        let mut spec = spec.clone();
+        spec.name = Some(name.parse().expect("it is a name"));
+        let body = serde_json::to_string(&spec).expect("a spec is JSON");
+        // A create that failed half-way may have left the session: then the name is taken, and by it.
+        self.ask("POST", "/v1/sessions", &body, Some(name), &[202, 409]).await;
+        self.see(name, "ready", |view| view.status.phase == Phase::Idle).await;
+    }
+
+    async fn prompt(&self, name: &str, prompt: &str, key: &str) {
+        let body = json!({ "prompt": prompt }).to_string();
+        self.ask("POST", &format!("/v1/sessions/{name}/prompt"), &body, Some(key), &[202]).await;
+    }
+
+    async fn stop(&self, name: &str) {
+        let stopping = async {
+            loop {
+                if self.view(name).await.is_some_and(|view| matches!(view.status.phase, Phase::Stopped | Phase::Failed))
+                {
+                    return;
+                }
+                self.client.attempt("POST", &format!("/v1/sessions/{name}/stop"), "", None).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        assert!(tokio::time::timeout(LIMIT, stopping).await.is_ok(), "{name} was not stopped in time");
+    }
+
+    fn journal(&self, id: &SessionId) -> Vec<Event> {
+        journal::checked(&self.state, id)
+    }
+
+    /// Everything that passes a point.
+    async fn scenario(&self, spec: &SessionSpec) {
+        if is_passed_by_a_launch(&self.point) {
+            self.arm();
+        }
+        self.create(spec, "kept").await;
+        if !is_passed_by_a_launch(&self.point) {
+            self.arm();
+        }
+        self.prompt("kept", &format!("count {COUNT} 5"), "first").await;
+        self.prompt("kept", "say second", "second").await;
+        let id = self.see("kept", "there", |_| true).await.id;
+        let speaks = || {
+            let mut journal = self.journal(&id).into_iter();
+            journal.any(|event| said(&event).is_some() || matches!(event.body, Body::TurnEnded(_)))
+        };
+        self.see("kept", "in a turn that has said something, or is over", |_| speaks()).await;
+        self.restart_daemon().await;
+        // The journal says so, and not a view: the two turns may be cut by an agent's end, and go on after a resume.
+        let over = || self.journal(&id).iter().filter(|event| matches!(event.body, Body::TurnEnded(_))).count() == 2;
+        self.see("kept", "through its two turns", |_| over()).await;
+        self.stop("kept").await;
+        self.ask("POST", "/v1/sessions/kept/resume", "", None, &[202, 409]).await;
+        self.see("kept", "resumed", |view| view.status.phase == Phase::Idle).await;
+
+        self.create(spec, "removed").await;
+        self.stop("removed").await;
+        self.ask("DELETE", "/v1/sessions/removed?force=true", "", None, &[204, 404]).await;
+    }
+
+    /// Nothing is lost, doubled or left half done.
+    async fn check(&self) {
+        self.restart_daemon().await;
+        self.daemon.lock().await.ready().await;
+        let view = self.see("kept", "alive", |view| view.status.phase == Phase::Idle).await;
+        self.prompt("kept", "say alive", "last").await;
+        let answered = |journal: &[Event]| journal.iter().filter_map(said).any(|text| text == "alive");
+        until("the session answers", || answered(&self.journal(&view.id))).await;
+        let view = self.see("kept", "at rest", |view| view.status.phase == Phase::Idle).await;
+
+        let list: SessionList = self.client.get("/v1/sessions").await.expect(200);
+        assert!(list.unreadable.is_empty(), "{:?}", list.unreadable);
+        assert_eq!(list.sessions.iter().map(|view| &view.id).collect::<Vec<_>>(), [&view.id], "one session, once");
+        let daemon = self.daemon.lock().await.pid();
+        let (keeper, agent) = (view.status.keeper_pid.expect("a keeper"), view.status.agent_pid.expect("an agent"));
+        // What the start found and ends, it ends beside its other work.
+        until("what is no session's ends", || process::of(&self.root).len() <= 3).await;
+        process::assert_only(&[daemon, keeper, agent], &self.root, "besides daemon, keeper and agent");
+        until("what is half written is cleared away", || half_written(&self.state).is_empty()).await;
+        let sessions = std::fs::read_dir(self.state.join("sessions")).unwrap().flatten();
+        assert_eq!(sessions.map(|entry| entry.file_name()).collect::<Vec<_>>(), [view.id.as_str()]);
+
+        self.check_journal(&self.journal(&view.id));
+    }
+
+    /// What [`journal::checked`] does not look at: turns and values.
+    fn check_journal(&self, journal: &[Event]) {
+        let (mut turns, mut has_agent): (Vec<(&str, TurnId)>, bool) = (Vec::new(), false);
+        for event in journal {
+            match &event.body {
+                Body::AgentStarted(_) => has_agent = true,
+                Body::AgentExited(_) => has_agent = false,
+                // A start can reach a keeper whose agent has just ended. It stands behind the exit, nobody has heard the
+                // prompt, and the turn begins when there is an agent again.
+                Body::TurnStarted(turn) if has_agent => turns.push(("started", turn.turn.clone())),
+                Body::TurnEnded(turn) => turns.push(("ended", turn.turn.clone())),
+                _ => {}
+            }
+        }
+        let turn = |n| [("started", TurnId::numbered(n)), ("ended", TurnId::numbered(n))];
+        let whole: Vec<(&str, TurnId)> = (1..=3).flat_map(turn).collect();
+        assert_eq!(turns, whole, "three turns, each begun once with an agent, and ended once; {}", excerpt(journal));
+        let values: Vec<u64> = journal.iter().filter_map(said).filter_map(|text| text.trim().parse().ok()).collect();
+        let counted = u64::try_from(values.len()).expect("it fits");
+        assert_eq!(values, (1..=counted).collect::<Vec<_>>(), "a value is missing, double or out of order");
+        let first = journal.iter().find_map(|event| match &event.body {
+            Body::TurnEnded(ended) => Some(ended),
+            _ => None,
+        });
+        let first = first.expect("it was found above");
+        if first.stop_reason.as_deref() == Some("end_turn") {
+            assert_eq!(counted, COUNT, "the turn ended, and not all it said is there");
+        }
+        let spared = matches!(self.fault, Fault::KillDaemon | Fault::Delay);
+        assert!(!spared || first.synthetic.is_none(), "nobody harmed the agent, and its turn was cut: {first:?}");
+    }
+}
+
+/// Points before a session is ready; the others are set when it is, so that they are passed in a turn or at its end.
+fn is_passed_by_a_launch(point: &str) -> bool {
+    ["daemon.create.", "daemon.bring-up.", "daemon.launch.", "keeper.start.", "keeper.launch."]
+        .iter()
+        .any(|part| point.starts_with(part))
+}
+
+/// The journal without what it says of launches, a line a record.
+fn excerpt(journal: &[Event]) -> String {
+    let told = journal.iter().filter(|event| !matches!(event.body, Body::Condition(_) | Body::EnvironmentBuilt(_)));
+    let line = |event: &Event| {
+        let data = event.body.to_data();
+        format!("{} {} {}", event.seq, event.body.kind(), data.get().chars().take(150).collect::<String>())
+    };
+    told.map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn kill_all(pids: &[u32]) {
+    for &pid in pids {
+        // One of them may take the next with it.
+        kill(process::pid(pid), Signal::SIGKILL).ok();
+    }
+}
+
+/// Files that were begun under a temporary name.
+fn half_written(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(b".") {
+            found.push(entry.path());
+        } else if entry.path().is_dir() {
+            found.extend(half_written(&entry.path()));
+        }
+    }
+    found
+}
+
+fn points() -> Vec<String> {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().expect("agentd can be executed");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("names are text").lines().map(str::to_owned).collect()
+}
+
+async fn run(point: String, fault: Fault) {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| config + &format!("\n[journal]\nrotate = {ROTATE}\n"));
+    std::fs::create_dir_all(daemon.state().join("faults")).unwrap();
+    daemon.run().await;
+    let spec = daemon.scripted(&[]);
+    let (client, root, state) = (daemon.client.clone(), daemon.root().to_owned(), daemon.state());
+    let case = Case { point, fault, client, root, state, daemon: Mutex::new(daemon) };
+    let strike = case.strike();
+    tokio::pin!(strike);
+    let mut struck = false;
+    let scenario = case.scenario(&spec);
+    tokio::pin!(scenario);
+    loop {
+        tokio::select! {
+            () = &mut strike, if !struck => struck = true,
+            () = &mut scenario => break,
+        }
+    }
+    assert!(struck || !case.file().exists(), "the scenario does not pass this point");
+    if !struck {
+        strike.await;
+    }
+    case.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_fails_at_whatever_point_no_session_is_lost_or_doubled_and_nothing_is_left_half_done() {
+    let only = std::env::var("AGENTD_FAULTS").unwrap_or_default();
+    let gate = Arc::new(Semaphore::new(AT_ONCE));
+    let mut cases = Vec::new();
+    for point in points() {
+        for fault in Fault::ALL {
+            let name = format!("{point}/{}", fault.name());
+            if name.contains(&only) {
+                let (gate, point) = (Arc::clone(&gate), point.clone());
+                let case = async move {
+                    let _permit = gate.acquire_owned().await.expect("the gate is never closed");
+                    run(point, fault).await;
+                };
+                cases.push((name, tokio::spawn(case)));
+            }
+        }
+    }
+    assert!(!cases.is_empty(), "no point has {only:?} in its name");
+    let all = cases.len();
+    let mut failed = Vec::new();
+    for (name, case) in cases {
+        if let Err(error) = case.await {
+            let panic = error.into_panic();
+            let message = panic.downcast_ref::<String>().cloned();
+            failed.push(format!(
+                "{name}: {}",
+                message.or(panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
+            ));
+        }
+    }
+    assert!(failed.is_empty(), "{} of {all} combinations failed:\n\n{}", failed.len(), failed.join("\n\n"));
+}
