@@ -192,7 +192,7 @@ impl Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.clean()?;
         agentd_fault::at(Point::JournalAppendBefore)?;
-        if self.end > 0 && self.end + bytes.len() as u64 > self.options.rotate {
+        if self.file.is_some() && self.end > 0 && self.end + bytes.len() as u64 > self.options.rotate {
             self.put_aside()?;
         }
         self.begin()?;
