@@ -1,9 +1,14 @@
 //! The keeper's process from outside: its frames, its journal, and what is left when it ends.
 
+mod faults;
+mod fixture;
+mod limits;
+mod run;
+
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,8 +17,7 @@ use agentd_api::{Body, ByteString, Event};
 use agentd_journal::Reader;
 use agentd_keeper::frame;
 use agentd_keeper::protocol::{
-    Append, FromKeeper, Hello, LaunchRecord, Mute, NewRecord, RunOutcome, RunRequest, RunResult, StopTimes, ToKeeper,
-    Variable,
+    Append, FromKeeper, Hello, LaunchRecord, Mute, NewRecord, StopTimes, ToKeeper, Variable,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -75,15 +79,29 @@ impl Keeper {
 
     /// Starts it and returns when it listens.
     fn start_by(command: Command) -> Self {
-        let state = tempfile::tempdir().unwrap();
-        let mut process = hold(command, &state).spawn().unwrap();
+        Self::start_in(state(), command)
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
+        let mut command = Command::new(KEEPER);
+        // They may stand before the role's own arguments, not before the role.
+        command.arg("hold").args(arguments);
+        Self::start_in(state(), command)
+    }
+
+    fn start_in(state: tempfile::TempDir, command: Command) -> Self {
+        let mut process = hold(command, &directory(&state)).spawn().unwrap();
         // It closes stdout when it listens.
         process.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
         Self { process, state }
     }
 
+    fn directory(&self) -> PathBuf {
+        directory(&self.state)
+    }
+
     fn socket(&self) -> PathBuf {
-        self.state.path().join("k.sock")
+        self.directory().join("k.sock")
     }
 
     fn connect(&self) -> (Daemon, Hello) {
@@ -113,12 +131,7 @@ impl Keeper {
 
     /// The whole journal, which is read anew, without gap.
     fn journal(&self) -> Vec<Event> {
-        let mut reader = Reader::open(self.state.path(), 0).unwrap();
-        let mut events = Vec::new();
-        while let Some(line) = reader.next().unwrap() {
-            events.push(Event::parse(line.bytes).unwrap());
-        }
-        events
+        events(&self.directory())
     }
 
     /// The agent's lines of JSON so far.
@@ -165,12 +178,35 @@ impl Drop for Keeper {
     }
 }
 
-fn hold(mut command: Command, state: &tempfile::TempDir) -> Command {
+fn events(directory: &Path) -> Vec<Event> {
+    let mut reader = Reader::open(directory, 0).unwrap();
+    let mut events = Vec::new();
+    while let Some(line) = reader.next().unwrap() {
+        events.push(Event::parse(line.bytes).unwrap());
+    }
+    events
+}
+
+/// A state directory with one session's in it.
+fn state() -> tempfile::TempDir {
+    let state = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(directory(&state)).unwrap();
+    state
+}
+
+fn directory(state: &tempfile::TempDir) -> PathBuf {
+    state.path().join("sessions/s1")
+}
+
+fn hold(mut command: Command, directory: &Path) -> Command {
+    if command.get_args().all(|argument| argument != "hold") {
+        command.arg("hold");
+    }
     command
-        .args(["hold", "--session", "s1", "--launch", "1", "--state"])
-        .arg(state.path())
+        .args(["--session", "s1", "--launch", "1", "--state"])
+        .arg(directory)
         .arg("--socket")
-        .arg(state.path().join("k.sock"))
+        .arg(directory.join("k.sock"))
         .env("PLANTED", "in the keeper")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -387,7 +423,7 @@ fn what_an_agent_repeats_of_its_secrets_is_masked() {
     record.environment.extend(variables(&[("S", b"pa\"ss/word"), ("T", b"token-1")]));
     record.secrets = strings(&["pa\"ss/word", "token-1"]);
     let (keeper, _daemon) = Keeper::with(record);
-    let path = keeper.state.path().join(agentd_journal::JOURNAL);
+    let path = keeper.directory().join(agentd_journal::JOURNAL);
     let text =
         eventually("all is said", || std::fs::read_to_string(&path).ok().filter(|text| text.contains("agent.exited")));
     assert_eq!(text.matches("‹secret›").count(), 4, "{text}");
@@ -490,7 +526,7 @@ fn a_request_that_is_not_known_is_refused_and_the_connection_stays() {
 #[test]
 fn a_second_keeper_of_a_session_is_refused() {
     let (keeper, _daemon) = Keeper::with(script("read x"));
-    let output = hold(Command::new(KEEPER), &keeper.state).output().unwrap();
+    let output = hold(Command::new(KEEPER), &keeper.directory()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{message}");
     assert!(message.contains("session \"s1\" is held already"), "{message}");
@@ -532,114 +568,4 @@ fn a_full_disk_stops_the_agent_and_loses_nothing() {
     let expected: Vec<_> = (1..=5000).map(|n| format!("{{\"n\":{n}}}")).collect();
     assert_eq!(keeper.wait_for_out(5000), expected);
     assert!(matches!(daemon.say(&json!("yes")), FromKeeper::Appended(_)));
-}
-
-fn request(text: &str) -> RunRequest {
-    RunRequest {
-        program: "/bin/sh".into(),
-        args: strings(&["-c", text]),
-        environment: variables(&[("PATH", b"/usr/bin:/bin")]),
-        directory: "/".into(),
-        deadline_ms: 60_000,
-        capture_fd: None,
-        max_output: 100_000,
-    }
-}
-
-fn start_run(request: &RunRequest) -> Child {
-    let mut runner = Command::new(KEEPER)
-        .arg("run")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .env("PLANTED", "x")
-        .spawn()
-        .unwrap();
-    let stdin = runner.stdin.as_mut().unwrap();
-    stdin.write_all(&frame::encode(request).unwrap()).unwrap();
-    runner
-}
-
-fn end_run(mut runner: Child) -> RunResult {
-    let result = frame::read(runner.stdout.as_mut().unwrap()).unwrap().unwrap();
-    assert!(runner.wait().unwrap().success());
-    result
-}
-
-fn run(request: &RunRequest) -> RunResult {
-    end_run(start_run(request))
-}
-
-#[test]
-fn a_run_tells_how_its_program_ended_and_what_it_printed() {
-    let result = run(&request("echo out; echo err >&2; exit 3"));
-    assert_eq!((result.outcome, result.killed), (RunOutcome::Exited(3), 0));
-    assert_eq!((result.stdout, result.stderr), ("out\n".into(), "err\n".into()));
-    assert_eq!(run(&request("kill -9 $$")).outcome, RunOutcome::Signalled(9));
-    let missing = RunRequest { program: "/no/such".into(), ..request("") };
-    assert!(matches!(run(&missing).outcome, RunOutcome::NotExecuted(why) if why.contains("/no/such")));
-}
-
-#[test]
-fn a_run_of_an_environment_gives_back_every_byte() {
-    let environment = [
-        ("LINES_", &b"a\nb\n\nc=d "[..]),
-        ("BYTES", b"\xff\x01"),
-        ("EMPTY", b""),
-        ("BASH_FUNC_f%%", b"() {  echo x\n}"),
-    ];
-    let dump = RunRequest {
-        program: KEEPER.into(),
-        args: strings(&["dump-environment", "10"]),
-        environment: variables(&environment),
-        capture_fd: Some(10),
-        ..request("")
-    };
-    let captured = run(&dump).captured.0;
-    let mut entries: Vec<_> = captured.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).collect();
-    entries.sort_unstable();
-    let mut expected: Vec<_> =
-        environment.iter().map(|(name, value)| [name.as_bytes(), b"=", value].concat()).collect();
-    expected.sort_unstable();
-    assert_eq!(entries, expected);
-}
-
-#[test]
-fn a_run_over_its_deadline_leaves_nothing_of_its_tree() {
-    let text = "setsid sh -c 'echo $$; exec sleep 600' & (sh -c 'echo $$; exec sleep 600' &) ; echo $$; sleep 600";
-    let result = run(&RunRequest { deadline_ms: 1000, ..request(text) });
-    assert_eq!(result.outcome, RunOutcome::TimedOut);
-    let pids: Vec<i32> = result.stdout.as_str().unwrap().lines().map(|pid| pid.parse().unwrap()).collect();
-    assert_eq!(pids.len(), 3);
-    assert!(result.killed >= 3, "{result:?}");
-    assert!(pids.iter().all(|pid| !alive(*pid)), "{pids:?}");
-}
-
-#[test]
-fn a_background_child_that_holds_the_descriptors_does_not_delay_a_run() {
-    let result = run(&RunRequest { capture_fd: Some(10), ..request("sleep 600 & echo $!; exit 0") });
-    assert_eq!((&result.outcome, result.killed), (&RunOutcome::Exited(0), 1));
-    assert!(!alive(result.stdout.as_str().unwrap().trim().parse().unwrap()));
-}
-
-#[test]
-fn a_run_that_nobody_waits_for_is_cancelled() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("pid");
-    let mut runner =
-        start_run(&request(&format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 600", file.display())));
-    let pid = eventually("the program runs", || std::fs::read_to_string(&file).ok());
-    drop(runner.stdin.take());
-    assert_eq!(end_run(runner).outcome, RunOutcome::Cancelled);
-    assert!(!alive(pid.trim().parse().unwrap()));
-}
-
-#[test]
-fn a_capture_over_its_limit_ends_a_run_and_other_output_does_not() {
-    let result = run(&RunRequest { capture_fd: Some(10), ..request("exec cat /dev/zero >/dev/fd/10") });
-    assert_eq!((result.outcome, result.captured.0.len()), (RunOutcome::TooMuchOutput, 100_000));
-    let result = run(&request(
-        "head -c 1000000 /dev/zero | tr '\\0' x; head -c 1000000 /dev/zero | tr '\\0' x >&2; echo end >&2",
-    ));
-    assert_eq!((result.outcome, result.stdout.0.len()), (RunOutcome::Exited(0), 100_000));
-    assert!(result.stderr.0.len() == 100_000 && result.stderr.0.ends_with(b"xend\n"));
 }
