@@ -12,7 +12,7 @@ use super::*;
 const MESSAGES: u64 = 12;
 
 fn points() -> impl Iterator<Item = Point> {
-    assert!(agentd_fault::COMPILED_IN);
+    const { assert!(agentd_fault::COMPILED_IN) };
     Point::ALL
         .iter()
         .copied()
