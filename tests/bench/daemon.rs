@@ -81,6 +81,12 @@ impl Daemon {
         self.sessions().join(id).join("journal.jsonl")
     }
 
+    /// How many bytes a session has on the disk. A journal that is being put aside for the next may be missed.
+    pub(crate) fn size(&self, id: &str) -> Result<u64> {
+        let files = fs::read_dir(self.sessions().join(id))?;
+        Ok(files.filter_map(|file| file.ok()?.metadata().ok()).map(|metadata| metadata.len()).sum())
+    }
+
     /// Starts the process, and says how long it took until it answered a request.
     pub(crate) fn serve(&mut self) -> Result<Duration> {
         let root = self.directory.path();

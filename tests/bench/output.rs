@@ -3,8 +3,7 @@
 //! Beside it: the same agent, with its stdout in a program that copies it to a file. Three readers of the journal are measured: none
 //! (the daemon is killed as soon as the agent prints), the daemon, and the daemon with a client that follows the events.
 
-use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Stdio;
@@ -130,11 +129,9 @@ fn kept(daemon: &mut Daemon, load: Load, follower: Follower) -> Result<Run> {
     let before = prompt(&mut client, &id, &words(load))?;
     let whole = match follower {
         Follower::None => {
-            until_grown(&journal)?;
+            until_grown(daemon, &id)?;
             daemon.kill9()?;
-            wait("the agent's answer", Duration::from_millis(5), || {
-                Ok(own_time(&bare::end_of(&journal, 4 << 10)?).map(|_| ()))
-            })?;
+            wait("the agent's answer", Duration::from_millis(5), || Ok(is_answered(&journal)?.then_some(())))?;
             let whole = begun.elapsed();
             daemon.serve()?;
             // The old connection ended with the old daemon.
@@ -162,11 +159,21 @@ fn kept(daemon: &mut Daemon, load: Load, follower: Follower) -> Result<Run> {
     Ok(Run { whole, child })
 }
 
-fn until_grown(journal: &Path) -> Result<()> {
-    let before = fs::metadata(journal)?.len();
+fn until_grown(daemon: &Daemon, id: &str) -> Result<()> {
+    let before = daemon.size(id)?;
     wait("the agent's first lines", Duration::from_millis(1), || {
-        Ok((fs::metadata(journal)?.len() > before + (64 << 10)).then_some(()))
+        Ok((daemon.size(id)? > before + (64 << 10)).then_some(()))
     })
+}
+
+/// Whether the agent's answer is in the journal.
+fn is_answered(journal: &Path) -> Result<bool> {
+    match bare::end_of(journal, 4 << 10) {
+        Ok(end) => Ok(own_time(&end).is_some()),
+        // The full one is put aside, and the next not there yet.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Follows the events until the turn's end, and counts them.

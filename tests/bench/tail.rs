@@ -1,6 +1,5 @@
 //! The last 100 events of a journal of 1 GB, beside the same of a journal of 1 MB.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -39,10 +38,7 @@ fn journal(daemon: &Daemon, client: &mut Client, bytes: u64) -> Result<String> {
     let id = daemon.session(client)?;
     let before = prompt(client, &id, &format!("print {} {LINE}", bytes / LINE))?;
     wait_idle(client, &id, before)?;
-    let mut length = 0;
-    for file in fs::read_dir(daemon.sessions().join(&id))? {
-        length += file?.metadata()?.len();
-    }
+    let length = daemon.size(&id)?;
     ensure!(length > bytes, "the journal has {length} bytes of {bytes}");
     Ok(id)
 }

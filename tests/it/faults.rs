@@ -246,14 +246,10 @@ impl Case {
 
     /// What [`journal::checked`] does not look at: turns and values.
     fn check_journal(&self, journal: &[Event]) {
-        let (mut turns, mut has_agent): (Vec<(&str, TurnId)>, bool) = (Vec::new(), false);
+        let mut turns: Vec<(&str, TurnId)> = Vec::new();
         for event in journal {
             match &event.body {
-                Body::AgentStarted(_) => has_agent = true,
-                Body::AgentExited(_) => has_agent = false,
-                // A start can reach a keeper whose agent has just ended. It stands behind the exit, nobody has heard the
-                // prompt, and the turn begins when there is an agent again.
-                Body::TurnStarted(turn) if has_agent => turns.push(("started", turn.turn.clone())),
+                Body::TurnStarted(turn) => turns.push(("started", turn.turn.clone())),
                 Body::TurnEnded(turn) => turns.push(("ended", turn.turn.clone())),
                 _ => {}
             }

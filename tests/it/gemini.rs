@@ -18,7 +18,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::SystemTime;
 
 use agentd_api::event::OpenedBy;
 
@@ -41,10 +40,6 @@ fn gemini(program: &Path, daemon: &Daemon, model: &Model) -> RealAgent {
             ("GEMINI_CLI_NO_RELAUNCH", "true".to_owned()),
         ],
         reopened_by: OpenedBy::Load,
-        patience: Some(|born| {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("the clock is past 1970");
-            now.as_secs() / 60 > u64::try_from(born).expect("it was begun after 1970") / 60
-        }),
     }
 }
 

@@ -75,7 +75,6 @@ fn opencode(program: &Path, model: &Model) -> RealAgent {
         command: vec![argument(program), "acp".to_owned()],
         settings: settings(model),
         reopened_by: OpenedBy::Resume,
-        patience: None,
     }
 }
 

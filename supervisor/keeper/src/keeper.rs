@@ -375,6 +375,10 @@ impl<'a> Keeper<'a> {
             let message = format!("{} MiB wait for the agent, which does not read them", agent::QUEUE >> 20);
             return refused("agent-not-reading", message);
         }
+        if to_send > 0 && self.ended {
+            // What the journal says was sent, was sent: the daemon reads how the agent ended, and asks for something else.
+            return refused("agent-ended", "the agent has ended and can be sent nothing".to_owned());
+        }
         if self.log.is_blocked() {
             return refused("journal-blocked", "the journal cannot be written at the moment".to_owned());
         }

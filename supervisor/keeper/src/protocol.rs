@@ -177,7 +177,7 @@ pub enum FromKeeper {
     Stopping,
     Grown(Tail),
     /// The request was not carried out, and changed nothing. Codes: `unknown-request`, `already-launched`, `wrong-launch`, `bad-record`
-    /// (data with a line break), `agent-not-reading` (too much waits for its stdin), `journal-blocked` (try again when a
+    /// (data with a line break), `agent-not-reading` (too much waits for its stdin), `agent-ended` (there is nobody to send to), `journal-blocked` (try again when a
     /// [`Tail`] says that it is not), and `not-executed`: the program could not be executed, `agent.exited` follows in the
     /// journal, and then the keeper ends.
     Refused {

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use agentd_api::{Code, Problem};
 use hyper::body::Incoming;
@@ -77,6 +78,26 @@ fn allowed_methods(path: &str) -> Option<String> {
     (!methods.is_empty()).then(|| methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", "))
 }
 
+/// How long a request waits for sessions to be taken over from the daemon before; a keeper that does not answer takes longer, and its
+/// session is then shown as it was remembered.
+const TAKEOVER: Duration = Duration::from_secs(5);
+
+/// A session is shown as it is, and not as an earlier daemon remembered it.
+async fn wait_for_takeover(context: &Context, parts: Parts<'_>) {
+    let current = async {
+        match parts {
+            ["v1", "sessions"] => context.sessions.are_current().await,
+            ["v1", "sessions", id, ..] => {
+                if let Ok(session) = context.sessions.find(id) {
+                    session.is_current().await;
+                }
+            }
+            _ => {}
+        }
+    };
+    let _ = tokio::time::timeout(TAKEOVER, current).await;
+}
+
 async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
     if !context.allowed {
         return Err(Problem::new(Code::Forbidden, "this agentd belongs to another user"));
@@ -94,6 +115,7 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         return Err(Problem::new(Code::MethodNotAllowed, format!("{method} {path} is not offered"))
             .hint(format!("the path answers to {allowed}")));
     }
+    wait_for_takeover(context, &parts).await;
     match parts.as_slice() {
         ["healthz"] => Ok(handlers::health()),
         ["v1", "version"] => Ok(handlers::version(context)),

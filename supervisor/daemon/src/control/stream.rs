@@ -162,8 +162,8 @@ async fn wait_for_more(
 
 fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> Result<Bytes, agentd_journal::ReadError> {
     let mut chunk = BytesMut::new();
-    while chunk.len() < CHUNK && reader.position() < upto {
-        let Some(line) = reader.next()? else { break };
+    while chunk.len() < CHUNK {
+        let Some(line) = reader.next_upto(upto)? else { break };
         match format {
             Format::Ndjson => chunk.extend_from_slice(line.bytes),
             Format::Sse => {

@@ -76,6 +76,8 @@ pub(crate) struct Driver {
     retry: Option<Instant>,
     requests: u64,
     remembered: u64,
+    /// Whether the journal has been read to its end, and the keeper taken over or found gone.
+    current: bool,
     /// The phase that the log has.
     logged: Phase,
 }
@@ -135,6 +137,7 @@ impl Driver {
             waits: Vec::new(),
             retry: None,
             requests: 0,
+            current: false,
         }
     }
 
@@ -162,6 +165,8 @@ impl Driver {
 
     async fn drive(&mut self) -> Result<(), Broken> {
         self.take_over().await?;
+        self.current = true;
+        self.publish();
         loop {
             self.settle().await?;
             self.remember(false).await;
@@ -497,7 +502,11 @@ impl Driver {
             };
             tracing::info!(agentd.session = id, "session {id} is {}{why}", phase.as_str());
         }
-        self.publish.send_replace(Arc::new(Published::new(view(&self.document, &self.state), self.remembered)));
+        self.publish.send_replace(Arc::new(Published::new(
+            view(&self.document, &self.state),
+            self.remembered,
+            self.current,
+        )));
     }
 
     /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.
@@ -557,8 +566,8 @@ fn read_some(
         None => Reader::open(directory, after)?,
     };
     let (mut events, mut bytes) = (Vec::new(), 0);
-    while events.len() < GULP && bytes < GULP_BYTES && reader.position() < upto {
-        let Some(line) = reader.next()? else { break };
+    while events.len() < GULP && bytes < GULP_BYTES {
+        let Some(line) = reader.next_upto(upto)? else { break };
         bytes += line.bytes.len();
         events.push(Event::parse(line.bytes)?);
     }

@@ -116,9 +116,10 @@ async fn write_once(
     tokio::task::spawn_blocking(write).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
-/// Whether somebody holds the journal. The lock is free again when this returns.
+/// Whether somebody holds the journal.
 pub(crate) async fn is_held(journal: &Journal) -> bool {
-    let Journal { directory, options } = journal.clone();
-    let open = move || matches!(Writer::open(&directory, options), Err(OpenError::Held { .. }));
-    tokio::task::spawn_blocking(open).await.unwrap_or(false)
+    let directory = journal.directory.clone();
+    let held = tokio::task::spawn_blocking(move || agentd_journal::is_held(&directory)).await;
+    // What cannot be told is tried by writing, which says why it fails.
+    matches!(held, Ok(Ok(true)))
 }

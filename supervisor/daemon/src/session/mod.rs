@@ -55,18 +55,21 @@ pub(crate) struct Published {
     pub(crate) view: SessionView,
     /// The seq that `session.json` has the state of: no record behind it may be removed.
     remembered: u64,
+    /// Whether the driver has read the journal to its end since the daemon started: before that the view is the one that was
+    /// remembered.
+    current: bool,
 }
 
 impl Published {
-    fn new(view: SessionView, remembered: u64) -> Self {
-        Self { view, remembered }
+    fn new(view: SessionView, remembered: u64, current: bool) -> Self {
+        Self { view, remembered, current }
     }
 
     fn broken(document: &Document, state: &State, reason: String) -> Self {
         let mut view = view(document, state);
         view.status.phase = Phase::Failed;
         view.status.message = Some(reason);
-        Self { view, remembered: 0 }
+        Self { view, remembered: 0, current: true }
     }
 }
 
@@ -87,6 +90,12 @@ impl Session {
     /// What is shown, from now on; ends when the session is removed or the daemon ends.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<Published>> {
         self.published.clone()
+    }
+
+    /// Waits until what is shown is what is, and not what an earlier daemon remembered.
+    pub(crate) async fn is_current(&self) {
+        let mut published = self.watch();
+        let _ = published.wait_for(|published| published.current).await;
     }
 
     /// Asks the driver, and waits for what comes of it.

@@ -91,7 +91,7 @@ impl Sessions {
     /// Adds the session and starts its driver, unless another has its name.
     fn start(&self, document: Document, has_remains: bool) -> Result<Session, Problem> {
         let (asks, receiver) = mpsc::channel(ASKS);
-        let first = Published::new(view(&document, &document.state()), document.state().seq);
+        let first = Published::new(view(&document, &document.state()), document.state().seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
         let id = document.id.clone();
         let session = Session {
@@ -110,6 +110,14 @@ impl Sessions {
         }
         self.drivers.spawn(Driver::new(Arc::clone(&self.world), document, receiver, publish, has_remains).run());
         Ok(session)
+    }
+
+    /// Waits until every session is shown as it is; see [`Session::is_current`].
+    pub(crate) async fn are_current(&self) {
+        let sessions: Vec<Session> = lock(&self.known).values().cloned().collect();
+        for session in sessions {
+            session.is_current().await;
+        }
     }
 
     pub(crate) fn list(&self) -> Vec<SessionView> {
