@@ -73,6 +73,49 @@ async fn a_keeper_whose_socket_is_gone_is_ended_and_never_joined_by_a_second_one
 }
 
 #[tokio::test]
+async fn a_journal_that_cannot_be_read_sets_its_session_aside_and_holds_up_nothing() {
+    let mut daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let other = daemon.session(&daemon.scripted(&[])).await;
+    session.stop().await;
+    daemon.terminate().await;
+    let sessions = daemon.state().join("sessions").join(session.id.as_str());
+    let journal = fs::read_to_string(sessions.join("journal.jsonl")).unwrap();
+    // Not torn at its end, which is repaired, but wrong in the middle, which cannot be.
+    fs::write(sessions.join("journal.jsonl"), journal.replace("\"kind\":\"condition\"", "\"kind\":condition")).unwrap();
+    let document = fs::read_to_string(sessions.join("session.json")).unwrap();
+    let mut document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    document.as_object_mut().unwrap().remove("fold");
+    fs::write(sessions.join("session.json"), document.to_string()).unwrap();
+    daemon.run().await;
+    let view = session.wait_for_phase(Phase::Failed).await;
+    assert!(view.status.message.is_some_and(|message| message.contains("journal")));
+    let problem = session.post("/resume", &serde_json::json!({})).await.problem();
+    assert_eq!(problem.code, agentd_api::Code::SessionUnreadable, "{problem:?}");
+    assert!(other.turn("say well").await.text.contains("well"));
+    daemon.terminate().await;
+}
+
+#[tokio::test]
+async fn sessions_at_rest_hold_no_descriptors() {
+    let mut daemon = Daemon::start().await;
+    let open = |daemon: &Daemon| fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    for _ in 0..6 {
+        daemon.session(&daemon.scripted(&[])).await.stop().await;
+    }
+    daemon.terminate().await;
+    daemon.run().await;
+    daemon.client.get("/v1/sessions").await;
+    let with_six = open(&daemon);
+    daemon.terminate().await;
+    fs::remove_dir_all(daemon.state().join("sessions")).unwrap();
+    daemon.run().await;
+    daemon.client.get("/v1/sessions").await;
+    // A connection or a pipe may come and go; what each session held would be six.
+    assert!(with_six < open(&daemon) + 6, "{with_six} descriptors are open, and {} without sessions", open(&daemon));
+}
+
+#[tokio::test]
 async fn somebody_else_on_the_keepers_socket_is_not_taken_for_the_keeper() {
     let mut daemon = Daemon::start().await;
     let session = daemon.session(&daemon.scripted(&[])).await;

@@ -9,7 +9,7 @@ use agentd_api::SessionId;
 use agentd_api::session::SessionSpec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::state::State;
 use crate::store;
@@ -20,7 +20,7 @@ pub(crate) const VERSION: u32 = 1;
 const FOLD_VERSION: u32 = 2;
 
 /// A session's document.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Document {
     version: u32,
     pub(crate) id: SessionId,
@@ -34,10 +34,18 @@ pub(crate) struct Document {
     fold: Option<Fold>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Fold {
     version: u32,
-    state: Value,
+    /// As it stands in the file: what another version means by it is not known.
+    state: Box<RawValue>,
+}
+
+/// What every version of the document has.
+#[derive(Deserialize)]
+struct Versioned {
+    #[serde(default)]
+    version: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -63,13 +71,12 @@ impl Document {
         let path = directory.join("session.json");
         let bytes = std::fs::read(&path).map_err(|source| DocumentError::Read { path: path.clone(), source })?;
         let parse = |source| DocumentError::Parse { path: path.clone(), source };
-        let value: Value = serde_json::from_slice(&bytes).map_err(parse)?;
         // The version first: what a newer one means by the other fields is not known.
-        let found = value.get("version").and_then(Value::as_u64).unwrap_or(0);
+        let found = serde_json::from_slice::<Versioned>(&bytes).map_err(parse)?.version;
         if found != u64::from(VERSION) {
             return Err(DocumentError::Version { path, found });
         }
-        let document: Self = serde_json::from_value(value).map_err(parse)?;
+        let document: Self = serde_json::from_slice(&bytes).map_err(parse)?;
         if document.id != *id {
             return Err(DocumentError::Misplaced { path, found: document.id.to_string() });
         }
@@ -80,16 +87,14 @@ impl Document {
         store::write_json(&directory.join("session.json"), self)
     }
 
-    /// The state as it was folded, or the state before the first record.
-    pub(crate) fn state(&self) -> State {
-        let known = self.fold.as_ref().filter(|fold| fold.version == FOLD_VERSION);
-        known
-            .and_then(|fold| serde_json::from_value(fold.state.clone()).ok())
-            .unwrap_or_else(|| State::new(self.created))
+    /// The state as it was folded, or the state before the first record. It is taken, since there is no use for it twice.
+    pub(crate) fn take_state(&mut self) -> State {
+        let known = self.fold.take().filter(|fold| fold.version == FOLD_VERSION);
+        known.and_then(|fold| serde_json::from_str(fold.state.get()).ok()).unwrap_or_else(|| State::new(self.created))
     }
 
     pub(crate) fn remember(&mut self, state: &State) {
-        self.fold = serde_json::to_value(state).ok().map(|state| Fold { version: FOLD_VERSION, state });
+        self.fold = to_raw_value(state).ok().map(|state| Fold { version: FOLD_VERSION, state });
     }
 }
 
@@ -109,15 +114,15 @@ mod tests {
         state.seq = 7;
         document.remember(&state);
         document.write(directory.path()).unwrap();
-        let read = Document::read(directory.path(), &document.id).unwrap();
-        assert_eq!(read.state().seq, 7);
+        let mut read = Document::read(directory.path(), &document.id).unwrap();
+        assert_eq!(read.take_state().seq, 7);
     }
 
     #[test]
     fn a_fold_of_another_version_is_made_again_and_not_believed() {
         let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec(), None);
-        document.fold = Some(Fold { version: FOLD_VERSION + 1, state: Value::Null });
-        assert_eq!(document.state().seq, 0);
+        document.fold = Some(Fold { version: FOLD_VERSION + 1, state: to_raw_value(&()).unwrap() });
+        assert_eq!(document.take_state().seq, 0);
     }
 
     #[test]

@@ -112,10 +112,10 @@ impl Driver {
         world: Arc<World>,
         document: Document,
         asks: mpsc::Receiver<Ask>,
+        state: State,
         publish: watch::Sender<Arc<Published>>,
         has_remains: bool,
     ) -> Self {
-        let state = document.state();
         Self {
             journal: Journal {
                 directory: world.directories.session(&document.id),
@@ -123,8 +123,9 @@ impl Driver {
             },
             agent: world.agent_label(&document.spec),
             logged: state.phase(),
+            remembered: state.seq,
             state,
-            remembered: document.state().seq,
+
             world,
             document,
             reader: None,
@@ -149,7 +150,13 @@ impl Driver {
             tracing::error!(agentd.session = %self.document.id, error = %reason, "the session is set aside");
             self.publish.send_replace(Arc::new(Published::broken(&self.document, &self.state, reason)));
             // Whoever asks is told, until the daemon ends.
-            while let Some(ask) = self.asks.recv().await {
+            let shutdown = self.world.shutdown.clone();
+            loop {
+                let ask = tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    ask = self.asks.recv() => ask,
+                };
+                let Some(ask) = ask else { return };
                 let problem = Problem::new(agentd_api::Code::SessionUnreadable, chain(&broken))
                     .hint("the journal is kept as it is; `agentctl rm --force` removes the session");
                 match ask {
@@ -464,6 +471,9 @@ impl Driver {
     /// Reads and applies what the journal has grown by, and lets clients see it.
     pub(super) async fn catch_up(&mut self) -> Result<(), Broken> {
         loop {
+            if self.reader.as_ref().is_some_and(|reader| reader.position() >= self.port.reach()) {
+                return Ok(());
+            }
             let (reader, directory, after) = (self.reader.take(), self.journal.directory.clone(), self.state.seq);
             let upto = self.port.reach();
             let read = move || read_some(reader, &directory, after, upto);
@@ -481,6 +491,10 @@ impl Driver {
                 self.publish();
             }
             if count == 0 {
+                if matches!(self.state.run, Run::Ended(_)) {
+                    // A session at rest holds no descriptor: there may be thousands.
+                    self.reader = None;
+                }
                 return Ok(());
             }
         }
@@ -515,11 +529,11 @@ impl Driver {
         if self.state.seq == self.remembered || !(resting || last) {
             return;
         }
-        self.document.remember(&self.state);
-        let (document, directory, keep) =
-            (self.document.clone(), self.journal.directory.clone(), self.world.config.journal.keep_session);
+        let (mut document, state) = (self.document.clone(), self.state.clone());
+        let (directory, keep) = (self.journal.directory.clone(), self.world.config.journal.keep_session);
         let seq = self.state.seq;
         let written = tokio::task::spawn_blocking(move || {
+            document.remember(&state);
             document.write(&directory)?;
             match keep {
                 Some(at_most) => agentd_journal::retain(&directory, Retain { at_most, keep_after: seq })

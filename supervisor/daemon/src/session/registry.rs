@@ -89,9 +89,10 @@ impl Sessions {
     }
 
     /// Adds the session and starts its driver, unless another has its name.
-    fn start(&self, document: Document, has_remains: bool) -> Result<Session, Problem> {
+    fn start(&self, mut document: Document, has_remains: bool) -> Result<Session, Problem> {
         let (asks, receiver) = mpsc::channel(ASKS);
-        let first = Published::new(view(&document, &document.state()), document.state().seq, false);
+        let state = document.take_state();
+        let first = Published::new(view(&document, &state), state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
         let id = document.id.clone();
         let session = Session {
@@ -108,7 +109,7 @@ impl Sessions {
             }
             sessions.insert(id, session.clone());
         }
-        self.drivers.spawn(Driver::new(Arc::clone(&self.world), document, receiver, publish, has_remains).run());
+        self.drivers.spawn(Driver::new(Arc::clone(&self.world), document, receiver, state, publish, has_remains).run());
         Ok(session)
     }
 
