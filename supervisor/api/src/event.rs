@@ -72,6 +72,12 @@ macro_rules! bodies {
             }
 
             fn parse(kind: &str, data: &RawValue) -> Result<Self, serde_json::Error> {
+                // Nearly all of a journal is this, and what is kept verbatim need not be read again.
+                match kind {
+                    "agent.out" => return Ok(Self::AgentOut(data.to_owned())),
+                    "agent.in" => return Ok(Self::AgentIn(data.to_owned())),
+                    _ => {}
+                }
                 Ok(match kind {
                     $($kind => Self::$name(serde_json::from_str(data.get())?),)*
                     _ => Self::Unknown { kind: kind.to_owned(), data: data.to_owned() },

@@ -52,6 +52,13 @@ struct Raw<'a> {
 
 const NULL: &str = "null";
 
+/// Whether a line can be more than an update that no rule of a session looks at. Most of what an agent says is text, and is told by what
+/// it does not have, without being read: an id, a tool call, or an escape that could spell either.
+pub(crate) fn concerns_the_session(line: &RawValue) -> bool {
+    let text = line.get();
+    ["\"id\"", "\"toolCallId\"", "\\u00"].iter().any(|word| text.contains(word))
+}
+
 impl<'a> Message<'a> {
     /// What the line is; `None` where it is JSON but not JSON-RPC.
     pub(crate) fn parse(line: &'a RawValue) -> Option<Self> {
@@ -198,6 +205,26 @@ mod tests {
         assert_eq!(error.to_string(), "sign in (-32000): no key");
         for not_rpc in ["[]", "1", "{}", r#"{"id":null,"error":{"code":-32700,"message":""}}"#] {
             assert!(Message::parse(&raw(not_rpc)).is_none(), "{not_rpc}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_left_unread_only_if_no_rule_looks_at_it() {
+        let update = |update: &str| {
+            raw(&format!(
+                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{update}}}}}"#
+            ))
+        };
+        let text = update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi \"you\""}}"#);
+        assert!(!concerns_the_session(&text));
+        for line in [
+            update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#),
+            update(r#"{"sessionUpdate":"tool_call","tool\u0043allId":"c"}"#),
+            raw(r#"{"id":1,"result":{}}"#),
+            raw(r#"{"\u0069d":1,"result":{}}"#),
+            raw(r#"{"method":"x","id" : 7}"#),
+        ] {
+            assert!(concerns_the_session(&line), "{line}");
         }
     }
 

@@ -8,7 +8,8 @@ mod incoming;
 mod outgoing;
 
 pub(crate) use incoming::{
-    Capabilities, Message, RpcError, ToolCall, initialized, opened, permission_request, stop_reason, tool_call,
+    Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
+    stop_reason, tool_call,
 };
 pub(crate) use outgoing::{
     cancel, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method,

@@ -34,6 +34,9 @@ impl State {
     }
 
     pub(super) fn agent_out(&mut self, line: &RawValue) {
+        if !acp::concerns_the_session(line) {
+            return;
+        }
         let Run::Running(running) = &mut self.run else { return };
         match Message::parse(line) {
             Some(Message::Request { id, method, params }) => {
