@@ -26,7 +26,7 @@ use super::journal_port::{Journal, Port, PortError};
 use super::next::{self, Facts, Step, fail_launch, next};
 use super::rules::{Bounds, Command, Refusal, decide};
 use super::state::{Ended, Run, State};
-use super::waits::{Patience, Wait, over, waits};
+use super::waits::Wait;
 use super::{Published, view};
 use crate::env::chain;
 use crate::launch::{Launcher, Link, UnitLimits};
@@ -57,7 +57,7 @@ pub(crate) struct Done {
 pub(crate) struct Driver {
     pub(super) world: Arc<World>,
     pub(super) journal: Journal,
-    document: Document,
+    pub(super) document: Document,
     /// What the agent is called, in rules and to plugins.
     agent: String,
     pub(super) state: State,
@@ -71,7 +71,7 @@ pub(crate) struct Driver {
     /// Processes carry the session's mark, as the daemon saw at its start.
     pub(super) has_remains: bool,
     /// What is waited for, and until when.
-    waits: Vec<(Wait, Instant, Duration)>,
+    pub(super) waits: Vec<(Wait, Instant, Duration)>,
     /// Something could not be written; tried again then.
     retry: Option<Instant>,
     requests: u64,
@@ -224,7 +224,7 @@ impl Driver {
         &self.document.id
     }
 
-    fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> Facts<'_> {
         Facts {
             spec: &self.document.spec,
             generation: self.document.generation,
@@ -303,59 +303,6 @@ impl Driver {
         let milliseconds = |span: crate::config::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         let launch = &self.world.config.launch;
         StopTimes { close_ms: milliseconds(launch.stop_close), term_ms: milliseconds(launch.stop_term) }
-    }
-
-    /// Holds the clock to what is waited for; a wait that goes on keeps its time.
-    fn arm(&mut self) {
-        let patience = self.patience();
-        let (now, time) = (Instant::now(), Timestamp::now());
-        let old = std::mem::take(&mut self.waits);
-        self.waits = waits(&self.state, &self.facts())
-            .into_iter()
-            .filter_map(|wait| {
-                let known = old.iter().find(|(known, _, _)| *known == wait);
-                let (until, limit) = if let Some((_, until, limit)) = known {
-                    (*until, *limit)
-                } else {
-                    let limit = patience.with(&wait, time)?;
-                    (now.checked_add(limit)?, limit)
-                };
-                Some((wait, until, limit))
-            })
-            .collect();
-    }
-
-    fn patience(&self) -> Patience {
-        let (limits, launch) = (&self.world.config.limits, &self.world.config.launch);
-        let own = &self.document.spec.limits;
-        // Of a session's own limit, 0 is never; where it has none, the configuration's holds.
-        let choose = |own: Option<u64>, configured: Option<crate::config::Span>| match own {
-            Some(0) => None,
-            Some(seconds) => Some(Duration::from_secs(seconds)),
-            None => configured.map(|span| span.0),
-        };
-        Patience {
-            initialize: limits.initialize.0,
-            open: limits.open_conversation.0,
-            turn: choose(own.turn_seconds, Some(limits.turn)),
-            cancel: limits.cancel.0,
-            silence: Some(limits.silence.0).filter(|silence| !silence.is_zero()),
-            idle: choose(own.idle_seconds, limits.idle),
-            permission: choose(own.permission_seconds, limits.permission),
-            restart_first: launch.restart_first.0,
-            restart_longest: launch.restart_longest.0,
-        }
-    }
-
-    /// What has been waited for long enough. One at a time: what is recorded for it may end the others.
-    async fn expire(&mut self) -> Result<(), Broken> {
-        let now = Instant::now();
-        let Some(position) = self.waits.iter().position(|(_, until, _)| *until <= now) else { return Ok(()) };
-        let (wait, _, limit) = self.waits.swap_remove(position);
-        match over(&self.state, &wait, limit, &self.facts()) {
-            Some(batch) => self.append(batch).await.map(drop),
-            None => Ok(()),
-        }
     }
 
     /// What the bring-up reports.

@@ -7,6 +7,7 @@ mod adoption;
 mod batch;
 mod bringup;
 mod cleanup;
+mod clock;
 mod dialogue;
 mod document;
 mod driver;
