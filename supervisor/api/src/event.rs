@@ -83,9 +83,6 @@ macro_rules! bodies {
                     _ => Self::Unknown { kind: kind.to_owned(), data: data.to_owned() },
                 })
             }
-
-            /// Every kind this version writes.
-            pub const KINDS: &'static [&'static str] = &[$($kind,)*];
         }
     };
 }

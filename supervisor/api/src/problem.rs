@@ -14,7 +14,6 @@ pub enum Code {
     NoSuchPath,
     MethodNotAllowed,
     BodyTooLarge,
-    HeadersTooLarge,
     NoSuchSession,
     NoSuchAgent,
     NoSuchTurn,
@@ -32,14 +31,10 @@ pub enum Code {
     /// The events after this cursor are not kept any more.
     CursorGone,
     TooManySessions,
-    /// A script of a directory has not been approved with its present content.
-    ScriptNotApproved,
     /// The caller is not the user whose daemon this is.
     Forbidden,
     /// The stored session cannot be read by this version.
     SessionUnreadable,
-    /// A launch step failed; `detail` says which.
-    LaunchFailed,
     TooBusy,
     Internal,
     /// A code newer than this reader.
@@ -57,13 +52,12 @@ impl Code {
                 404
             }
             Self::MethodNotAllowed => 405,
-            Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered | Self::ScriptNotApproved => 409,
+            Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
             Self::KeyReused => 422,
             Self::QueueFull | Self::TooManySessions => 429,
-            Self::HeadersTooLarge => 431,
-            Self::SessionUnreadable | Self::LaunchFailed | Self::Internal | Self::Unknown => 500,
+            Self::SessionUnreadable | Self::Internal | Self::Unknown => 500,
             Self::TooBusy => 503,
         }
     }
