@@ -20,6 +20,7 @@ mod scan;
 mod segments;
 mod writer;
 
+pub use line::Parts;
 pub use reader::{Line, ReadError, Reader, first_seq, last_seq, size};
 pub use repair::Repair;
 pub use retain::{Retain, RetainError, Retained, retain};

@@ -1,7 +1,5 @@
 //! How a record stands on its line: the one place that writes the envelope and that reads the seq back without parsing the rest.
 
-use std::io::Write as _;
-
 use agentd_api::event::Envelope;
 use jiff::Timestamp;
 
@@ -9,6 +7,18 @@ use crate::writer::Record;
 
 /// What every line begins with.
 const PREFIX: &[u8] = b"{\"seq\":";
+/// What stands between the seq and the time.
+const TIME: &[u8] = b",\"time\":\"";
+
+/// What stands in a line, not read any further; see [`parts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// RFC 3339.
+    pub time: &'a str,
+    pub kind: &'a str,
+    /// The record's data to the byte: JSON, if the line is a record.
+    pub data: &'a [u8],
+}
 
 /// The prefix, the longest u64 and the comma behind it.
 pub(crate) const HEAD: usize = PREFIX.len() + 20 + 1;
@@ -41,15 +51,45 @@ pub(crate) fn length(record: &Record<'_>) -> usize {
         + 1
 }
 
+/// A time as it stands in a line. All records of one append have the same, so it is made once.
+pub(crate) fn stamp(time: Timestamp) -> String {
+    format!("{time:.6}")
+}
+
 /// Writes one record with its newline.
-pub(crate) fn write(to: &mut Vec<u8>, seq: u64, time: Timestamp, record: &Record<'_>) {
-    let data = record.data.get();
-    // The kinds are plain words; one that is not is escaped like any other string.
-    write!(to, "{{\"seq\":{seq},\"time\":\"{time:.6}\",\"kind\":").expect("a Vec takes every write");
-    serde_json::to_writer(&mut *to, record.kind).expect("a Vec takes every write, and a str is always JSON");
+pub(crate) fn write(to: &mut Vec<u8>, seq: u64, stamp: &str, record: &Record<'_>) {
+    to.extend_from_slice(PREFIX);
+    to.extend_from_slice(itoa::Buffer::new().format(seq).as_bytes());
+    to.extend_from_slice(TIME);
+    to.extend_from_slice(stamp.as_bytes());
+    to.extend_from_slice(b"\",\"kind\":");
+    if is_plain(record.kind.as_bytes()) {
+        to.push(b'"');
+        to.extend_from_slice(record.kind.as_bytes());
+        to.push(b'"');
+    } else {
+        serde_json::to_writer(&mut *to, record.kind).expect("a Vec takes every write, and a str is always JSON");
+    }
     to.extend_from_slice(b",\"data\":");
-    to.extend_from_slice(data.as_bytes());
+    to.extend_from_slice(record.data.get().as_bytes());
     to.extend_from_slice(b"}\n");
+}
+
+/// Whether a kind stands in a JSON string as it is.
+fn is_plain(kind: &[u8]) -> bool {
+    kind.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
+}
+
+/// A line taken apart by the form that [`write`] gives it; `None` where it has another one, which may still be a record.
+pub(crate) fn parts(line: &[u8]) -> Option<Parts<'_>> {
+    let rest = line.strip_prefix(PREFIX)?;
+    let rest = rest[rest.iter().take_while(|byte| byte.is_ascii_digit()).count()..].strip_prefix(TIME)?;
+    let (time, rest) = rest.split_at_checked(memchr::memchr(b'"', rest)?)?;
+    let rest = rest.strip_prefix(b"\",\"kind\":\"")?;
+    let (kind, rest) = rest.split_at_checked(memchr::memchr(b'"', rest)?)?;
+    let data = rest.strip_prefix(b"\",\"data\":")?.strip_suffix(b"}")?;
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    Some(Parts { time: text(time)?, kind: text(kind).filter(|kind| is_plain(kind.as_bytes()))?, data })
 }
 
 #[cfg(test)]
@@ -63,12 +103,33 @@ mod tests {
         let data = RawValue::from_string(r#"{"a":1.50}"#.to_owned()).unwrap();
         let mut line = Vec::new();
         let time = Timestamp::from_second(1_700_000_000).unwrap();
-        write(&mut line, 7, time, &Record { kind: "odd \"kind\"", data: &data });
+        write(&mut line, 7, &stamp(time), &Record { kind: "odd \"kind\"", data: &data });
         assert_eq!(
             std::str::from_utf8(&line).unwrap(),
             "{\"seq\":7,\"time\":\"2023-11-14T22:13:20.000000Z\",\"kind\":\"odd \\\"kind\\\"\",\"data\":{\"a\":1.50}}\n"
         );
         assert_eq!(valid(&line[..line.len() - 1]), Some(7));
+    }
+
+    #[test]
+    fn a_line_is_taken_apart_as_it_was_written_or_not_at_all() {
+        let data = RawValue::from_string(r#"{"kind":"x","data":{}}"#.to_owned()).unwrap();
+        let mut line = Vec::new();
+        write(&mut line, 12, "2023-11-14T22:13:20.000000Z", &Record { kind: "agent.out", data: &data });
+        let line = &line[..line.len() - 1];
+        let whole = Parts { time: "2023-11-14T22:13:20.000000Z", kind: "agent.out", data: data.get().as_bytes() };
+        assert_eq!(parts(line), Some(whole));
+        for cut in 0..line.len() {
+            assert_ne!(parts(&line[..cut]), Some(whole), "{cut}");
+        }
+        for other in [
+            r#"{"seq":1,"kind":"a","time":"t","data":1}"#,
+            r#"{"seq":1,"time":"t","kind":"a\"b","data":1}"#,
+            r#"{"seq":1,"time":"t","kind":"a", "data":1}"#,
+            r#"{"seq":1,"time":"t","kind":"a","data":1"#,
+        ] {
+            assert_eq!(parts(other.as_bytes()), None, "{other}");
+        }
     }
 
     #[test]

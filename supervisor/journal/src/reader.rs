@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::line::Parts;
 use crate::scan::{self, Found};
 use crate::segments::{self, Current, Segments};
 use crate::{JOURNAL, line};
@@ -45,6 +46,14 @@ pub struct Line<'a> {
     pub seq: u64,
     /// Without the newline.
     pub bytes: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// The line's parts, told by the form that a [`Writer`](crate::Writer) gives it and without reading them; `None` where it has
+    /// another form, which may still be a record.
+    pub fn parts(&self) -> Option<Parts<'a>> {
+        line::parts(self.bytes)
+    }
 }
 
 /// A cursor; see the module's comment.

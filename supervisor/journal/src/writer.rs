@@ -158,10 +158,10 @@ impl Writer {
         }
         self.buffer.clear();
         self.buffer.reserve(records.iter().map(line::length).sum());
-        let mut seq = self.last_seq;
+        let (mut seq, stamp) = (self.last_seq, line::stamp(now));
         for record in records {
             seq += 1;
-            line::write(&mut self.buffer, seq, now, record);
+            line::write(&mut self.buffer, seq, &stamp, record);
         }
         let buffer = std::mem::take(&mut self.buffer);
         let written = self.write(&buffer);

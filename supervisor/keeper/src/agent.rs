@@ -302,13 +302,15 @@ pub(crate) struct Output {
     lines: Lines,
     /// Until then more is let gather.
     not_before: Option<Instant>,
+    /// The last read gave more than [`LITTLE`].
+    much: bool,
     rate: Option<Bucket>,
 }
 
 impl Output {
     fn new(pipe: OwnedFd, limit: u64, rate: Option<Rate>) -> Self {
         let rate = rate.map(|rate| Bucket::new(rate, Instant::now()));
-        Self { pipe: Some(pipe), lines: Lines::new(limit), not_before: None, rate }
+        Self { pipe: Some(pipe), lines: Lines::new(limit), not_before: None, much: false, rate }
     }
 
     /// The pipe, where it is time to look at it; else when that will be.
@@ -319,15 +321,18 @@ impl Output {
         }
     }
 
+    /// Whether so much comes that more is there already, as far as can be told.
+    pub(crate) fn has_more(&self) -> bool {
+        self.pipe.is_some() && self.much
+    }
+
     fn read(&mut self) -> Read {
         let Some(pipe) = &self.pipe else { return Read::End };
         // A pipe that cannot be read is one that nothing comes out of any more.
         let read = self.lines.read(pipe.as_fd()).unwrap_or(Read::End);
         let now = Instant::now();
-        self.not_before = match read {
-            Read::Some(n) if n < LITTLE && !self.lines.is_full() => Some(now + GATHER),
-            _ => None,
-        };
+        self.much = matches!(read, Read::Some(n) if n >= LITTLE || self.lines.is_full());
+        self.not_before = (matches!(read, Read::Some(_)) && !self.much).then(|| now + GATHER);
         if let (Read::Some(n), Some(rate)) = (read, &mut self.rate) {
             rate.take(now, n as u64);
             let wait = rate.wait(now, 0);

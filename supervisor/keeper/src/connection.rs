@@ -1,11 +1,13 @@
 //! The connection to the daemon: frames in, frames out, never blocking.
 //!
 //! Answers are written in order. How far the journal reaches is written only when there is nothing else to write, and then the
-//! newest: a daemon that does not read gets one such frame however long it takes.
+//! newest: a daemon that does not read gets one such frame however long it takes. While the agent prints as fast as it can the daemon is told
+//! every [`PACE`] and not after each read, since waking it costs more than what it learns.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
@@ -16,6 +18,9 @@ use crate::wait::{self, Read};
 /// More unread answers than this, and no request is read.
 const UNREAD: usize = 64 << 10;
 
+/// How often a daemon is told of a journal that does not stop growing.
+const PACE: Duration = Duration::from_millis(2);
+
 /// One daemon.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -25,13 +30,15 @@ pub(crate) struct Connection {
     sent: usize,
     /// The daemon was told.
     told: Option<Tail>,
+    told_at: Instant,
     ended: bool,
 }
 
 impl Connection {
     pub(crate) fn new(stream: UnixStream) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, decoder: Decoder::default(), out: Vec::new(), sent: 0, told: None, ended: false })
+        let (decoder, told_at) = (Decoder::default(), Instant::now());
+        Ok(Self { stream, decoder, out: Vec::new(), sent: 0, told: None, told_at, ended: false })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -96,14 +103,24 @@ impl Connection {
         }
     }
 
-    /// Says how far the journal reaches where that is news and nothing else waits to be written, and writes what can be.
-    pub(crate) fn flush(&mut self, tail: Tail) {
+    /// Says how far the journal reaches where that is news and nothing else waits to be written, and writes what can be. With `more`
+    /// there will be other news at once, and this may wait: [`Connection::tell_at`].
+    pub(crate) fn flush(&mut self, tail: Tail, more: bool) {
         self.write();
         if self.out.is_empty() && self.told != Some(tail) && !self.ended {
-            self.told = Some(tail);
+            let now = Instant::now();
+            if more && now < self.told_at + PACE {
+                return;
+            }
+            (self.told, self.told_at) = (Some(tail), now);
             self.send(&FromKeeper::Grown(tail));
             self.write();
         }
+    }
+
+    /// When news that was held back has to be told.
+    pub(crate) fn tell_at(&self, tail: Tail) -> Option<Instant> {
+        (self.out.is_empty() && self.told != Some(tail)).then(|| self.told_at + PACE)
     }
 
     /// What the first frame said need not be said again.

@@ -124,6 +124,7 @@ impl<'a> Keeper<'a> {
             fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         }
         if let Some(connection) = &self.connection {
+            until.push(connection.tell_at(self.log.tail()));
             fds.push(PollFd::new(connection.fd(), connection.events()));
         }
         if let Some(agent) = &self.agent {
@@ -304,9 +305,9 @@ impl<'a> Keeper<'a> {
                 self.input(input);
             }
         }
-        let tail = self.log.tail();
+        let (tail, more) = (self.log.tail(), self.agent.as_ref().is_some_and(|agent| agent.stdout.has_more()));
         let Some(connection) = &mut self.connection else { return };
-        connection.flush(tail);
+        connection.flush(tail, more);
         if connection.is_over() {
             self.connection = None;
             self.alone_since = Some(Instant::now());

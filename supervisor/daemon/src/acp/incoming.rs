@@ -1,6 +1,9 @@
 //! What is read out of an agent's lines.
 
+use std::sync::LazyLock;
+
 use agentd_api::session::{AgentInfo, PermissionOption};
+use memchr::memmem::Finder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -54,9 +57,10 @@ const NULL: &str = "null";
 
 /// Whether a line can be more than an update that no rule of a session looks at. Most of what an agent says is text, and is told by what
 /// it does not have, without being read: an id, a tool call, or an escape that could spell either.
-pub(crate) fn concerns_the_session(line: &RawValue) -> bool {
-    let text = line.get();
-    ["\"id\"", "\"toolCallId\"", "\\u00"].iter().any(|word| text.contains(word))
+pub(crate) fn concerns_the_session(line: &[u8]) -> bool {
+    static WORDS: LazyLock<[Finder<'static>; 3]> =
+        LazyLock::new(|| ["\"id\"", "\"toolCallId\"", "\\u00"].map(Finder::new));
+    WORDS.iter().any(|word| word.find(line).is_some())
 }
 
 impl<'a> Message<'a> {
@@ -216,7 +220,7 @@ mod tests {
             ))
         };
         let text = update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi \"you\""}}"#);
-        assert!(!concerns_the_session(&text));
+        assert!(!concerns_the_session(text.get().as_bytes()));
         for line in [
             update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#),
             update(r#"{"sessionUpdate":"tool_call","tool\u0043allId":"c"}"#),
@@ -224,7 +228,7 @@ mod tests {
             raw(r#"{"\u0069d":1,"result":{}}"#),
             raw(r#"{"method":"x","id" : 7}"#),
         ] {
-            assert!(concerns_the_session(&line), "{line}");
+            assert!(concerns_the_session(line.get().as_bytes()), "{line}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! A subscriber is a cursor into the journal file: it costs one descriptor and one buffer, a slow one loses nothing and holds nobody up.
 //! It is shown a record after the session's driver has applied it, so that what a client sees next in the status includes it.
 
+use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
@@ -167,7 +168,8 @@ fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> Result<Bytes, a
         match format {
             Format::Ndjson => chunk.extend_from_slice(line.bytes),
             Format::Sse => {
-                let kind = kind_of(line.bytes);
+                let parts = line.parts();
+                let kind = parts.map_or_else(|| kind_of(line.bytes), |parts| parts.kind.into());
                 chunk.extend_from_slice(format!("id: {}\nevent: {kind}\ndata: ", line.seq).as_bytes());
                 chunk.extend_from_slice(line.bytes);
                 chunk.extend_from_slice(b"\n");
@@ -179,11 +181,11 @@ fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> Result<Bytes, a
 }
 
 /// The record's kind.
-fn kind_of(line: &[u8]) -> String {
+fn kind_of(line: &[u8]) -> Cow<'_, str> {
     #[derive(serde::Deserialize)]
     struct Kind<'a> {
         #[serde(borrow)]
-        kind: std::borrow::Cow<'a, str>,
+        kind: Cow<'a, str>,
     }
-    serde_json::from_slice::<Kind<'_>>(line).map(|kind| kind.kind.into_owned()).unwrap_or_default()
+    serde_json::from_slice::<Kind<'_>>(line).map(|kind| kind.kind).unwrap_or_default()
 }

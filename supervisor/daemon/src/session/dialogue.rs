@@ -34,7 +34,7 @@ impl State {
     }
 
     pub(super) fn agent_out(&mut self, line: &RawValue) {
-        if !acp::concerns_the_session(line) {
+        if !acp::concerns_the_session(line.get().as_bytes()) {
             return;
         }
         let Run::Running(running) = &mut self.run else { return };

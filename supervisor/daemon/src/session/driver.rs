@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::session::Phase;
-use agentd_api::{Body, Event, Problem, SessionId, TurnId};
+use agentd_api::{Body, Problem, SessionId, TurnId};
 use agentd_fault::Point;
 use agentd_journal::{Reader, Retain};
 use agentd_keeper::protocol::{FromKeeper, HoldArgs, LaunchRecord, StopTimes, ToKeeper};
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::batch::Batch;
 use super::bringup::{self, Job, Progress};
 use super::document::Document;
+use super::follow::{self, Learned};
 use super::journal_port::{Journal, Port, PortError};
 use super::next::{self, Facts, Step, fail_launch, next};
 use super::rules::{Bounds, Command, Refusal, decide};
@@ -100,11 +101,10 @@ pub(super) enum Broken {
     Read(#[from] agentd_journal::ReadError),
     #[error("the journal holds something that is not a record")]
     Event(#[from] agentd_api::event::InvalidEvent),
+    #[error("record {seq} of the journal has no time")]
+    Time { seq: u64, source: jiff::Error },
 }
 
-/// How many records are applied between two looks at everything else.
-const GULP: usize = 2_000;
-const GULP_BYTES: usize = 4 << 20;
 const RETRY: Duration = Duration::from_millis(250);
 
 impl Driver {
@@ -423,14 +423,17 @@ impl Driver {
             }
             let (reader, directory, after) = (self.reader.take(), self.journal.directory.clone(), self.state.seq);
             let upto = self.port.reach();
-            let read = move || read_some(reader, &directory, after, upto);
-            let (reader, events) = tokio::task::spawn_blocking(read)
+            let read = move || follow::read_some(reader, &directory, after, upto);
+            let (reader, learned) = tokio::task::spawn_blocking(read)
                 .await
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
             self.reader = reader;
-            let count = events.len();
-            for event in events {
-                self.state.apply(&event);
+            let count = learned.len();
+            for learned in learned {
+                match learned {
+                    Learned::Event(event) => self.state.apply(&event),
+                    Learned::Said { seq, time } => self.state.said(seq, time),
+                }
             }
             if count > 0 {
                 // There is nothing here that could fail.
@@ -514,25 +517,6 @@ async fn start_keeper(
         Ok(other) => Err(format!("the keeper answered the launch with {other:?}")),
         Err(error) => Err(chain(&error)),
     }
-}
-
-fn read_some(
-    reader: Option<Reader>,
-    directory: &std::path::Path,
-    after: u64,
-    upto: u64,
-) -> Result<(Option<Reader>, Vec<Event>), Broken> {
-    let mut reader = match reader {
-        Some(reader) => reader,
-        None => Reader::open(directory, after)?,
-    };
-    let (mut events, mut bytes) = (Vec::new(), 0);
-    while events.len() < GULP && bytes < GULP_BYTES {
-        let Some(line) = reader.next_upto(upto)? else { break };
-        bytes += line.bytes.len();
-        events.push(Event::parse(line.bytes)?);
-    }
-    Ok((Some(reader), events))
 }
 
 async fn grown(port: &mut Port) -> Result<(), ()> {

@@ -11,6 +11,7 @@ mod clock;
 mod dialogue;
 mod document;
 mod driver;
+mod follow;
 mod journal_port;
 mod next;
 mod permission;
