@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::os::unix::net::UnixListener;
+use std::process::Command;
 
+use agentd_api::Code;
 use agentd_api::event::Body;
-use agentd_api::session::Phase;
+use agentd_api::session::{Phase, SessionList, SessionView};
 
-use crate::harness::{Daemon, process, until};
+use crate::harness::{Daemon, process, until, within};
 
 #[tokio::test]
 async fn a_keeper_without_a_session_is_ended_with_its_agent() {
@@ -129,4 +131,58 @@ async fn somebody_else_on_the_keepers_socket_is_not_taken_for_the_keeper() {
     daemon.run().await;
     let view = session.wait_for_phase(Phase::Failed).await;
     assert_eq!(view.status.agent_pid, None);
+}
+
+#[tokio::test]
+async fn what_needs_all_sessions_waits_until_they_are_read_and_one_that_is_active_does_not() {
+    let mut daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let mut named = daemon.scripted(&[]);
+    named.name = Some("kept".parse().unwrap());
+    daemon.session(&named).await.stop().await;
+    daemon.kill9();
+    // A document that is a pipe is read when somebody has written it, and not before.
+    let unread = daemon.state().join("sessions/unread");
+    fs::create_dir(&unread).unwrap();
+    let document = unread.join("session.json");
+    assert!(Command::new("mkfifo").arg(&document).status().unwrap().success());
+    daemon.run().await;
+    assert!(session.turn("say here").await.text.contains("here"));
+    let list = daemon.client.get("/v1/sessions");
+    let again = daemon.client.post("/v1/sessions", &named);
+    let by_name = daemon.client.get("/v1/sessions/kept");
+    let mut waiting = std::pin::pin!(async { tokio::join!(list, again, by_name) });
+    tokio::select! {
+        biased;
+        _ = waiting.as_mut() => panic!("not every session was read, and still there were answers"),
+        turn = session.turn("say still here") => assert!(turn.text.contains("still here")),
+    }
+    let write = tokio::task::spawn_blocking(move || fs::write(document, "{"));
+    within("the document is read", write).await.unwrap().unwrap();
+    let (list, again, by_name) = within("all is answered", waiting).await;
+    let list: SessionList = list.expect(200);
+    assert_eq!((list.sessions.len(), list.unreadable.len()), (2, 1), "{list:#?}");
+    assert_eq!(list.unreadable[0].id, "unread");
+    assert_eq!(again.problem().code, Code::NameTaken);
+    assert_eq!(by_name.expect::<SessionView>(200).status.phase, Phase::Stopped);
+}
+
+#[tokio::test]
+async fn a_session_at_rest_is_woken_by_whoever_asks_it_something() {
+    let mut daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    session.turn("say before").await;
+    let stopped = session.stop().await;
+    daemon.terminate().await;
+    daemon.run().await;
+    assert_eq!(session.view().await.status, stopped.status);
+    let problem = session.post("/cancel", &serde_json::json!({})).await.problem();
+    assert_eq!(problem.code, Code::WrongPhase, "{problem:?}");
+    session.resume().await;
+    assert!(session.turn("say after").await.text.contains("after"));
+    session.stop().await;
+    daemon.terminate().await;
+    daemon.run().await;
+    assert_eq!(daemon.client.call("DELETE", &session.path(""), "").await.status, 204);
+    assert!(!daemon.state().join("sessions").join(session.id.as_str()).exists());
 }

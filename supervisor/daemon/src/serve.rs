@@ -91,9 +91,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(ServeError::Start)?;
     let endpoint = Endpoint::open(&directories.control_socket()).await?;
     let world = Arc::new(World::new(config, directories, trust, programs));
-    let sessions = Sessions::open(Arc::clone(&world))
-        .map_err(|source| ServeError::Sessions { path: world.directories.sessions(), source })?;
-    let sessions = Arc::new(sessions);
+    let sessions = Arc::new(Sessions::open(Arc::clone(&world)));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         state = %world.directories.state.display(),
@@ -103,26 +101,37 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         "agentd is ready"
     );
     let serving = tokio::spawn(endpoint.serve(Arc::clone(&world), Arc::clone(&sessions)));
-    notify(&[NotifyState::Ready, NotifyState::Status(&status(&sessions))]);
+    notify(&[NotifyState::Ready]);
+    let mut reading = tokio::task::spawn_blocking({
+        let sessions = Arc::clone(&sessions);
+        move || sessions.read()
+    });
+    let mut is_read = false;
     load_plugins(Arc::clone(&world));
 
     let mut beat = tokio::time::interval(Duration::from_secs(5));
     let mut tidying = tokio::time::interval(TIDY);
-    let mut shown = status(&sessions);
+    let mut shown = String::new();
     loop {
         tokio::select! {
             signal = signals.next() => {
                 tracing::info!(?signal, "agentd ends; its sessions live on");
                 break;
             }
-            _ = beat.tick() => {
+            read = &mut reading, if !is_read => {
+                read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+                    .map_err(|source| ServeError::Sessions { path: world.directories.sessions(), source })?;
+                is_read = true;
+                beat.reset_immediately();
+            }
+            _ = beat.tick(), if is_read => {
                 let now = status(&sessions);
                 if now != shown {
                     notify(&[NotifyState::Status(&now)]);
                     shown = now;
                 }
             }
-            _ = tidying.tick() => {
+            _ = tidying.tick(), if is_read => {
                 let sessions = Arc::clone(&sessions);
                 tokio::task::spawn_blocking(move || sessions.tidy(started));
             }
@@ -130,6 +139,10 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     }
     notify(&[NotifyState::Stopping]);
     world.shutdown.cancel();
+    if !is_read {
+        // What it starts is ended with the rest.
+        let _ = reading.await;
+    }
     sessions.closed().await;
     let _ = serving.await;
     Ok(())
@@ -137,11 +150,10 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
 
 /// The status line of `systemctl status`.
 fn status(sessions: &Sessions) -> String {
-    let list = sessions.list();
-    let active = list.iter().filter(|session| session.status.phase.is_active()).count();
+    let (all, active) = sessions.count();
     let unreadable = sessions.unreadable().len();
     let aside = if unreadable == 0 { String::new() } else { format!(", {unreadable} set aside as unreadable") };
-    format!("{} sessions, {active} active{aside}", list.len())
+    format!("{all} sessions, {active} active{aside}")
 }
 
 /// `sd_notify(3)`; without a manager nobody listens, and that is no error.

@@ -54,13 +54,13 @@ pub(super) fn agents(context: &Context) -> Response<Body> {
     json(StatusCode::OK, &json!({ "agents": agents }))
 }
 
-pub(super) fn list(context: &Context) -> Response<Body> {
-    let list = SessionList { sessions: context.sessions.list(), unreadable: context.sessions.unreadable() };
+pub(super) async fn list(context: &Context) -> Response<Body> {
+    let list = SessionList { sessions: context.sessions.list().await, unreadable: context.sessions.unreadable() };
     json(StatusCode::OK, &list)
 }
 
-pub(super) fn show(context: &Context, id: &str) -> Answer {
-    Ok(json(StatusCode::OK, &context.sessions.find(id)?.view()))
+pub(super) async fn show(context: &Context, id: &str) -> Answer {
+    Ok(json(StatusCode::OK, &context.sessions.find(id).await?.view()))
 }
 
 pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Answer {
@@ -80,8 +80,8 @@ pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Ans
 pub(super) async fn resume(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let wait = wait(request)?;
     let fresh = flag(request, "new_conversation")?;
-    let session = context.sessions.find(id)?;
-    context.sessions.check_room()?;
+    let session = context.sessions.find(id).await?;
+    context.sessions.check_room().await?;
     session.ask(Command::Resume { fresh }).await?;
     settled(&session, wait).await;
     Ok(json(StatusCode::ACCEPTED, &session.view()))
@@ -89,7 +89,7 @@ pub(super) async fn resume(context: &Context, id: &str, request: &Request<Incomi
 
 pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let wait = wait(request)?;
-    let session = context.sessions.find(id)?;
+    let session = context.sessions.find(id).await?;
     session.ask(Command::Stop { reason: "asked for by a client".to_owned() }).await?;
     if let Some(wait) = wait {
         ended(&session, wait).await;
@@ -99,7 +99,7 @@ pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming
 
 pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let force = flag(request, "force")?;
-    let (session, sessions) = (context.sessions.find(id)?, Arc::clone(&context.sessions));
+    let (session, sessions) = (context.sessions.find(id).await?, Arc::clone(&context.sessions));
     to_the_end(async move {
         if force && session.view().status.phase.is_active() {
             // It may end by itself in this moment, and that is as good.
@@ -115,7 +115,7 @@ pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incomi
 }
 
 pub(super) async fn prompt(context: &Context, id: &str, request: Request<Incoming>) -> Answer {
-    let session = context.sessions.find(id)?;
+    let session = context.sessions.find(id).await?;
     let key = idempotency_key(&request)?;
     let PromptRequest { prompt } = read(context, request).await?;
     let done = session.ask(Command::Prompt { text: prompt, key }).await?;
@@ -124,7 +124,7 @@ pub(super) async fn prompt(context: &Context, id: &str, request: Request<Incomin
 }
 
 pub(super) async fn cancel(context: &Context, id: &str, turn: Option<&str>) -> Answer {
-    let session = context.sessions.find(id)?;
+    let session = context.sessions.find(id).await?;
     let turn = turn
         .map(|turn| {
             turn.parse().map_err(|error: agentd_api::id::InvalidId| Problem::new(Code::InvalidId, error.to_string()))
@@ -135,7 +135,7 @@ pub(super) async fn cancel(context: &Context, id: &str, turn: Option<&str>) -> A
 }
 
 pub(super) async fn permit(context: &Context, id: &str, permission: &str, request: Request<Incoming>) -> Answer {
-    let session = context.sessions.find(id)?;
+    let session = context.sessions.find(id).await?;
     let permission = permission
         .parse()
         .map_err(|error: agentd_api::id::InvalidId| Problem::new(Code::InvalidId, error.to_string()))?;
@@ -146,7 +146,7 @@ pub(super) async fn permit(context: &Context, id: &str, permission: &str, reques
 
 pub(super) async fn environment(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let values = flag(request, "values")?;
-    let session = context.sessions.find(id)?;
+    let session = context.sessions.find(id).await?;
     let file = environment_file(&context.world, session.id());
     let stored = tokio::task::spawn_blocking(move || read_environment(&file)).await.ok().flatten();
     let mut view = stored.ok_or_else(|| {

@@ -88,7 +88,7 @@ async fn wait_for_takeover(context: &Context, parts: Parts<'_>) {
         match parts {
             ["v1", "sessions"] => context.sessions.are_current().await,
             ["v1", "sessions", id, ..] => {
-                if let Ok(session) = context.sessions.find(id) {
+                if let Ok(session) = context.sessions.find(id).await {
                     session.is_current().await;
                 }
             }
@@ -123,9 +123,9 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["v1", "scripts"] => handlers::scripts(context, &request).await,
         ["v1", "scripts", decision] => handlers::decide_scripts(context, *decision == "allow", request).await,
         ["v1", "sessions"] if method == Method::POST => handlers::create(context, request).await,
-        ["v1", "sessions"] => Ok(handlers::list(context)),
+        ["v1", "sessions"] => Ok(handlers::list(context).await),
         ["v1", "sessions", id] if method == Method::DELETE => handlers::remove(context, id, &request).await,
-        ["v1", "sessions", id] => handlers::show(context, id),
+        ["v1", "sessions", id] => handlers::show(context, id).await,
         ["v1", "sessions", id, "events"] => super::stream::events(context, id, &request).await,
         ["v1", "sessions", id, "environment"] => handlers::environment(context, id, &request).await,
         ["v1", "sessions", id, "prompt"] => handlers::prompt(context, id, request).await,

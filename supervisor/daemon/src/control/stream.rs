@@ -45,7 +45,7 @@ pub(super) async fn events(
     id: &str,
     request: &Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
-    let session = context.sessions.find(id)?;
+    let session = context.sessions.find(id).await?;
     let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = if accepts.contains("text/event-stream") { Format::Sse } else { Format::Ndjson };
     let from = place(request)?;

@@ -23,7 +23,8 @@ pub(crate) struct Link {
     /// The process that listens on the socket, where the system tells.
     pub(crate) peer: Option<u32>,
     write: OwnedWriteHalf,
-    answers: mpsc::Receiver<FromKeeper>,
+    /// Boxed, since a channel has room for its messages before there is one.
+    answers: mpsc::Receiver<Box<FromKeeper>>,
     tail: watch::Receiver<Tail>,
     /// Of the last record that the keeper said it has written for us.
     appended: u64,
@@ -67,7 +68,7 @@ impl Link {
                 match frame {
                     FromKeeper::Grown(tail) => drop(tail_sender.send_replace(tail)),
                     answer => {
-                        if answer_sender.send(answer).await.is_err() {
+                        if answer_sender.send(Box::new(answer)).await.is_err() {
                             return;
                         }
                     }
@@ -80,7 +81,7 @@ impl Link {
     /// Sends a request and waits for its answer.
     pub(crate) async fn call(&mut self, request: &ToKeeper) -> Result<FromKeeper, LinkError> {
         frame::write(&mut self.write, request).await.map_err(|_| LinkError::Lost)?;
-        match self.answers.recv().await {
+        match self.answers.recv().await.map(|answer| *answer) {
             Some(FromKeeper::Refused { code, message }) => Err(LinkError::Refused { code, message }),
             Some(answer) => {
                 if let FromKeeper::Appended(appended) = &answer {

@@ -15,7 +15,9 @@ use agentd_keeper::protocol::{Hello, ToKeeper};
 use super::batch::Batch;
 use super::driver::{Broken, Driver};
 use super::journal_port::{Port, is_held};
+use super::next::next;
 use super::state::{KeeperId, Run};
+use super::waits::waits;
 use crate::launch::{Launcher, Link};
 use crate::platform;
 
@@ -26,6 +28,18 @@ const PAUSE: Duration = Duration::from_millis(50);
 const END_TRIES: u32 = 300;
 
 impl Driver {
+    /// Whether nothing is to be done for the session until somebody asks: it has ended, nothing is due, no keeper or agent is left,
+    /// and its journal ends where its state does.
+    pub(super) fn is_at_rest(&self) -> bool {
+        matches!(self.state.run, Run::Ended(_))
+            && !self.may_have_remains
+            && next(&self.state, &self.facts()).is_none()
+            && waits(&self.state, &self.facts()).is_empty()
+            // The keeper first: one that is gone has written all that it had.
+            && !self.world.directories.keeper_socket(self.id()).exists()
+            && agentd_journal::last_seq(&self.journal.directory).is_ok_and(|last| last == self.state.seq)
+    }
+
     /// Reads what the journal has and takes the keeper over, if one lives.
     pub(super) async fn take_over(&mut self) -> Result<(), Broken> {
         // The keeper first: what it has not announced yet is not read.
@@ -44,10 +58,13 @@ impl Driver {
         if running {
             return self.bury().await;
         }
-        if self.has_remains {
+        if std::mem::take(&mut self.may_have_remains) {
             // An agent without a keeper, and a session that has ended: whoever is left answers to nobody.
             self.world.launcher.sweep(self.id()).await;
             let killed = platform::kill_remains(self.id().as_str()).await;
+            if killed == 0 {
+                return Ok(());
+            }
             tracing::warn!(agentd.session = %self.id(), killed, "processes of a session that has ended were left, and are killed");
             let recovered =
                 DaemonRecovered { version: env!("CARGO_PKG_VERSION").to_owned(), agent_alive: false, killed };

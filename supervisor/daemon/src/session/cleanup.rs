@@ -19,15 +19,20 @@ pub(super) struct Stray {
     runtime: PathBuf,
 }
 
-/// Directories of the runtime directory that look like a session's and belong to none.
+/// The sessions that have a runtime directory, by its name.
+pub(super) fn runtimes(directories: &Directories) -> impl Iterator<Item = SessionId> {
+    let entries = std::fs::read_dir(&directories.runtime).into_iter().flatten();
+    entries.filter_map(|entry| {
+        let entry = entry.ok().filter(|entry| entry.path().is_dir())?;
+        entry.file_name().to_str()?.parse().ok()
+    })
+}
+
+/// Those that belong to no session.
 pub(super) fn stray_keepers(directories: &Directories, known: impl Fn(&SessionId) -> bool) -> Vec<Stray> {
-    let Ok(entries) = std::fs::read_dir(&directories.runtime) else { return Vec::new() };
-    entries
-        .filter_map(|entry| {
-            let entry = entry.ok().filter(|entry| entry.path().is_dir())?;
-            let id: SessionId = entry.file_name().to_str()?.parse().ok()?;
-            (!known(&id)).then(|| Stray { id, runtime: entry.path() })
-        })
+    runtimes(directories)
+        .filter(|id| !known(id))
+        .map(|id| Stray { runtime: directories.session_runtime(&id), id })
         .collect()
 }
 

@@ -65,12 +65,12 @@ pub(crate) struct Driver {
     /// Where the journal has been read to; opened when there is something to read.
     reader: Option<Reader>,
     pub(super) port: Port,
-    asks: mpsc::Receiver<Ask>,
+    asks: mpsc::Receiver<Box<Ask>>,
     publish: watch::Sender<Arc<Published>>,
     bring_up: Option<BringUp>,
     pub(super) stop_sent: bool,
-    /// Processes carry the session's mark, as the daemon saw at its start.
-    pub(super) has_remains: bool,
+    /// Processes may carry the session's mark that were there when the daemon started.
+    pub(super) may_have_remains: bool,
     /// What is waited for, and until when.
     pub(super) waits: Vec<(Wait, Instant, Duration)>,
     /// Something could not be written; tried again then.
@@ -78,7 +78,7 @@ pub(crate) struct Driver {
     requests: u64,
     remembered: u64,
     /// Whether the journal has been read to its end, and the keeper taken over or found gone.
-    current: bool,
+    pub(super) current: bool,
     /// The phase that the log has.
     logged: Phase,
 }
@@ -111,10 +111,10 @@ impl Driver {
     pub(crate) fn new(
         world: Arc<World>,
         document: Document,
-        asks: mpsc::Receiver<Ask>,
+        asks: mpsc::Receiver<Box<Ask>>,
         state: State,
         publish: watch::Sender<Arc<Published>>,
-        has_remains: bool,
+        may_have_remains: bool,
     ) -> Self {
         Self {
             journal: Journal {
@@ -134,7 +134,7 @@ impl Driver {
             publish,
             bring_up: None,
             stop_sent: false,
-            has_remains,
+            may_have_remains,
             waits: Vec::new(),
             retry: None,
             requests: 0,
@@ -142,8 +142,9 @@ impl Driver {
         }
     }
 
-    /// Runs until the daemon ends or the session is released.
-    pub(crate) async fn run(mut self) {
+    /// Runs until the daemon ends or the session is released. Boxed, since a task has room for what it is given and for what it
+    /// makes of it: that would be the driver twice.
+    pub(crate) async fn run(mut self: Box<Self>) {
         let result = self.drive().await;
         if let Err(broken) = result {
             let reason = chain(&broken);
@@ -159,7 +160,7 @@ impl Driver {
                 let Some(ask) = ask else { return };
                 let problem = Problem::new(agentd_api::Code::SessionUnreadable, chain(&broken))
                     .hint("the journal is kept as it is; `agentctl rm --force` removes the session");
-                match ask {
+                match *ask {
                     Ask::Do { reply, .. } => drop(reply.send(Err(problem))),
                     Ask::Release { reply } => {
                         let _ = reply.send(Ok(()));
@@ -200,7 +201,7 @@ impl Driver {
                     self.expire().await?;
                 }
                 ask = self.asks.recv() => {
-                    match ask {
+                    match ask.map(|ask| *ask) {
                         Some(Ask::Do { command, reply }) => {
                             let answer = self.carry_out(command).await?;
                             let _ = reply.send(answer);
@@ -325,7 +326,8 @@ impl Driver {
             }
             Some(Progress::Ready(record)) => {
                 self.bring_up = None;
-                self.start_agent(launch, *record).await
+                // Once in a launch; every task would have room for it always.
+                Box::pin(self.start_agent(launch, *record)).await
             }
             None => {
                 self.bring_up = None;

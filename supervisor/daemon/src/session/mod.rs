@@ -1,6 +1,6 @@
 //! Sessions: a handle for each, one driver task behind it, and the registry that knows them all.
 //!
-//! The handle is cheap to clone. What is asked goes to the driver over a bounded channel and is answered by a oneshot; what is
+//! The handle is cheap to clone, and a session at rest is a handle and no task. What is asked goes to the driver over a bounded channel and is answered by a oneshot; what is
 //! shown comes from a watch that the driver fills, so that a list of a thousand sessions waits for none of them.
 
 mod adoption;
@@ -16,6 +16,7 @@ mod journal_port;
 mod next;
 mod permission;
 mod registry;
+mod resting;
 mod rules;
 mod state;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub(crate) use rules::Command;
 
 use document::Document;
 use driver::Ask;
+use resting::Resting;
 use state::{Ended, Run, State};
 
 /// One session, as everybody but its driver sees it.
@@ -47,7 +49,9 @@ pub(crate) struct Session {
     directory: PathBuf,
     /// The `Idempotency-Key` it was made with.
     key: Option<String>,
-    asks: mpsc::Sender<Ask>,
+    /// Boxed, since a channel has room for its messages before there is one.
+    asks: mpsc::Sender<Box<Ask>>,
+    driver: Arc<Resting>,
     published: watch::Receiver<Arc<Published>>,
 }
 
@@ -103,13 +107,15 @@ impl Session {
     /// Asks the driver, and waits for what comes of it.
     pub(crate) async fn ask(&self, command: Command) -> Result<Done, Problem> {
         let (reply, answer) = oneshot::channel();
-        self.asks.send(Ask::Do { command, reply }).await.map_err(|_| going())?;
+        self.driver.wake();
+        self.asks.send(Box::new(Ask::Do { command, reply })).await.map_err(|_| going())?;
         answer.await.map_err(|_| going())?
     }
 
     async fn release(&self) -> Result<(), Problem> {
         let (reply, answer) = oneshot::channel();
-        self.asks.send(Ask::Release { reply }).await.map_err(|_| going())?;
+        self.driver.wake();
+        self.asks.send(Box::new(Ask::Release { reply })).await.map_err(|_| going())?;
         answer.await.map_err(|_| going())?
     }
 

@@ -18,6 +18,7 @@ use super::batch::Batch;
 use super::document::Document;
 use super::driver::Driver;
 use super::journal_port::{Journal, Port};
+use super::resting::Resting;
 use super::{Published, Session, cleanup, view};
 use crate::directories::make_private;
 use crate::env::chain;
@@ -32,6 +33,8 @@ pub(crate) struct Sessions {
     known: Mutex<BTreeMap<SessionId, Session>>,
     unreadable: Mutex<Vec<UnreadableSession>>,
     drivers: TaskTracker,
+    /// Whether every session on disk has been read. What needs to know them all waits for it.
+    whole: watch::Sender<bool>,
 }
 
 /// How many commands may wait for one session's driver.
@@ -42,39 +45,60 @@ const REMOVING: &str = ".removing-";
 const CREATING: &str = ".creating-";
 
 impl Sessions {
-    /// Finds the sessions on disk and starts a driver for each. One that cannot be read is set aside, with its reason, and stops
-    /// nobody else.
-    pub(crate) fn open(world: Arc<World>) -> io::Result<Self> {
-        let sessions =
-            Self { known: Mutex::default(), unreadable: Mutex::default(), drivers: TaskTracker::new(), world };
+    /// Takes over the sessions that have a keeper. The others are for [`Self::read`].
+    pub(crate) fn open(world: Arc<World>) -> Self {
+        let sessions = Self {
+            known: Mutex::default(),
+            unreadable: Mutex::default(),
+            drivers: TaskTracker::new(),
+            whole: watch::Sender::new(false),
+            world,
+        };
+        let directories = &sessions.world.directories;
+        for id in cleanup::runtimes(directories).filter(|id| directories.keeper_socket(id).exists()) {
+            // One that cannot be read, or is none, is found again.
+            let _ = sessions.read_one(id.as_str(), true);
+        }
+        sessions
+    }
+
+    /// Reads the other sessions, which may be very many: the endpoint answers meanwhile, and those that have a keeper go on. One that
+    /// cannot be read is set aside, with its reason, and stops nobody else.
+    pub(crate) fn read(&self) -> io::Result<()> {
         let marked = platform::marked_sessions();
-        for entry in std::fs::read_dir(sessions.world.directories.sessions())? {
+        for entry in std::fs::read_dir(self.world.directories.sessions())? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(REMOVING) || name.starts_with(CREATING) {
                 std::fs::remove_dir_all(entry.path())?;
                 continue;
             }
-            let read = name
-                .parse::<SessionId>()
-                .map_err(|error| error.to_string())
-                .and_then(|id| Document::read(&entry.path(), &id).map_err(|error| chain(&error)));
-            let read = match read {
-                Ok(document) => {
-                    sessions.start(document, marked.contains(&name)).map(drop).map_err(|problem| problem.detail)
-                }
-                Err(reason) => Err(reason),
-            };
-            if let Err(reason) = read {
+            if name.parse().is_ok_and(|id: SessionId| lock(&self.known).contains_key(&id)) {
+                continue;
+            }
+            if let Err(reason) = self.read_one(&name, marked.contains(&name)) {
                 tracing::error!(agentd.session = %name, %reason, "a session cannot be read and is set aside");
-                lock(&sessions.unreadable).push(UnreadableSession { id: name, reason });
+                lock(&self.unreadable).push(UnreadableSession { id: name, reason });
             }
         }
-        let strays = cleanup::stray_keepers(&sessions.world.directories, |id| lock(&sessions.known).contains_key(id));
+        let strays = cleanup::stray_keepers(&self.world.directories, |id| lock(&self.known).contains_key(id));
         for stray in strays {
-            sessions.drivers.spawn(stray.end());
+            self.drivers.spawn(stray.end());
         }
-        Ok(sessions)
+        self.whole.send_replace(true);
+        Ok(())
+    }
+
+    fn read_one(&self, name: &str, may_have_remains: bool) -> Result<(), String> {
+        let id = name.parse::<SessionId>().map_err(|error| error.to_string())?;
+        let document = Document::read(&self.world.directories.session(&id), &id).map_err(|error| chain(&error))?;
+        self.start(document, may_have_remains).map(drop).map_err(|problem| problem.detail)
+    }
+
+    /// Waits until every session has been read.
+    async fn whole(&self) {
+        // The sender is ours, and so is not gone.
+        let _ = self.whole.subscribe().wait_for(|whole| *whole).await;
     }
 
     /// Removes what an earlier daemon was about to write when it ended, and what is more than is to be kept of the journals.
@@ -88,41 +112,55 @@ impl Sessions {
         }
     }
 
-    /// Adds the session and starts its driver, unless another has its name.
-    fn start(&self, mut document: Document, has_remains: bool) -> Result<Session, Problem> {
+    /// Adds the session, unless another has its name, and starts its driver, unless it is at rest.
+    fn start(&self, mut document: Document, may_have_remains: bool) -> Result<Session, Problem> {
         let (asks, receiver) = mpsc::channel(ASKS);
         let state = document.take_state();
         let first = Published::new(view(&document, &state), state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
         let id = document.id.clone();
-        let session = Session {
-            id: id.clone(),
-            directory: self.world.directories.session(&id),
-            key: document.key.clone(),
-            asks,
-            published,
-        };
+        let (directory, key) = (self.world.directories.session(&id), document.key.clone());
+        let name = document.spec.name.clone();
+        let mut driver =
+            Box::new(Driver::new(Arc::clone(&self.world), document, receiver, state, publish, may_have_remains));
+        driver.current = driver.is_at_rest();
+        let is_at_rest = driver.current;
+        if is_at_rest {
+            driver.publish();
+        }
+        let driver = Arc::new(Resting::new(driver, self.drivers.clone()));
+        let session = Session { id: id.clone(), directory, key, asks, driver, published };
         {
             let mut sessions = lock(&self.known);
-            if let Some(name) = document.spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
+            if let Some(name) = name.as_ref().filter(|name| is_taken(&sessions, name)) {
                 return Err(name_taken(name));
             }
             sessions.insert(id, session.clone());
         }
-        self.drivers.spawn(Driver::new(Arc::clone(&self.world), document, receiver, state, publish, has_remains).run());
+        if !is_at_rest {
+            session.driver.wake();
+        }
         Ok(session)
     }
 
     /// Waits until every session is shown as it is; see [`Session::is_current`].
     pub(crate) async fn are_current(&self) {
+        self.whole().await;
         let sessions: Vec<Session> = lock(&self.known).values().cloned().collect();
         for session in sessions {
             session.is_current().await;
         }
     }
 
-    pub(crate) fn list(&self) -> Vec<SessionView> {
+    pub(crate) async fn list(&self) -> Vec<SessionView> {
+        self.whole().await;
         lock(&self.known).values().map(Session::view).collect()
+    }
+
+    /// How many sessions there are, and how many of them are active.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let sessions = lock(&self.known);
+        (sessions.len(), active(&sessions))
     }
 
     pub(crate) fn unreadable(&self) -> Vec<UnreadableSession> {
@@ -130,7 +168,18 @@ impl Sessions {
     }
 
     /// By id, else by name.
-    pub(crate) fn find(&self, id_or_name: &str) -> Result<Session, Problem> {
+    pub(crate) async fn find(&self, id_or_name: &str) -> Result<Session, Problem> {
+        match self.look_up(id_or_name) {
+            // An id is one session's whatever the others are called.
+            Ok(session) if *self.whole.borrow() || session.id.as_str() == id_or_name => Ok(session),
+            _ => {
+                self.whole().await;
+                self.look_up(id_or_name)
+            }
+        }
+    }
+
+    fn look_up(&self, id_or_name: &str) -> Result<Session, Problem> {
         let sessions = lock(&self.known);
         let id = id_or_name
             .parse::<SessionId>()
@@ -152,6 +201,7 @@ impl Sessions {
 
     /// Makes a session and begins its first launch.
     pub(crate) async fn create(&self, mut spec: SessionSpec, key: Option<String>) -> Result<Session, Problem> {
+        self.whole().await;
         if let Some(known) = key.as_ref().and_then(|key| self.made_with(key)) {
             return Self::repeated(known, &spec);
         }
@@ -222,14 +272,14 @@ impl Sessions {
     }
 
     /// Whether another session may become active.
-    pub(crate) fn check_room(&self) -> Result<(), Problem> {
+    pub(crate) async fn check_room(&self) -> Result<(), Problem> {
+        self.whole().await;
         self.room(&lock(&self.known))
     }
 
     fn room(&self, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
         let limit = self.world.config.limits.active_sessions;
-        let active =
-            sessions.values().filter(|session| session.published.borrow().view.status.phase.is_active()).count();
+        let active = active(sessions);
         if active < limit {
             return Ok(());
         }
@@ -240,6 +290,8 @@ impl Sessions {
 
     /// Removes a session that is not active, and everything that was kept of it.
     pub(crate) async fn remove(&self, session: &Session) -> Result<(), Problem> {
+        // Whoever reads the sessions takes what is on its way out for what a crash left.
+        self.whole().await;
         fault(Point::DaemonRemoveBefore).map_err(|error| Problem::new(Code::Internal, error))?;
         session.release().await?;
         lock(&self.known).remove(session.id());
@@ -271,6 +323,11 @@ impl Sessions {
         self.drivers.close();
         self.drivers.wait().await;
     }
+}
+
+/// How many may not become more than the limit.
+fn active(sessions: &BTreeMap<SessionId, Session>) -> usize {
+    sessions.values().filter(|session| session.published.borrow().view.status.phase.is_active()).count()
 }
 
 /// By a name or by an id: both are looked up in the same place.
