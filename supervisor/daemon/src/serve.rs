@@ -102,10 +102,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     );
     let serving = tokio::spawn(endpoint.serve(Arc::clone(&world), Arc::clone(&sessions)));
     notify(&[NotifyState::Ready]);
-    let mut reading = tokio::task::spawn_blocking({
-        let sessions = Arc::clone(&sessions);
-        move || sessions.read()
-    });
+    let mut reading = tokio::spawn(read(Arc::clone(&sessions)));
     let mut is_read = false;
     load_plugins(Arc::clone(&world));
 
@@ -119,7 +116,8 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
                 break;
             }
             read = &mut reading, if !is_read => {
-                read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+                read.map_err(io::Error::other)
+                    .flatten()
                     .map_err(|source| ServeError::Sessions { path: world.directories.sessions(), source })?;
                 is_read = true;
                 beat.reset_immediately();
@@ -146,6 +144,12 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     sessions.closed().await;
     let _ = serving.await;
     Ok(())
+}
+
+/// Reads the sessions that are not taken over.
+async fn read(sessions: Arc<Sessions>) -> io::Result<()> {
+    sessions.go_first().await;
+    tokio::task::spawn_blocking(move || sessions.read()).await.map_err(io::Error::other).flatten()
 }
 
 /// The status line of `systemctl status`.

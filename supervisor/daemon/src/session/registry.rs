@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
 use agentd_api::session::{SessionSpec, SessionView, UnreadableSession};
 use agentd_api::{Body, Code, Problem, SessionId, SessionName, TurnId};
 use agentd_fault::Point;
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 use super::batch::Batch;
@@ -35,8 +35,12 @@ pub(crate) struct Sessions {
     drivers: TaskTracker,
     /// Whether every session on disk has been read. What needs to know them all waits for it.
     whole: watch::Sender<bool>,
+    /// Somebody waits for it.
+    wanted: Notify,
 }
 
+/// How long sessions that have a keeper are taken over before the others are read.
+const HEAD_START: Duration = Duration::from_millis(250);
 /// How many commands may wait for one session's driver.
 const ASKS: usize = 16;
 /// A session's directory on its way out; what a crash leaves of one is removed at the next start.
@@ -52,6 +56,7 @@ impl Sessions {
             unreadable: Mutex::default(),
             drivers: TaskTracker::new(),
             whole: watch::Sender::new(false),
+            wanted: Notify::new(),
             world,
         };
         let directories = &sessions.world.directories;
@@ -60,6 +65,16 @@ impl Sessions {
             let _ = sessions.read_one(id.as_str(), true);
         }
         sessions
+    }
+
+    /// Waits until those that have a keeper are taken over, so that nothing is in their way; or somebody wants to know the others; or
+    /// one of them takes its time.
+    pub(crate) async fn go_first(&self) {
+        tokio::select! {
+            () = self.wanted.notified() => {}
+            () = self.known_are_current() => {}
+            () = tokio::time::sleep(HEAD_START) => {}
+        }
     }
 
     /// Reads the other sessions, which may be very many: the endpoint answers meanwhile, and those that have a keeper go on. One that
@@ -97,6 +112,7 @@ impl Sessions {
 
     /// Waits until every session has been read.
     async fn whole(&self) {
+        self.wanted.notify_one();
         // The sender is ours, and so is not gone.
         let _ = self.whole.subscribe().wait_for(|whole| *whole).await;
     }
@@ -146,6 +162,10 @@ impl Sessions {
     /// Waits until every session is shown as it is; see [`Session::is_current`].
     pub(crate) async fn are_current(&self) {
         self.whole().await;
+        self.known_are_current().await;
+    }
+
+    async fn known_are_current(&self) {
         let sessions: Vec<Session> = lock(&self.known).values().cloned().collect();
         for session in sessions {
             session.is_current().await;
