@@ -148,7 +148,10 @@ fn kept(daemon: &mut Daemon, load: Load, follower: Follower) -> Result<Run> {
             let follow = thread::spawn(move || follow(&mut second, &path));
             let lines = follow.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             ensure!(lines >= load.lines, "the client saw {lines} of {} lines", load.lines);
-            begun.elapsed()
+            let whole = begun.elapsed();
+            // A connection that was idle for so long may have been closed.
+            client = daemon.client()?;
+            whole
         }
     };
     let last = wait_idle(&mut client, &id, before)?;

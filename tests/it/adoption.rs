@@ -99,6 +99,27 @@ async fn a_journal_that_cannot_be_read_sets_its_session_aside_and_holds_up_nothi
 }
 
 #[tokio::test]
+async fn a_session_whose_document_cannot_be_read_keeps_its_agent_until_it_can() {
+    let mut daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let status = session.view().await.status;
+    daemon.kill9();
+    let document = daemon.state().join("sessions").join(session.id.as_str()).join("session.json");
+    let content = fs::read(&document).unwrap();
+    fs::write(&document, "{").unwrap();
+    daemon.run().await;
+    // A list waits until all are read and strays are known.
+    let list: serde_json::Value = daemon.client.get("/v1/sessions").await.json();
+    assert_eq!(list["unreadable"][0]["id"], session.id.as_str(), "{list}");
+    daemon.kill9();
+    fs::write(&document, content).unwrap();
+    daemon.run().await;
+    let now = session.wait_for_phase(Phase::Idle).await.status;
+    assert_eq!((now.agent_pid, now.keeper_pid), (status.agent_pid, status.keeper_pid));
+    assert!(session.turn("say still here").await.text.contains("still here"));
+}
+
+#[tokio::test]
 async fn sessions_at_rest_hold_no_descriptors() {
     let mut daemon = Daemon::start().await;
     let open = |daemon: &Daemon| fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();

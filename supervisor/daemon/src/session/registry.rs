@@ -96,7 +96,11 @@ impl Sessions {
                 lock(&self.unreadable).push(UnreadableSession { id: name, reason });
             }
         }
-        let strays = cleanup::stray_keepers(&self.world.directories, |id| lock(&self.known).contains_key(id));
+        // A document that cannot be read makes nobody a stranger: its keeper goes on, and so does what it holds.
+        let strays = cleanup::stray_keepers(&self.world.directories, |id| {
+            lock(&self.known).contains_key(id)
+                || lock(&self.unreadable).iter().any(|unreadable| unreadable.id == id.as_str())
+        });
         for stray in strays {
             self.drivers.spawn(stray.end());
         }
