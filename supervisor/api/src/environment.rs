@@ -1,4 +1,4 @@
-//! The environment a session's agent was started in, and who put each variable there.
+//! What is asked of a session's environment, and the environment its agent was started in, with who put each variable there.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,54 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::ByteString;
+
+/// What is asked of a session's environment; what is left out is as configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EnvironmentSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<SnapshotSource>,
+    /// The terminal's environment, by the id that `POST /v1/snapshots` gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<Refresh>,
+    /// Whether the session shares a terminal's environment with the others of its directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
+}
+
+impl EnvironmentSpec {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What the environment's first step begins with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotSource {
+    /// What the user's login shell gives to a program, as it is at each launch.
+    #[default]
+    LoginShell,
+    /// What the terminal had in which the session was created.
+    Terminal,
+    /// What the login shell gave when the session was created.
+    Stored,
+}
+
+/// What a launch after the first does with the environment of the one before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refresh {
+    /// It is given again as a whole; secrets are taken fresh.
+    Stored,
+    /// It is built again.
+    #[default]
+    Fresh,
+    /// It is given again, and what a fresh one would have otherwise is said.
+    Warn,
+}
 
 /// The environment of a session's last launch; `environment.json`, and `GET /v1/sessions/{id}/environment`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 
 /// What is asked of a session. The body of `POST /v1/sessions`, and kept in `session.json`.
@@ -34,6 +35,8 @@ pub struct SessionSpec {
     pub restart: Option<RestartPolicy>,
     #[serde(default, skip_serializing_if = "SessionLimits::is_default")]
     pub limits: SessionLimits,
+    #[serde(default, skip_serializing_if = "EnvironmentSpec::is_default")]
+    pub environment: EnvironmentSpec,
 }
 
 /// What becomes of a session whose agent crashed after its conversation had been open.
@@ -89,6 +92,7 @@ impl SessionSpec {
             permissions: PermissionPolicy::default(),
             restart: None,
             limits: SessionLimits::default(),
+            environment: EnvironmentSpec::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::AgentName;
+use agentd_api::environment::{Refresh, SnapshotSource};
 use agentd_api::session::RestartPolicy;
 use agentd_plugins::Grant;
 use jiff::SignedDuration;
@@ -36,6 +37,9 @@ pub(crate) struct Config {
 pub(crate) struct Agent {
     /// The program (a path, or a name that is looked up in the PATH of the *session's* environment) and its arguments.
     pub(crate) command: Vec<String>,
+    /// What its sessions' later launches do with the environment of the one before; without it, as `environment.refresh` says.
+    #[serde(default)]
+    pub(crate) refresh: Option<Refresh>,
 }
 
 /// Where the environment comes from.
@@ -48,6 +52,14 @@ pub(crate) struct Environment {
     pub(crate) shell: Option<PathBuf>,
     /// How long a login shell or a script may take.
     pub(crate) deadline: Span,
+    /// What sessions begin with that do not say.
+    pub(crate) source: SnapshotSource,
+    /// What launches after the first do with the environment of the one before.
+    pub(crate) refresh: Refresh,
+    /// Whether the sessions of one directory share a terminal's environment.
+    pub(crate) share: bool,
+    /// How long a login shell's environment is used before it is taken again though no file has changed.
+    pub(crate) snapshot_ttl: Span,
     /// The providers, in order.
     pub(crate) providers: Vec<Provider>,
 }
@@ -209,6 +221,10 @@ impl Default for Environment {
             home: None,
             shell: None,
             deadline: seconds(30),
+            source: SnapshotSource::default(),
+            refresh: Refresh::default(),
+            share: false,
+            snapshot_ttl: seconds(24 * 3600),
             providers: ["snapshot", "whitelist", "env-script"].map(builtin).to_vec(),
         }
     }
@@ -434,6 +450,8 @@ mod tests {
             ("[limits]\nbody = 0", "limits.body is 0"),
             ("[[environment.providers]]\nplugin = \"/x.wasm\"", "has no sha256"),
             ("[limits]\nturn = \"-1s\"", "negative"),
+            ("[environment]\nsource = \"shell\"", "login-shell"),
+            ("[agents.a]\ncommand = [\"a\"]\nrefresh = \"often\"", "warn"),
         ] {
             let error = load_text(&[text]).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
