@@ -18,6 +18,20 @@ use crate::frame;
 /// Names and values, in the order the shell has them.
 pub(crate) type Variables = Vec<(String, Vec<u8>)>;
 
+/// What a login shell gave.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) variables: Variables,
+    /// Exported bash functions, by the names that bash gives them in an environment: `BASH_FUNC_module%%`.
+    pub(crate) functions: Variables,
+    /// The start-up files that make the environment what it is, those that are not there among them.
+    pub(crate) read: Vec<PathBuf>,
+    /// Whether `read` has the files that start-up files sourced too; where the shell could not tell, it is the fixed list.
+    pub(crate) complete: bool,
+    /// How many processes the shell left in the background; they were ended.
+    pub(crate) left: u32,
+}
+
 /// Runs programs for the environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Capture {
@@ -45,6 +59,8 @@ pub(crate) enum CaptureError {
     TooLarge { what: String, limit: u64 },
 }
 
+/// What the names of exported bash functions begin with.
+const FUNCTION: &str = "BASH_FUNC_";
 /// The descriptor the environment comes back on; high, so that start-up files that use descriptors of their own do not meet it.
 const DESCRIPTOR: i32 = 199;
 /// More than execve(2) accepts as an environment on Linux with the default stack limit (a quarter of 8 MiB).
@@ -56,12 +72,15 @@ impl Capture {
     }
 
     /// What the user's login shell gives to a program it starts.
-    pub(crate) async fn login(&self, seed: &Seed, deadline: Instant) -> Result<Variables, CaptureError> {
+    pub(crate) async fn login(&self, seed: &Seed, deadline: Instant) -> Result<Login, CaptureError> {
         let what = format!("the login shell {}", seed.shell.display());
         let dump = format!("{} dump-environment {DESCRIPTOR}", quote(&self.keeper));
         let args = login_arguments(&seed.shell, &dump);
         let request = self.request(&seed.shell, args, seed.variables(), &seed.home, deadline);
-        self.run(&what, request).await
+        let (all, left) = self.run(&what, request).await?;
+        let (functions, variables) = all.into_iter().partition(|(name, _)| name.starts_with(FUNCTION));
+        let read = start_up_files(&seed.shell, &seed.home);
+        Ok(Login { variables, functions, read, complete: false, left })
     }
 
     /// The environment after sourcing `script` with bash, in `directory`, given nothing but `environment`.
@@ -84,7 +103,8 @@ impl Capture {
             environment.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
         let bash = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(Path::new);
         let bash = bash.into_iter().find(|path| path.exists()).unwrap_or(bash[0]);
-        self.run(&what, self.request(bash, args, environment, directory, deadline)).await
+        let (environment, _) = self.run(&what, self.request(bash, args, environment, directory, deadline)).await?;
+        Ok(environment)
     }
 
     fn request(
@@ -107,7 +127,7 @@ impl Capture {
         }
     }
 
-    async fn run(&self, what: &str, request: RunRequest) -> Result<Variables, CaptureError> {
+    async fn run(&self, what: &str, request: RunRequest) -> Result<(Variables, u32), CaptureError> {
         let failed = |source| CaptureError::Helper { keeper: self.keeper.clone(), source };
         let mut child = Command::new(&self.keeper)
             .arg("run")
@@ -128,7 +148,7 @@ impl Capture {
         })?;
         drop(stdin);
         let _ = child.wait().await;
-        interpret(what, request.deadline_ms, &result)
+        Ok((interpret(what, request.deadline_ms, &result)?, result.killed))
     }
 }
 
@@ -160,6 +180,27 @@ fn parse(bytes: &[u8]) -> Variables {
             Some((name.to_owned(), entry[equals + 1..].to_vec()))
         })
         .collect()
+}
+
+/// The files that a shell reads at a login, whether they are there or not.
+fn start_up_files(shell: &Path, home: &Path) -> Vec<PathBuf> {
+    let name = shell.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let (system, own): (&[&str], &[&str]) = match name {
+        "bash" => (
+            &["/etc/profile", "/etc/bash.bashrc", "/etc/profile.d"],
+            &[".bash_profile", ".bash_login", ".profile", ".bashrc"],
+        ),
+        "zsh" => (
+            &["/etc/zsh/zshenv", "/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin"],
+            &[".zshenv", ".zprofile", ".zshrc", ".zlogin"],
+        ),
+        "fish" => {
+            (&["/etc/fish/config.fish", "/etc/fish/conf.d"], &[".config/fish/config.fish", ".config/fish/conf.d"])
+        }
+        "csh" | "tcsh" => (&["/etc/csh.cshrc", "/etc/csh.login"], &[".tcshrc", ".cshrc", ".login"]),
+        _ => (&["/etc/profile", "/etc/profile.d"], &[".profile"]),
+    };
+    system.iter().map(PathBuf::from).chain(own.iter().map(|file| home.join(file))).collect()
 }
 
 /// How a shell is made a login shell that reads the files a user has, and then runs one command.

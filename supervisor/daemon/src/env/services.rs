@@ -88,7 +88,15 @@ impl Services for CallServices {
     async fn login_environment(&self, deadline: Instant) -> Result<Variables, Failure> {
         let seed = Seed::find(self.home.as_deref(), self.shell.as_deref())
             .map_err(|error| Failure::Failed(error.to_string()))?;
-        self.capture.login(&seed, deadline).await.map_err(|error| failure(&error))
+        let login = self.capture.login(&seed, deadline).await.map_err(|error| failure(&error))?;
+        tracing::debug!(
+            agentd.session = self.session,
+            files = login.read.len(),
+            all_files = login.complete,
+            processes_left = login.left,
+            "the login shell has given its environment"
+        );
+        Ok(login.variables.into_iter().chain(login.functions).collect())
     }
 
     async fn source_script(
