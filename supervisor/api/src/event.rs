@@ -205,6 +205,12 @@ pub struct EnvironmentBuilt {
     /// The agent's home directory, below which most agents keep their conversations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
+    /// Processes that the login shell and the scripts had started in the background, and that were ended with them.
+    #[serde(default)]
+    pub killed: u32,
+    /// The same where they are left (`environment.children = "leave"`).
+    #[serde(default)]
+    pub left: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -62,6 +62,33 @@ pub(crate) struct Environment {
     pub(crate) snapshot_ttl: Span,
     /// The providers, in order.
     pub(crate) providers: Vec<Provider>,
+    /// What becomes of processes that a login shell or a script started in the background.
+    pub(crate) children: Children,
+    /// Who is given the bash functions that the login shell exports.
+    pub(crate) functions: Functions,
+}
+
+/// See [`Environment::children`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Children {
+    #[default]
+    Kill,
+    /// They live on; at a deadline they are killed all the same.
+    Leave,
+}
+
+/// See [`Environment::functions`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Functions {
+    /// Environment scripts, which is where `module` is wanted.
+    #[default]
+    Scripts,
+    /// Those and the agent.
+    Agent,
+    /// Nobody.
+    Drop,
 }
 
 /// One provider of the pipeline.
@@ -226,6 +253,8 @@ impl Default for Environment {
             share: false,
             snapshot_ttl: seconds(24 * 3600),
             providers: ["snapshot", "whitelist", "env-script"].map(builtin).to_vec(),
+            children: Children::default(),
+            functions: Functions::default(),
         }
     }
 }

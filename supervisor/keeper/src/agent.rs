@@ -59,7 +59,7 @@ pub(crate) fn launch(record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)>
         environment: &record.environment,
         directory: &record.directory,
         stdin: true,
-        inherit: None,
+        inherit: [None; 2],
     })?;
     let started = AgentStarted {
         launch: record.launch,

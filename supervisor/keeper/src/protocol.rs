@@ -248,6 +248,23 @@ pub struct RunRequest {
     /// The descriptor's number under which the program finds a pipe whose other end becomes [`RunResult::captured`]. At least 10.
     #[serde(default)]
     pub capture_fd: Option<i32>,
+    /// The capture is a FIFO instead, which exists for as long as the run: for shells that close every descriptor they do not know.
+    /// `{capture}` in [`RunRequest::stdin`] stands for its path.
+    #[serde(default)]
+    pub capture_fifo: bool,
+    /// What the program reads on stdin, at most 4096 bytes, and then the end. Null where this is absent.
+    #[serde(default)]
+    pub stdin: Option<ByteString>,
+    /// The form in which the program tells what it does, for [`RunResult::sourced`].
+    #[serde(default)]
+    pub trace: Option<Trace>,
+    /// The descriptor's number under which it finds a pipe to tell it to; [`Trace::Zsh`] has none. At least 10.
+    #[serde(default)]
+    pub trace_fd: Option<i32>,
+    /// What the program left in the background when it ended by itself is left alone and only counted. At the deadline everything is
+    /// killed all the same.
+    #[serde(default)]
+    pub leave: bool,
     /// Of each of stdout, stderr and the capture, at most so many bytes are read; more of the capture ends the run.
     pub max_output: u64,
 }
@@ -266,10 +283,16 @@ pub struct RunResult {
     pub captured: ByteString,
     /// The first [`RunRequest::max_output`] bytes.
     pub stdout: ByteString,
-    /// The last [`RunRequest::max_output`] bytes.
+    /// The last [`RunRequest::max_output`] bytes, without the trace; nothing where the trace cannot be told from the rest.
     pub stderr: ByteString,
     /// How many processes had to be killed at the end.
     pub killed: u32,
+    /// How many were left, where [`RunRequest::leave`] says so.
+    #[serde(default)]
+    pub left: u32,
+    /// Of a run with a trace.
+    #[serde(default)]
+    pub sourced: Option<Sourced>,
     pub duration_ms: u64,
 }
 
@@ -281,6 +304,29 @@ impl std::fmt::Debug for RunResult {
             .field("killed", &self.killed)
             .finish_non_exhaustive()
     }
+}
+
+/// How shells tell what they do. What they tell has the values of variables in it and does not leave `agentd-keeper run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trace {
+    /// `bash -x` with `BASH_XTRACEFD`.
+    Bash,
+    /// `zsh -o sourcetrace`, on stderr; `source /dev/null` is the last that it does.
+    Zsh,
+    /// `fish --profile-startup`.
+    Fish,
+    /// The names themselves, one a line: what nushell's `view files` gives.
+    Names,
+}
+
+/// Files that a shell sourced, in the order in which it first did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sourced {
+    /// As the shell names them: absolute, relative to the directory of that moment, or with `~`.
+    pub files: Vec<ByteString>,
+    /// Whether nothing hints at another file.
+    pub complete: bool,
 }
 
 /// How a run ended.

@@ -1,11 +1,12 @@
 //! `agentd-keeper run`: one program, bounded in time and output, with nothing of it left afterwards.
 //!
 //! It ends when the *program* ends, whoever else holds its descriptors; or at the deadline; or when stdin ends, which is
-//! when nobody waits for the result any more. In each case what is left of its tree is killed, and then what is in the pipes
-//! is read: nobody can write to them any more, so that is bounded.
+//! when nobody waits for the result any more. In each case what is left of its tree is killed (or left, where the program ended by
+//! itself and the request says so), and then what is in the pipes is read; that is bounded.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -14,16 +15,22 @@ use agentd_api::ByteString;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags};
 
+use crate::fifo::Fifo;
 use crate::frame::{self, FrameError};
 use crate::os;
-use crate::protocol::{RunOutcome, RunRequest, RunResult};
+use crate::protocol::{RunOutcome, RunRequest, RunResult, Trace};
 use crate::signals::Signals;
 use crate::spawn::{self, Program, Spawned};
+use crate::trace::Reader;
 use crate::tree;
 use crate::wait::{self, Read};
 
 /// The least number a capture may have: below are the descriptors that this process and the standard library open.
 const LEAST_CAPTURE: RawFd = 10;
+/// What a pipe takes at once, whatever its reader does (`PIPE_BUF`).
+const MOST_STDIN: usize = 4096;
+/// What stands for the FIFO's path in the program's stdin.
+const CAPTURE: &str = "{capture}";
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +39,12 @@ pub enum RunError {
     NoRequest,
     #[error("cannot read the request from stdin")]
     Request(#[source] FrameError),
-    #[error("the capture's descriptor {0} is below {LEAST_CAPTURE} or cannot be had")]
+    #[error("the descriptor {0} for a pipe is below {LEAST_CAPTURE} or cannot be had")]
     CaptureFd(RawFd),
     #[error("cannot {action}")]
     Setup { action: &'static str, source: io::Error },
+    #[error("the program's stdin is to be {0} bytes; at most {MOST_STDIN} can be had")]
+    Stdin(usize),
     #[error("cannot write the result to stdout")]
     Result(#[source] FrameError),
 }
@@ -47,34 +56,46 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     os::close_inherited().map_err(setup("close what was inherited"))?;
     let request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;
     let started = Instant::now();
-    // Before anything else is open, so that the number is free.
-    let capture = request.capture_fd.map(capture).transpose()?;
+    // Before anything else is open, so that the numbers are free.
+    let trace_pipe = request.trace_fd.map(pipe_with).transpose()?;
+    let capture_pipe = request.capture_fd.map(pipe_with).transpose()?;
     os::become_subreaper().map_err(setup("become the reaper of the program's descendants"))?;
     let signals = Signals::install().map_err(setup("receive signals"))?;
     spawn::nonblocking(&input).map_err(setup("watch stdin"))?;
 
-    let (captured, inherit) = capture.unzip();
+    let (traced, inherit_trace) = trace_pipe.unzip();
+    let (mut captured, inherit) = capture_pipe.unzip();
+    let mut fifo = None;
+    if request.capture_fifo {
+        let (made, reader) = Fifo::make().map_err(setup("make a FIFO for the capture"))?;
+        (fifo, captured) = (Some(made), Some(reader));
+    }
+    let stdin = request.stdin.as_ref().map(|text| with_path(text, fifo.as_ref())).transpose()?;
     let program = Program {
         path: &request.program,
         args: &request.args,
         environment: &request.environment,
         directory: &request.directory,
-        stdin: false,
-        inherit: request.capture_fd,
+        stdin: stdin.is_some(),
+        inherit: [request.capture_fd, request.trace_fd],
     };
     let spawned = spawn::spawn(&program);
-    drop(inherit);
-    let limit = usize::try_from(request.max_output).unwrap_or(usize::MAX);
+    drop((inherit, inherit_trace));
     let mut result = match spawned {
         Err(error) => result(RunOutcome::NotExecuted(error.to_string())),
-        Ok(spawned) => {
+        Ok(mut spawned) => {
+            if let (Some(pipe), Some(text)) = (spawned.stdin.take(), stdin) {
+                // It fits; a program that is gone already needs none of it. Its end is the drop's.
+                let _ = nix::unistd::write(&pipe, &text);
+            }
             let deadline = started.checked_add(Duration::from_millis(request.deadline_ms));
-            let mut run = Run::new(spawned, captured, limit);
+            let mut run = Run::new(spawned, captured, traced, &request);
             let outcome =
                 run.until_it_ends(&signals, input.as_fd(), deadline).map_err(setup("wait for the program"))?;
             run.finish(outcome)
         }
     };
+    drop(fifo);
     result.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let cancelled = result.outcome == RunOutcome::Cancelled;
     match frame::write(output, &result) {
@@ -86,12 +107,30 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
 
 fn result(outcome: RunOutcome) -> RunResult {
     let empty = ByteString::default;
-    RunResult { outcome, captured: empty(), stdout: empty(), stderr: empty(), killed: 0, duration_ms: 0 }
+    RunResult {
+        outcome,
+        captured: empty(),
+        stdout: empty(),
+        stderr: empty(),
+        killed: 0,
+        left: 0,
+        sourced: None,
+        duration_ms: 0,
+    }
+}
+
+/// The program's stdin, with the FIFO's path in its place.
+fn with_path(text: &ByteString, fifo: Option<&Fifo>) -> Result<Vec<u8>, RunError> {
+    let mut bytes = text.as_bytes().to_vec();
+    if let (Some(fifo), Some(at)) = (fifo, memchr::memmem::find(&bytes, CAPTURE.as_bytes())) {
+        bytes.splice(at..at + CAPTURE.len(), fifo.path().as_os_str().as_bytes().iter().copied());
+    }
+    if bytes.len() > MOST_STDIN { Err(RunError::Stdin(bytes.len())) } else { Ok(bytes) }
 }
 
 /// A pipe whose writing end has exactly this number.
 #[allow(unsafe_code, reason = "a descriptor with a number of one's choice comes as that number")]
-fn capture(number: RawFd) -> Result<(OwnedFd, OwnedFd), RunError> {
+fn pipe_with(number: RawFd) -> Result<(OwnedFd, OwnedFd), RunError> {
     let refused = |_| RunError::CaptureFd(number);
     if number < LEAST_CAPTURE {
         return Err(RunError::CaptureFd(number));
@@ -120,11 +159,13 @@ struct Output {
     limit: usize,
     /// More came than is kept.
     over: bool,
+    /// How much came.
+    total: usize,
 }
 
 impl Output {
     fn new(pipe: Option<OwnedFd>, keep: Keep, limit: usize) -> Self {
-        Self { pipe, bytes: Vec::new(), keep, limit, over: false }
+        Self { pipe, bytes: Vec::new(), keep, limit, over: false, total: 0 }
     }
 
     fn poll_fd(&self) -> Option<PollFd<'_>> {
@@ -148,6 +189,7 @@ impl Output {
     }
 
     fn take(&mut self, piece: &[u8]) {
+        self.total += piece.len();
         self.over |= self.bytes.len() + piece.len() > self.limit;
         match self.keep {
             Keep::First => self.bytes.extend_from_slice(&piece[..piece.len().min(self.limit - self.bytes.len())]),
@@ -177,20 +219,43 @@ struct Run {
     captured: Output,
     stdout: Output,
     stderr: Output,
+    traced: Output,
+    trace: Option<Reader>,
+    /// The trace comes with stderr and not in a pipe of its own.
+    trace_on_stderr: bool,
+    /// Who is left when the program has ended may stay.
+    leave: bool,
 }
 
 impl Run {
-    fn new(spawned: Spawned, captured: Option<OwnedFd>, limit: usize) -> Self {
+    fn new(spawned: Spawned, captured: Option<OwnedFd>, traced: Option<OwnedFd>, request: &RunRequest) -> Self {
+        let limit = usize::try_from(request.max_output).unwrap_or(usize::MAX);
         Self {
             pid: spawned.pid,
             captured: Output::new(captured, Keep::First, limit),
             stdout: Output::new(Some(spawned.stdout), Keep::First, limit),
             stderr: Output::new(Some(spawned.stderr), Keep::Last, limit),
+            // Taken apart as it comes, and not kept.
+            traced: Output::new(traced, Keep::First, usize::MAX),
+            trace: request.trace.map(Reader::new),
+            trace_on_stderr: request.trace == Some(Trace::Zsh),
+            leave: request.leave,
         }
     }
 
-    fn outputs(&mut self) -> [&mut Output; 3] {
-        [&mut self.captured, &mut self.stdout, &mut self.stderr]
+    /// Reads what is in the pipes, at most so much of each.
+    fn read(&mut self, most: usize) {
+        let before = self.stderr.total;
+        for output in [&mut self.captured, &mut self.stdout, &mut self.stderr, &mut self.traced] {
+            output.read(most);
+        }
+        let Some(reader) = self.trace.as_mut() else { return };
+        reader.take(&self.traced.bytes);
+        self.traced.bytes.clear();
+        if self.trace_on_stderr {
+            let new = self.stderr.total - before;
+            reader.take(&self.stderr.bytes[self.stderr.bytes.len().saturating_sub(new)..]);
+        }
     }
 
     fn until_it_ends(
@@ -205,7 +270,9 @@ impl Run {
                 PollFd::new(signals.children(), PollFlags::POLLIN),
                 PollFd::new(signals.terminate(), PollFlags::POLLIN),
             ];
-            fds.extend([&self.captured, &self.stdout, &self.stderr].into_iter().filter_map(Output::poll_fd));
+            fds.extend(
+                [&self.captured, &self.stdout, &self.stderr, &self.traced].into_iter().filter_map(Output::poll_fd),
+            );
             wait::wait(&mut fds, deadline)?;
             let input_ready = wait::ready(&fds[0]);
             drop(fds);
@@ -220,9 +287,7 @@ impl Run {
                     return Ok(outcome(status));
                 }
             }
-            for output in self.outputs() {
-                output.read(256 << 10);
-            }
+            self.read(256 << 10);
             if self.captured.over {
                 return Ok(RunOutcome::TooMuchOutput);
             }
@@ -236,21 +301,27 @@ impl Run {
     }
 
     fn finish(mut self, outcome: RunOutcome) -> RunResult {
-        // All are counted: the program itself has been reaped where it ended by itself.
-        let killed = tree::kill(-1, &[self.pid], |_, _| {}).others;
-        // A process that changed its user cannot be killed and may write for ever: hence a bound here too.
-        for output in self.outputs() {
-            output.read(4 << 20);
-        }
+        let by_itself = matches!(outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
+        let (left, killed) = if self.leave && by_itself {
+            (tree::count(&[self.pid]), 0)
+        } else {
+            // All are counted: the program itself has been reaped where it ended by itself.
+            (0, tree::kill(-1, &[self.pid], |_, _| {}).others)
+        };
+        // Who was left, or changed its user and cannot be killed, may write for ever: hence a bound here too.
+        self.read(4 << 20);
         let outcome = match outcome {
             RunOutcome::Exited(_) if self.captured.over => RunOutcome::TooMuchOutput,
             outcome => outcome,
         };
+        let mut stderr = self.stderr.into_bytes();
         RunResult {
             captured: self.captured.into_bytes(),
             stdout: self.stdout.into_bytes(),
-            stderr: self.stderr.into_bytes(),
             killed,
+            left,
+            sourced: self.trace.map(|reader| reader.finish(&mut stderr.0)),
+            stderr,
             ..result(outcome)
         }
     }

@@ -22,8 +22,8 @@ pub(crate) struct Program<'a> {
     pub(crate) directory: &'a ByteString,
     /// Whether stdin is a pipe; else it is null.
     pub(crate) stdin: bool,
-    /// A descriptor, by its number, that the program shall have too.
-    pub(crate) inherit: Option<RawFd>,
+    /// Descriptors, by their numbers, that the program shall have too.
+    pub(crate) inherit: [Option<RawFd>; 2],
 }
 
 /// A program that runs. This process's ends of the pipes do not block.
@@ -60,7 +60,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
 
 /// What the child does between fork and exec. This process is small, so that the fork is cheap.
 #[allow(unsafe_code, reason = "there is no safe way to do something between fork and exec")]
-fn prepare(command: &mut Command, inherit: Option<RawFd>) {
+fn prepare(command: &mut Command, inherit: [Option<RawFd>; 2]) {
     let keeper = std::process::id();
     let before_exec = move || {
         nix::unistd::setsid()?;
@@ -70,7 +70,7 @@ fn prepare(command: &mut Command, inherit: Option<RawFd>) {
             // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition; what cannot be set is left alone.
             unsafe { libc::signal(number, libc::SIG_DFL) };
         }
-        if let Some(fd) = inherit {
+        for fd in inherit.into_iter().flatten() {
             // SAFETY: the descriptor is open: it was made in the parent, which waits for this exec.
             fcntl(unsafe { BorrowedFd::borrow_raw(fd) }, FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
         }

@@ -50,6 +50,11 @@ pub(crate) fn remain(groups: &[i32], ended: impl FnMut(i32, ExitStatus)) -> bool
     reap(ended) || (!os::ADOPTS && !living(groups).is_empty())
 }
 
+/// How many there are.
+pub(crate) fn count(groups: &[i32]) -> u32 {
+    u32::try_from(living(groups).len()).unwrap_or(u32::MAX)
+}
+
 /// Sends the signal to everybody.
 pub(crate) fn signal(groups: &[i32], signal: Signal) {
     for process in living(groups) {

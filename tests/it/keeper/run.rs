@@ -12,6 +12,11 @@ fn request(text: &str) -> RunRequest {
         directory: "/".into(),
         deadline_ms: 60_000,
         capture_fd: None,
+        capture_fifo: false,
+        stdin: None,
+        trace: None,
+        trace_fd: None,
+        leave: false,
         max_output: 100_000,
     }
 }

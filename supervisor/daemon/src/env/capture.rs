@@ -1,18 +1,26 @@
 //! Runs the login shell and environment scripts, each in a process session of its own under `agentd-keeper run`, which ends it with
 //! its whole tree at the deadline, when this daemon ends, or when nobody waits for it any more.
 //!
-//! The environment comes back over a descriptor of its own, NUL-separated: what start-up files print is not mistaken for it.
+//! The environment comes back over a descriptor of its own, NUL-separated: what start-up files print is not mistaken for it. A run ends
+//! when the *shell* ends, whoever else holds its descriptors; what becomes of those is a policy ([`Children`]).
+//!
+//! Not its job: how each shell is spoken to (`shell`), whether a script may run (`trust`), and keeping what was captured.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use agentd_api::ByteString;
 use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Variable};
 use tokio::process::Command;
 
-use super::seed::Seed;
+use super::seed::{Seed, USER_PATH};
+use super::shell::{self, Attempt, Home, Interpreter, OF_THE_RUN, Shell, Start};
+use crate::config::Children;
 use crate::frame;
 
 /// Names and values, in the order the shell has them.
@@ -28,7 +36,7 @@ pub(crate) struct Login {
     pub(crate) read: Vec<PathBuf>,
     /// Whether `read` has the files that start-up files sourced too; where the shell could not tell, it is the fixed list.
     pub(crate) complete: bool,
-    /// How many processes the shell left in the background; they were ended.
+    /// How many processes the shell left in the background.
     pub(crate) left: u32,
 }
 
@@ -38,6 +46,8 @@ pub(crate) struct Capture {
     keeper: PathBuf,
     /// How long one run may take, whatever its caller would allow.
     longest: Duration,
+    children: Children,
+    background: Arc<AtomicU32>,
 }
 
 /// Why an environment could not be captured.
@@ -45,45 +55,121 @@ pub(crate) struct Capture {
 pub(crate) enum CaptureError {
     #[error("cannot run {keeper:?}")]
     Helper { keeper: PathBuf, source: std::io::Error },
+    #[error(
+        "the login shell {shell:?} is none of bash, zsh, fish, nu, csh, tcsh, ksh, dash and sh; set environment.shell"
+    )]
+    UnknownShell { shell: PathBuf },
+    #[error("cannot read {what}")]
+    Read { what: String, source: std::io::Error },
+    #[error("{what} begins with \"#!{interpreter}\", which is no shell that agentd can source it with")]
+    Interpreter { what: String, interpreter: String },
     #[error("{what} could not be started: {reason}")]
     NotExecuted { what: String, reason: String },
     #[error("{what} took longer than {seconds} s and was ended with everything it had started{stderr}")]
     TimedOut { what: String, seconds: f64, stderr: String },
+    #[error("{what} has a syntax error{stderr}")]
+    Syntax { what: String, stderr: String },
     #[error("{what} ended with status {status}{stderr}")]
     Status { what: String, status: i32, stderr: String },
     #[error("{what} was ended by signal {signal}{stderr}")]
     Signal { what: String, signal: i32, stderr: String },
     #[error("{what} ended before its environment could be read; does it call exit or exec?{stderr}")]
     NoEnvironment { what: String, stderr: String },
+    #[error(
+        "{what} exports more than the system gives to any program: one variable may have {ONE_VARIABLE} bytes with its name, all together about 2 MB"
+    )]
+    ArgumentList { what: String },
     #[error("{what} has an environment of more than {limit} bytes")]
     TooLarge { what: String, limit: u64 },
 }
 
-/// What the names of exported bash functions begin with.
-const FUNCTION: &str = "BASH_FUNC_";
-/// The descriptor the environment comes back on; high, so that start-up files that use descriptors of their own do not meet it.
-const DESCRIPTOR: i32 = 199;
 /// More than execve(2) accepts as an environment on Linux with the default stack limit (a quarter of 8 MiB).
 const MAX_ENVIRONMENT: u64 = 4 << 20;
+/// `MAX_ARG_STRLEN` of execve(2), less the NUL.
+const ONE_VARIABLE: u32 = 131_071;
+/// What the names of exported bash functions begin with.
+const FUNCTION: &str = "BASH_FUNC_";
+
+impl CaptureError {
+    /// One CamelCase word for the condition, where a script failed in this way.
+    pub(crate) fn script_reason(&self) -> &'static str {
+        match self {
+            Self::TimedOut { .. } => "ScriptTimedOut",
+            Self::Syntax { .. } => "ScriptSyntaxError",
+            Self::Interpreter { .. } => "ScriptInterpreterUnknown",
+            _ => "ScriptFailed",
+        }
+    }
+
+    /// The same for the login shell.
+    pub(crate) fn login_reason(&self) -> &'static str {
+        match self {
+            Self::TimedOut { .. } => "LoginShellTimedOut",
+            _ => "LoginShellFailed",
+        }
+    }
+}
 
 impl Capture {
-    pub(crate) fn new(keeper: PathBuf, longest: Duration) -> Self {
-        Self { keeper, longest }
+    pub(crate) fn new(keeper: PathBuf, longest: Duration, children: Children) -> Self {
+        Self { keeper, longest, children, background: Arc::default() }
+    }
+
+    /// The same with a count of its own of what was in the background.
+    pub(crate) fn counting(&self) -> Self {
+        Self { background: Arc::default(), ..self.clone() }
+    }
+
+    /// How many processes were in the background when what was run here ended.
+    pub(crate) fn background(&self) -> u32 {
+        self.background.load(Ordering::Relaxed)
     }
 
     /// What the user's login shell gives to a program it starts.
     pub(crate) async fn login(&self, seed: &Seed, deadline: Instant) -> Result<Login, CaptureError> {
+        let kind = Shell::of(&seed.shell)
+            .or_else(|| Shell::of(&seed.shell.canonicalize().ok()?))
+            .ok_or_else(|| CaptureError::UnknownShell { shell: seed.shell.clone() })?;
         let what = format!("the login shell {}", seed.shell.display());
-        let dump = format!("{} dump-environment {DESCRIPTOR}", quote(&self.keeper));
-        let args = login_arguments(&seed.shell, &dump);
-        let request = self.request(&seed.shell, args, seed.variables(), &seed.home, deadline);
-        let (all, left) = self.run(&what, request).await?;
-        let (functions, variables) = all.into_iter().partition(|(name, _)| name.starts_with(FUNCTION));
-        let read = start_up_files(&seed.shell, &seed.home);
-        Ok(Login { variables, functions, read, complete: false, left })
+        let home = home(&seed.home);
+        let mut failed: Option<CaptureError> = None;
+        for attempt in Attempt::ALL {
+            let Some(start) = kind.login(attempt, home, &self.keeper) else { continue };
+            let mut variables = seed.variables();
+            variables
+                .retain(|variable| start.added.iter().all(|(name, _)| variable.name.as_bytes() != name.as_bytes()));
+            variables.extend(start.added.iter().map(|&(n, v)| Variable { name: n.into(), value: v.into() }));
+            let request = self.request(&seed.shell, &start, variables, &seed.home, deadline);
+            let result = self.run(&request).await?;
+            match interpret(&what, request.deadline_ms, &result) {
+                Ok(all) => {
+                    if attempt != Attempt::Traced {
+                        tracing::warn!(shell = %seed.shell.display(), ?attempt, "the login shell gave no environment at first; it did so when it was asked in another way");
+                    }
+                    let left = self.note(&what, &result);
+                    let (functions, variables) =
+                        cleaned(all, &start).into_iter().partition(|(name, _)| name.starts_with(FUNCTION));
+                    let (read, complete) = kind.files_read(&seed.home, result.sourced.as_ref());
+                    return Ok(Login { variables, functions, read, complete, left });
+                }
+                Err(
+                    error @ (CaptureError::NoEnvironment { .. }
+                    | CaptureError::Status { .. }
+                    | CaptureError::Signal { .. }),
+                ) => {
+                    // The first says what happened to the user's files as they are; its last words may have been withheld.
+                    if failed.as_ref().is_none_or(|before| before.last_words().is_empty()) {
+                        failed = Some(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failed.unwrap_or(CaptureError::UnknownShell { shell: seed.shell.clone() }))
     }
 
-    /// The environment after sourcing `script` with bash, in `directory`, given nothing but `environment`.
+    /// The environment after sourcing `script`, in `directory`, given nothing but `environment`: with bash, or the shell that its first
+    /// line names.
     pub(crate) async fn script(
         &self,
         script: &Path,
@@ -92,25 +178,71 @@ impl Capture {
         deadline: Instant,
     ) -> Result<Variables, CaptureError> {
         let what = format!("the script {}", script.display());
-        // `.` gives the status of the script's last command, and a script that returns non-zero has failed.
-        let program = r#". "$1" || exit; exec "$2" dump-environment "$3""#;
-        let args = ["--noprofile", "--norc", "-c", program, "agentd"]
-            .map(ByteString::from)
-            .into_iter()
-            .chain([script.as_os_str().into(), self.keeper.as_os_str().into(), DESCRIPTOR.to_string().into()])
-            .collect();
-        let environment =
+        let content = tokio::fs::read(script).await;
+        let content = content.map_err(|source| CaptureError::Read { what: what.clone(), source })?;
+        let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+        let (kind, program, flags) = match shell::interpreter(&content) {
+            Interpreter::Bash => (Shell::Bash, find(Path::new("bash"), None), None),
+            Interpreter::Named { shell, program, flags } => (shell, find(&program, path.as_deref()), flags),
+            Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
+        };
+        let start = kind.script(&program, flags.as_deref(), script, &self.keeper);
+        let mut variables: Vec<Variable> =
             environment.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
-        let bash = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(Path::new);
-        let bash = bash.into_iter().find(|path| path.exists()).unwrap_or(bash[0]);
-        let (environment, _) = self.run(&what, self.request(bash, args, environment, directory, deadline)).await?;
-        Ok(environment)
+        if path.is_none() {
+            // Without one lmod's `module load` makes a PATH of the module alone.
+            variables.push(Variable { name: "PATH".into(), value: USER_PATH.into() });
+        }
+        let request = self.request(&program, &start, variables, directory, deadline);
+        let result = self.run(&request).await?;
+        let failed = match interpret(&what, request.deadline_ms, &result) {
+            Ok(all) => {
+                if let RunOutcome::Exited(status @ 1..) = result.outcome {
+                    tracing::info!("{what}: its last command gave the status {status}, which is no failure");
+                }
+                self.note(&what, &result);
+                let mut all = cleaned(all, &start);
+                all.retain(|(name, value)| path.is_some() || name != "PATH" || value != USER_PATH.as_bytes());
+                return Ok(all);
+            }
+            Err(error) => error,
+        };
+        match failed {
+            CaptureError::Status { what, stderr, .. } | CaptureError::NoEnvironment { what, stderr }
+                if self.cannot_parse(kind, &request, script).await? =>
+            {
+                Err(CaptureError::Syntax { what, stderr })
+            }
+            failed => Err(failed),
+        }
+    }
+
+    /// Whether the shell that ran a script could not even read it.
+    async fn cannot_parse(&self, kind: Shell, ran: &RunRequest, script: &Path) -> Result<bool, CaptureError> {
+        let start = Start { args: kind.check(script), ..Start::default() };
+        let program = Path::new(ran.program.as_os_str());
+        let directory = Path::new(ran.directory.as_os_str());
+        let deadline = Instant::now() + self.longest;
+        let request = self.request(program, &start, ran.environment.clone(), directory, deadline);
+        let result = self.run(&RunRequest { capture_fifo: false, ..request }).await?;
+        Ok(matches!(result.outcome, RunOutcome::Exited(status) if status != 0))
+    }
+
+    /// Says what was in the background and what became of it.
+    fn note(&self, what: &str, result: &RunResult) -> u32 {
+        let processes = result.killed + result.left;
+        self.background.fetch_add(processes, Ordering::Relaxed);
+        if processes > 0 {
+            let became = if result.left > 0 { "left (environment.children = \"leave\")" } else { "ended" };
+            tracing::info!("{what} started processes in the background and ended without them; {processes} {became}");
+        }
+        processes
     }
 
     fn request(
         &self,
         program: &Path,
-        args: Vec<ByteString>,
+        start: &Start,
         environment: Vec<Variable>,
         directory: &Path,
         deadline: Instant,
@@ -118,16 +250,21 @@ impl Capture {
         let time = deadline.saturating_duration_since(Instant::now()).min(self.longest);
         RunRequest {
             program: program.as_os_str().into(),
-            args,
+            args: start.args.clone(),
             environment,
             directory: directory.as_os_str().into(),
             deadline_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-            capture_fd: Some(DESCRIPTOR),
+            capture_fd: start.capture_fd,
+            capture_fifo: start.capture_fd.is_none(),
+            stdin: start.stdin.clone(),
+            trace: start.trace,
+            trace_fd: start.trace_fd,
+            leave: self.children == Children::Leave,
             max_output: MAX_ENVIRONMENT,
         }
     }
 
-    async fn run(&self, what: &str, request: RunRequest) -> Result<(Variables, u32), CaptureError> {
+    async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
         let failed = |source| CaptureError::Helper { keeper: self.keeper.clone(), source };
         let mut child = Command::new(&self.keeper)
             .arg("run")
@@ -142,14 +279,62 @@ impl Capture {
             return Err(failed(std::io::Error::other("it has no pipes")));
         };
         // Where this future is dropped, stdin closes, and that is how the helper learns that nobody waits.
-        frame::write(&mut stdin, &request).await.map_err(failed)?;
+        frame::write(&mut stdin, request).await.map_err(failed)?;
         let result: RunResult = frame::read(&mut stdout).await.map_err(failed)?.ok_or_else(|| {
             failed(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "it ended without a result"))
         })?;
         drop(stdin);
         let _ = child.wait().await;
-        Ok((interpret(what, request.deadline_ms, &result)?, result.killed))
+        Ok(result)
     }
+}
+
+impl CaptureError {
+    fn last_words(&self) -> &str {
+        match self {
+            Self::TimedOut { stderr, .. }
+            | Self::Syntax { stderr, .. }
+            | Self::Status { stderr, .. }
+            | Self::Signal { stderr, .. }
+            | Self::NoEnvironment { stderr, .. } => stderr,
+            _ => "",
+        }
+    }
+}
+
+/// What `Shell::login` asks of a home.
+fn home(home: &Path) -> Home {
+    let profile =
+        [".bash_profile", ".bash_login", ".profile"].iter().find_map(|name| std::fs::read(home.join(name)).ok());
+    let names_it = |text: &Vec<u8>| text.windows(b"bashrc".len()).any(|window| window == b"bashrc");
+    Home {
+        lone_bashrc: home.join(".bashrc").exists() && !profile.as_ref().is_some_and(names_it),
+        no_nu_files: ![".config/nushell", "Library/Application Support/nushell"]
+            .iter()
+            .any(|directory| home.join(directory).exists()),
+    }
+}
+
+/// A path as it is; a name is looked for in `path`, and then where programs are.
+fn find(program: &Path, path: Option<&[u8]>) -> PathBuf {
+    if program.is_absolute() {
+        return program.to_owned();
+    }
+    let given = path.map(OsStr::from_bytes).into_iter().flat_map(std::env::split_paths);
+    let usual = ["/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"].into_iter().map(PathBuf::from);
+    let found =
+        given.chain(usual).map(|directory| directory.join(program)).find(|file| file.is_absolute() && file.is_file());
+    found.unwrap_or_else(|| Path::new("/bin").join(program))
+}
+
+/// Without what was added for the run.
+fn cleaned(mut all: Variables, start: &Start) -> Variables {
+    let added = start.added.iter().chain(&[("DISABLE_AUTO_UPDATE", "true")]);
+    for (name, value) in added {
+        all.retain(|(other, given)| other != name || given != value.as_bytes());
+    }
+    all.retain(|(name, _)| !OF_THE_RUN.contains(&name.as_str()));
+    all
 }
 
 fn interpret(what: &str, deadline_ms: u64, result: &RunResult) -> Result<Variables, CaptureError> {
@@ -164,10 +349,23 @@ fn interpret(what: &str, deadline_ms: u64, result: &RunResult) -> Result<Variabl
         RunOutcome::TooMuchOutput => Err(CaptureError::TooLarge { what, limit: MAX_ENVIRONMENT }),
         // An environment that came whole counts, whatever the shell's traps did to its status afterwards.
         _ if result.captured.as_bytes().ends_with(b"\0") => Ok(parse(result.captured.as_bytes())),
+        _ if too_long(&result.stderr) => Err(CaptureError::ArgumentList { what }),
         RunOutcome::Exited(0) => Err(CaptureError::NoEnvironment { what, stderr }),
         RunOutcome::Exited(status) => Err(CaptureError::Status { what, status: *status, stderr }),
         RunOutcome::Signalled(signal) => Err(CaptureError::Signal { what, signal: *signal, stderr }),
     }
+}
+
+/// Whether shells said of the last command that it could not be given this environment (E2BIG of execve(2)).
+fn too_long(stderr: &ByteString) -> bool {
+    let text = stderr.display().to_lowercase();
+    text.lines()
+        .rev()
+        .take(10)
+        .any(|line| line.contains("dump-environment") || line.contains("agentd-keeper") || line.contains("os error 7"))
+        && ["argument list too long", "arg list too long", "operating system limit", "os error 7"]
+            .iter()
+            .any(|words| text.contains(words))
 }
 
 /// NUL-separated `NAME=value`. A name that is not UTF-8 cannot be spoken of, and is left out.
@@ -182,50 +380,17 @@ fn parse(bytes: &[u8]) -> Variables {
         .collect()
 }
 
-/// The files that a shell reads at a login, whether they are there or not.
-fn start_up_files(shell: &Path, home: &Path) -> Vec<PathBuf> {
-    let name = shell.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let (system, own): (&[&str], &[&str]) = match name {
-        "bash" => (
-            &["/etc/profile", "/etc/bash.bashrc", "/etc/profile.d"],
-            &[".bash_profile", ".bash_login", ".profile", ".bashrc"],
-        ),
-        "zsh" => (
-            &["/etc/zsh/zshenv", "/etc/zsh/zprofile", "/etc/zsh/zshrc", "/etc/zsh/zlogin"],
-            &[".zshenv", ".zprofile", ".zshrc", ".zlogin"],
-        ),
-        "fish" => {
-            (&["/etc/fish/config.fish", "/etc/fish/conf.d"], &[".config/fish/config.fish", ".config/fish/conf.d"])
-        }
-        "csh" | "tcsh" => (&["/etc/csh.cshrc", "/etc/csh.login"], &[".tcshrc", ".cshrc", ".login"]),
-        _ => (&["/etc/profile", "/etc/profile.d"], &[".profile"]),
-    };
-    system.iter().map(PathBuf::from).chain(own.iter().map(|file| home.join(file))).collect()
-}
-
-/// How a shell is made a login shell that reads the files a user has, and then runs one command.
-fn login_arguments(shell: &Path, command: &str) -> Vec<ByteString> {
-    let name = shell.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let flags: &[&str] = match name {
-        // Interactive too: most people's variables stand in .bashrc or .zshrc, which a login shell alone does not read.
-        "bash" | "zsh" | "fish" => &["-l", "-i", "-c"],
-        // csh and tcsh take -l only alone (csh(1)); .cshrc is read anyway.
-        "csh" | "tcsh" => &["-c"],
-        _ => &["-l", "-c"],
-    };
-    flags.iter().copied().chain([command]).map(ByteString::from).collect()
-}
-
-/// For a POSIX shell, zsh, fish and csh alike, as long as the path has no `'` or `\` in it; installers give no such paths.
-fn quote(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
-}
-
-/// The end of what was printed to stderr, for a message.
+/// The end of what was printed to stderr, for a message: without lines of `set -x`, which have values in them, and without what bash says
+/// of having no terminal.
 fn last_lines(stderr: &ByteString) -> String {
     const LINES: usize = 5;
+    const OF_BASH: [&str; 2] = ["cannot set terminal process group", "no job control in this shell"];
     let text = stderr.display();
-    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty() && !line.starts_with('+') && !OF_BASH.iter().any(|words| line.contains(words)))
+        .collect();
     if lines.is_empty() {
         return String::new();
     }
@@ -243,6 +408,8 @@ mod tests {
             stdout: ByteString::default(),
             stderr: stderr.into(),
             killed: 0,
+            left: 0,
+            sourced: None,
             duration_ms: 1,
         }
     }
@@ -272,5 +439,44 @@ mod tests {
             let error = interpret(outcome, captured).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn what_bash_says_of_terminals_and_lines_of_a_trace_are_no_last_words() {
+        let text = "bash: cannot set terminal process group (-1): x\nbash: no job control in this shell\n+ export K=sekrit\nnot found\n";
+        assert_eq!(last_lines(&text.into()), "; its last words: not found");
+        assert_eq!(last_lines(&"++ export K=sekrit\n".into()), "");
+    }
+
+    #[test]
+    fn an_environment_that_no_program_can_be_given_is_called_that() {
+        let stderr = "/bin/bash: line 1: /opt/agentd-keeper: Argument list too long\n";
+        let error = interpret("the script x", 1, &result(RunOutcome::Exited(126), b"", stderr)).unwrap_err();
+        assert!(matches!(error, CaptureError::ArgumentList { .. }), "{error}");
+        let other = interpret("the script x", 1, &result(RunOutcome::Exited(1), b"", "tar: Argument list too long\n"));
+        assert!(matches!(other, Err(CaptureError::Status { .. })));
+    }
+
+    #[test]
+    fn what_was_added_for_a_run_is_taken_out_unless_it_was_changed() {
+        let start = Start { added: vec![("TMUX", "agentd"), ("STY", "agentd")], ..Start::default() };
+        let all = [("TMUX", "agentd"), ("STY", "mine"), ("A__z", "x"), ("B", "1"), ("DISABLE_AUTO_UPDATE", "true")];
+        let all = all.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())).to_vec();
+        let names: Vec<_> = cleaned(all, &start).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["STY", "B"]);
+    }
+
+    #[test]
+    fn a_bashrc_is_read_separately_only_where_no_profile_names_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        assert!(!home(directory.path()).lone_bashrc);
+        std::fs::write(at(".bashrc"), "").unwrap();
+        assert!(home(directory.path()).lone_bashrc);
+        std::fs::write(at(".profile"), ". ~/.bashrc\n").unwrap();
+        assert!(!home(directory.path()).lone_bashrc);
+        // bash reads only the first that is there.
+        std::fs::write(at(".bash_profile"), "export A=1\n").unwrap();
+        assert!(home(directory.path()).lone_bashrc);
     }
 }

@@ -16,6 +16,14 @@ use super::secret;
 pub(crate) struct Environment {
     variables: BTreeMap<String, Variable>,
     dropped: BTreeMap<String, DroppedView>,
+    pub(crate) background: Background,
+}
+
+/// What the login shell and the scripts had started in the background when they ended, and what became of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Background {
+    pub(crate) killed: u32,
+    pub(crate) left: u32,
 }
 
 /// One variable and who set it last.

@@ -8,6 +8,7 @@ mod merge;
 mod secret;
 mod seed;
 mod services;
+mod shell;
 mod trust;
 
 use std::path::PathBuf;
@@ -18,14 +19,14 @@ use agentd_plugins::{
     Call, CallError, Change, Grant, Host, HostError, HostOptions, LoadError, Plugin, SessionFacts, Setting, Source,
 };
 
-pub(crate) use merge::{Environment, difference, hex};
+pub(crate) use merge::{Background, Environment, difference, hex};
 pub(crate) use services::{Placeholders, chain};
 pub(crate) use trust::{Script, Trust, TrustError, VERSION as TRUST_VERSION};
 
-use crate::config::{self, Config};
+use crate::config::{self, Children, Config, Functions};
 use capture::Capture;
 use merge::InvalidChange;
-use services::{CallServices, directory_scripts};
+use services::{CallServices, directory_scripts, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
 pub(crate) const SESSION_VARIABLE: &str = "AGENTD_SESSION";
@@ -39,6 +40,8 @@ pub(crate) struct Pipeline {
     capture: Capture,
     home: Option<PathBuf>,
     shell: Option<PathBuf>,
+    children: Children,
+    functions: Functions,
     limits: agentd_plugins::Limits,
 }
 
@@ -71,6 +74,9 @@ pub(crate) enum PipelineError {
 pub(crate) enum BuildError {
     #[error("environment provider {provider:?}")]
     Provider { provider: String, source: CallError },
+    /// The host could not do for it what it asked.
+    #[error("environment provider {provider:?}")]
+    Run { provider: String, reason: &'static str, source: CallError },
     #[error("{source}")]
     NotApproved { script: PathBuf, source: CallError },
     #[error("environment provider {provider:?} gave a change that no environment can hold")]
@@ -82,6 +88,7 @@ impl BuildError {
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Provider { .. } => "ProviderFailed",
+            Self::Run { reason, .. } => reason,
             Self::NotApproved { .. } => "ScriptNotApproved",
             Self::Change { .. } => "ProviderAnswerInvalid",
         }
@@ -114,9 +121,11 @@ impl Pipeline {
         let time = config.environment.deadline.0;
         Ok(Self {
             steps,
-            capture: Capture::new(keeper, time),
+            capture: Capture::new(keeper, time, config.environment.children),
             home: config.environment.home.clone(),
             shell: config.environment.shell.clone(),
+            children: config.environment.children,
+            functions: config.environment.functions,
             limits: agentd_plugins::Limits {
                 // Several scripts may each take the whole deadline; the plugin itself needs next to nothing.
                 time: time.saturating_mul(4),
@@ -129,16 +138,21 @@ impl Pipeline {
     /// Builds an environment from nothing.
     pub(crate) async fn build(&self, target: &Target, trust: &Arc<Trust>) -> Result<Environment, BuildError> {
         let mut environment = Environment::default();
+        let capture = self.capture.counting();
+        let functions = Arc::new(Mutex::new(Vec::new()));
         for (number, step) in (1..).zip(&self.steps) {
             let services = Arc::new(CallServices {
                 plugin: step.name.clone(),
                 session: target.id.to_string(),
-                capture: self.capture.clone(),
+                capture: capture.clone(),
                 home: self.home.clone(),
                 shell: self.shell.clone(),
                 places: target.places.clone(),
                 trust: Arc::clone(trust),
                 unapproved: Mutex::new(None),
+                failed: Mutex::new(None),
+                functions: Arc::clone(&functions),
+                give_functions: self.functions,
             });
             let call = Call {
                 session: SessionFacts {
@@ -154,26 +168,39 @@ impl Pipeline {
                 limits: self.limits,
             };
             let changes = step.plugin.provide(call).await.map_err(|source| {
-                let unapproved = services.unapproved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-                match unapproved {
-                    Some(script) => BuildError::NotApproved { script, source },
-                    None => BuildError::Provider { provider: step.name.clone(), source },
+                let (provider, failed) = (step.name.clone(), locked(&services.failed).take());
+                match (locked(&services.unapproved).take(), failed) {
+                    (Some(script), _) => BuildError::NotApproved { script, source },
+                    (None, Some(reason)) => BuildError::Run { provider, reason, source },
+                    (None, None) => BuildError::Provider { provider, source },
                 }
             })?;
             environment
                 .apply(&step.name, number, changes)
                 .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
         }
-        let own = Change::Set {
+        environment.background = self.background(&capture);
+        let mut own = Vec::new();
+        if self.functions == Functions::Agent {
+            let given = locked(&functions).clone();
+            own.extend(given.into_iter().map(|(name, value)| Change::Set { name, value, origin: None }));
+        }
+        own.push(Change::Set {
             name: SESSION_VARIABLE.to_owned(),
             value: target.id.as_str().as_bytes().to_vec(),
             origin: None,
-        };
+        });
         let last = u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX);
-        environment
-            .apply(OWN, last, vec![own])
-            .map_err(|source| BuildError::Change { provider: OWN.to_owned(), source })?;
+        environment.apply(OWN, last, own).map_err(|source| BuildError::Change { provider: OWN.to_owned(), source })?;
         Ok(environment)
+    }
+
+    fn background(&self, capture: &Capture) -> Background {
+        let processes = capture.background();
+        match self.children {
+            Children::Kill => Background { killed: processes, left: 0 },
+            Children::Leave => Background { killed: 0, left: processes },
+        }
     }
 
     /// The scripts that the pipeline would source from a directory.

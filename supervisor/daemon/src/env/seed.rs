@@ -27,7 +27,7 @@ pub(crate) enum SeedError {
 }
 
 /// login(1) gives this PATH to ordinary users (`ENV_PATH` of login.defs(5)), and the `sbin`s to root (`ENV_SUPATH`).
-const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub(crate) const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const ROOT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Where `pam_env(8)` finds variables for every login, on Debian and on Fedora and Arch.

@@ -1,7 +1,7 @@
 //! What the host does for a provider during one call: the login shell, scripts with their trust, its log.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use agentd_plugins::{Failure, Level, ScriptOutcome, Services};
@@ -9,6 +9,7 @@ use agentd_plugins::{Failure, Level, ScriptOutcome, Services};
 use super::capture::{Capture, CaptureError, Variables};
 use super::seed::Seed;
 use super::trust::{Standing, Trust};
+use crate::config::Functions;
 
 /// The places that a script's path may begin with.
 #[derive(Debug, Clone)]
@@ -30,6 +31,11 @@ pub(crate) struct CallServices {
     pub(crate) trust: Arc<Trust>,
     /// The script that was met without approval, for the condition's reason.
     pub(crate) unapproved: Mutex<Option<PathBuf>>,
+    /// What was run and failed, as the condition's reason.
+    pub(crate) failed: Mutex<Option<&'static str>>,
+    /// The bash functions that the login shell exports, once it was asked; shared by all steps of a build.
+    pub(crate) functions: Arc<Mutex<Variables>>,
+    pub(crate) give_functions: Functions,
 }
 
 impl Placeholders {
@@ -52,6 +58,18 @@ impl Placeholders {
 /// The directory's scripts that a provider would source, for those who ask what is approved.
 pub(crate) fn directory_scripts(names: &[String], directory: &Path) -> Vec<PathBuf> {
     names.iter().filter_map(|name| name.strip_prefix("{cwd}/")).map(|rest| directory.join(rest)).collect()
+}
+
+impl CallServices {
+    fn failed(&self, reason: &'static str, error: &CaptureError) -> Failure {
+        *locked(&self.failed) = Some(reason);
+        failure(error)
+    }
+}
+
+/// A lock that a panic elsewhere does not keep from anybody.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn failure(error: &CaptureError) -> Failure {
@@ -88,14 +106,17 @@ impl Services for CallServices {
     async fn login_environment(&self, deadline: Instant) -> Result<Variables, Failure> {
         let seed = Seed::find(self.home.as_deref(), self.shell.as_deref())
             .map_err(|error| Failure::Failed(error.to_string()))?;
-        let login = self.capture.login(&seed, deadline).await.map_err(|error| failure(&error))?;
+        let login = self.capture.login(&seed, deadline).await;
+        let login = login.map_err(|error| self.failed(error.login_reason(), &error))?;
         tracing::debug!(
             agentd.session = self.session,
             files = login.read.len(),
             all_files = login.complete,
-            processes_left = login.left,
+            background = login.left,
             "the login shell has given its environment"
         );
+        locked(&self.functions).clone_from(&login.functions);
+        // The guest names them as left out.
         Ok(login.variables.into_iter().chain(login.functions).collect())
     }
 
@@ -113,7 +134,7 @@ impl Services for CallServices {
         let standing = self.trust.standing(&file).map_err(|error| Failure::Refused(chain(&error)))?;
         let Some(script) = standing else { return Ok(ScriptOutcome::Absent) };
         if !ours && script.state != Standing::Approved {
-            *self.unapproved.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(script.path.clone());
+            *locked(&self.unapproved) = Some(script.path.clone());
             let how = match script.state {
                 Standing::Changed => "has changed since it was approved",
                 Standing::Denied => "was denied",
@@ -125,11 +146,15 @@ impl Services for CallServices {
                 self.places.cwd.display()
             )));
         }
+        let mut environment = environment;
+        if self.give_functions != Functions::Drop {
+            environment.extend(locked(&self.functions).iter().cloned());
+        }
         let environment = self
             .capture
             .script(&script.path, &self.places.cwd, environment, deadline)
             .await
-            .map_err(|error| failure(&error))?;
+            .map_err(|error| self.failed(error.script_reason(), &error))?;
         Ok(ScriptOutcome::Sourced { path: script.path.display().to_string(), environment })
     }
 }

@@ -123,6 +123,8 @@ fn keep_environment(
         changed,
         removed,
         home: environment.get("HOME").map(|home| String::from_utf8_lossy(home).into_owned()),
+        killed: environment.background.killed,
+        left: environment.background.left,
     })
 }
 

@@ -1,0 +1,245 @@
+//! Which files a shell sourced, told from what it says when it is asked to tell what it does.
+//!
+//! Such a trace has values in clear, secrets among them. So it is taken apart here, line by line as it comes; the names of files
+//! leave this process, and nothing else of it.
+//!
+//! Not its job: which files a shell reads of itself; and whether a file matters. A line that only looks like one names a file too many,
+//! which harms nobody; a file that may have been missed makes the answer incomplete, and it says so.
+
+use agentd_api::ByteString;
+
+use crate::protocol::{Sourced, Trace};
+
+/// A line that is longer is no command that sources a file.
+const LONGEST_LINE: usize = 16 << 10;
+/// How zsh ends the lines of its trace.
+const SOURCED: &[u8] = b"<sourcetrace>";
+/// More files than any start-up has.
+const MOST_FILES: usize = 10_000;
+
+/// Reads one trace.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    form: Trace,
+    /// The line that is being read; `None` where it is too long and passed over.
+    partial: Option<Vec<u8>>,
+    files: Vec<ByteString>,
+    /// The last line shows that the trace lasted until the end.
+    reached_end: bool,
+    /// Something may have been missed.
+    missed: bool,
+    /// The trace may have gone elsewhere for a while: to stderr, that is.
+    astray: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(form: Trace) -> Self {
+        Self { form, partial: Some(Vec::new()), files: Vec::new(), reached_end: false, missed: false, astray: false }
+    }
+
+    /// Takes a piece of it.
+    pub(crate) fn take(&mut self, mut piece: &[u8]) {
+        while let Some(end) = memchr::memchr(b'\n', piece) {
+            self.extend(&piece[..end]);
+            if let Some(line) = self.partial.replace(Vec::new()) {
+                self.line(&line);
+            }
+            piece = &piece[end + 1..];
+        }
+        self.extend(piece);
+    }
+
+    fn extend(&mut self, piece: &[u8]) {
+        let Some(partial) = &mut self.partial else { return };
+        if partial.len() + piece.len() > LONGEST_LINE {
+            self.partial = None;
+        } else {
+            partial.extend_from_slice(piece);
+        }
+    }
+
+    /// What was found; and whether stderr is free of the trace.
+    pub(crate) fn finish(self, stderr: &mut Vec<u8>) -> Sourced {
+        if self.form == Trace::Zsh {
+            let lines = stderr.split_inclusive(|byte| *byte == b'\n');
+            *stderr = lines.filter(|line| !line.trim_ascii_end().ends_with(SOURCED)).flatten().copied().collect();
+        }
+        let traced = |line: &[u8]| line.starts_with(b"+");
+        if self.form == Trace::Bash && (self.astray || stderr.split(|byte| *byte == b'\n').any(traced)) {
+            stderr.clear();
+        }
+        Sourced { files: self.files, complete: self.reached_end && !self.missed }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        match self.form {
+            Trace::Bash => self.bash(line),
+            Trace::Zsh if line.ends_with(SOURCED) => match zsh_name(line) {
+                Some(b"/dev/null") => self.reached_end = true,
+                Some(file) => self.found(file),
+                None => self.missed = true,
+            },
+            Trace::Zsh => {}
+            Trace::Fish => self.fish(line),
+            Trace::Names => {
+                self.reached_end = true;
+                if line.starts_with(b"/") {
+                    self.found(line);
+                }
+            }
+        }
+    }
+
+    fn found(&mut self, file: &[u8]) {
+        let file = ByteString::from(file);
+        if self.files.len() == MOST_FILES {
+            self.missed = true;
+        } else if !self.files.contains(&file) {
+            self.files.push(file);
+        }
+    }
+
+    /// `+ . FILE`, with a `+` for each level.
+    fn bash(&mut self, line: &[u8]) {
+        self.astray |= memchr::memmem::find(line, b"BASH_XTRACEFD").is_some();
+        let depth = line.iter().take_while(|byte| **byte == b'+').count();
+        let Some(command) = line[depth..].strip_prefix(b" ").filter(|_| depth > 0) else { return };
+        self.reached_end |= memchr::memmem::find(command, b" dump-environment ").is_some();
+        self.missed |= self.astray || [&b"set +x"[..], b"set +o xtrace", b"set -"].contains(&command);
+        let words = [&b". "[..], b"source ", b"builtin source ", b"builtin . ", b"command . ", b"command source "];
+        let Some(rest) = words.iter().find_map(|word| command.strip_prefix(*word)) else { return };
+        match unquote(rest) {
+            // Looked for along PATH.
+            Some(name) if !name.contains(&b'/') => self.missed = true,
+            Some(name) => self.found(&name),
+            None => self.missed = true,
+        }
+    }
+
+    /// `TIME<TAB>SUM<TAB>--> source FILE` as it is written, with a `-` for each level; of `--profile-startup`.
+    fn fish(&mut self, line: &[u8]) {
+        let Some(command) = line.splitn(3, |byte| *byte == b'\t').nth(2) else { return };
+        let depth = command.iter().take_while(|byte| **byte == b'-').count();
+        let Some(command) = command[depth..].strip_prefix(b"> ") else { return };
+        // The last of fish's own, which it writes at its end: an `exec` leaves nothing.
+        self.reached_end |= command.starts_with(b"builtin source ");
+        let words = [&b"source "[..], b". ", b"builtin source "];
+        let Some(rest) = words.iter().find_map(|word| command.strip_prefix(*word)) else { return };
+        // The loop of fish's own config.fish over the directories conf.d, and its own parts.
+        if rest.trim_ascii() == b"$file" || rest.starts_with(b"$__fish_") {
+            return;
+        }
+        let name = match rest.trim_ascii_end() {
+            [quote @ (b'\'' | b'"'), inner @ .., last] if quote == last => inner,
+            name => name,
+        };
+        if name.iter().any(|byte| b"$(*\\ '\"".contains(byte)) || !name.contains(&b'/') {
+            self.missed = true;
+        } else {
+            self.found(name);
+        }
+    }
+}
+
+/// `+FILE:1> <sourcetrace>`; `None` where the start-up files gave the prompt another form.
+fn zsh_name(line: &[u8]) -> Option<&[u8]> {
+    let rest = line.strip_suffix(SOURCED)?.strip_suffix(b"> ")?;
+    let colon = memchr::memrchr(b':', rest)?;
+    let name = &rest[rest.iter().take_while(|byte| **byte == b'+').count()..colon];
+    rest[colon + 1..].iter().all(u8::is_ascii_digit).then_some(name)
+}
+
+/// The first word as bash writes it in a trace: bare, `'...'` with `'\''` in it, or `$'...'`. `None` for another form.
+fn unquote(text: &[u8]) -> Option<Vec<u8>> {
+    let mut name = Vec::new();
+    let mut rest = text;
+    loop {
+        match rest {
+            [] | [b' ', ..] => return (!name.is_empty()).then_some(name),
+            [b'\'', tail @ ..] => {
+                let end = memchr::memchr(b'\'', tail)?;
+                name.extend_from_slice(&tail[..end]);
+                rest = &tail[end + 1..];
+            }
+            [b'$', b'\'', ..] => return None,
+            [b'\\', byte, tail @ ..] | [byte, tail @ ..] => {
+                name.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(form: Trace, text: &str, stderr: &str) -> (Vec<String>, bool, String) {
+        let mut reader = Reader::new(form);
+        // In small pieces, as a pipe may give it.
+        text.as_bytes().chunks(7).for_each(|piece| reader.take(piece));
+        let mut stderr = stderr.as_bytes().to_vec();
+        let sourced = reader.finish(&mut stderr);
+        let files = sourced.files.iter().map(|file| file.display().into_owned()).collect();
+        (files, sourced.complete, String::from_utf8(stderr).unwrap())
+    }
+
+    #[test]
+    fn bash_names_what_it_sources_and_nothing_else_of_its_trace_is_kept() {
+        let text = "+ export API_KEY=sekrit\n+ . /h/.bashrc\n++ builtin source '/h/a b'\\''c.sh'\n+++ . /h/.bashrc\n+ echo '. /x'\n\
+                    + /k/agentd-keeper dump-environment 199\n";
+        let (files, complete, stderr) = read(Trace::Bash, text, "a word\n");
+        assert_eq!((files, complete), (vec!["/h/.bashrc".to_owned(), "/h/a b'c.sh".to_owned()], true));
+        assert_eq!(stderr, "a word\n");
+    }
+
+    #[test]
+    fn a_bash_that_stops_to_tell_or_tells_it_elsewhere_is_incomplete_and_its_stderr_is_withheld() {
+        let end = "+ /k/agentd-keeper dump-environment 199\n";
+        assert!(read(Trace::Bash, end, "").1);
+        for text in ["+ . x.sh\n", "+ set +x\n", "+ . $'/a\\nb'\n"] {
+            assert!(!read(Trace::Bash, &format!("{text}{end}"), "").1, "{text}");
+        }
+        assert!(!read(Trace::Bash, "+ . /x\n", "").1, "it did not come to the end");
+        let (_, complete, stderr) = read(Trace::Bash, &format!("+ unset BASH_XTRACEFD\n{end}"), "> export K=sekrit\n");
+        assert_eq!((complete, stderr.as_str()), (false, ""));
+        assert_eq!(read(Trace::Bash, end, "hello\n+ export K=sekrit\n").2, "");
+    }
+
+    #[test]
+    fn zsh_names_each_file_on_stderr_which_is_given_without_them() {
+        let text = "+/etc/zsh/zshrc:1> <sourcetrace>\nhello\n++/h/a b:c.sh:1> <sourcetrace>\n";
+        let end = "+/dev/null:1> <sourcetrace>\n";
+        let (files, complete, stderr) = read(Trace::Zsh, &format!("{text}{end}"), &format!("{text}{end}"));
+        assert_eq!((files, complete), (vec!["/etc/zsh/zshrc".to_owned(), "/h/a b:c.sh".to_owned()], true));
+        assert_eq!(stderr, "hello\n");
+        assert!(!read(Trace::Zsh, text, "").1, "an rc file turned it off");
+        let (_, complete, stderr) = read(Trace::Zsh, &format!("x <sourcetrace>\n{end}"), "x <sourcetrace>\n");
+        assert_eq!((complete, stderr.as_str()), (false, ""));
+    }
+
+    #[test]
+    fn fish_names_them_as_they_are_written() {
+        let text = "Time\tSum\tCommand\n9\t9\t> builtin source /usr/share/fish/config.fish\n1\t1\t--> source $file\n\
+                    1\t1\t---> source ~/sub.fish\n1\t1\t> builtin source /h/.config/fish/config.fish\n1\t1\t-> . '/h/x.fish'\n";
+        let (files, complete, _) = read(Trace::Fish, text, "");
+        let expected = ["/usr/share/fish/config.fish", "~/sub.fish", "/h/.config/fish/config.fish", "/h/x.fish"]
+            .map(str::to_owned);
+        assert_eq!((files, complete), (expected.to_vec(), true));
+        for unknown in ["1\t1\t-> source $mine\n", "1\t1\t-> source (ls)/x\n", "1\t1\t-> source x.fish\n"] {
+            assert!(!read(Trace::Fish, &format!("{text}{unknown}"), "").1, "{unknown}");
+        }
+        assert!(!read(Trace::Fish, "", "").1, "an exec leaves no trace");
+    }
+
+    #[test]
+    fn a_line_without_an_end_takes_no_memory() {
+        let mut reader = Reader::new(Trace::Bash);
+        for _ in 0..1000 {
+            reader.take(&[b'x'; 1000]);
+            assert!(reader.partial.as_ref().is_none_or(|line| line.len() <= LONGEST_LINE));
+        }
+        reader.take(b"\n+ . /x\n");
+        assert_eq!(reader.finish(&mut Vec::new()).files, ["/x".into()]);
+    }
+}
