@@ -91,6 +91,9 @@ pub mod clock {
     pub use crate::bindings::provider::agentd::plugin::clock::{monotonic, wall};
 }
 
+/// Which variables the daemon takes for secrets, by the same code.
+pub use agentd_secret_names as secret;
+
 /// Makes a type that implements [`Provider`] the component's.
 #[macro_export]
 macro_rules! export_provider {

@@ -1,0 +1,227 @@
+//! The look of a secret's name. It looks at words, not at letters: `TOKENIZERS_PARALLELISM`, `MONKEY` and `AUTHOR` are none.
+
+/// A word that ends in one of these makes the name a secret's, wherever it stands: `GITHUB_TOKEN`, `PGPASSWORD`, `npmAuthToken`.
+const ENDINGS: &[&str] = &[
+    "TOKEN",
+    "SECRET",
+    "SECRETS",
+    "PASSWORD",
+    "PASSWORDS",
+    "PASSWD",
+    "PASSPHRASE",
+    "PASSCODE",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "APIKEY",
+    "APIKEYS",
+    "ACCESSKEY",
+    "AUTHKEY",
+    "PRIVATEKEY",
+    "SECRETKEY",
+    "CONNECTIONSTRING",
+];
+
+/// Words that do so only whole, wherever they stand.
+const WORDS: &[&str] =
+    &["TOKENS", "CREDS", "BEARER", "JWT", "AUTHORIZATION", "DSN", "SSHPASS", "PGPASS", "CONNSTR", "WEBHOOK"];
+
+/// Words that do so at the end of a name of more words: `DB_PASS`, `MYSQL_PWD` (and not `PWD`), `GH_PAT`, `OTEL_EXPORTER_OTLP_HEADERS`.
+const LAST: &[&str] = &["KEY", "KEYS", "PASS", "PWD", "PAT", "AUTH", "OAUTH", "HEADER", "HEADERS", "COOKIE", "COOKIES"];
+
+/// Words that do so one after the other, wherever they stand: `AWS_ACCESS_KEY_ID`, `API_KEY_OF_SOMETHING`.
+const PAIRS: &[(&str, &str)] = &[
+    ("API", "KEY"),
+    ("API", "KEYS"),
+    ("ACCESS", "KEY"),
+    ("PRIVATE", "KEY"),
+    ("SECRET", "KEY"),
+    ("SIGNING", "KEY"),
+    ("ENCRYPTION", "KEY"),
+    ("CONNECTION", "STRING"),
+    ("CONN", "STR"),
+];
+
+/// What the URL of one of these says after its scheme is a user and a password: `DATABASE_URL`, `CELERY_BROKER_URL`.
+const SERVICES: &[&str] = &[
+    "DATABASE",
+    "DB",
+    "POSTGRES",
+    "POSTGRESQL",
+    "PG",
+    "MYSQL",
+    "MARIADB",
+    "MONGO",
+    "MONGODB",
+    "REDIS",
+    "AMQP",
+    "RABBITMQ",
+    "BROKER",
+    "JDBC",
+    "SMTP",
+    "MAILER",
+    "CLICKHOUSE",
+    "ELASTICSEARCH",
+];
+
+/// Names that no rule tells: what stands in them is a configuration, and keys stand in it (opencode.ai/docs/config,
+/// codex-acp's README, docs.gitlab.com on `DOCKER_AUTH_CONFIG`, direnv's record of the values it replaced).
+const NAMES: &[&str] = &[
+    "OPENCODE_CONFIG_CONTENT",
+    "OPENCODE_AUTH_CONTENT",
+    "CODEX_CONFIG",
+    "DEFAULT_AUTH_REQUEST",
+    "DOCKER_AUTH_CONFIG",
+    "DIRENV_DIFF",
+];
+
+/// A name that ends in one of these says where a secret lies, or how long it lasts, and not what it is: `SSH_AUTH_SOCK`,
+/// `AWS_SHARED_CREDENTIALS_FILE`, `CLAUDE_CODE_API_KEY_HELPER_TTL_MS`.
+const ABOUT: &[&str] = &[
+    "SOCK",
+    "SOCKET",
+    "FILE",
+    "FILES",
+    "PATH",
+    "DIR",
+    "DIRECTORY",
+    "MS",
+    "SECONDS",
+    "TTL",
+    "TIMEOUT",
+    "INTERVAL",
+    "LENGTH",
+    "SIZE",
+    "COUNT",
+    "LIMIT",
+];
+
+/// Tokens that are counted are pieces of text: `MAX_THINKING_TOKENS`.
+const COUNTED: &[&str] = &["MAX", "MIN", "NUM", "COUNT", "LIMIT", "BUDGET", "WINDOW"];
+
+/// A name with one of these before `AUTH` is a switch: `CLAUDE_CODE_SKIP_BEDROCK_AUTH`.
+const SWITCHES: &[&str] = &["SKIP", "NO", "DISABLE", "ENABLE", "USE"];
+
+/// Whether a variable of this name is treated as a secret.
+pub fn is_secret_name(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    if NAMES.contains(&upper.as_str()) {
+        return true;
+    }
+    // A number at the end of a word is which one it is: TOKEN2, API_KEY_1.
+    let words: Vec<&str> = upper
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .map(|word| word.trim_end_matches(|c: char| c.is_ascii_digit()))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let Some((last, before)) = words.split_last() else { return false };
+    if ABOUT.contains(last) {
+        return false;
+    }
+    let has = |list: &[&str]| words.iter().any(|word| list.contains(word));
+    let counted = has(COUNTED);
+    let telling = |word: &str| {
+        let tokens = matches!(word, "TOKEN" | "TOKENS");
+        !(tokens && counted) && (WORDS.contains(&word) || ENDINGS.iter().any(|ending| word.ends_with(ending)))
+    };
+    words.iter().any(|word| telling(word))
+        || words.windows(2).any(|pair| PAIRS.contains(&(pair[0], pair[1])))
+        || !before.is_empty() && LAST.contains(last) && !(last.ends_with("AUTH") && has(SWITCHES))
+        || matches!(*last, "URL" | "URI" | "URLS") && before.iter().any(|word| SERVICES.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_secrets_are_known() {
+        for name in [
+            "OPENAI_API_KEY",
+            "OPENAI_KEY",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_ACCESS_KEY_ID",
+            "aws_session_token",
+            "AWS_BEARER_TOKEN_BEDROCK",
+            "GITHUB_TOKEN",
+            "github_token",
+            "GITHUB_TOKEN_2",
+            "TOKEN",
+            "TOKEN_OF_SOMETHING",
+            "NPM_AUTHTOKEN",
+            "npmAuthToken",
+            "npm_config_//registry.npmjs.org/:_authToken",
+            "npm_config__auth",
+            "NPM_AUTH",
+            "OAUTH_TOKEN_URL",
+            "GH_PAT",
+            "PGPASSWORD",
+            "DB_PASSWORD",
+            "DB_PASSWORD1",
+            "DB_PASS",
+            "SSHPASS",
+            "MYSQL_PWD",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "APIKEY",
+            "API_KEY_1",
+            "MY_PRIVATE_KEY",
+            "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
+            "ANTHROPIC_CUSTOM_HEADERS",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "SENTRY_DSN",
+            "DSN",
+            "JUPYTER_COOKIE",
+            "DATABASE_URL",
+            "CELERY_BROKER_URL",
+            "MONGODB_URI",
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "SLACK_WEBHOOK_URL",
+            "OPENCODE_CONFIG_CONTENT",
+            "DIRENV_DIFF",
+        ] {
+            assert!(is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_share_letters_with_a_secret_are_not_secret() {
+        for name in [
+            "",
+            "_",
+            "PATH",
+            "PWD",
+            "OLDPWD",
+            "KEY",
+            "KEYBOARD",
+            "XKB_KEYMAP",
+            "MONKEY",
+            "TOKENIZERS_PARALLELISM",
+            "MAX_THINKING_TOKENS",
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+            "SECRETARY",
+            "PASSAGE",
+            "COMPASS",
+            "AUTHOR",
+            "PATTERN",
+            "XAUTHORITY",
+            "ANTHROPIC_BASE_URL",
+            "HTTPS_PROXY",
+            "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+        ] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn where_a_secret_lies_is_none() {
+        for name in [
+            "SSH_AUTH_SOCK",
+            "AWS_SHARED_CREDENTIALS_FILE",
+            "OPENAI_IDENTITY_TOKEN_FILE",
+            "SSH_PRIVATE_KEY_PATH",
+            "CREDENTIALS_DIRECTORY",
+            "CLAUDE_CODE_API_KEY_HELPER_TTL_MS",
+        ] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+}

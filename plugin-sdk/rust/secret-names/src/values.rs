@@ -1,0 +1,137 @@
+//! The shapes of values that are secrets whatever the variable is called: a URL with a password in it, a connection string
+//! with one, a private key, a token of an issuer that marks its own.
+
+/// How tokens begin, by those who issue them: `OpenAI` and Anthropic, GitHub, GitLab, Slack, npm, Google, Hugging Face (patterns of
+/// GitHub's and GitLab's secret scanning).
+const PREFIXES: &[&[u8]] = &[
+    b"sk-",
+    b"ghp_",
+    b"gho_",
+    b"ghu_",
+    b"ghs_",
+    b"ghr_",
+    b"github_pat_",
+    b"glpat-",
+    b"xoxb-",
+    b"xoxp-",
+    b"xapp-",
+    b"npm_",
+    b"AIza",
+    b"hf_",
+];
+
+/// Fewer bytes than this behind a prefix are a word that happens to begin so.
+const SHORTEST_TOKEN: usize = 16;
+
+/// What stands before a password in a connection string (learn.microsoft.com on ADO and Azure Storage, libpq).
+const FIELDS: &[&[u8]] = &[b"password=", b"pwd=", b"accountkey=", b"sharedaccesskey="];
+
+/// Whether the value is a secret by its shape.
+pub fn is_secret_value(value: &[u8]) -> bool {
+    is_token(value) || is_private_key(value) || password(value).is_some()
+}
+
+/// The password in a URL (`https://user:password@host`) or in a connection string (`Server=s;Password=...;`): what must not be
+/// seen even where the rest may. As it stands: a URL's percent signs are not resolved.
+pub fn password(value: &[u8]) -> Option<&[u8]> {
+    in_url(value).or_else(|| in_connection_string(value))
+}
+
+fn is_token(value: &[u8]) -> bool {
+    let of_a_token = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    PREFIXES
+        .iter()
+        .filter_map(|prefix| value.strip_prefix(*prefix))
+        .any(|rest| rest.len() >= SHORTEST_TOKEN && rest.iter().all(of_a_token))
+}
+
+/// PEM (RFC 7468) in any of its kinds of private key.
+fn is_private_key(value: &[u8]) -> bool {
+    value.starts_with(b"-----BEGIN ") && find(value, b"PRIVATE KEY-----").is_some()
+}
+
+/// The authority ends at the first `/`, `?` or `#` (RFC 3986); what stands before its last `@` is the user, and behind the
+/// first `:` the password. A value may hold several URLs.
+fn in_url(value: &[u8]) -> Option<&[u8]> {
+    let mut rest = value;
+    while let Some(at) = find(rest, b"://") {
+        let authority = &rest[at + 3..];
+        let end = authority.iter().position(|b| matches!(b, b'/' | b'?' | b'#') || b.is_ascii_whitespace());
+        let whole = &authority[..end.unwrap_or(authority.len())];
+        if let Some(sign) = whole.iter().rposition(|b| *b == b'@') {
+            let user = &whole[..sign];
+            let password = user.iter().position(|b| *b == b':').map(|colon| &user[colon + 1..]);
+            if let Some(password) = password.filter(|password| !password.is_empty()) {
+                return Some(password);
+            }
+            if is_token(user) {
+                return Some(user);
+            }
+        }
+        rest = authority;
+    }
+    None
+}
+
+fn in_connection_string(value: &[u8]) -> Option<&[u8]> {
+    let lower = value.to_ascii_lowercase();
+    FIELDS.iter().find_map(|field| {
+        let at = find(&lower, field)?;
+        // `OLDPWD=` is another field.
+        let begins = at == 0 || matches!(lower[at - 1], b';' | b' ' | b'&' | b'?');
+        let rest = &value[at + field.len()..];
+        let end = rest.iter().position(|b| matches!(b, b';' | b' ' | b'&')).unwrap_or(rest.len());
+        (begins && end > 0).then(|| &rest[..end])
+    })
+}
+
+fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+    text.windows(part.len()).position(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_with_a_password_is_a_secret_and_one_with_a_user_is_none() {
+        for (value, expected) in [
+            ("http://user:hunter22@proxy.example:3128", Some("hunter22")),
+            ("postgres://u:p:w@h/db", Some("p:w")),
+            ("a,b http://x/ http://u:pw@h", Some("pw")),
+            ("https://ghp_0123456789abcdefghij@github.com/x", Some("ghp_0123456789abcdefghij")),
+            ("http://proxy.example:3128", None),
+            ("ssh://git@github.com/x", None),
+            ("https://h/a:b@c", None),
+            ("http://user:@h", None),
+            ("://", None),
+        ] {
+            assert_eq!(password(value.as_bytes()), expected.map(str::as_bytes), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_connection_string_is_a_secret_where_a_password_stands_in_it() {
+        assert_eq!(password(b"Server=s;Uid=u;Pwd=hunter22;"), Some(&b"hunter22"[..]));
+        assert_eq!(password(b"host=h password=hunter22"), Some(&b"hunter22"[..]));
+        assert_eq!(password(b"OLDPWD=/tmp"), None);
+        assert_eq!(password(b"password="), None);
+    }
+
+    #[test]
+    fn tokens_and_private_keys_are_known_by_their_form() {
+        for secret in [
+            "sk-ant-0123456789abcdef",
+            "ghp_0123456789abcdefghij",
+            "-----BEGIN RSA PRIVATE KEY-----\nx",
+            "npm_0123456789abcdef",
+        ] {
+            assert!(is_secret_value(secret.as_bytes()), "{secret}");
+        }
+        for plain in
+            ["", "sk-learn", "npm_config", "hf_hub and more words than a token has", "-----BEGIN CERTIFICATE-----\nx"]
+        {
+            assert!(!is_secret_value(plain.as_bytes()), "{plain}");
+        }
+    }
+}
