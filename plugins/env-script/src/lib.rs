@@ -3,7 +3,8 @@
 //!
 //! Each script is given the environment so far with the changes of the scripts before it, so a later one overrides an
 //! earlier one, and what a script removes is gone for the next. A script that is not there is passed over; one that
-//! fails, fails the whole.
+//! fails, fails the whole, in the host's words. An exported bash function is passed on like a variable, to the next script
+//! too: who else gets it is the host's affair.
 
 use std::collections::BTreeMap;
 
@@ -11,42 +12,74 @@ use agentd_plugin_sdk::pattern::matches;
 use agentd_plugin_sdk::script::{Outcome, Sourced};
 use agentd_plugin_sdk::{Change, Description, Failure, Provider, Request, Variable, export_provider, log, script};
 
-/// The user's own, the working directory's, the session's.
-const SCRIPTS: &[&str] = &["{config}/env-setup.sh", "{cwd}/.agentd-env.sh", "{session}/env-setup.sh"];
+/// The user's own, and the session's.
+const GLOBAL: &str = "{config}/env-setup.sh";
+const SESSION: &str = "{session}/env-setup.sh";
+/// In the working directory.
+const DIRECTORY_NAMES: &[&str] = &[".agentd-env.sh"];
 
-/// What a shell changes by running at all.
-const BOOKKEEPING: &[&str] = &["PWD", "OLDPWD", "SHLVL", "_", "BASH_*"];
+/// What a shell changes by running at all: no change of the script's.
+const BOOKKEEPING: &[&str] = &["PWD", "OLDPWD", "SHLVL", "_"];
+
+/// What steers a shell: set by a script, it would reach every shell that the agent starts.
+const OF_THE_SHELL: &[&str] = &["BASH_*", "BASHOPTS", "SHELLOPTS", "ENV", "PS?", "PROMPT_COMMAND"];
+const FUNCTION: &str = "BASH_FUNC_*%%";
 
 struct EnvScript;
 
 impl Provider for EnvScript {
     fn describe() -> Description {
+        let order = format!("{GLOBAL}, those of directory_names, {SESSION}");
         Description::new(
             "env-script",
             env!("CARGO_PKG_VERSION"),
             "sources the user's, the directory's and the session's scripts",
         )
-        .setting("scripts", &format!("a list of paths, sourced in order; default: {SCRIPTS:?}"))
+        .setting(
+            "directory_names",
+            &format!(
+                "a list of names of files in the working directory, sourced in order, such as [\".caco-env.sh\"]; default: {DIRECTORY_NAMES:?}"
+            ),
+        )
+        .setting("scripts", &format!("a list of paths, sourced in order, in place of all others; default: {order}"))
     }
 
     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
-        request.only_settings(&["scripts"])?;
-        let scripts: Vec<&str> = match request.settings("scripts") {
-            Some(scripts) => scripts.iter().map(String::as_str).collect(),
-            None => SCRIPTS.to_vec(),
-        };
-        source_all(&scripts, &request.environment, script::source)
+        request.only_settings(&["directory_names", "scripts"])?;
+        source_all(&scripts(request)?, &request.environment, script::source)
     }
 }
 
 export_provider!(EnvScript);
+
+/// The paths of the scripts, in order.
+fn scripts(request: &Request) -> Result<Vec<String>, Failure> {
+    let names = request.settings("directory_names");
+    match (request.settings("scripts"), names) {
+        (Some(_), Some(_)) => Err(Failure::Configuration(
+            "\"scripts\" names every script, and \"directory_names\" is not asked beside it; set one of them"
+                .to_owned(),
+        )),
+        (Some(scripts), None) => Ok(scripts.to_vec()),
+        (None, names) => {
+            let names: Vec<&str> =
+                names.map_or_else(|| DIRECTORY_NAMES.to_vec(), |names| names.iter().map(String::as_str).collect());
+            if let Some(wrong) = names.iter().find(|name| name.is_empty() || name.contains('/')) {
+                let what = format!("\"directory_names\" has {wrong:?}, and that is not the name of a file");
+                return Err(Failure::Configuration(what));
+            }
+            let directory = names.into_iter().map(|name| format!("{{cwd}}/{name}"));
+            Ok([GLOBAL.to_owned()].into_iter().chain(directory).chain([SESSION.to_owned()]).collect())
+        }
+    }
+}
 
 /// An environment by name.
 type Environment = BTreeMap<String, Vec<u8>>;
 
 /// Sources the scripts one after the other; one change for each variable that is different in the end, or was for a while.
 fn source_all(
-    scripts: &[&str],
+    scripts: &[String],
     so_far: &[Variable],
     mut source: impl FnMut(&str, &[Variable]) -> Result<Outcome, Failure>,
 ) -> Result<Vec<Change>, Failure> {
@@ -73,15 +106,23 @@ fn source_all(
 
 /// What a script changed, removals too, bookkeeping not.
 fn difference(before: &Environment, after: Vec<Variable>, path: &str) -> Vec<Change> {
-    let counts = |name: &str| !BOOKKEEPING.iter().any(|pattern| matches(pattern, name));
+    let one_of = |patterns: &[&str], name: &str| patterns.iter().any(|pattern| matches(pattern, name));
+    let of_the_shell = |name: &str| one_of(OF_THE_SHELL, name) && !matches(FUNCTION, name);
     let after: Environment = after.into_iter().map(|variable| (variable.name, variable.value)).collect();
-    let gone = before.keys().filter(|name| !after.contains_key(*name) && counts(name));
+    let gone = before.keys().filter(|name| !after.contains_key(*name) && !one_of(BOOKKEEPING, name));
     let mut changes: Vec<Change> =
         gone.map(|name| Change::unset(name.as_str(), "a script removed it").from_file(path)).collect();
     for (name, value) in after {
-        if counts(&name) && before.get(&name) != Some(&value) {
-            changes.push(Change::set(name, value).from_file(path));
+        if before.get(&name) == Some(&value) || one_of(BOOKKEEPING, &name) {
+            continue;
         }
+        let change = match of_the_shell(&name) {
+            // One that was in the environment before was somebody's decision, and stays as it was.
+            true if before.contains_key(&name) => continue,
+            true => Change::unset(name, "a script set it, and it would steer every shell that the agent starts"),
+            false => Change::set(name, value),
+        };
+        changes.push(change.from_file(path));
     }
     changes
 }
@@ -89,6 +130,7 @@ fn difference(before: &Environment, after: Vec<Variable>, path: &str) -> Vec<Cha
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agentd_plugin_sdk::{Session, Setting};
 
     fn environment(variables: &[(&str, &str)]) -> Vec<Variable> {
         variables.iter().map(|&(name, value)| Variable::new(name, value)).collect()
@@ -98,7 +140,7 @@ mod tests {
     type Script = fn(&mut Environment);
 
     fn run(scripts: &[(&str, Option<Script>)], so_far: &[(&str, &str)]) -> Result<Vec<Change>, Failure> {
-        let names: Vec<&str> = scripts.iter().map(|(name, _)| *name).collect();
+        let names: Vec<String> = scripts.iter().map(|(name, _)| (*name).to_owned()).collect();
         source_all(&names, &environment(so_far), |path, given| {
             let (_, script) =
                 scripts.iter().find(|(name, _)| *name == path).expect("only what was asked for is sourced");
@@ -168,7 +210,7 @@ mod tests {
     #[test]
     fn the_shells_bookkeeping_is_no_change_and_does_not_reach_the_next_script() {
         let script: Script = |e| {
-            for name in ["PWD", "OLDPWD", "SHLVL", "_", "BASH_ENV", "BASH_FUNC_f%%"] {
+            for name in ["PWD", "OLDPWD", "SHLVL", "_"] {
                 put(e, name, "other");
             }
         };
@@ -177,8 +219,60 @@ mod tests {
     }
 
     #[test]
+    fn what_steers_a_shell_is_named_as_left_out_and_what_was_decided_before_stays() {
+        let script: Script = |e| {
+            put(e, "BASH_ENV", "/lmod/init");
+            put(e, "ENV", "/other");
+        };
+        let second: Script = |e| assert!(!e.contains_key("BASH_ENV"), "{e:?}");
+        let changes = run(&[("a", Some(script)), ("b", Some(second))], &[("ENV", "/mine")]).unwrap();
+        let [Change::Unset(removal)] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!((removal.name.as_str(), removal.origin.as_deref()), ("BASH_ENV", Some("/a")));
+    }
+
+    #[test]
+    fn an_exported_function_is_there_for_the_next_script() {
+        let first: Script = |e| put(e, "BASH_FUNC_module%%", "() {  :\n}");
+        let second: Script = |e| assert!(e.contains_key("BASH_FUNC_module%%"), "{e:?}");
+        assert_eq!(
+            run(&[("a", Some(first)), ("b", Some(second))], &[]),
+            Ok(vec![Change::set("BASH_FUNC_module%%", "() {  :\n}").from_file("/a")])
+        );
+    }
+
+    #[test]
+    fn the_directorys_scripts_are_those_that_the_administrator_names() {
+        assert_eq!(named(&[]), Ok(vec![GLOBAL.into(), "{cwd}/.agentd-env.sh".into(), SESSION.into()]));
+        assert_eq!(
+            named(&[("directory_names", &[".agentd-env.sh", ".caco-env.sh"])]),
+            Ok(vec![GLOBAL.into(), "{cwd}/.agentd-env.sh".into(), "{cwd}/.caco-env.sh".into(), SESSION.into()])
+        );
+        assert_eq!(named(&[("directory_names", &[])]), Ok(vec![GLOBAL.into(), SESSION.into()]));
+        assert_eq!(named(&[("scripts", &["/a.sh"])]), Ok(vec!["/a.sh".into()]));
+        for wrong in [
+            &[("directory_names", &["../x.sh"][..])][..],
+            &[("directory_names", &[""])],
+            &[("directory_names", &["x.sh"]), ("scripts", &["/a.sh"])],
+        ] {
+            assert!(matches!(named(wrong), Err(Failure::Configuration(_))), "{wrong:?}");
+        }
+    }
+
+    fn named(settings: &[(&str, &[&str])]) -> Result<Vec<String>, Failure> {
+        let setting = |(key, values): &(&str, &[&str])| Setting {
+            key: (*key).to_owned(),
+            values: values.iter().map(|&value| value.to_owned()).collect(),
+        };
+        scripts(&Request {
+            session: Session { id: "s".into(), name: None, agent: "demo".into(), directory: "/".into(), launch: 1 },
+            environment: Vec::new(),
+            settings: settings.iter().map(setting).collect(),
+        })
+    }
+
+    #[test]
     fn a_refusal_of_the_host_is_passed_on_in_its_own_words() {
         let refusal = Failure::Refused("not approved".to_owned());
-        assert_eq!(source_all(&["a"], &[], |_, _| Err(refusal.clone())), Err(refusal));
+        assert_eq!(source_all(&["a".to_owned()], &[], |_, _| Err(refusal.clone())), Err(refusal));
     }
 }

@@ -1,9 +1,13 @@
 //! `snapshot`: starts a session's environment from the user's login shell.
 //!
-//! Every variable of the login shell is set, except what belongs to a terminal, to a shell, to a service manager or to
-//! another host of agents ([`rules`]). What is left out is named with its reason, as an `unset`: the host records it, so
-//! that "where is my variable?" has an answer.
+//! Every variable of the login shell is set, except what belongs to a terminal, to a shell, to a service manager, to an editor or
+//! to another host of agents ([`rules`]). What is left out is named with its reason, as an `unset`: the host records it, so that
+//! "where is my variable?" has an answer. Exported bash functions are the host's affair: those it gives are taken.
 
+#[cfg(test)]
+#[path = "../../whitelist/src/agents.rs"]
+#[allow(dead_code, reason = "only its list of names is asked for here, to be compared with the rules")]
+mod agents;
 mod rules;
 
 use agentd_plugin_sdk::pattern::matches;

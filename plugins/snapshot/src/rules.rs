@@ -4,11 +4,30 @@ use agentd_plugin_sdk::pattern::matches;
 
 /// Patterns of names and the reason they share. The first that matches tells the reason.
 const DROPPED: &[(&[&str], &str)] = &[
-    // Environment Modules and others export functions this way. Their newlines end some agents, and a program that is
-    // not bash has no use for them.
-    (&["BASH_FUNC_*"], "an exported bash function, not an ordinary variable"),
-    (&["PWD", "OLDPWD", "SHLVL", "_"], "bookkeeping of the login shell itself"),
-    (&["BASH_*", "ZSH_*", "PS?", "PROMPT_COMMAND"], "belongs to the login shell itself"),
+    (&["PWD", "OLDPWD", "SHLVL", "_", "A__z", "LAST_EXIT_CODE"], "bookkeeping of the login shell itself"),
+    (
+        &[
+            "BASH_*",
+            "BASHOPTS",
+            "SHELLOPTS", // xtrace in it would trace every tool
+            "ENV",
+            "ZSH_*",
+            "FPATH",
+            "NU_VERSION",
+            "__fish*",
+            "PS?",
+            "PROMPT_COMMAND",
+            "DISABLE_AUTO_UPDATE", // oh-my-zsh's; set for the capture, so that it does not ask
+            // tcsh exports these of itself.
+            "HOSTTYPE",
+            "VENDOR",
+            "OSTYPE",
+            "MACHTYPE",
+            "GROUP",
+            "HOST",
+        ],
+        "belongs to the login shell itself",
+    ),
     (
         &[
             "TERM",
@@ -17,24 +36,105 @@ const DROPPED: &[(&[&str], &str)] = &[
             "LINES",
             "TERM_PROGRAM*",
             "TERM_SESSION_ID",
+            "TERMINAL_EMULATOR",
             "SHELL_SESSION_ID",
+            "LC_TERMINAL*",
             "ITERM_*",
             "WINDOWID",
+            "WINDOWPATH",
             "KITTY_*",
             "WEZTERM_*",
+            "ALACRITTY_*",
+            "GHOSTTY_*",
+            "KONSOLE_*",
+            "GNOME_TERMINAL_*",
+            "TILIX_ID",
+            "TERMINATOR_UUID",
+            "WT_SESSION",
+            "WT_PROFILE_ID",
             "VTE_VERSION",
         ],
         "belongs to a terminal, and an agent has none",
     ),
-    (&["TMUX*", "STY", "ZELLIJ*"], "belongs to a terminal multiplexer's window"),
+    (&["TMUX*", "STY", "ZELLIJ*", "SHPOOL_SESSION_NAME"], "belongs to a terminal multiplexer's window"),
+    // Where the session has a program of its own for it, PAM says so at each login (pam_systemd(8)).
+    (
+        &[
+            "XDG_SESSION_ID",
+            "XDG_SESSION_TYPE",
+            "XDG_SESSION_CLASS",
+            "XDG_SESSION_PATH",
+            "XDG_SEAT",
+            "XDG_SEAT_PATH",
+            "XDG_VTNR",
+            "XDG_ACTIVATION_TOKEN",
+            "DESKTOP_STARTUP_ID",
+        ],
+        "belongs to one login at one seat",
+    ),
     // SSH_AUTH_SOCK among them: an agent that may use the user's keys is for the administrator to decide.
     (&["SSH_*"], "belongs to one ssh connection"),
     (&["SUDO_ASKPASS", "GIT_ASKPASS"], "asks for a password on another program's window"),
+    (&["SUDO_*"], "belongs to one call of sudo"),
     (
-        &["CLAUDECODE", "CLAUDE_CODE_*", "CODEX_THREAD_ID", "HAPPY_*", "VSCODE_*", "CURSOR_*"],
-        "marks a process that another host of agents or an editor started",
+        // What Claude Code, opencode (`AGENT`, `OPENCODE`), Gemini CLI, Qwen Code, Codex, Copilot and Junie set for what they start;
+        // an agent that finds one thinks that it runs inside of another.
+        &[
+            "AI_AGENT",
+            "AGENT",
+            "CLAUDECODE",
+            "CLAUDE_CODE",
+            "CLAUDE_CODE_*",
+            "CLAUDE_PID",
+            "CLAUDE_SESSION_ID",
+            "CLAUDE_PROJECT_DIR",
+            "CLAUDE_EFFORT",
+            "CLAUDE_JOB_DIR",
+            "CODEX_THREAD_ID",
+            "CODEX_SANDBOX*",
+            "CODEX_CI",
+            "COPILOT_CLI",
+            "COPILOT_AGENT_SESSION_ID",
+            "GEMINI_CLI",
+            "QWEN_CODE",
+            "OPENCODE",
+            "OPENCODE_PID",
+            "OPENCODE_CLIENT",
+            "JUNIE_DATA",
+            "JUNIE_SHIM_PATH",
+            "REPL_ID",
+            "HAPPY_*",
+            "AGENTD_*",
+        ],
+        "marks a process that another host of agents started",
     ),
     (
+        &[
+            "VSCODE_*",
+            "CURSOR_*",
+            "ZED_*",
+            "POSITRON",
+            "INTELLIJ_ENVIRONMENT_READER",
+            "INSIDE_EMACS",
+            "EMACS",
+            "NVIM",
+            "NVIM_LISTEN_ADDRESS",
+            "VIM",
+            "VIMRUNTIME",
+            "MYVIMRC",
+            "ELECTRON_RUN_AS_NODE", // turns every tool that is made with Electron into node
+            "ELECTRON_NO_ATTACH_CONSOLE",
+        ],
+        "marks a process that an editor started",
+    ),
+    (
+        &["npm_lifecycle_*", "npm_package_*", "npm_command", "npm_execpath", "npm_node_execpath"],
+        "belongs to one script that npm runs",
+    ),
+    // DIRENV_DIFF holds the values that direnv replaced, secrets among them, compressed: nothing could find them there.
+    (&["DIRENV_*"], "direnv's record of what it did in one shell"),
+    (
+        // systemd.exec(5), sd_notify(3), sd_listen_fds(3)
         &[
             "NOTIFY_SOCKET",
             "WATCHDOG_*",
@@ -42,19 +142,52 @@ const DROPPED: &[(&[&str], &str)] = &[
             "INVOCATION_ID",
             "JOURNAL_STREAM",
             "CREDENTIALS_DIRECTORY",
+            "RUNTIME_DIRECTORY",
+            "STATE_DIRECTORY",
+            "CACHE_DIRECTORY",
+            "LOGS_DIRECTORY",
+            "CONFIGURATION_DIRECTORY",
             "MANAGERPID",
+            "MAINPID",
+            "PIDFILE",
+            "LOG_NAMESPACE",
+            "SYSTEMD_EXEC_PID",
+            "SERVICE_RESULT",
+            "EXIT_CODE",
+            "EXIT_STATUS",
+            "MONITOR_*",
+            "TRIGGER_*",
+            "MEMORY_PRESSURE_*",
         ],
         "belongs to one service of the service manager",
     ),
 ];
 
-/// Names that a pattern above matches and that are the user's own settings all the same: how Claude Code logs in
-/// (code.claude.com/docs/en/env-vars).
-const TAKEN: &[&str] = &["CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"];
+/// Names that a pattern above matches and that are the user's own settings all the same: how Claude Code logs in and reaches its
+/// model. A test compares this with what the whitelist gives to each agent.
+const TAKEN: &[&str] = &[
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+    "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+    "CLAUDE_CODE_SKIP_FOUNDRY_AUTH",
+    "CLAUDE_CODE_CLIENT_CERT",
+    "CLAUDE_CODE_CLIENT_KEY",
+    "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
+    "CLAUDE_CODE_CERT_STORE",
+    "CLAUDE_CODE_EXECUTABLE",
+    "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+];
+
+/// An exported bash function is no variable, and not for this plugin to judge: the host gives what its setting
+/// `environment.functions` lets through.
+const FUNCTION: &str = "BASH_FUNC_*%%";
 
 /// Why a variable of this name is left out, if it is.
 pub(crate) fn reason_to_drop(name: &str) -> Option<&'static str> {
-    if TAKEN.contains(&name) {
+    if TAKEN.contains(&name) || matches(FUNCTION, name) {
         return None;
     }
     DROPPED
@@ -104,6 +237,22 @@ mod tests {
             "JOURNAL_STREAM",
             "CREDENTIALS_DIRECTORY",
             "MANAGERPID",
+            "AI_AGENT",
+            "OPENCODE",
+            "GEMINI_CLI",
+            "QWEN_CODE",
+            "CODEX_SANDBOX",
+            "CODEX_SANDBOX_NETWORK_DISABLED",
+            "SYSTEMD_EXEC_PID",
+            "SHELLOPTS",
+            "BASHOPTS",
+            "ENV",
+            "DIRENV_DIFF",
+            "XDG_SESSION_ID",
+            "LC_TERMINAL_VERSION",
+            "SUDO_COMMAND",
+            "npm_lifecycle_event",
+            "AGENTD_SESSION",
         ] {
             assert!(reason_to_drop(name).is_some(), "{name}");
         }
@@ -121,13 +270,29 @@ mod tests {
             "CLAUDE_CONFIG_DIR",
             "CLAUDE_CODE_OAUTH_TOKEN",
             "MODULEPATH",
+            "GEMINI_CLI_HOME",
+            "COPILOT_HOME",
+            "CODEX_HOME",
+            "XDG_CONFIG_HOME",
+            "XDG_CURRENT_DESKTOP",
+            "LC_TIME",
+            "npm_config_registry",
+            "ENVIRONMENT",
         ] {
             assert_eq!(reason_to_drop(name), None, "{name}");
         }
     }
 
     #[test]
-    fn a_bash_function_is_called_what_it_is() {
-        assert!(reason_to_drop("BASH_FUNC_module%%").is_some_and(|reason| reason.contains("function")));
+    fn a_function_that_the_host_gives_is_taken_and_the_shells_own_start_file_is_not() {
+        assert_eq!(reason_to_drop("BASH_FUNC_module%%"), None);
+        assert!(reason_to_drop("BASH_ENV").is_some());
+    }
+
+    #[test]
+    fn nothing_that_the_whitelist_gives_to_an_agent_is_dropped_before_it() {
+        for name in crate::agents::all() {
+            assert_eq!(reason_to_drop(name), None, "{name}");
+        }
     }
 }

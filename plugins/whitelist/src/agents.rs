@@ -1,66 +1,232 @@
-//! What each known agent's own documentation says it reads to log in, to reach its model and to find its home. Keys are
-//! among them: an agent gets its own, by exact name, and nobody else's.
+//! What each known agent reads to log in, to reach its model and to find its home, by its own documentation or, where that
+//! is silent, its own code. Keys are among them: an agent gets its own, by exact name, and nobody else's.
+//!
+//! Keys of a cloud that an agent can be told to use are given only where it is told so: a switch in the environment.
 
-/// Names of the agent, and names of its variables.
-const AGENTS: &[(&[&str], &[&str])] = &[
-    // code.claude.com/docs/en/env-vars
-    (
-        &["claude", "claude-agent-acp", "claude-code-acp"],
-        &[
-            "ANTHROPIC_API_KEY",
-            "ANTHROPIC_AUTH_TOKEN",
-            "ANTHROPIC_BASE_URL",
-            "ANTHROPIC_MODEL",
-            "CLAUDE_CONFIG_DIR",
-            "CLAUDE_CODE_OAUTH_TOKEN",
-            "CLAUDE_CODE_USE_BEDROCK",
-            "CLAUDE_CODE_USE_VERTEX",
-        ],
-    ),
-    // github.com/openai/codex, docs/authentication.md and docs/config.md
-    (&["codex", "codex-acp"], &["OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY", "CODEX_HOME"]),
-    // docs.github.com, "Authenticating GitHub Copilot CLI"
-    (&["copilot"], &["COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"]),
-    // github.com/google-gemini/gemini-cli, docs/get-started/authentication.md and configuration.md
-    (
-        &["gemini", "gemini-cli"],
-        &[
-            "GEMINI_API_KEY",
-            "GEMINI_MODEL",
-            "GOOGLE_API_KEY",
-            "GOOGLE_APPLICATION_CREDENTIALS",
-            "GOOGLE_CLOUD_LOCATION",
-            "GOOGLE_CLOUD_PROJECT",
-            "GOOGLE_GEMINI_BASE_URL",
-            "GOOGLE_GENAI_USE_VERTEXAI",
-        ],
-    ),
-    // opencode.ai/docs/config and /docs/cli; it keeps keys in a file of its own
-    (&["opencode"], &["OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG_DIR"]),
-    // github.com/QwenLM/qwen-code, docs on authentication
-    (&["qwen", "qwen-code"], &["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"]),
-];
-
-/// The variables of an agent that is known by this name; of any other, none.
-pub(crate) fn essentials(agent: &str) -> &'static [&'static str] {
-    AGENTS.iter().find(|(names, _)| names.contains(&agent)).map_or(&[], |(_, variables)| variables)
+/// Names of the agent, and what it gets.
+struct Agent {
+    names: &'static [&'static str],
+    variables: &'static [&'static str],
+    clouds: &'static [Cloud],
 }
 
+/// What is given where the switch is set, to other than nothing, `0` or `false`.
+struct Cloud {
+    switch: &'static str,
+    variables: &'static [&'static str],
+}
+
+// code.claude.com/docs/en/env-vars and /network-config. ANTHROPIC_CUSTOM_HEADERS carries a gateway's token.
+const CLAUDE: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "ANTHROPIC_CUSTOM_MODEL_OPTION",
+    "ANTHROPIC_MODEL",
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+    "ANTHROPIC_DEFAULT_OPUS_MODEL",
+    "ANTHROPIC_DEFAULT_SONNET_MODEL",
+    "ANTHROPIC_SMALL_FAST_MODEL",
+    "API_TIMEOUT_MS",
+    "CLAUDE_CODE_CERT_STORE",
+    "CLAUDE_CODE_CLIENT_CERT",
+    "CLAUDE_CODE_CLIENT_KEY",
+    "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
+    "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CONFIG_DIR",
+    "CLAUDE_SECURESTORAGE_CONFIG_DIR", // in the code of 2.1
+    "MAX_THINKING_TOKENS",
+    // @agentclientprotocol/claude-agent-acp 0.100, dist/acp-agent.js
+    "CLAUDE_CODE_EXECUTABLE",
+    "IS_SANDBOX",
+    "NO_BROWSER",
+];
+
+const CLAUDE_CLOUDS: &[Cloud] = &[
+    // code.claude.com/docs/en/amazon-bedrock; the names of credentials are the AWS SDK's (docs.aws.amazon.com, "Environment variables")
+    Cloud {
+        switch: "CLAUDE_CODE_USE_BEDROCK",
+        variables: &[
+            "ANTHROPIC_BEDROCK_BASE_URL",
+            "AWS_ACCESS_KEY_ID",
+            "AWS_BEARER_TOKEN_BEDROCK",
+            "AWS_CONFIG_FILE",
+            "AWS_DEFAULT_REGION",
+            "AWS_PROFILE",
+            "AWS_REGION",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_SHARED_CREDENTIALS_FILE",
+            "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+        ],
+    },
+    // code.claude.com/docs/en/google-vertex-ai
+    Cloud {
+        switch: "CLAUDE_CODE_USE_VERTEX",
+        variables: &[
+            "ANTHROPIC_VERTEX_BASE_URL",
+            "ANTHROPIC_VERTEX_PROJECT_ID",
+            "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+            "CLOUD_ML_REGION",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ],
+    },
+    // code.claude.com/docs/en/microsoft-foundry
+    Cloud {
+        switch: "CLAUDE_CODE_USE_FOUNDRY",
+        variables: &[
+            "ANTHROPIC_FOUNDRY_API_KEY",
+            "ANTHROPIC_FOUNDRY_BASE_URL",
+            "ANTHROPIC_FOUNDRY_RESOURCE",
+            "CLAUDE_CODE_SKIP_FOUNDRY_AUTH",
+        ],
+    },
+];
+
+// developers.openai.com/codex/environment-variables; OPENAI_API_KEY and OPENAI_BASE_URL in the code of 0.169 alone. A
+// model provider's `env_key` may name any variable: that one is the administrator's to allow.
+const CODEX: &[&str] = &[
+    "CODEX_ACCESS_TOKEN",
+    "CODEX_API_KEY",
+    "CODEX_CA_CERTIFICATE",
+    "CODEX_HOME",
+    "CODEX_OSS_BASE_URL",
+    "CODEX_SQLITE_HOME",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENAI_FEDERATION_RULE_ID",
+    "OPENAI_IDENTITY_TOKEN_FILE",
+    // @agentclientprotocol/codex-acp 2.6, README.md
+    "APP_SERVER_LOGS",
+    "CODEX_CONFIG",
+    "CODEX_PATH",
+    "DEFAULT_AUTH_REQUEST",
+    "INITIAL_AGENT_MODE",
+    "MODEL_PROVIDER",
+    "NO_BROWSER",
+];
+
+// `copilot help environment` and `copilot help providers` of 1.0.102; COPILOT_CACHE_HOME in its code
+const COPILOT: &[&str] = &[
+    "COPILOT_AUTO_UPDATE",
+    "COPILOT_CACHE_HOME",
+    "COPILOT_GH_HOST",
+    "COPILOT_GITHUB_TOKEN",
+    "COPILOT_HOME",
+    "COPILOT_MODEL",
+    "COPILOT_OFFLINE",
+    "COPILOT_PROVIDER_API_KEY",
+    "COPILOT_PROVIDER_API_KEY_COMMAND",
+    "COPILOT_PROVIDER_AZURE_API_VERSION",
+    "COPILOT_PROVIDER_BASE_URL",
+    "COPILOT_PROVIDER_BEARER_TOKEN",
+    "COPILOT_PROVIDER_HEADERS",
+    "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS",
+    "COPILOT_PROVIDER_MAX_PROMPT_TOKENS",
+    "COPILOT_PROVIDER_MODEL_ID",
+    "COPILOT_PROVIDER_TRANSPORT",
+    "COPILOT_PROVIDER_TYPE",
+    "COPILOT_PROVIDER_WIRE_API",
+    "COPILOT_PROVIDER_WIRE_MODEL",
+    "GH_HOST",
+    "GH_TOKEN",
+    "GITHUB_TOKEN",
+];
+
+// github.com/google-gemini/gemini-cli, docs/reference/configuration.md and docs/get-started/authentication.mdx; the last four in
+// the code of 0.61. With Vertex AI and a file of credentials the two keys must not be set: drop them in the snapshot.
+const GEMINI: &[&str] = &[
+    "GEMINI_API_KEY",
+    "GEMINI_CLI_HOME",
+    "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
+    "GEMINI_CLI_TRUSTED_FOLDERS_PATH",
+    "GEMINI_CLI_TRUST_WORKSPACE",
+    "GEMINI_MODEL",
+    "GOOGLE_API_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CLOUD_LOCATION",
+    "GOOGLE_CLOUD_PROJECT",
+    "GOOGLE_CLOUD_PROJECT_ID",
+    "GOOGLE_CLOUD_QUOTA_PROJECT",
+    "GOOGLE_GEMINI_BASE_URL",
+    "GOOGLE_GENAI_API_VERSION",
+    "GOOGLE_GENAI_USE_GCA",
+    "GOOGLE_GENAI_USE_VERTEXAI",
+    "GOOGLE_VERTEX_BASE_URL",
+    "CODE_ASSIST_ENDPOINT",
+    "GEMINI_CLI_CUSTOM_HEADERS",
+    "GEMINI_CLI_NO_RELAUNCH",
+    "GOOGLE_CLOUD_ACCESS_TOKEN",
+];
+
+// opencode.ai/docs/cli, /docs/config and /docs/network. It keeps keys in auth.json below XDG_DATA_HOME; OPENCODE_CONFIG_CONTENT and
+// OPENCODE_AUTH_CONTENT may hold some. Each model provider's own key, where it is in the environment, is the administrator's to allow.
+const OPENCODE: &[&str] = &[
+    "OPENCODE_API_KEY",
+    "OPENCODE_AUTH_CONTENT",
+    "OPENCODE_CONFIG",
+    "OPENCODE_CONFIG_CONTENT",
+    "OPENCODE_CONFIG_DIR",
+    "OPENCODE_DISABLE_AUTOUPDATE",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD",
+    "OPENCODE_DISABLE_MODELS_FETCH",
+    "OPENCODE_MODELS_URL",
+    "OPENCODE_PERMISSION",
+];
+
+// qwenlm.github.io/qwen-code-docs, users/configuration/auth; QWEN_HOME, QWEN_RUNTIME_DIR and the last two in the code of 0.24.
+// Keys of other model providers are the administrator's to allow.
+const QWEN: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_MODEL",
+    "BAILIAN_CODING_PLAN_API_KEY",
+    "DASHSCOPE_API_KEY",
+    "GEMINI_API_KEY",
+    "GEMINI_MODEL",
+    "GOOGLE_API_KEY",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENAI_MODEL",
+    "QWEN_HOME",
+    "QWEN_MODEL",
+    "QWEN_RUNTIME_DIR",
+    "QWEN_CODE_NO_RELAUNCH",
+    "QWEN_CODE_SYSTEM_SETTINGS_PATH",
+];
+
+const AGENTS: &[Agent] = &[
+    Agent {
+        names: &["claude", "claude-code", "claude-agent-acp", "claude-code-acp"],
+        variables: CLAUDE,
+        clouds: CLAUDE_CLOUDS,
+    },
+    Agent { names: &["codex", "codex-acp"], variables: CODEX, clouds: &[] },
+    Agent { names: &["copilot"], variables: COPILOT, clouds: &[] },
+    Agent { names: &["gemini", "gemini-cli"], variables: GEMINI, clouds: &[] },
+    Agent { names: &["opencode"], variables: OPENCODE, clouds: &[] },
+    Agent { names: &["qwen", "qwen-code"], variables: QWEN, clouds: &[] },
+];
+
+/// The variables of an agent that is known by this name, in an environment of which `value` tells what it has; of any other
+/// agent, none.
+pub(crate) fn essentials<'a>(agent: &str, value: impl Fn(&str) -> Option<&'a [u8]>) -> Vec<&'static str> {
+    let Some(agent) = AGENTS.iter().find(|known| known.names.contains(&agent)) else { return Vec::new() };
+    let on = |cloud: &&Cloud| value(cloud.switch).is_some_and(|value| !matches!(value, b"" | b"0" | b"false"));
+    let clouds = agent.clouds.iter().filter(on).flat_map(|cloud| cloud.variables);
+    agent.variables.iter().chain(clouds).copied().collect()
+}
+
+/// Every name that some agent gets.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_agent_is_known_by_its_names_and_no_other() {
-        assert!(essentials("claude-agent-acp").contains(&"ANTHROPIC_API_KEY"));
-        assert_eq!(essentials("claude-agent"), [""; 0]);
-        assert_eq!(essentials(""), [""; 0]);
-    }
-
-    #[test]
-    fn essentials_are_exact_names() {
-        for (agents, variables) in AGENTS {
-            assert!(!variables.iter().any(|name| name.contains(['*', '?'])), "{agents:?}");
-        }
-    }
+pub(crate) fn all() -> impl Iterator<Item = &'static str> {
+    AGENTS.iter().flat_map(|agent| {
+        let clouds = agent.clouds.iter().flat_map(|cloud| cloud.variables);
+        agent.variables.iter().chain(clouds).copied()
+    })
 }

@@ -1,15 +1,17 @@
 //! `whitelist`: keeps what an agent may have of the environment so far, and drops the rest.
 //!
-//! Kept is what the preset lists, what the agent's own documentation names ([`agents`]) and what the administrator allows. A name
-//! that looks like a secret is kept only if it is named exactly, by the agent's list or by the administrator: a pattern
-//! never lets a secret through. Everything that goes is named with the rule it fell to.
+//! Kept is what the preset lists, what the agent's own documentation names ([`agents`]) and what the administrator allows. A secret,
+//! by the look of its name or of its value, is kept only if it is named exactly, by the agent's list or by the administrator, and
+//! one by its value by the preset too (a proxy's URL with a password in it): a pattern never lets a secret through.
+//! Everything that goes is named with the rule it fell to. Exported bash functions pass: who gets them is the host's affair.
 
 mod agents;
 mod names;
 
 use agentd_plugin_sdk::pattern::{is_pattern, matches};
-use agentd_plugin_sdk::{Change, Description, Failure, Provider, Request, export_provider, log};
-use names::{Preset, looks_secret};
+use agentd_plugin_sdk::secret::{is_secret_name, is_secret_value};
+use agentd_plugin_sdk::{Change, Description, Failure, Provider, Request, Variable, export_provider, log};
+use names::Preset;
 
 struct Whitelist;
 
@@ -32,9 +34,9 @@ impl Provider for Whitelist {
         let policy = Policy {
             preset: request.setting("preset")?.map_or(Ok(Preset::Standard), Preset::parse)?,
             allow: request.settings("allow").unwrap_or_default(),
-            essentials: agents::essentials(&request.session.agent),
+            essentials: agents::essentials(&request.session.agent, |name| request.variable(name)),
         };
-        let changes = policy.changes(request.environment.iter().map(|variable| variable.name.as_str()));
+        let changes = policy.changes(&request.environment);
         log::debug(format!("{} of {} variables dropped", changes.len(), request.environment.len()));
         Ok(changes)
     }
@@ -42,30 +44,39 @@ impl Provider for Whitelist {
 
 export_provider!(Whitelist);
 
+/// What the names of exported bash functions look like.
+const FUNCTION: &str = "BASH_FUNC_*%%";
+
 struct Policy<'a> {
     preset: Preset,
     allow: &'a [String],
-    essentials: &'static [&'static str],
+    essentials: Vec<&'static str>,
 }
 
 impl Policy<'_> {
-    /// A removal of each name that is not kept.
-    fn changes<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<Change> {
-        names.filter_map(|name| self.reason_to_drop(name).map(|reason| Change::unset(name, reason))).collect()
+    /// A removal of each variable that is not kept.
+    fn changes(&self, environment: &[Variable]) -> Vec<Change> {
+        let dropped = |variable: &Variable| {
+            let reason = self.reason_to_drop(&variable.name, &variable.value)?;
+            Some(Change::unset(variable.name.as_str(), reason))
+        };
+        environment.iter().filter_map(dropped).collect()
     }
 
-    fn reason_to_drop(&self, name: &str) -> Option<String> {
-        if self.allow.iter().any(|allowed| allowed == name) || self.essentials.contains(&name) {
+    fn reason_to_drop(&self, name: &str, value: &[u8]) -> Option<String> {
+        let named = self.allow.iter().any(|allowed| allowed == name) || self.essentials.contains(&name);
+        if named || matches(FUNCTION, name) {
             return None;
         }
-        if looks_secret(name) {
+        if is_secret_name(name) {
             return Some("looks like a secret; the setting \"allow\" keeps it by its exact name".to_owned());
         }
         let allowed = self.allow.iter().any(|allowed| is_pattern(allowed) && matches(allowed, name));
-        if allowed || self.preset.keeps(name) {
-            return None;
+        if !allowed && !self.preset.keeps(name) {
+            return Some(format!("not in the {} list and not in the setting \"allow\"", self.preset.as_str()));
         }
-        Some(format!("not in the {} list and not in the setting \"allow\"", self.preset.as_str()))
+        (is_secret_value(value) && !self.preset.names(name))
+            .then(|| "its value looks like a secret; the setting \"allow\" keeps it by its exact name".to_owned())
     }
 }
 
@@ -73,11 +84,28 @@ impl Policy<'_> {
 mod tests {
     use super::*;
 
-    fn kept(preset: Preset, allow: &[&str], agent: &str, names: &[&str]) -> Vec<String> {
+    fn environment(variables: &[(&str, &str)]) -> Vec<Variable> {
+        variables.iter().map(|&(name, value)| Variable::new(name, value)).collect()
+    }
+
+    fn kept_of(preset: Preset, allow: &[&str], agent: &str, variables: &[(&str, &str)]) -> Vec<String> {
         let allow: Vec<String> = allow.iter().map(|&a| a.to_owned()).collect();
-        let policy = Policy { preset, allow: &allow, essentials: agents::essentials(agent) };
-        let dropped: Vec<String> = policy.changes(names.iter().copied()).iter().map(|c| c.name().to_owned()).collect();
-        names.iter().map(|&n| n.to_owned()).filter(|name| !dropped.contains(name)).collect()
+        let value =
+            |name: &str| variables.iter().find(|variable| variable.0 == name).map(|variable| variable.1.as_bytes());
+        let policy = Policy { preset, allow: &allow, essentials: agents::essentials(agent, value) };
+        let dropped: Vec<String> =
+            policy.changes(&environment(variables)).iter().map(|change| change.name().to_owned()).collect();
+        variables.iter().map(|(name, _)| (*name).to_owned()).filter(|name| !dropped.contains(name)).collect()
+    }
+
+    fn kept(preset: Preset, allow: &[&str], agent: &str, names: &[&str]) -> Vec<String> {
+        let variables: Vec<(&str, &str)> = names.iter().map(|&name| (name, "1")).collect();
+        kept_of(preset, allow, agent, &variables)
+    }
+
+    fn reason(name: &str, value: &str) -> String {
+        let policy = Policy { preset: Preset::Standard, allow: &["*".to_owned()], essentials: Vec::new() };
+        policy.reason_to_drop(name, value.as_bytes()).unwrap_or_default()
     }
 
     #[test]
@@ -86,8 +114,8 @@ mod tests {
             kept(Preset::Standard, &[], "demo", &["PATH", "LC_ALL", "JAVA_HOME", "DISPLAY"]),
             ["PATH", "LC_ALL"]
         );
-        let policy = Policy { preset: Preset::Standard, allow: &[], essentials: &[] };
-        let [Change::Unset(removal)] = &policy.changes(["JAVA_HOME"].into_iter())[..] else { panic!() };
+        let policy = Policy { preset: Preset::Standard, allow: &[], essentials: Vec::new() };
+        let [Change::Unset(removal)] = &policy.changes(&environment(&[("JAVA_HOME", "/")]))[..] else { panic!() };
         assert!(removal.reason.as_deref().is_some_and(|reason| reason.contains("standard")));
     }
 
@@ -104,10 +132,49 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_value_passes_no_pattern_either_and_a_proxy_passes_with_its_password() {
+        assert!(reason("MY_REMOTE", "https://user:hunter22@example.com").contains("value"));
+        assert!(reason("XDG_SOMETHING", "ghp_0123456789abcdefghij").contains("value"));
+        assert_eq!(reason("MY_REMOTE", "https://example.com"), "");
+        assert_eq!(reason("HTTPS_PROXY", "http://user:hunter22@proxy:3128"), "");
+    }
+
+    #[test]
     fn an_agent_gets_its_own_key_and_not_that_of_another() {
         let names = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"];
         assert_eq!(kept(Preset::Standard, &[], "claude", &names), ["ANTHROPIC_API_KEY"]);
         assert_eq!(kept(Preset::Standard, &[], "codex", &names), ["OPENAI_API_KEY"]);
         assert_eq!(kept(Preset::Standard, &[], "demo", &names), [""; 0]);
+        assert_eq!(kept(Preset::Standard, &[], "claude-agent", &names), [""; 0]);
+    }
+
+    #[test]
+    fn a_clouds_keys_are_given_with_the_switch_that_asks_for_them() {
+        let keys = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS"].map(|name| (name, "x"));
+        let with = |switch: (&'static str, &'static str)| {
+            kept_of(Preset::Standard, &[], "claude", &[&keys[..], &[switch]].concat())
+        };
+        assert_eq!(with(("LANG", "C")), ["LANG"]);
+        assert_eq!(
+            with(("CLAUDE_CODE_USE_BEDROCK", "1")),
+            ["AWS_ACCESS_KEY_ID", "AWS_PROFILE", "CLAUDE_CODE_USE_BEDROCK"]
+        );
+        assert_eq!(with(("CLAUDE_CODE_USE_BEDROCK", "0")), ["CLAUDE_CODE_USE_BEDROCK"]);
+        assert_eq!(
+            with(("CLAUDE_CODE_USE_VERTEX", "true")),
+            ["GOOGLE_APPLICATION_CREDENTIALS", "CLAUDE_CODE_USE_VERTEX"]
+        );
+    }
+
+    #[test]
+    fn an_agents_names_are_exact() {
+        for name in agents::all() {
+            assert!(!is_pattern(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_function_that_the_host_gave_passes() {
+        assert_eq!(kept(Preset::Minimal, &[], "demo", &["BASH_FUNC_module%%", "BASH_ENV"]), ["BASH_FUNC_module%%"]);
     }
 }

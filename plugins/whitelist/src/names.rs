@@ -1,4 +1,4 @@
-//! The lists of names that are safe to pass on, and the look of a secret's name.
+//! The lists of names that are safe to pass on.
 
 use agentd_plugin_sdk::Failure;
 use agentd_plugin_sdk::pattern::matches;
@@ -20,6 +20,27 @@ const STANDARD: &[&str] = &[
     "CARGO_HOME",
     "RUSTUP_HOME",
     "XDG_*",
+];
+
+/// How the network is reached: behind a company's proxy no agent connects without them, and none starts a session without its
+/// certificates. A proxy's URL may have a password in it; who names these names it too.
+const NETWORK: &[&str] = &[
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_USE_SYSTEM_CA",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "GIT_SSL_CAPATH",
 ];
 
 /// What a program needs to open a window: with it an agent can see and drive the user's desktop.
@@ -53,75 +74,30 @@ impl Preset {
         }
     }
 
-    pub(crate) fn keeps(self, name: &str) -> bool {
+    fn list(self) -> impl Iterator<Item = &'static str> {
         let lists: &[&[&str]] = match self {
             Self::Minimal => &[MINIMAL],
-            Self::Standard => &[MINIMAL, STANDARD],
-            Self::Desktop => &[MINIMAL, STANDARD, DESKTOP],
+            Self::Standard => &[MINIMAL, STANDARD, NETWORK],
+            Self::Desktop => &[MINIMAL, STANDARD, NETWORK, DESKTOP],
         };
-        lists.iter().copied().flatten().any(|pattern| matches(pattern, name))
+        lists.iter().copied().flatten().copied()
     }
-}
 
-/// Words that end a part of a secret's name (parts are what stands between underscores): `GITHUB_TOKEN`, `PGPASSWORD`.
-const ENDINGS: &[&str] = &[
-    "TOKEN",
-    "TOKENS",
-    "SECRET",
-    "SECRETS",
-    "PASSWORD",
-    "PASSWORDS",
-    "PASSWD",
-    "PASSPHRASE",
-    "CREDENTIAL",
-    "CREDENTIALS",
-    "APIKEY",
-    "APIKEYS",
-];
+    /// By name or by pattern.
+    pub(crate) fn keeps(self, name: &str) -> bool {
+        self.list().any(|pattern| matches(pattern, name))
+    }
 
-/// Whether the name is of the kind that secrets have. It looks at words, not at letters: `TOKENIZERS_PARALLELISM` is none.
-pub(crate) fn looks_secret(name: &str) -> bool {
-    let upper = name.to_ascii_uppercase();
-    let mut parts = upper.split('_').filter(|part| !part.is_empty());
-    upper.split('_').any(|part| ENDINGS.iter().any(|ending| part.ends_with(ending)))
-        // `..._KEY`, whatever the key opens; `KEY_...` and `KEYBOARD` are something else
-        || parts.next_back().is_some_and(|last| last == "KEY" || last == "KEYS") && parts.next().is_some()
-        || ["API_KEY", "ACCESS_KEY", "PRIVATE_KEY"].iter().any(|words| upper.contains(words))
+    /// By name only.
+    pub(crate) fn names(self, name: &str) -> bool {
+        self.list().any(|listed| listed == name)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_secrets_are_known() {
-        for name in [
-            "OPENAI_API_KEY",
-            "AWS_SECRET_ACCESS_KEY",
-            "AWS_ACCESS_KEY_ID",
-            "GITHUB_TOKEN",
-            "PGPASSWORD",
-            "DB_PASSWORD",
-            "MYSQL_PWD_SECRET",
-            "GOOGLE_APPLICATION_CREDENTIALS",
-            "github_token",
-            "NPM_AUTHTOKEN",
-            "OPENAI_KEY",
-            "TOKEN_OF_SOMETHING",
-            "SSH_PRIVATE_KEY_PATH",
-        ] {
-            assert!(looks_secret(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn names_that_share_letters_with_a_secret_are_not_secret() {
-        for name in
-            ["TOKENIZERS_PARALLELISM", "PATH", "KEYBOARD", "KEY", "XKB_KEYMAP", "SECRETARY", "PASSAGE", "MONKEY", "PWD"]
-        {
-            assert!(!looks_secret(name), "{name}");
-        }
-    }
+    use agentd_plugin_sdk::secret::is_secret_name;
 
     #[test]
     fn each_preset_holds_the_one_before_it() {
@@ -129,6 +105,8 @@ mod tests {
             ("PATH", true, true, true),
             ("LC_TIME", true, true, true),
             ("XDG_CONFIG_HOME", false, true, true),
+            ("https_proxy", false, true, true),
+            ("NODE_EXTRA_CA_CERTS", false, true, true),
             ("DISPLAY", false, false, true),
             ("JAVA_HOME", false, false, false),
         ] {
@@ -139,8 +117,8 @@ mod tests {
 
     #[test]
     fn nothing_on_a_list_looks_like_a_secret() {
-        for name in [MINIMAL, STANDARD, DESKTOP].into_iter().flatten() {
-            assert!(!looks_secret(name), "{name}");
+        for name in Preset::Desktop.list() {
+            assert!(!is_secret_name(name), "{name}");
         }
     }
 
