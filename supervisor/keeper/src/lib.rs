@@ -15,7 +15,7 @@ mod keeper;
 mod lines;
 mod log;
 mod machine;
-mod mask;
+pub mod mask;
 mod mute;
 mod os;
 pub mod protocol;

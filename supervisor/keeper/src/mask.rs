@@ -3,24 +3,27 @@
 //! A value is found as it is, and as JSON may write it: with any escapes, and escaped once more where JSON stands in a JSON
 //! string. In a line that is JSON only the contents of strings and numbers are replaced, so that it stays JSON.
 //!
-//! What is not found: a value shorter than [`SHORTEST`] (it would be found everywhere), and one that was encoded in a way other
-//! than these.
+//! What is not found: a value shorter than [`SHORTEST`] (it would be found everywhere), one that was encoded in a way other than
+//! these (base64, URL encoding), and one that was printed in pieces: in two messages, or on two lines that it has not itself.
+//!
+//! The daemon hides with the same rules in what it says of an environment that could not be built.
 
 use std::borrow::Cow;
 
 use memchr::memmem::{self, Finder};
 
 /// What stands in a value's place.
-pub(crate) const MASK: &str = "‹secret›";
+pub const MASK: &str = "‹secret›";
 
-/// The shortest value that is hidden, bytes.
-const SHORTEST: usize = 4;
+/// The shortest value that is hidden, bytes. `none`, `true` and `1234` stand where a secret is meant to, and everywhere else too: to
+/// hide them would make what an agent says unreadable and keep nothing from anybody.
+pub const SHORTEST: usize = 6;
 /// The shortest line of a value of several lines that is hidden where it stands alone.
 const SHORTEST_LINE: usize = 8;
 
 /// The values of one agent.
 #[derive(Default)]
-pub(crate) struct Mask {
+pub struct Mask {
     needles: Vec<Needle>,
 }
 
@@ -51,7 +54,8 @@ impl std::fmt::Debug for Mask {
 }
 
 impl Mask {
-    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    /// For these values; those that are too short are left out.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut values: Vec<Vec<u8>> = Vec::new();
         for secret in secrets {
             values.push(secret.to_vec());
@@ -73,7 +77,7 @@ impl Mask {
     }
 
     /// The text with its secrets hidden; with `cut`, the beginning of one at the end too, because the text goes on unseen.
-    pub(crate) fn text<'a>(&self, text: &'a [u8], cut: bool) -> Cow<'a, [u8]> {
+    pub fn text<'a>(&self, text: &'a [u8], cut: bool) -> Cow<'a, [u8]> {
         let end = if cut { text.len() - self.begun(text) } else { text.len() };
         if end == text.len() && !self.suspects(text) {
             return Cow::Borrowed(text);
@@ -288,12 +292,12 @@ mod tests {
             r#"{"id":"‹secret›","t":"x‹secret›","n":"‹secret›"}"#
         );
         // The n of an escape is not the beginning of a value.
-        assert_eq!(json(&["nabc"], r#"["\nabc","\\nabc","nabc"]"#), r#"["\nabc","\\‹secret›","‹secret›"]"#);
+        assert_eq!(json(&["nabcde"], r#"["\nabcde","\\nabcde","nabcde"]"#), r#"["\nabcde","\\‹secret›","‹secret›"]"#);
         // Nor is the backslash of an escape its end.
-        assert_eq!(json(&["abc\\"], r#"["abc\n","abc\\"]"#), r#"["abc\n","‹secret›"]"#);
+        assert_eq!(json(&["abcde\\"], r#"["abcde\n","abcde\\"]"#), r#"["abcde\n","‹secret›"]"#);
         // What goes across strings is no value.
-        assert_eq!(json(&["a\",\"b"], r#"["xa","by"]"#), r#"["xa","by"]"#);
-        assert_eq!(json(&["true"], "[true]"), "[true]");
+        assert_eq!(json(&["abc\",\"b"], r#"["xabc","by"]"#), r#"["xabc","by"]"#);
+        assert_eq!(json(&["[false]"], "[false]"), "[false]");
     }
 
     #[test]
@@ -314,13 +318,16 @@ mod tests {
 
     #[test]
     fn the_longer_of_two_values_wins_and_a_short_one_is_left() {
-        assert_eq!(json(&["abcd", "abcdef", "1", ""], r#"["abcdef","abcd",1]"#), r#"["‹secret›","‹secret›",1]"#);
+        assert_eq!(
+            json(&["abcdef", "abcdefgh", "abcde", "1", ""], r#"["abcdefgh","abcdef","abcde",1]"#),
+            r#"["‹secret›","‹secret›","abcde",1]"#
+        );
     }
 
     proptest! {
         #[test]
         fn whatever_the_value_json_stays_json_and_does_not_say_it(
-            secret in "[a-c\"\\\\/\n\té0-9]{4,8}",
+            secret in "[a-c\"\\\\/\n\té0-9]{6,9}",
             before in "[a-c\"\\\\\n0-9]{0,6}",
             after in "[a-c\"\\\\\n0-9]{0,6}",
         ) {

@@ -49,7 +49,8 @@ pub struct LaunchRecord {
     pub environment: Vec<Variable>,
     /// Absolute; the keeper changes to it in the agent's process only.
     pub directory: ByteString,
-    /// Values that are masked as `‹secret›` wherever the agent prints them, before they reach the journal.
+    /// Values that are masked as `‹secret›` wherever the agent prints them, before they reach the journal; those shorter
+    /// than [`crate::mask::SHORTEST`] are not.
     #[serde(default)]
     pub secrets: Vec<ByteString>,
     /// The longest line kept whole; of a longer one the first so many bytes are kept, as noise.
