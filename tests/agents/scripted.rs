@@ -308,6 +308,7 @@ impl Agent {
             "say" => self.say(rest),
             "count" => self.count(rest),
             "env" => self.say(&environment()),
+            "unicode" => self.say_in_escapes(&environment()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
             "tool" => self.tool(rest),
             "ask" => self.ask_twice_allowed(),
@@ -485,6 +486,16 @@ impl Agent {
     fn say(&mut self, text: &str) {
         self.said.push_str(text);
         self.update(&json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } }));
+    }
+
+    /// Says it as some JSON writers would: every character as an escape.
+    fn say_in_escapes(&self, text: &str) {
+        let session = self.conversation.as_ref().map(|conversation| conversation.id.as_str()).unwrap_or_default();
+        let escaped = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<Vec<_>>().concat();
+        let content =
+            format!(r#"{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{escaped}"}}}}"#);
+        let params = format!(r#"{{"sessionId":"{session}","update":{content}}}"#);
+        print_raw(format!("{{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{params}}}\n").as_bytes());
     }
 
     fn update(&self, update: &Value) {

@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -119,8 +120,28 @@ impl Lab {
         made["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{made}"))
     }
 
+    /// A path of the inside as it is named from outside.
+    pub(crate) fn path(&self, inside: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{inside}", self.init))
+    }
+
+    /// Writes a file of the user's that nobody else can read.
+    pub(crate) fn write(&self, inside: &str, content: &str) {
+        let path = self.path(inside);
+        fs::create_dir_all(path.parent().expect("it is in a directory")).expect("the directory can be made");
+        fs::write(&path, content).expect("the file can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("root may");
+        self.root(&["chown", "-R", "worker:worker", "/home/worker"]);
+    }
+
+    /// Runs a command as root, which must succeed.
+    fn root(&self, arguments: &[&str]) {
+        let output = self.command(arguments).output().expect("nsenter can be executed");
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+
     fn state(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root/home/worker/.local/state/agentd", self.init))
+        self.path("/home/worker/.local/state/agentd")
     }
 
     /// The journal of a session, checked.

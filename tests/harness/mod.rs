@@ -10,6 +10,7 @@ pub(crate) mod journal;
 pub(crate) mod lab;
 #[path = "../agents/model_server.rs"]
 pub(crate) mod model_server;
+pub(crate) mod planted;
 pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod require;

@@ -20,6 +20,7 @@ mod permission;
 mod plugins;
 mod real_agent;
 mod requests;
+mod secrets;
 mod soak;
 mod survival;
 mod systemd;

@@ -69,8 +69,12 @@ pub(crate) struct RealAgent {
 impl RealAgent {
     pub(crate) fn spec(&self, daemon: &Daemon) -> SessionSpec {
         let mut spec = session::spec(daemon.work(), self.command.clone());
-        let exports = self.settings.iter().map(|(name, value)| format!("export {name}='{value}'\n"));
-        spec.env_setup = Some(exports.collect());
+        // In a file of their own: the text of a session's script is stored, and so has no key in it.
+        let exports: Vec<String> =
+            self.settings.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+        let file = daemon.root().join("settings.sh");
+        std::fs::write(&file, exports.concat()).expect("the directory is writable");
+        spec.env_setup = Some(format!(". '{}'\n", file.display()));
         spec.permissions = PermissionPolicy::Allow;
         spec
     }

@@ -8,6 +8,7 @@ use agentd_api::event::Body;
 use serde_json::Value;
 
 use crate::harness::lab::{Lab, login};
+use crate::harness::planted::{Planted, found_below, found_in};
 use crate::harness::session::said;
 use crate::harness::{require, until};
 
@@ -107,6 +108,49 @@ async fn the_environment_is_the_same_under_systemd_from_a_terminal_with_two_hund
     assert_eq!(systemd, seen[0], "systemd and a terminal");
     assert_eq!(systemd, seen[1], "systemd and env -i");
     assert_eq!(systemd.get("EDITOR").map(String::as_str), Some("ed"), "the login shell's: {systemd:#?}");
+}
+
+#[tokio::test]
+async fn a_secret_of_a_file_and_one_of_a_credential_reach_the_agent_and_stand_in_no_unit_and_no_log() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let planted =
+        [Planted::new("FROM_FILE", "{}"), Planted::new("FROM_CREDENTIAL", "{}"), Planted::new("API_KEY", "{}")];
+    lab.write("/home/worker/keys/file", &planted[0].value);
+    lab.write("/home/worker/keys/credential", &planted[1].value);
+    let config = "/home/worker/.config/agentd/agentd.toml";
+    let text = std::fs::read_to_string(lab.path(config)).expect("it is there")
+        + "\n[secrets.FROM_FILE]\nfile = \"~/keys/file\"\n[secrets.FROM_CREDENTIAL]\ncredential = \"key\"\n\
+           [secrets.API_KEY]\nsnapshot = \"API_KEY\"\n";
+    lab.write(config, &text);
+    lab.write(
+        "/home/worker/.config/systemd/user/agentd.service.d/key.conf",
+        "[Service]\nLoadCredential=key:/home/worker/keys/credential\n",
+    );
+    let profile = format!("export PATH=\"$HOME/.local/bin:$PATH\" API_KEY={}\n", planted[2].value);
+    lab.write("/home/worker/.profile", &profile);
+    lab.systemctl(&["daemon-reload"]);
+
+    let id = lab.session();
+    lab.worker(&["agentctl", "prompt", id.as_str(), "env"]);
+    turn_ends(&lab, &id).await;
+    let said: String = lab.journal(&id).iter().filter_map(said).collect();
+    for one in &planted {
+        assert!(said.contains(&format!("\"{}\":\"‹secret›\"", one.name)), "{}: {said}", one.name);
+    }
+    let nothing = std::collections::BTreeSet::new();
+    for unit in [format!("agentd-session-{id}.service"), "agentd.service".to_owned()] {
+        let properties = lab.systemctl(&["show", &unit]);
+        assert!(properties.contains("ActiveState=active"), "{properties}");
+        assert_eq!(found_in(properties.as_bytes(), &planted), nothing, "{unit}");
+    }
+    assert_eq!(found_in(lab.worker(&["systemctl", "--user", "show-environment"]).as_bytes(), &planted), nothing);
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    assert_eq!(found_in(lab.journalctl(&["-o", "json", "--all"]).as_bytes(), &planted), nothing);
+    for directory in ["/home/worker/.local/state/agentd", "/home/worker/.cache/agentd", "/run/user/4711/agentd"] {
+        assert_eq!(found_below(&lab.path(directory), &planted), Vec::<String>::new());
+    }
+    assert_eq!(found_below(&lab.path("/home/worker/keys"), &planted).len(), 2, "the search sees what is there");
 }
 
 #[tokio::test]

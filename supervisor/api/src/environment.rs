@@ -61,7 +61,7 @@ pub struct EnvironmentView {
     pub captured: Timestamp,
     /// The launch it was built for.
     pub launch: u64,
-    /// SHA-256 over every name and value, hex.
+    /// SHA-256 over every name and every value that is no secret, hex.
     pub digest: String,
     /// By name.
     pub variables: Vec<VariableView>,

@@ -10,6 +10,7 @@ pub mod event;
 pub mod id;
 pub mod paths;
 pub mod problem;
+pub mod secret;
 pub mod session;
 
 pub use bytes::ByteString;

@@ -161,6 +161,8 @@ pub enum ConditionType {
     NotStale,
     WorkspaceReady,
     EnvironmentReady,
+    /// The named secrets of the configuration that are this session's; only where it has any.
+    SecretsAvailable,
     AgentStarted,
     ConversationReady,
     #[serde(other)]

@@ -131,6 +131,11 @@ pub(crate) enum Command {
     /// Show a session's environment and who set each variable; approve scripts of directories
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Env(EnvArgs),
+    /// Show the named secrets of the configuration: where each is taken from and who gets it, and never what it is
+    Secret {
+        #[command(subcommand)]
+        command: SecretCommand,
+    },
     /// Answer an agent's question
     Answer {
         session: String,
@@ -243,6 +248,15 @@ pub(crate) enum Permissions {
     Ask,
     Allow,
     Deny,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum SecretCommand {
+    /// List them; none of them is looked for
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Take each from where it lives, as a launch does, and say which can be had; the status is 1 where a required one cannot
+    Check,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::environment::EnvironmentView;
+use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::{Code, PermissionId, Problem, TurnId};
 use http_body_util::{BodyExt, Full};
@@ -198,6 +199,15 @@ impl Client {
 
     pub(crate) async fn deny_scripts(&self, directory: &Path) -> Result<Document<ScriptList>, Error> {
         self.post("/v1/scripts/deny", Some(&ScriptsOf { directory }), None).await
+    }
+
+    pub(crate) async fn secrets(&self) -> Result<Document<SecretList>, Error> {
+        self.get("/v1/secrets").await
+    }
+
+    /// Takes as long as the slowest of them.
+    pub(crate) async fn check_secrets(&self) -> Result<Document<SecretList>, Error> {
+        self.post("/v1/secrets/check", None::<&()>, Some(Duration::from_mins(2))).await
     }
 
     pub(crate) async fn version(&self) -> Result<Document<VersionView>, Error> {

@@ -14,6 +14,7 @@ use agentd_plugins::Grant;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
+use crate::env::{DeclaredSecret, named_secrets};
 use crate::session::Rule;
 
 /// The configuration in force.
@@ -24,6 +25,8 @@ pub(crate) struct Config {
     pub(crate) default_agent: AgentName,
     pub(crate) agents: BTreeMap<AgentName, Agent>,
     pub(crate) environment: Environment,
+    /// Secrets by name: where each is taken from at every launch, and who gets it.
+    pub(crate) secrets: BTreeMap<String, DeclaredSecret>,
     pub(crate) limits: Limits,
     pub(crate) launch: Launch,
     pub(crate) journal: Journal,
@@ -233,6 +236,7 @@ impl Default for Config {
             default_agent: DEMO.parse().expect("the demo agent's name is a name"),
             agents: BTreeMap::new(),
             environment: Environment::default(),
+            secrets: BTreeMap::new(),
             limits: Limits::default(),
             launch: Launch::default(),
             journal: Journal::default(),
@@ -394,6 +398,7 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     if default.as_str() != DEMO && !config.agents.contains_key(default) {
         return invalid(format!("default_agent is \"{default}\", and there is no [agents.{default}]"));
     }
+    named_secrets(&config.secrets).map_err(ConfigError::Invalid)?;
     for provider in &config.environment.providers {
         let plugin = &provider.plugin;
         if plugin.is_empty() {
@@ -481,6 +486,7 @@ mod tests {
             ("[limits]\nturn = \"-1s\"", "negative"),
             ("[environment]\nsource = \"shell\"", "login-shell"),
             ("[agents.a]\ncommand = [\"a\"]\nrefresh = \"often\"", "warn"),
+            ("[secrets.A]\nrequired = false", "secrets.A has not exactly one of file, credential"),
         ] {
             let error = load_text(&[text]).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
 use crate::directories::Directories;
-use crate::env::{Pipeline, PipelineError, Trust};
+use crate::env::{Pipeline, PipelineError, Secrets, Trust};
 use crate::launch::Launcher;
 
 /// One daemon's world. Shared, never changed.
@@ -19,6 +19,7 @@ pub(crate) struct World {
     pub(crate) config: Config,
     pub(crate) directories: Directories,
     pub(crate) trust: Arc<Trust>,
+    pub(crate) secrets: Secrets,
     pub(crate) launcher: Launcher,
     pub(crate) launches: Semaphore,
     /// Ends every driver, and no session.
@@ -39,6 +40,7 @@ impl World {
     pub(crate) fn new(config: Config, directories: Directories, trust: Trust, programs: Programs) -> Self {
         Self {
             launcher: Launcher::new(config.launch.manager, programs.keeper.clone()),
+            secrets: Secrets::new(&config, programs.keeper.clone()),
             launches: Semaphore::new(config.limits.launches),
             config,
             directories,

@@ -5,6 +5,7 @@ mod events;
 mod info;
 mod life;
 mod list;
+mod secret;
 mod talk;
 mod upgrade;
 
@@ -67,6 +68,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         }
         Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
         Command::Env(args) => environment::env(context, args).await,
+        Command::Secret { command } => secret::secret(context, command).await,
         Command::Answer { session, permission, answer } => talk::answer(context, &session, &permission, answer).await,
         Command::Events { session, after, last, no_follow } => {
             events::events(context, &session, after, last, !no_follow).await

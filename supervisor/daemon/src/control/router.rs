@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 
-use super::{Body, handlers, problem};
+use super::{Body, handlers, problem, secrets};
 use crate::session::Sessions;
 use crate::world::World;
 
@@ -60,8 +60,9 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
     const COLLECTION: &[Method] = &[Method::GET, Method::POST];
     const ITEM: &[Method] = &[Method::GET, Method::DELETE];
     match parts {
-        ["healthz"] | ["v1", "version" | "agents" | "scripts"] => GET,
+        ["healthz"] | ["v1", "version" | "agents" | "scripts" | "secrets"] => GET,
         ["v1", "scripts", "allow" | "deny"] => POST,
+        ["v1", "secrets", "check"] => POST,
         ["v1", "sessions"] => COLLECTION,
         ["v1", "sessions", _] => ITEM,
         ["v1", "sessions", _, "events" | "environment"] => GET,
@@ -122,6 +123,8 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["v1", "agents"] => Ok(handlers::agents(context)),
         ["v1", "scripts"] => handlers::scripts(context, &request).await,
         ["v1", "scripts", decision] => handlers::decide_scripts(context, *decision == "allow", request).await,
+        ["v1", "secrets"] => Ok(secrets::list(context)),
+        ["v1", "secrets", "check"] => Ok(secrets::check(context).await),
         ["v1", "sessions"] if method == Method::POST => handlers::create(context, request).await,
         ["v1", "sessions"] => Ok(handlers::list(context).await),
         ["v1", "sessions", id] if method == Method::DELETE => handlers::remove(context, id, &request).await,

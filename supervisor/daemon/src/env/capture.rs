@@ -264,6 +264,31 @@ impl Capture {
         }
     }
 
+    /// What a program prints that is run in the user's home, given what a login gives and nothing else; at most so many bytes of it.
+    pub(crate) async fn output(
+        &self,
+        command: &[String],
+        seed: &Seed,
+        most: usize,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, CaptureError> {
+        let what = format!("the command {}", command.first().map_or("", String::as_str));
+        // env(1) looks a name without a `/` up in the PATH that it is given.
+        let args = command.iter().map(|word| ByteString::from(word.as_str())).collect();
+        let start = Start { args, ..Start::default() };
+        let request = RunRequest {
+            capture_fifo: false,
+            leave: false,
+            max_output: most as u64,
+            ..self.request(Path::new("/usr/bin/env"), &start, seed.variables(), &seed.home, deadline)
+        };
+        let result = self.run(&request).await?;
+        match result.outcome {
+            RunOutcome::Exited(0) => Ok(result.stdout.0),
+            _ => Err(failure(&what, request.deadline_ms, &result)),
+        }
+    }
+
     async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
         let failed = |source| CaptureError::Helper { keeper: self.keeper.clone(), source };
         let mut child = Command::new(&self.keeper)
@@ -338,21 +363,27 @@ fn cleaned(mut all: Variables, start: &Start) -> Variables {
 }
 
 fn interpret(what: &str, deadline_ms: u64, result: &RunResult) -> Result<Variables, CaptureError> {
+    let came_whole = result.captured.as_bytes().ends_with(b"\0");
+    let ended = matches!(result.outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
+    // An environment that came whole counts, whatever the shell's traps did to its status afterwards.
+    if ended && came_whole { Ok(parse(result.captured.as_bytes())) } else { Err(failure(what, deadline_ms, result)) }
+}
+
+/// Why a run that gave nothing did not.
+fn failure(what: &str, deadline_ms: u64, result: &RunResult) -> CaptureError {
     let what = what.to_owned();
     let stderr = last_lines(&result.stderr);
     match &result.outcome {
-        RunOutcome::NotExecuted(reason) => Err(CaptureError::NotExecuted { what, reason: reason.clone() }),
+        RunOutcome::NotExecuted(reason) => CaptureError::NotExecuted { what, reason: reason.clone() },
         RunOutcome::TimedOut | RunOutcome::Cancelled => {
             let seconds = Duration::from_millis(deadline_ms).as_secs_f64();
-            Err(CaptureError::TimedOut { what, seconds, stderr })
+            CaptureError::TimedOut { what, seconds, stderr }
         }
-        RunOutcome::TooMuchOutput => Err(CaptureError::TooLarge { what, limit: MAX_ENVIRONMENT }),
-        // An environment that came whole counts, whatever the shell's traps did to its status afterwards.
-        _ if result.captured.as_bytes().ends_with(b"\0") => Ok(parse(result.captured.as_bytes())),
-        _ if too_long(&result.stderr) => Err(CaptureError::ArgumentList { what }),
-        RunOutcome::Exited(0) => Err(CaptureError::NoEnvironment { what, stderr }),
-        RunOutcome::Exited(status) => Err(CaptureError::Status { what, status: *status, stderr }),
-        RunOutcome::Signalled(signal) => Err(CaptureError::Signal { what, signal: *signal, stderr }),
+        RunOutcome::TooMuchOutput => CaptureError::TooLarge { what, limit: MAX_ENVIRONMENT },
+        _ if too_long(&result.stderr) => CaptureError::ArgumentList { what },
+        RunOutcome::Exited(0) => CaptureError::NoEnvironment { what, stderr },
+        RunOutcome::Exited(status) => CaptureError::Status { what, status: *status, stderr },
+        RunOutcome::Signalled(signal) => CaptureError::Signal { what, signal: *signal, stderr },
     }
 }
 

@@ -9,7 +9,7 @@ use agentd_plugins::Change;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::secret;
+use super::{secret, secrets};
 
 /// A session's environment with its provenance. Names are in order, so that the same content is the same digest.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -33,6 +33,13 @@ struct Variable {
     provider: String,
     step: u32,
     origin: Option<PathBuf>,
+}
+
+impl Variable {
+    /// Whether its value is never stored in clear and never shown: it was given as a secret, or is one by its looks.
+    fn is_secret(&self, name: &str) -> bool {
+        self.provider == secrets::STEP || secret::is_secret(name, &self.value)
+    }
 }
 
 /// Names only: values may be secrets.
@@ -109,12 +116,9 @@ impl Environment {
         self.dropped.keys().map(String::as_str)
     }
 
-    /// The values that must not be shown, stored or journalled.
-    pub(crate) fn secrets(&self) -> Vec<ByteString> {
-        self.pairs()
-            .filter(|(name, value)| secret::is_secret_name(name) && value.len() >= secret::MIN_MASKED)
-            .map(|(_, value)| ByteString::from(value))
-            .collect()
+    /// The same, to be kept.
+    pub(crate) fn variables(&self) -> Vec<(String, Vec<u8>)> {
+        self.pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
     }
 
     /// What is stored and shown: everything except secret values.
@@ -122,8 +126,10 @@ impl Environment {
         let mut whole = Sha256::new();
         let mut variables = Vec::with_capacity(self.variables.len());
         for (name, variable) in &self.variables {
-            let secret = secret::is_secret_name(name);
-            for part in [name.as_bytes(), b"=", &variable.value, b"\0"] {
+            let secret = variable.is_secret(name);
+            // Not of a secret's value: everything else of this digest is stored, and a short secret could be guessed from it.
+            let hashed: &[u8] = if secret { b"" } else { &variable.value };
+            for part in [name.as_bytes(), b"=", hashed, b"\0"] {
                 whole.update(part);
             }
             variables.push(VariableView {
@@ -249,10 +255,14 @@ mod tests {
     #[test]
     fn a_secret_value_is_in_no_view() {
         let mut environment = Environment::default();
-        environment.apply("a", 1, vec![set("API_KEY", "hunter22"), set("PLAIN", "shown")]).unwrap();
-        let json = serde_json::to_string(&environment.view(Timestamp::UNIX_EPOCH, 1)).unwrap();
+        let url = set("DATABASE", "postgres://me:hunter22@db/x");
+        environment.apply("a", 1, vec![set("API_KEY", "hunter22"), url, set("PLAIN", "shown")]).unwrap();
+        environment.apply("secrets", 2, vec![set("CALLED_ANYTHING", "hunter22")]).unwrap();
+        let view = environment.view(Timestamp::UNIX_EPOCH, 1);
+        let json = serde_json::to_string(&view).unwrap();
         assert!(!json.contains("hunter22") && json.contains("shown"), "{json}");
-        assert_eq!(environment.secrets(), [ByteString::from("hunter22")]);
+        environment.apply("a", 1, vec![set("API_KEY", "another one")]).unwrap();
+        assert_eq!(environment.view(Timestamp::UNIX_EPOCH, 1).digest, view.digest, "the digest is of what is stored");
     }
 
     #[test]

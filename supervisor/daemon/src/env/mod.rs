@@ -1,37 +1,47 @@
 //! A session's environment: an ordered pipeline of providers, each a plugin in its box, that starts from nothing.
 //!
 //! What a provider may not do itself (run a shell, read a script) is done here for it, under its grant. The order of the
-//! pipeline is the configuration's; the last word is agentd's own, and is one variable.
+//! pipeline is the configuration's; the last words are agentd's own: the named secrets, and one variable.
 
 mod capture;
 mod merge;
 mod secret;
+mod secrets;
 mod seed;
 mod services;
 mod shell;
 mod trust;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use agentd_api::SessionId;
+use agentd_api::{ByteString, SessionId};
 use agentd_plugins::{
     Call, CallError, Change, Grant, Host, HostError, HostOptions, LoadError, Plugin, SessionFacts, Setting, Source,
 };
+use tokio::sync::OnceCell;
 
 pub(crate) use merge::{Background, Environment, difference, hex};
+pub(crate) use secrets::{
+    Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets, named as named_secrets,
+};
 pub(crate) use services::{Placeholders, chain};
 pub(crate) use trust::{Script, Trust, TrustError, VERSION as TRUST_VERSION};
 
 use crate::config::{self, Children, Config, Functions};
 use capture::Capture;
 use merge::InvalidChange;
-use services::{CallServices, directory_scripts, locked};
+use secrets::{Hidden, Taken};
+use services::{CallServices, LoginOnce, directory_scripts, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
 pub(crate) const SESSION_VARIABLE: &str = "AGENTD_SESSION";
 /// The name agentd's own step goes by.
 const OWN: &str = "agentd";
+/// How long secrets are waited for when it is known that there will be no environment.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The providers, loaded and linked, in order.
 #[derive(Debug)]
@@ -71,7 +81,7 @@ pub(crate) enum PipelineError {
 
 /// Why an environment could not be built.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BuildError {
+enum BuildError {
     #[error("environment provider {provider:?}")]
     Provider { provider: String, source: CallError },
     /// The host could not do for it what it asked.
@@ -81,16 +91,39 @@ pub(crate) enum BuildError {
     NotApproved { script: PathBuf, source: CallError },
     #[error("environment provider {provider:?} gave a change that no environment can hold")]
     Change { provider: String, source: InvalidChange },
+    #[error("{0}; see `agentctl secret check`, and set required = false to start sessions without it")]
+    Secret(MissingSecret),
+}
+
+/// An environment, and what goes with it.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) environment: Environment,
+    /// What must be hidden in what the agent prints: its own secrets, and those that were seen on the way and dropped, which a
+    /// login shell of its own would give it again.
+    pub(crate) hidden: Vec<ByteString>,
+    /// The named secrets that it has.
+    pub(crate) secrets: Vec<String>,
+    /// Those that could not be had, and are not required.
+    pub(crate) missing: Vec<MissingSecret>,
+}
+
+/// Why there is no environment, in words that hold no secret that agentd knows.
+#[derive(Debug)]
+pub(crate) struct Unbuilt {
+    /// One CamelCase word, for the condition.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
 }
 
 impl BuildError {
-    /// One CamelCase word, for the condition.
-    pub(crate) fn reason(&self) -> &'static str {
+    fn reason(&self) -> &'static str {
         match self {
             Self::Provider { .. } => "ProviderFailed",
             Self::Run { reason, .. } => reason,
             Self::NotApproved { .. } => "ScriptNotApproved",
             Self::Change { .. } => "ProviderAnswerInvalid",
+            Self::Secret(_) => "SecretUnavailable",
         }
     }
 }
@@ -136,22 +169,76 @@ impl Pipeline {
     }
 
     /// Builds an environment from nothing.
-    pub(crate) async fn build(&self, target: &Target, trust: &Arc<Trust>) -> Result<Environment, BuildError> {
+    pub(crate) async fn build(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
+        let hidden = Arc::new(Hidden::default());
+        let login = Arc::new(LoginOnce {
+            capture: self.capture.counting(),
+            home: self.home.clone(),
+            shell: self.shell.clone(),
+            hidden: Arc::clone(&hidden),
+            captured: OnceCell::new(),
+        });
         let mut environment = Environment::default();
-        let capture = self.capture.counting();
-        let functions = Arc::new(Mutex::new(Vec::new()));
+        let (mut taken, provided) = {
+            let of_login = login.variables(Instant::now() + self.limits.time);
+            let mut taking = pin!(secrets.take(&target.agent, &target.places.cwd, of_login));
+            let mut providing = pin!(self.provide(target, trust, &login, &hidden, &mut environment));
+            let mut taken = None;
+            let provided = loop {
+                tokio::select! {
+                    provided = &mut providing => break provided,
+                    now = &mut taking, if taken.is_none() => taken = Some(now),
+                }
+            };
+            let taken = match (taken, &provided) {
+                (Some(taken), _) => taken,
+                (None, Ok(())) => taking.await,
+                // It is over; what can be had soon is waited for, so that it is not in the message.
+                (None, Err(_)) => tokio::time::timeout(AFTER_FAILURE, taking).await.unwrap_or_default(),
+            };
+            (taken, provided)
+        };
+        for given in &taken.given {
+            hidden.value(&given.value);
+        }
+        for missing in &mut taken.missing {
+            missing.reason = hidden.text(&missing.reason);
+        }
+        let finished = match provided {
+            Ok(()) => self.finish(target, &taken, &login, &mut environment),
+            Err(error) => Err(error),
+        };
+        hidden.variables(&environment.variables());
+        match finished {
+            Ok(()) => Ok(Built {
+                hidden: hidden.values().into_iter().map(ByteString::from).collect(),
+                environment,
+                secrets: taken.given.into_iter().map(|given| given.name).collect(),
+                missing: taken.missing,
+            }),
+            Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
+        }
+    }
+
+    async fn provide(
+        &self,
+        target: &Target,
+        trust: &Arc<Trust>,
+        login: &Arc<LoginOnce>,
+        hidden: &Arc<Hidden>,
+        environment: &mut Environment,
+    ) -> Result<(), BuildError> {
         for (number, step) in (1..).zip(&self.steps) {
             let services = Arc::new(CallServices {
                 plugin: step.name.clone(),
                 session: target.id.to_string(),
-                capture: capture.clone(),
-                home: self.home.clone(),
-                shell: self.shell.clone(),
+                capture: login.capture.clone(),
+                login: Arc::clone(login),
+                hidden: Arc::clone(hidden),
                 places: target.places.clone(),
                 trust: Arc::clone(trust),
                 unapproved: Mutex::new(None),
                 failed: Mutex::new(None),
-                functions: Arc::clone(&functions),
                 give_functions: self.functions,
             });
             let call = Call {
@@ -162,7 +249,7 @@ impl Pipeline {
                     directory: target.places.cwd.display().to_string(),
                     launch: target.launch,
                 },
-                environment: environment.pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
+                environment: environment.variables(),
                 settings: step.settings.clone(),
                 services: Arc::<CallServices>::clone(&services),
                 limits: self.limits,
@@ -179,10 +266,29 @@ impl Pipeline {
                 .apply(&step.name, number, changes)
                 .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
         }
-        environment.background = self.background(&capture);
+        Ok(())
+    }
+
+    /// agentd's own steps, behind those of the configuration: whatever a provider set, the named secret is what the agent gets.
+    fn finish(
+        &self,
+        target: &Target,
+        taken: &Taken,
+        login: &LoginOnce,
+        environment: &mut Environment,
+    ) -> Result<(), BuildError> {
+        environment.background = self.background(&login.capture);
+        if let Some(missing) = taken.missing.iter().find(|missing| missing.required) {
+            return Err(BuildError::Secret(missing.clone()));
+        }
+        let secrets = taken.given.iter().map(|given| Change::Set {
+            name: given.variable.clone(),
+            value: given.value.clone(),
+            origin: Some(given.origin.clone()),
+        });
         let mut own = Vec::new();
         if self.functions == Functions::Agent {
-            let given = locked(&functions).clone();
+            let given = login.functions().to_vec();
             own.extend(given.into_iter().map(|(name, value)| Change::Set { name, value, origin: None }));
         }
         own.push(Change::Set {
@@ -190,9 +296,13 @@ impl Pipeline {
             value: target.id.as_str().as_bytes().to_vec(),
             origin: None,
         });
-        let last = u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX);
-        environment.apply(OWN, last, own).map_err(|source| BuildError::Change { provider: OWN.to_owned(), source })?;
-        Ok(environment)
+        let steps = [(secrets::STEP, secrets.collect()), (OWN, own)];
+        for (number, (name, changes)) in (self.steps.len() + 1..).zip(steps) {
+            environment
+                .apply(name, u32::try_from(number).unwrap_or(u32::MAX), changes)
+                .map_err(|source| BuildError::Change { provider: name.to_owned(), source })?;
+        }
+        Ok(())
     }
 
     fn background(&self, capture: &Capture) -> Background {

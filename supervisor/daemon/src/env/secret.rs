@@ -1,60 +1,62 @@
-//! Which variables hold secrets, told by their names, as CI systems and secret scanners do.
+//! What counts as a secret, by the rule that the plugins have too, and what of a secret has to be hidden.
+//!
+//! Not responsible for where secrets come from (`secrets/`), nor for hiding them in what an agent prints (the keeper's mask).
 
-/// Values shorter than this are not masked in what an agent prints: masking every `1` would hide nothing and break everything.
-pub(crate) const MIN_MASKED: usize = 6;
+use agentd_keeper::mask::SHORTEST;
+pub(crate) use agentd_secret_names::is_secret;
 
-/// Words that make a name one of a secret, where they stand between underscores or at an end.
-const WORDS: [&str; 12] = [
-    "TOKEN",
-    "SECRET",
-    "SECRETS",
-    "PASSWORD",
-    "PASSWD",
-    "PASSPHRASE",
-    "CREDENTIAL",
-    "CREDENTIALS",
-    "APIKEY",
-    "PAT",
-    "PRIVATEKEY",
-    "AUTH",
-];
+/// Whether the value is long enough to be hidden where it is printed.
+pub(crate) fn is_worth_hiding(value: &[u8]) -> bool {
+    value.len() >= SHORTEST
+}
 
-/// Pairs of words that do so only together.
-const PAIRS: [(&str, &str); 5] =
-    [("API", "KEY"), ("ACCESS", "KEY"), ("PRIVATE", "KEY"), ("SIGNING", "KEY"), ("ENCRYPTION", "KEY")];
+/// What has to be hidden of a variable; nothing where it is no secret.
+pub(crate) fn values_of(name: &str, value: &[u8]) -> Vec<Vec<u8>> {
+    if is_secret(name, value) { parts_of(value) } else { Vec::new() }
+}
 
-/// Whether the value of a variable of this name is treated as a secret.
-pub(crate) fn is_secret_name(name: &str) -> bool {
-    let upper = name.to_ascii_uppercase();
-    let words: Vec<&str> = upper.split(['_', '-', '.']).collect();
-    // A path to a secret is not one: SSH_AUTH_SOCK, AWS_SHARED_CREDENTIALS_FILE.
-    if words.last().is_some_and(|last| ["SOCK", "FILE", "PATH", "DIR", "DIRECTORY", "URL"].contains(last)) {
-        return false;
+/// What has to be hidden of a value that is a secret: all of it, and where it is a URL or a connection string the passwords in it too,
+/// as they stand there and without percent signs: that is how programs print them.
+pub(crate) fn parts_of(value: &[u8]) -> Vec<Vec<u8>> {
+    let mut parts = vec![value.to_vec()];
+    let mut rest = value;
+    while let Some(password) = agentd_secret_names::password(rest) {
+        let decoded = percent_decoded(password);
+        if decoded != password {
+            parts.push(decoded);
+        }
+        parts.push(password.to_vec());
+        let behind = memchr::memmem::find(rest, password).map_or(rest.len(), |at| at + password.len());
+        rest = &rest[behind..];
     }
-    words.iter().any(|word| WORDS.contains(word)) || words.windows(2).any(|pair| PAIRS.contains(&(pair[0], pair[1])))
+    parts.retain(|part| is_worth_hiding(part));
+    parts
+}
+
+fn percent_decoded(text: &[u8]) -> Vec<u8> {
+    let (mut decoded, mut at) = (Vec::with_capacity(text.len()), 0);
+    while at < text.len() {
+        let digits = (text[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        let byte = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        decoded.push(byte.unwrap_or(text[at]));
+        at += if byte.is_some() { 3 } else { 1 };
+    }
+    decoded
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_secret_name;
+    use super::*;
 
     #[test]
-    fn secrets_are_told_by_words_and_not_by_letters() {
-        for secret in [
-            "ANTHROPIC_API_KEY",
-            "GITHUB_TOKEN",
-            "DB_PASSWORD",
-            "aws_secret_access_key",
-            "NPM_AUTH",
-            "MY_PRIVATE_KEY",
-            "GH_PAT",
-        ] {
-            assert!(is_secret_name(secret), "{secret}");
-        }
-        for plain in
-            ["PATH", "KEYBOARD", "TOKENIZERS_PARALLELISM", "SSH_AUTH_SOCK", "AUTHOR", "MONKEY", "PATTERN", "KEY"]
-        {
-            assert!(!is_secret_name(plain), "{plain}");
-        }
+    fn of_a_url_the_password_is_hidden_by_itself_too() {
+        let parts = |value: &str| -> Vec<String> {
+            values_of("PLAIN", value.as_bytes()).into_iter().map(|part| String::from_utf8(part).unwrap()).collect()
+        };
+        assert_eq!(parts("postgres://me:hunter%322@db/x"), ["postgres://me:hunter%322@db/x", "hunter22", "hunter%322"]);
+        let two = "http://a:first-one@h, http://b:second-one@h";
+        assert_eq!(parts(two), [two, "first-one", "second-one"]);
+        assert_eq!(parts("http://a:pw@h"), ["http://a:pw@h"], "what is too short is left");
+        assert_eq!(parts("http://h/x"), [""; 0]);
     }
 }

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use agentd_plugins::{Failure, Level, ScriptOutcome, Services};
+use tokio::sync::OnceCell;
 
-use super::capture::{Capture, CaptureError, Variables};
-use super::seed::Seed;
+use super::capture::{Capture, CaptureError, Login, Variables};
+use super::secrets::Hidden;
+use super::seed::{Seed, SeedError};
 use super::trust::{Standing, Trust};
 use crate::config::Functions;
 
@@ -25,17 +27,57 @@ pub(crate) struct CallServices {
     pub(crate) plugin: String,
     pub(crate) session: String,
     pub(crate) capture: Capture,
-    pub(crate) home: Option<PathBuf>,
-    pub(crate) shell: Option<PathBuf>,
     pub(crate) places: Placeholders,
     pub(crate) trust: Arc<Trust>,
+    pub(crate) login: Arc<LoginOnce>,
+    /// What must not be in any message.
+    pub(crate) hidden: Arc<Hidden>,
     /// The script that was met without approval, for the condition's reason.
     pub(crate) unapproved: Mutex<Option<PathBuf>>,
     /// What was run and failed, as the condition's reason.
     pub(crate) failed: Mutex<Option<&'static str>>,
-    /// The bash functions that the login shell exports, once it was asked; shared by all steps of a build.
-    pub(crate) functions: Arc<Mutex<Variables>>,
     pub(crate) give_functions: Functions,
+}
+
+/// The login shell's environment, for one build: whoever asks first has it captured, and everybody gets the same.
+#[derive(Debug)]
+pub(crate) struct LoginOnce {
+    pub(crate) capture: Capture,
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) shell: Option<PathBuf>,
+    pub(crate) hidden: Arc<Hidden>,
+    pub(crate) captured: OnceCell<Login>,
+}
+
+/// Why there is no login shell's environment.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoginError {
+    #[error(transparent)]
+    Seed(SeedError),
+    #[error(transparent)]
+    Capture(CaptureError),
+}
+
+impl LoginOnce {
+    async fn get(&self, deadline: Instant) -> Result<&Login, LoginError> {
+        let capture = || async {
+            let seed = Seed::find(self.home.as_deref(), self.shell.as_deref()).map_err(LoginError::Seed)?;
+            let login = self.capture.login(&seed, deadline).await.map_err(LoginError::Capture)?;
+            self.hidden.variables(&login.variables);
+            Ok(login)
+        };
+        self.captured.get_or_try_init(capture).await
+    }
+
+    /// Its variables, for agentd's own step.
+    pub(crate) async fn variables(&self, deadline: Instant) -> Result<Variables, String> {
+        self.get(deadline).await.map(|login| login.variables.clone()).map_err(|error| chain(&error))
+    }
+
+    /// The bash functions that it exports; none where nobody has asked for it yet.
+    pub(crate) fn functions(&self) -> &[(String, Vec<u8>)] {
+        self.captured.get().map(|login| login.functions.as_slice()).unwrap_or_default()
+    }
 }
 
 impl Placeholders {
@@ -95,19 +137,21 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 impl Services for CallServices {
     fn log(&self, level: Level, message: &str) {
         let (plugin, session) = (self.plugin.as_str(), self.session.as_str());
+        // Only where the line is logged at all is it looked at.
+        let hidden = || self.hidden.text(message);
         match level {
-            Level::Error => tracing::error!(agentd.plugin = plugin, agentd.session = session, "{message}"),
-            Level::Warn => tracing::warn!(agentd.plugin = plugin, agentd.session = session, "{message}"),
-            Level::Info => tracing::info!(agentd.plugin = plugin, agentd.session = session, "{message}"),
-            Level::Debug => tracing::debug!(agentd.plugin = plugin, agentd.session = session, "{message}"),
+            Level::Error => tracing::error!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
+            Level::Warn => tracing::warn!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
+            Level::Info => tracing::info!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
+            Level::Debug => tracing::debug!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
         }
     }
 
     async fn login_environment(&self, deadline: Instant) -> Result<Variables, Failure> {
-        let seed = Seed::find(self.home.as_deref(), self.shell.as_deref())
-            .map_err(|error| Failure::Failed(error.to_string()))?;
-        let login = self.capture.login(&seed, deadline).await;
-        let login = login.map_err(|error| self.failed(error.login_reason(), &error))?;
+        let login = self.login.get(deadline).await.map_err(|error| match error {
+            LoginError::Capture(error) => self.failed(error.login_reason(), &error),
+            LoginError::Seed(error) => Failure::Failed(error.to_string()),
+        })?;
         tracing::debug!(
             agentd.session = self.session,
             files = login.read.len(),
@@ -115,9 +159,8 @@ impl Services for CallServices {
             background = login.left,
             "the login shell has given its environment"
         );
-        locked(&self.functions).clone_from(&login.functions);
-        // The guest names them as left out.
-        Ok(login.variables.into_iter().chain(login.functions).collect())
+        // The guest names the functions as left out.
+        Ok(login.variables.iter().chain(&login.functions).cloned().collect())
     }
 
     async fn source_script(
@@ -148,13 +191,15 @@ impl Services for CallServices {
         }
         let mut environment = environment;
         if self.give_functions != Functions::Drop {
-            environment.extend(locked(&self.functions).iter().cloned());
+            environment.extend(self.login.functions().iter().cloned());
         }
+        self.hidden.script(script.path.clone());
         let environment = self
             .capture
             .script(&script.path, &self.places.cwd, environment, deadline)
             .await
             .map_err(|error| self.failed(error.script_reason(), &error))?;
+        self.hidden.variables(&environment);
         Ok(ScriptOutcome::Sourced { path: script.path.display().to_string(), environment })
     }
 }

@@ -15,7 +15,7 @@ use agentd_keeper::protocol::{LaunchRecord, Limits, Rate, Variable};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use crate::env::{Environment, Placeholders, Target, chain, difference};
+use crate::env::{Built, Environment, Placeholders, Target, Unbuilt, chain, difference};
 use crate::world::World;
 use crate::{store, workspace};
 
@@ -72,17 +72,38 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory is there")).await;
     let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
 
-    let environment = build_environment(world, job).await?;
+    let built = build_environment(world, job).await?;
+    if let Some(condition) = secrets_condition(&built) {
+        let _ = report.send(condition).await;
+    }
+    let environment = &built.environment;
     let view = environment.view(Timestamp::now(), job.launch);
-    let built = keep_environment(world, job, &environment, &view)?;
-    let message = format!("{} variables, {} dropped", built.variables, built.dropped.len());
-    let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(built)))).await;
+    let record = keep_environment(world, job, environment, &view)?;
+    let message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
+    let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(record)))).await;
     let _ = report.send(holds(ConditionType::EnvironmentReady, "Built", &message)).await;
 
-    launch_record(world, job, &environment)
+    launch_record(world, job, &built)
 }
 
-async fn build_environment(world: &World, job: &Job) -> Result<Environment, Failure> {
+/// Which of the session's named secrets it has; nothing where it has none by the configuration.
+fn secrets_condition(built: &Built) -> Option<Progress> {
+    let kind = ConditionType::SecretsAvailable;
+    if !built.missing.is_empty() {
+        let message = built.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        return Some(Progress::Condition {
+            kind,
+            status: ConditionStatus::False,
+            reason: "SecretUnavailable",
+            message,
+        });
+    }
+    let message = built.secrets.join(", ");
+    let status = ConditionStatus::True;
+    (!built.secrets.is_empty()).then_some(Progress::Condition { kind, status, reason: "Taken", message })
+}
+
+async fn build_environment(world: &World, job: &Job) -> Result<Built, Failure> {
     let failed = |reason, message| Failure { kind: ConditionType::EnvironmentReady, reason, message };
     let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&*error)))?;
     let target = Target {
@@ -96,7 +117,8 @@ async fn build_environment(world: &World, job: &Job) -> Result<Environment, Fail
             session: world.directories.session(&job.id),
         },
     };
-    pipeline.build(&target, &world.trust).await.map_err(|error| failed(error.reason(), chain(&error)))
+    let built = pipeline.build(&target, &world.trust, &world.secrets).await;
+    built.map_err(|Unbuilt { reason, message }| failed(reason, message))
 }
 
 /// Writes `environment.json`, and says what is other than at the launch before.
@@ -137,7 +159,8 @@ pub(crate) fn read_environment(path: &Path) -> Option<EnvironmentView> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-fn launch_record(world: &World, job: &Job, environment: &Environment) -> Result<LaunchRecord, Failure> {
+fn launch_record(world: &World, job: &Job, built: &Built) -> Result<LaunchRecord, Failure> {
+    let environment = &built.environment;
     let failed = |reason, message| Failure { kind: ConditionType::AgentStarted, reason, message };
     let command = world.agent_command(&job.spec).map_err(|problem| failed("NoSuchAgent", problem.detail))?;
     let (program, args) = command.split_first().ok_or_else(|| failed("NoSuchAgent", "its command is empty".into()))?;
@@ -158,7 +181,7 @@ fn launch_record(world: &World, job: &Job, environment: &Environment) -> Result<
             .map(|(name, value)| Variable { name: name.into(), value: value.into() })
             .collect(),
         directory: job.spec.directory.as_os_str().into(),
-        secrets: environment.secrets(),
+        secrets: built.hidden.clone(),
         max_line: world.config.limits.line,
         output_rate: limits
             .output_rate

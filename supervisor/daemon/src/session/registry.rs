@@ -21,7 +21,7 @@ use super::journal_port::{Journal, Port};
 use super::resting::Resting;
 use super::{Published, Session, cleanup, view};
 use crate::directories::make_private;
-use crate::env::chain;
+use crate::env::{assigned_secrets, chain};
 use crate::platform;
 use crate::workspace;
 use crate::world::World;
@@ -282,6 +282,15 @@ impl Sessions {
         }
         if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
             return invalid("the initial prompt is empty", "leave it out, or give it some text");
+        }
+        let script = spec.env_setup.as_deref().unwrap_or_default();
+        if let Some((name, _)) = assigned_secrets(script.as_bytes()).first() {
+            let detail =
+                format!("the session's script has the value of the secret {name} in it, and would be stored with it");
+            let hint = format!(
+                "declare it as [secrets.{name}] in agentd.toml, or have the script read it: {name}=\"$(cat FILE)\""
+            );
+            return invalid(&detail, &hint);
         }
         self.world.agent_command(spec)?;
         workspace::check(&spec.directory).map_err(|error| {

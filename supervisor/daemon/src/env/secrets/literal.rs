@@ -1,0 +1,152 @@
+//! Secrets that stand literally in a shell's text: `export API_KEY=...` in a script, and the same line again where `set -x` prints it.
+//!
+//! Only what is assigned as it stands is found. What a script computes, reads or takes from another variable is not in its text, and
+//! assignments in other words than a POSIX shell's (`printf -v`, `read`, another language) are not understood.
+
+use super::super::secret;
+
+/// The names and values of secrets that this text assigns.
+pub(crate) fn assigned(text: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for equals in memchr::memchr_iter(b'=', text) {
+        let before = &text[..equals];
+        // `NAME+=` adds to what there is.
+        let before = before.strip_suffix(b"+").unwrap_or(before);
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let length = before.iter().rev().take_while(|byte| is_word(byte)).count();
+        let (before, name) = before.split_at(before.len() - length);
+        let Ok(name) = std::str::from_utf8(name) else { continue };
+        if name.is_empty() || is_comment(before) || before.ends_with(b"$") {
+            continue;
+        }
+        let Some(value) = word(&text[equals + 1..]) else { continue };
+        if secret::is_worth_hiding(&value) && secret::is_secret(name, &value) {
+            found.push((name.to_owned(), value));
+        }
+    }
+    found
+}
+
+/// Whether what follows on this line is a comment.
+fn is_comment(before: &[u8]) -> bool {
+    let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    line.trim_ascii_start().starts_with(b"#")
+}
+
+/// The shell word that the text begins with, where it says literally what it stands for.
+fn word(text: &[u8]) -> Option<Vec<u8>> {
+    let (mut value, mut at) = (Vec::new(), 0);
+    while let Some(&byte) = text.get(at) {
+        let rest = &text[at + 1..];
+        match byte {
+            b'\'' => {
+                let end = memchr::memchr(b'\'', rest)?;
+                value.extend_from_slice(&rest[..end]);
+                at += end + 2;
+            }
+            b'"' => at += 1 + double_quoted(rest, &mut value)?,
+            b'$' if rest.first() == Some(&b'\'') => at += 2 + ansi_quoted(&rest[1..], &mut value)?,
+            b'$' | b'`' => return None,
+            b'\\' => {
+                value.extend(rest.first());
+                at += 2;
+            }
+            b' ' | b'\t' | b'\r' | b'\n' | b';' | b'&' | b'|' | b'(' | b')' | b'<' | b'>' => break,
+            _ => {
+                value.push(byte);
+                at += 1;
+            }
+        }
+    }
+    Some(value)
+}
+
+/// What stands between double quotes; how long it is with the closing one.
+fn double_quoted(text: &[u8], value: &mut Vec<u8>) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match *text.get(at)? {
+            b'"' => return Some(at + 1),
+            b'$' | b'`' => return None,
+            b'\\' if text.get(at + 1).is_some_and(|next| b"\\\"$`".contains(next)) => {
+                value.push(text[at + 1]);
+                at += 2;
+            }
+            byte => {
+                value.push(byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// What stands between `$'` and `'`; how long it is with the closing one. `set -x` writes control characters so.
+fn ansi_quoted(text: &[u8], value: &mut Vec<u8>) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match *text.get(at)? {
+            b'\'' => return Some(at + 1),
+            b'\\' => {
+                let escaped = *text.get(at + 1)?;
+                value.push(match escaped {
+                    b'n' => b'\n',
+                    b't' => b'\t',
+                    b'r' => b'\r',
+                    b'e' => 0x1b,
+                    other => other,
+                });
+                at += 2;
+            }
+            byte => {
+                value.push(byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::assigned;
+
+    fn found(text: &str) -> Vec<(String, String)> {
+        let text_of = |value| String::from_utf8(value).unwrap();
+        assigned(text.as_bytes()).into_iter().map(|(name, value)| (name, text_of(value))).collect()
+    }
+
+    #[test]
+    fn what_a_script_assigns_literally_is_found_however_it_is_quoted() {
+        for text in [
+            "export API_KEY=hunter22",
+            "API_KEY='hunter22' run",
+            "declare -x API_KEY=\"hunter22\"; true",
+            "  API_KEY=hun'ter'\"22\"\n",
+            "API_KEY+=hunter\\22",
+            "+ export API_KEY=hunter22",
+            "true && export PLAIN=1 API_KEY=$'hunter22'",
+        ] {
+            assert_eq!(found(text), [("API_KEY".to_owned(), "hunter22".to_owned())], "{text}");
+        }
+        let url = found("DATABASE=postgres://me:hunter22@db/x");
+        assert_eq!(url[0].0, "DATABASE", "a URL with a password is a secret whatever its name");
+        assert_eq!(found("TOKEN=$'two\\nlines'")[0].1, "two\nlines");
+    }
+
+    #[test]
+    fn what_a_script_computes_is_none_and_so_is_a_comment() {
+        for text in [
+            "export API_KEY=$(cat ~/key)",
+            "API_KEY=\"$OTHER-suffix\"",
+            "API_KEY=`pass show key`",
+            "API_KEY=${OTHER}",
+            "# API_KEY=hunter22",
+            "API_KEY=none",
+            "API_KEY=",
+            "API_KEY='unterminated",
+            "EDITOR=hunter22",
+            "test $API_KEY = hunter22",
+        ] {
+            assert_eq!(found(text), [], "{text}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Takes one named secret from where it lives.
+
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::super::capture::{Capture, CaptureError};
+use super::super::seed::{Seed, SeedError};
+
+/// The longest value, bytes: what execve(2) takes in one variable is 128 KiB with its name.
+const LONGEST: usize = 64 << 10;
+
+/// Why a secret cannot be had; says what to do, and nothing of what it is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SourceError {
+    #[error("{path:?} cannot be read")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path:?} is not a file")]
+    NotAFile { path: PathBuf },
+    #[error("{path:?} belongs to user {uid}; it must be yours or root's")]
+    Owner { path: PathBuf, uid: u32 },
+    #[error("{path:?} can be read or written by others (mode {mode:03o}); run `chmod 600 {}`", path.display())]
+    Mode { path: PathBuf, mode: u32 },
+    #[error(
+        "agentd has no $CREDENTIALS_DIRECTORY; start it as a service of systemd that has LoadCredential={name}:PATH"
+    )]
+    NoCredentials { name: String },
+    #[error("it is empty")]
+    Empty,
+    #[error("it is longer than {LONGEST} bytes")]
+    TooLong,
+    #[error("it has a NUL byte in it, which no variable can hold")]
+    Nul,
+    #[error("nobody can be logged in")]
+    Seed(#[source] SeedError),
+    #[error(transparent)]
+    Command(CaptureError),
+    #[error("the login shell sets no {variable}")]
+    NotSet { variable: String },
+    #[error("{0}")]
+    NoSnapshot(String),
+    #[error("it took longer than {seconds} s")]
+    TimedOut { seconds: u64 },
+    #[error("agentd failed at it, which is a defect; its log has more")]
+    Defect,
+}
+
+/// A file that only its owner can read, and that is the user's own or root's.
+pub(super) fn file(path: &Path, home: Option<&Path>) -> Result<Vec<u8>, SourceError> {
+    let path = match (path.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
+    };
+    let failed = |source| SourceError::Read { path: path.clone(), source };
+    let file = open(&path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(SourceError::NotAFile { path });
+    }
+    let (uid, mode) = (metadata.uid(), metadata.mode() & 0o777);
+    if uid != 0 && uid != nix::unistd::getuid().as_raw() {
+        return Err(SourceError::Owner { path, uid });
+    }
+    if mode & 0o077 != 0 {
+        return Err(SourceError::Mode { path, mode });
+    }
+    read(file).map_err(failed)?
+}
+
+/// A credential as systemd hands it over (systemd.exec(5), `LoadCredential=`). Whose it is and who may read it is systemd's care, and
+/// access control lists make its mode say something else.
+pub(super) fn credential(name: &str, directory: Option<&Path>) -> Result<Vec<u8>, SourceError> {
+    let directory = directory.ok_or_else(|| SourceError::NoCredentials { name: name.to_owned() })?;
+    let path = directory.join(name);
+    let failed = |source| SourceError::Read { path: path.clone(), source };
+    read(open(&path).map_err(failed)?).map_err(failed)?
+}
+
+/// What a program prints that succeeds.
+pub(super) async fn command(
+    command: &[String],
+    capture: &Capture,
+    seed: Result<Seed, SeedError>,
+    deadline: Instant,
+) -> Result<Vec<u8>, SourceError> {
+    let seed = seed.map_err(SourceError::Seed)?;
+    let printed = capture.output(command, &seed, LONGEST + 1, deadline).await.map_err(SourceError::Command)?;
+    value(printed)
+}
+
+/// A variable of the login shell.
+pub(super) fn snapshot(variable: &str, login: Result<&[(String, Vec<u8>)], String>) -> Result<Vec<u8>, SourceError> {
+    let login = login.map_err(SourceError::NoSnapshot)?;
+    let found = login.iter().find(|(name, _)| name == variable);
+    let (_, found) = found.ok_or_else(|| SourceError::NotSet { variable: variable.to_owned() })?;
+    if found.is_empty() { Err(SourceError::Empty) } else { Ok(found.clone()) }
+}
+
+/// Never waits for a writer, should it be a pipe.
+fn open(path: &Path) -> io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY).open(path)
+}
+
+fn read(file: std::fs::File) -> io::Result<Result<Vec<u8>, SourceError>> {
+    let mut bytes = Vec::new();
+    file.take(LONGEST as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(value(bytes))
+}
+
+/// One line end at the end is none of the secret: editors and `echo` put it there.
+fn value(mut bytes: Vec<u8>) -> Result<Vec<u8>, SourceError> {
+    if bytes.len() > LONGEST {
+        return Err(SourceError::TooLong);
+    }
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    }
+    match bytes {
+        bytes if bytes.is_empty() => Err(SourceError::Empty),
+        bytes if bytes.contains(&0) => Err(SourceError::Nul),
+        bytes => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn written(directory: &Path, content: &[u8], mode: u32) -> PathBuf {
+        let path = directory.join("secret");
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_file_is_taken_to_the_byte_but_for_the_line_end_at_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        for (content, expected) in
+            [(&b"a=b \xff"[..], &b"a=b \xff"[..]), (b"one\ntwo\n", b"one\ntwo"), (b"x\r\n", b"x"), (b"x\n\n", b"x\n")]
+        {
+            assert_eq!(file(&written(directory.path(), content, 0o600), None).unwrap(), expected);
+        }
+        written(directory.path(), b"x", 0o400);
+        assert_eq!(file(Path::new("~/secret"), Some(directory.path())).unwrap(), b"x");
+    }
+
+    #[test]
+    fn each_reason_why_a_file_is_not_taken_has_words_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = vec![b'x'; LONGEST + 1];
+        for (content, mode, expected) in [
+            (&b"x"[..], 0o640, "mode 640"),
+            (b"x", 0o604, "chmod 600"),
+            (b"\n", 0o600, "it is empty"),
+            (b"a\0b", 0o600, "NUL"),
+            (&long, 0o600, "longer than 65536"),
+        ] {
+            let error = file(&written(directory.path(), content, mode), None).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = file(&directory.path().join("none"), None).unwrap_err();
+        assert!(matches!(error, SourceError::Read { .. }), "{error}");
+        assert!(matches!(file(directory.path(), None).unwrap_err(), SourceError::NotAFile { .. }));
+        let pipe = directory.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(file(&pipe, None).unwrap_err(), SourceError::NotAFile { .. }));
+    }
+
+    #[test]
+    fn a_credential_is_a_file_of_the_directory_that_systemd_gave() {
+        let directory = tempfile::tempdir().unwrap();
+        written(directory.path(), b"x\n", 0o440);
+        assert_eq!(credential("secret", Some(directory.path())).unwrap(), b"x");
+        let error = credential("secret", None).unwrap_err().to_string();
+        assert!(error.contains("LoadCredential=secret:PATH"), "{error}");
+    }
+
+    #[test]
+    fn a_variable_of_the_login_shell_is_taken_or_said_not_to_be_there() {
+        let login = [("A".to_owned(), b"x".to_vec()), ("EMPTY".to_owned(), Vec::new())];
+        assert_eq!(snapshot("A", Ok(&login)).unwrap(), b"x");
+        assert!(matches!(snapshot("EMPTY", Ok(&login)).unwrap_err(), SourceError::Empty));
+        assert!(matches!(snapshot("B", Ok(&login)).unwrap_err(), SourceError::NotSet { .. }));
+        assert_eq!(snapshot("A", Err("no shell".to_owned())).unwrap_err().to_string(), "no shell");
+    }
+}
