@@ -220,12 +220,15 @@ async fn a_script_that_fails_with_secrets_on_its_stderr_is_reported_without_them
     let (mut daemon, all) = (Daemon::prepare(), All::new());
     all.plant(&mut daemon);
     daemon.run().await;
-    let own = Planted::new("DEPLOY_TOKEN", "{}");
+    // One that the script assigns, and one that it reads from where agentd knows nothing of.
+    let (own, read) = (Planted::new("DEPLOY_TOKEN", "{}"), Planted::new("X_TOKEN", "{} and 'more'"));
+    private(&daemon.root().join("elsewhere"), &read.value);
     let script = format!(
-        "echo \"it has $OPENAI_API_KEY, a file has $(cat {}/file)\" >&2\n{}echo \"and $DEPLOY_TOKEN\" >&2\n\
-         set -x\nexport X_TOKEN=$DEPLOY_TOKEN\nexit 3\n",
-        daemon.root().display(),
-        exports(std::slice::from_ref(&own)),
+        "echo \"it has $OPENAI_API_KEY, $PGPASSWORD, $DATABASE_URL, a file has $(cat {root}/file); $SIGNING_PASSPHRASE\" >&2\n\
+         {own}echo \"and $DEPLOY_TOKEN\" >&2\nX_TOKEN=$(cat {root}/elsewhere)\nPS4='> '\nset -x\nexport \"X_TOKEN=$X_TOKEN\"\n\
+         {{ set +x; }} 2>/dev/null\nexit 3\n",
+        root = daemon.root().display(),
+        own = exports(std::slice::from_ref(&own)),
     );
     fs::write(daemon.work().join(".agentd-env.sh"), script).unwrap();
     let body = json!({ "directory": daemon.work() });
@@ -233,10 +236,11 @@ async fn a_script_that_fails_with_secrets_on_its_stderr_is_reported_without_them
     let session = daemon.create(&daemon.scripted(&[])).await;
     let view = session.wait_for_phase(Phase::Failed).await;
     let condition = condition(&view, ConditionType::EnvironmentReady).expect("it says why");
-    for expected in ["it has ‹secret›, a file has ‹secret›", "and ‹secret›", "X_TOKEN=‹secret›"] {
+    let known = "it has ‹secret›, ‹secret›, ‹secret›, a file has ‹secret›; ‹secret›";
+    for expected in [known, "and ‹secret›", "X_TOKEN=‹secret›"] {
         assert!(condition.message.contains(expected), "{expected}: {}", condition.message);
     }
-    let every = [all.every(), vec![own]].concat();
+    let every = [all.every(), vec![own, read]].concat();
     assert!(found_in(serde_json::to_string(&view).unwrap().as_bytes(), &every).is_empty(), "{view:#?}");
     assert_eq!(leaks(&daemon, &every), Vec::<String>::new());
 }

@@ -21,6 +21,63 @@ pub const SHORTEST: usize = 6;
 /// The shortest line of a value of several lines that is hidden where it stands alone.
 const SHORTEST_LINE: usize = 8;
 
+/// What ACP itself says, as the whole of a string: a secret that is called the same (a password `content`, say) is not told by hiding
+/// it there, and a message without these words is none.
+const PROTOCOL: &[&[u8]] = &[
+    b"agentCapabilities",
+    b"agentInfo",
+    b"agent_message_chunk",
+    b"agent_thought_chunk",
+    b"allow_always",
+    b"allow_once",
+    b"authMethods",
+    b"available_commands_update",
+    b"cancelled",
+    b"completed",
+    b"content",
+    b"current_mode_update",
+    b"delete",
+    b"end_turn",
+    b"entries",
+    b"execute",
+    b"failed",
+    b"in_progress",
+    b"jsonrpc",
+    b"loadSession",
+    b"locations",
+    b"max_tokens",
+    b"max_turn_requests",
+    b"message",
+    b"method",
+    b"optionId",
+    b"options",
+    b"params",
+    b"pending",
+    b"protocolVersion",
+    b"rawInput",
+    b"rawOutput",
+    b"refusal",
+    b"reject_always",
+    b"reject_once",
+    b"result",
+    b"search",
+    b"session/request_permission",
+    b"session/update",
+    b"sessionCapabilities",
+    b"sessionId",
+    b"sessionUpdate",
+    b"status",
+    b"stopReason",
+    b"switch_mode",
+    b"toolCall",
+    b"toolCallId",
+    b"tool_call",
+    b"tool_call_update",
+    b"update",
+    b"user_message_chunk",
+    b"version",
+];
+
 /// The values of one agent.
 #[derive(Default)]
 pub struct Mask {
@@ -103,8 +160,13 @@ impl Mask {
             let length = match rest[0] {
                 b'"' => {
                     let content = string_length(&rest[1..]);
+                    let text = &rest[1..=content];
                     hidden.push(b'"');
-                    self.hide(&rest[1..=content], true, &mut hidden);
+                    if PROTOCOL.binary_search(&text).is_ok() {
+                        hidden.extend_from_slice(text);
+                    } else {
+                        self.hide(text, true, &mut hidden);
+                    }
                     hidden.push(b'"');
                     (content + 2).min(rest.len())
                 }
@@ -298,6 +360,14 @@ mod tests {
         // What goes across strings is no value.
         assert_eq!(json(&["abc\",\"b"], r#"["xabc","by"]"#), r#"["xabc","by"]"#);
         assert_eq!(json(&["[false]"], "[false]"), "[false]");
+    }
+
+    #[test]
+    fn a_secret_that_is_a_word_of_the_protocol_does_not_make_a_message_none() {
+        assert!(PROTOCOL.is_sorted(), "it is searched by halves");
+        let line = r#"{"method":"session/update","params":{"update":{"content":{"text":"my content: session"}}}}"#;
+        let masked = r#"{"method":"session/update","params":{"update":{"content":{"text":"my ‹secret›: ‹secret›"}}}}"#;
+        assert_eq!(json(&["content", "session", "update"], line), masked);
     }
 
     #[test]

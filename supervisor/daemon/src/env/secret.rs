@@ -19,6 +19,10 @@ pub(crate) fn values_of(name: &str, value: &[u8]) -> Vec<Vec<u8>> {
 /// as they stand there and without percent signs: that is how programs print them.
 pub(crate) fn parts_of(value: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = vec![value.to_vec()];
+    // Much that prints a value trims it first.
+    if value.trim_ascii() != value {
+        parts.push(value.trim_ascii().to_vec());
+    }
     let mut rest = value;
     while let Some(password) = agentd_secret_names::password(rest) {
         let decoded = percent_decoded(password);
@@ -58,5 +62,6 @@ mod tests {
         assert_eq!(parts(two), [two, "first-one", "second-one"]);
         assert_eq!(parts("http://a:pw@h"), ["http://a:pw@h"], "what is too short is left");
         assert_eq!(parts("http://h/x"), [""; 0]);
+        assert_eq!(parts_of(b"  padded "), [&b"  padded "[..], b"padded"]);
     }
 }

@@ -284,7 +284,7 @@ impl Sessions {
             return invalid("the initial prompt is empty", "leave it out, or give it some text");
         }
         let script = spec.env_setup.as_deref().unwrap_or_default();
-        if let Some((name, _)) = assigned_secrets(script.as_bytes()).first() {
+        if let Some(name) = assigned_secrets(script.as_bytes()).first().map(|found| &found.name) {
             let detail =
                 format!("the session's script has the value of the secret {name} in it, and would be stored with it");
             let hint = format!(

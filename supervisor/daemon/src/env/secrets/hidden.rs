@@ -3,7 +3,7 @@
 //! It is told of whatever was seen on the way (what the login shell gave, what scripts gave, which scripts were run, which named secrets
 //! were taken) and looks into it only when there is something to be said: a launch that succeeds pays for a copy and no more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -55,11 +55,14 @@ impl Hidden {
 
     /// Every value that was seen and is to be hidden.
     pub(crate) fn values(&self) -> BTreeSet<Vec<u8>> {
-        let mut values = BTreeSet::new();
-        for seen in self.seen().iter() {
+        let seen = self.seen();
+        let (mut values, mut known) = (BTreeSet::new(), HashSet::new());
+        for seen in seen.iter() {
             match seen {
+                // A step changes little of what the one before gave: each variable is looked at once.
                 Seen::Variables(variables) => {
-                    values.extend(variables.iter().flat_map(|(name, value)| secret::values_of(name, value)));
+                    let new = variables.iter().filter(|(name, value)| known.insert((name.as_str(), value.as_slice())));
+                    values.extend(new.flat_map(|(name, value)| secret::values_of(name, value)));
                 }
                 Seen::Value(value) => values.extend(secret::parts_of(value)),
                 Seen::Script(_) => {}
@@ -77,12 +80,22 @@ impl Hidden {
             .filter_map(|seen| if let Seen::Script(path) = seen { Some(path.clone()) } else { None })
             .collect();
         let texts = scripts.iter().filter_map(|path| read(path).ok()).chain([text.as_bytes().to_vec()]);
-        for (name, value) in texts.flat_map(|text| literal::assigned(&text)) {
-            values.extend(secret::values_of(&name, &value));
+        for one in texts.flat_map(|text| literal::assigned(&text)) {
+            values.extend(secret::values_of(&one.name, &one.value));
+            values.insert(one.written);
         }
+        // As `set -x` writes it.
+        let with_quotes = values.iter().filter(|value| value.contains(&b'\''));
+        let quoted: Vec<Vec<u8>> = with_quotes.map(|value| escaped(value)).collect();
+        values.extend(quoted);
         let masked = Mask::new(values.iter().map(Vec::as_slice)).text(text.as_bytes(), false).into_owned();
         String::from_utf8_lossy(&masked).into_owned()
     }
+}
+
+/// As it stands between single quotes in a shell's text.
+fn escaped(value: &[u8]) -> Vec<u8> {
+    value.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&br"'\''"[..])
 }
 
 fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
@@ -106,11 +119,13 @@ mod tests {
         hidden.variables(&vec![variable("API_KEY", "hunter22"), variable("EDITOR", "vim-is-it")]);
         hidden.variables(&vec![variable("DATABASE", "postgres://me:pa%73sword@db/x")]);
         hidden.value(b"a named one");
+        hidden.value(b"it's one");
         hidden.script(script);
-        let said = "hunter22 vim-is-it a named one, from a script; pa%73sword password\n+ export NPM_TOKEN=printed";
+        let said = "hunter22 vim-is-it a named one, from a script; pa%73sword password\n\
+                    + export NPM_TOKEN=printed\n+ echo 'it'\\''s one'";
         assert_eq!(
             hidden.text(said),
-            "‹secret› vim-is-it ‹secret›, ‹secret›; ‹secret› ‹secret›\n+ export NPM_TOKEN=‹secret›"
+            "‹secret› vim-is-it ‹secret›, ‹secret›; ‹secret› ‹secret›\n+ export NPM_TOKEN=‹secret›\n+ echo '‹secret›'"
         );
     }
 }

@@ -5,8 +5,17 @@
 
 use super::super::secret;
 
-/// The names and values of secrets that this text assigns.
-pub(crate) fn assigned(text: &[u8]) -> Vec<(String, Vec<u8>)> {
+/// A secret in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Assigned {
+    pub(crate) name: String,
+    pub(crate) value: Vec<u8>,
+    /// The value as it stands there, quotes and all.
+    pub(crate) written: Vec<u8>,
+}
+
+/// The secrets that this text assigns.
+pub(crate) fn assigned(text: &[u8]) -> Vec<Assigned> {
     let mut found = Vec::new();
     for equals in memchr::memchr_iter(b'=', text) {
         let before = &text[..equals];
@@ -16,12 +25,15 @@ pub(crate) fn assigned(text: &[u8]) -> Vec<(String, Vec<u8>)> {
         let length = before.iter().rev().take_while(|byte| is_word(byte)).count();
         let (before, name) = before.split_at(before.len() - length);
         let Ok(name) = std::str::from_utf8(name) else { continue };
-        if name.is_empty() || is_comment(before) || before.ends_with(b"$") {
+        if name.is_empty() || is_comment(before) || before.ends_with(b"$") || before.ends_with(b"{") {
             continue;
         }
-        let Some(value) = word(&text[equals + 1..]) else { continue };
+        // `export 'NAME=a value'` is how `set -x` writes it, and people do so too.
+        let quote = [&b"$'"[..], b"'", b"\""].into_iter().find(|quote| before.ends_with(quote)).unwrap_or_default();
+        let behind = &text[equals + 1..];
+        let Some((value, length)) = word(quote, behind) else { continue };
         if secret::is_worth_hiding(&value) && secret::is_secret(name, &value) {
-            found.push((name.to_owned(), value));
+            found.push(Assigned { name: name.to_owned(), value, written: behind[..length.min(behind.len())].to_vec() });
         }
     }
     found
@@ -33,17 +45,20 @@ fn is_comment(before: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"#")
 }
 
-/// The shell word that the text begins with, where it says literally what it stands for.
-fn word(text: &[u8]) -> Option<Vec<u8>> {
-    let (mut value, mut at) = (Vec::new(), 0);
+/// The shell word that the text begins with, where it says literally what it stands for, and how long it is there; `quote` was opened
+/// before it.
+fn word(quote: &[u8], text: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut value = Vec::new();
+    let mut at = match quote {
+        b"'" => single_quoted(text, &mut value)?,
+        b"\"" => double_quoted(text, &mut value)?,
+        b"$'" => ansi_quoted(text, &mut value)?,
+        _ => 0,
+    };
     while let Some(&byte) = text.get(at) {
         let rest = &text[at + 1..];
         match byte {
-            b'\'' => {
-                let end = memchr::memchr(b'\'', rest)?;
-                value.extend_from_slice(&rest[..end]);
-                at += end + 2;
-            }
+            b'\'' => at += 1 + single_quoted(rest, &mut value)?,
             b'"' => at += 1 + double_quoted(rest, &mut value)?,
             b'$' if rest.first() == Some(&b'\'') => at += 2 + ansi_quoted(&rest[1..], &mut value)?,
             b'$' | b'`' => return None,
@@ -58,7 +73,14 @@ fn word(text: &[u8]) -> Option<Vec<u8>> {
             }
         }
     }
-    Some(value)
+    Some((value, at))
+}
+
+/// What stands between single quotes; how long it is with the closing one.
+fn single_quoted(text: &[u8], value: &mut Vec<u8>) -> Option<usize> {
+    let end = memchr::memchr(b'\'', text)?;
+    value.extend_from_slice(&text[..end]);
+    Some(end + 1)
 }
 
 /// What stands between double quotes; how long it is with the closing one.
@@ -110,8 +132,8 @@ mod tests {
     use super::assigned;
 
     fn found(text: &str) -> Vec<(String, String)> {
-        let text_of = |value| String::from_utf8(value).unwrap();
-        assigned(text.as_bytes()).into_iter().map(|(name, value)| (name, text_of(value))).collect()
+        let found = assigned(text.as_bytes()).into_iter();
+        found.map(|one| (one.name, String::from_utf8(one.value).unwrap())).collect()
     }
 
     #[test]
@@ -123,6 +145,9 @@ mod tests {
             "  API_KEY=hun'ter'\"22\"\n",
             "API_KEY+=hunter\\22",
             "+ export API_KEY=hunter22",
+            "+ export 'API_KEY=hunter22'",
+            "declare \"API_KEY=hunter22\" x",
+            "+ export $'API_KEY=hunter22'",
             "true && export PLAIN=1 API_KEY=$'hunter22'",
         ] {
             assert_eq!(found(text), [("API_KEY".to_owned(), "hunter22".to_owned())], "{text}");
@@ -130,6 +155,9 @@ mod tests {
         let url = found("DATABASE=postgres://me:hunter22@db/x");
         assert_eq!(url[0].0, "DATABASE", "a URL with a password is a secret whatever its name");
         assert_eq!(found("TOKEN=$'two\\nlines'")[0].1, "two\nlines");
+        let quoted = assigned(b"+ export 'TOKEN=it'\\''s a value'\n");
+        assert_eq!(quoted[0].value, b"it's a value");
+        assert_eq!(quoted[0].written, b"it'\\''s a value'");
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub(crate) struct Missing {
     pub(crate) reason: String,
 }
 
-/// What came of taking a session's secrets; both in the order of their names.
+/// What came of taking a session's secrets; both in the order of their names. Where several become one variable, the last that could
+/// be had is it.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) given: Vec<Given>,
@@ -180,10 +181,7 @@ impl Secrets {
         async move {
             match source {
                 // A file may lie on a file system that does not answer.
-                Source::File(path) => {
-                    let home = seed.ok().map(|seed| seed.home);
-                    blocking(move || source::file(&path, home.as_deref())).await
-                }
+                Source::File(path) => blocking(move || source::file(&path, seed)).await,
                 Source::Credential(name) => blocking(move || source::credential(&name, credentials.as_deref())).await,
                 Source::Command(command) => source::command(&command, &capture, seed, Instant::now() + longest).await,
                 Source::Snapshot(variable) => Err(SourceError::NotSet { variable }),

@@ -47,10 +47,10 @@ pub(crate) enum SourceError {
 }
 
 /// A file that only its owner can read, and that is the user's own or root's.
-pub(super) fn file(path: &Path, home: Option<&Path>) -> Result<Vec<u8>, SourceError> {
-    let path = match (path.strip_prefix("~"), home) {
-        (Ok(rest), Some(home)) => home.join(rest),
-        _ => path.to_owned(),
+pub(super) fn file(path: &Path, seed: Result<Seed, SeedError>) -> Result<Vec<u8>, SourceError> {
+    let path = match path.strip_prefix("~") {
+        Ok(rest) => seed.map_err(SourceError::Seed)?.home.join(rest),
+        Err(_) => path.to_owned(),
     };
     let failed = |source| SourceError::Read { path: path.clone(), source };
     let file = open(&path).map_err(failed)?;
@@ -131,6 +131,14 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
+    fn login(home: &Path) -> Result<Seed, SeedError> {
+        Seed::find(Some(home), Some(Path::new("/bin/sh")))
+    }
+
+    fn read(path: &Path) -> Result<Vec<u8>, SourceError> {
+        file(path, login(Path::new("/")))
+    }
+
     fn written(directory: &Path, content: &[u8], mode: u32) -> PathBuf {
         let path = directory.join("secret");
         std::fs::write(&path, content).unwrap();
@@ -144,10 +152,10 @@ mod tests {
         for (content, expected) in
             [(&b"a=b \xff"[..], &b"a=b \xff"[..]), (b"one\ntwo\n", b"one\ntwo"), (b"x\r\n", b"x"), (b"x\n\n", b"x\n")]
         {
-            assert_eq!(file(&written(directory.path(), content, 0o600), None).unwrap(), expected);
+            assert_eq!(read(&written(directory.path(), content, 0o600)).unwrap(), expected);
         }
         written(directory.path(), b"x", 0o400);
-        assert_eq!(file(Path::new("~/secret"), Some(directory.path())).unwrap(), b"x");
+        assert_eq!(file(Path::new("~/secret"), login(directory.path())).unwrap(), b"x");
     }
 
     #[test]
@@ -161,15 +169,17 @@ mod tests {
             (b"a\0b", 0o600, "NUL"),
             (&long, 0o600, "longer than 65536"),
         ] {
-            let error = file(&written(directory.path(), content, mode), None).unwrap_err().to_string();
+            let error = read(&written(directory.path(), content, mode)).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
-        let error = file(&directory.path().join("none"), None).unwrap_err();
+        let error = read(&directory.path().join("none")).unwrap_err();
         assert!(matches!(error, SourceError::Read { .. }), "{error}");
-        assert!(matches!(file(directory.path(), None).unwrap_err(), SourceError::NotAFile { .. }));
+        assert!(matches!(read(directory.path()).unwrap_err(), SourceError::NotAFile { .. }));
+        let nobody = Seed::find(Some(directory.path()), Some(Path::new("/no/such/shell")));
+        assert!(matches!(file(Path::new("~/secret"), nobody).unwrap_err(), SourceError::Seed(_)));
         let pipe = directory.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(matches!(file(&pipe, None).unwrap_err(), SourceError::NotAFile { .. }));
+        assert!(matches!(read(&pipe).unwrap_err(), SourceError::NotAFile { .. }));
     }
 
     #[test]
