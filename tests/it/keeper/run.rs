@@ -1,6 +1,6 @@
 //! `agentd-keeper run`: what it gives back, and that nothing is left.
 
-use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult};
+use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Trace};
 
 use super::*;
 
@@ -117,4 +117,62 @@ fn a_capture_over_its_limit_ends_a_run_and_other_output_does_not() {
     ));
     assert_eq!((result.outcome, result.stdout.0.len()), (RunOutcome::Exited(0), 100_000));
     assert!(result.stderr.0.len() == 100_000 && result.stderr.0.ends_with(b"xend\n"));
+}
+
+#[test]
+fn a_program_that_closes_its_descriptors_answers_through_a_fifo_that_is_gone_afterwards() {
+    let stdin = format!("'{KEEPER}' dump-environment 1 > {{capture}}\n");
+    let result =
+        run(&RunRequest { capture_fifo: true, stdin: Some(stdin.into()), args: strings(&["-s"]), ..request("") });
+    assert_eq!(result.outcome, RunOutcome::Exited(0), "{result:?}");
+    assert!(result.captured.0.starts_with(b"PATH=/usr/bin:/bin\0"), "{result:?}");
+
+    let left = RunRequest {
+        capture_fifo: true,
+        stdin: Some("echo {capture}\n".into()),
+        args: strings(&["-s"]),
+        ..request("")
+    };
+    let path = run(&left).stdout.display().trim().to_owned();
+    assert!(path.ends_with("/capture"), "{path}");
+    assert!(!std::path::Path::new(&path).parent().unwrap().exists(), "{path}");
+}
+
+#[test]
+fn a_trace_gives_names_of_files_and_no_value_leaves_the_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("inner.sh");
+    std::fs::write(&file, "export API_KEY=sek''rit\n").unwrap();
+    let text = format!(". {}; echo said >&2; '{KEEPER}' dump-environment 10", file.display());
+    let traced = RunRequest {
+        program: "/bin/bash".into(),
+        args: strings(&["-x", "-c", &text]),
+        environment: variables(&[("PATH", b"/usr/bin:/bin"), ("BASH_XTRACEFD", b"11")]),
+        capture_fd: Some(10),
+        trace: Some(Trace::Bash),
+        trace_fd: Some(11),
+        ..request("")
+    };
+    let result = run(&traced);
+    let sourced = result.sourced.clone().unwrap();
+    assert_eq!((sourced.files, sourced.complete), (vec![file.as_os_str().into()], true));
+    assert_eq!(result.stderr, "said\n".into());
+    // Without a descriptor for it the trace goes to stderr, and is withheld with it.
+    let astray = RunRequest { environment: variables(&[("PATH", b"/usr/bin:/bin")]), ..traced };
+    let result = run(&astray);
+    assert!(result.captured.0.windows(6).any(|window| window == b"sekrit"));
+    assert_eq!((result.stderr, result.sourced.unwrap().complete), ("".into(), false));
+}
+
+#[test]
+fn who_may_stay_stays_and_is_counted_except_at_the_deadline() {
+    let leaves = "sleep 600 & echo $!";
+    let result = run(&RunRequest { leave: true, ..request(leaves) });
+    let pid = result.stdout.display().trim().parse().unwrap();
+    assert_eq!((result.left, result.killed), (1, 0));
+    assert!(alive(pid));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let result = run(&RunRequest { leave: true, deadline_ms: 500, ..request(&format!("{leaves}; sleep 600")) });
+    assert_eq!((&result.outcome, result.left), (&RunOutcome::TimedOut, 0));
+    assert!(!alive(result.stdout.display().trim().parse().unwrap()));
 }

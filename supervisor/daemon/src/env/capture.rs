@@ -208,8 +208,8 @@ impl Capture {
             Err(error) => error,
         };
         match failed {
-            CaptureError::Status { what, stderr, .. } | CaptureError::NoEnvironment { what, stderr }
-                if self.cannot_parse(kind, &request, script).await? =>
+            CaptureError::Status { what, status, stderr }
+                if status == kind.syntax_status() && self.cannot_parse(kind, &request, script).await? =>
             {
                 Err(CaptureError::Syntax { what, stderr })
             }
@@ -389,14 +389,13 @@ fn failure(what: &str, deadline_ms: u64, result: &RunResult) -> CaptureError {
 
 /// Whether shells said of the last command that it could not be given this environment (E2BIG of execve(2)).
 fn too_long(stderr: &ByteString) -> bool {
+    // It is the dump that must have failed so, and not a command of the user's with too many arguments.
+    const DUMP: [&str; 2] = ["agentd-keeper", "run_external"];
+    const WORDS: [&str; 3] = ["argument list too long", "arg list too long", "os argument length limit"];
     let text = stderr.display().to_lowercase();
-    text.lines()
-        .rev()
-        .take(10)
-        .any(|line| line.contains("dump-environment") || line.contains("agentd-keeper") || line.contains("os error 7"))
-        && ["argument list too long", "arg list too long", "operating system limit", "os error 7"]
-            .iter()
-            .any(|words| text.contains(words))
+    let end: Vec<&str> = text.lines().rev().take(10).collect();
+    let one_of = |words: &[&str]| end.iter().any(|line| words.iter().any(|word| line.contains(word)));
+    one_of(&DUMP) && one_of(&WORDS)
 }
 
 /// NUL-separated `NAME=value`. A name that is not UTF-8 cannot be spoken of, and is left out.

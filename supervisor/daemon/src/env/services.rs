@@ -154,7 +154,7 @@ impl Services for CallServices {
         })?;
         tracing::debug!(
             agentd.session = self.session,
-            files = login.read.len(),
+            files = ?login.read,
             all_files = login.complete,
             background = login.left,
             "the login shell has given its environment"

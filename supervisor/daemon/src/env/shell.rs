@@ -121,6 +121,8 @@ impl Shell {
         start.args = flags.iter().map(|flag| ByteString::from(*flag)).collect();
         if attempt != Attempt::Traced {
             start.added.extend(ELSEWHERE);
+            // Not for nushell, which reads no commands there, but for whoever took its place.
+            let dump = if self == Self::Nu { Self::Posix.dump(keeper) } else { dump.clone() };
             start.stdin = Some(format!("{dump}\n").into());
         }
         if self == Self::Csh {
@@ -167,12 +169,13 @@ impl Shell {
     /// many a script. `exit 0` is an end like any other, and the script's own trap on EXIT is run.
     pub(crate) fn script(self, program: &Path, flags: Option<&str>, script: &Path, keeper: &Path) -> Start {
         let (dump, file, itself) = (self.dump(keeper), self.quote(script), self.quote(program));
+        let syntax = self.syntax_status();
         let mut start = Start { capture_fd: Some(DESCRIPTOR), ..Start::default() };
         let (no_files, text): (&[&str], String) = match self {
             Self::Csh => {
                 // A csh that exits in a sourced file ends that file alone: here the status is all there is.
                 start.capture_fd = None;
-                start.stdin = Some(format!("source {file}\nif ($status) exit 1\n{dump}\n").into());
+                start.stdin = Some(format!("source {file}\nif ($status) exit 1\nunset noclobber\n{dump}\n").into());
                 start.args = vec!["-f".into()];
                 return start;
             }
@@ -180,8 +183,11 @@ impl Shell {
             Self::Fish => (
                 &["--no-config"],
                 format!(
-                    "source {file}; set -l agentd_status $status; \
-                     if test $agentd_status -ne 0; {itself} --no-execute {file} 2>/dev/null; or exit $agentd_status; end; \
+                    // Its `exit` ends a sourced file alone, and is made to say so.
+                    "function exit; set -g AGENTD_EXIT $argv[1] 0; builtin exit $argv; end; \
+                     source {file}; set -l agentd_status $status; functions -e exit; \
+                     set -q AGENTD_EXIT[1]; and test \"$AGENTD_EXIT[1]\" != 0; and exit $AGENTD_EXIT[1]; \
+                     if test $agentd_status = {syntax}; {itself} --no-execute {file} 2>/dev/null; or exit {syntax}; end; \
                      {dump}; exit $agentd_status"
                 ),
             ),
@@ -194,7 +200,7 @@ impl Shell {
                 };
                 let text = format!(
                     "trap {at_exit} EXIT\n. {file}\nAGENTD_STATUS=$?\n\
-                     [ \"$AGENTD_STATUS\" = 0 ] || {itself} -n {file} 2>/dev/null || exit \"$AGENTD_STATUS\"\n\
+                     [ \"$AGENTD_STATUS\" != {syntax} ] || {itself} -n {file} 2>/dev/null || exit {syntax}\n\
                      {dump}\nAGENTD_DUMPED=1\nexit \"$AGENTD_STATUS\""
                 );
                 (no_files, text)
@@ -203,6 +209,17 @@ impl Shell {
         start.args = no_files.iter().copied().chain(flags).chain(["-c"]).map(ByteString::from).collect();
         start.args.push(text.into());
         start
+    }
+
+    /// The status of sourcing a file that it cannot parse. Others have it too, so the shell is asked then, and only then: with `-n`, `extglob`
+    /// is never set and what needs it is an error.
+    pub(crate) fn syntax_status(self) -> i32 {
+        match self {
+            Self::Bash | Self::Posix => 2,
+            Self::Ksh => 3,
+            Self::Zsh => 126,
+            Self::Fish | Self::Nu | Self::Csh => 1,
+        }
     }
 
     /// How it is asked whether it can parse `script`, without running it; a status other than 0 says that it cannot.
