@@ -1,5 +1,5 @@
 //! What a test needs and a machine may not have. Without it the test says `SKIPPED` and why, and passes; where the
-//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini`), as in CI, it fails instead.
+//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini,shells`), as in CI, it fails instead.
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,19 @@ pub(crate) fn opencode() -> Option<PathBuf> {
 /// The program gemini: what `AGENTD_TEST_GEMINI` names, else `gemini` on the PATH.
 pub(crate) fn gemini() -> Option<PathBuf> {
     program("gemini", "AGENTD_TEST_GEMINI", "@google/gemini-cli")
+}
+
+/// A shell: what `AGENTD_TEST_NU` names where it is nushell, which no distribution has, else the first of `places` that is there.
+pub(crate) fn shell(name: &str, places: &[&str]) -> Option<PathBuf> {
+    let named = (name == "nu").then(|| std::env::var_os("AGENTD_TEST_NU").map(PathBuf::from)).flatten();
+    let found = named.into_iter().chain(places.iter().map(PathBuf::from)).find(|file| file.exists());
+    found.or_else(|| missing("shells", &format!("the shell {name} is not installed")))
+}
+
+/// A file that a Debian package for shells brings.
+pub(crate) fn shell_file(path: &str, package: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(path);
+    if path.exists() { Some(path) } else { missing("shells", &format!("the package {package} is not installed")) }
 }
 
 fn program(name: &str, variable: &str, package: &str) -> Option<PathBuf> {

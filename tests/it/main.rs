@@ -5,6 +5,8 @@ mod harness;
 
 mod adoption;
 mod architecture;
+#[path = "../conformance/mod.rs"]
+mod conformance;
 mod environment;
 mod events;
 mod faults;

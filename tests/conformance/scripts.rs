@@ -1,0 +1,201 @@
+//! Environment scripts: who sources them, what counts as a failure, and that nothing of them is left or waited for.
+
+use std::time::{Duration, Instant};
+
+use agentd_api::session::Phase;
+
+use super::{BASH, Environment, FISH, KSH, NU, TCSH, ZSH, of_agent, refusal};
+use crate::harness::{Daemon, process, require};
+
+/// A daemon whose user's start-up files say nothing.
+async fn daemon() -> Daemon {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        config.replace("[environment]\n", "[environment]\ndeadline = \"3s\"\n")
+            + "\n[[environment.providers]]\nplugin = \"snapshot\"\n[[environment.providers]]\nplugin = \"env-script\"\n"
+    });
+    daemon.run().await;
+    daemon
+}
+
+/// What an agent has after its session's script.
+async fn after(daemon: &Daemon, script: &str) -> Environment {
+    let mut spec = daemon.scripted(&[]);
+    spec.env_setup = Some(script.to_owned());
+    let session = daemon.create(&spec).await;
+    let environment = of_agent(&session).await;
+    session.stop().await;
+    environment
+}
+
+/// Why a session with this script does not start.
+async fn failure(daemon: &Daemon, script: &str) -> (String, String) {
+    let mut spec = daemon.scripted(&[]);
+    spec.env_setup = Some(script.to_owned());
+    refusal(&daemon.create(&spec).await).await
+}
+
+#[tokio::test]
+async fn a_script_is_sourced_by_the_shell_that_its_first_line_names() {
+    let daemon = daemon().await;
+    let bash = "export BY=\"bash ${BASH_VERSION:+yes}\"";
+    let mut scripts = vec![
+        (bash.to_owned(), "bash yes"),
+        (format!("#!/usr/bin/env bash\n{bash}"), "bash yes"),
+        ("#!/bin/sh\nexport BY=\"sh ${BASH_VERSION:-no}\"".to_owned(), "sh no"),
+    ];
+    if let Some(zsh) = ZSH.program() {
+        scripts.push((format!("#!{}\nexport BY=\"zsh ${{ZSH_VERSION:+yes}}\"", zsh.display()), "zsh yes"));
+    }
+    if let Some(ksh) = KSH.program() {
+        scripts.push((format!("#!{}\nexport BY=\"ksh ${{KSH_VERSION:+yes}}\"", ksh.display()), "ksh yes"));
+    }
+    if FISH.program().is_some() {
+        scripts.push((
+            "#!/usr/bin/env fish\nset -gx BY \"fish \"(set -q FISH_VERSION; and echo yes)".to_owned(),
+            "fish yes",
+        ));
+    }
+    if let Some(tcsh) = TCSH.program() {
+        scripts.push((format!("#!{} -f\nsetenv BY \"tcsh $?tcsh\"", tcsh.display()), "tcsh 1"));
+    }
+    if let Some(nu) = NU.program() {
+        scripts.push((format!("#!{}\n$env.BY = $'nu (2 + 3)'", nu.display()), "nu 5"));
+    }
+    for (script, expected) in scripts {
+        let environment = after(&daemon, &script).await;
+        let by = environment.get("BY").map(|by| String::from_utf8_lossy(by).into_owned());
+        assert_eq!(by.as_deref(), Some(expected), "{script}");
+        let of_the_runner = environment.keys().find(|name| name.starts_with("AGENTD_") && *name != "AGENTD_SESSION");
+        assert_eq!(of_the_runner, None, "{script}");
+    }
+    let (reason, message) = failure(&daemon, "#!/usr/bin/python3\nimport os").await;
+    assert_eq!(reason, "ScriptInterpreterUnknown");
+    assert!(message.contains("begins with \"#!/usr/bin/python3\""), "{message}");
+}
+
+#[tokio::test]
+async fn a_script_fails_by_its_exit_and_not_by_its_last_command() {
+    let daemon = daemon().await;
+    let marker = daemon.root().join("trapped");
+    let trap = format!("trap 'echo done > {}' EXIT; export KEPT=trap", marker.display());
+    for (script, expected) in [
+        ("[ -d /nope ] && export OTHER=1", None),
+        ("export KEPT=return; return 3", Some("return")),
+        ("export KEPT=exit; exit 0", Some("exit")),
+        ("set -eu; export KEPT=strict", Some("strict")),
+        ("set -a; KEPT=all", Some("all")),
+        ("export KEPT=positional; set -- a b c; shift 2", Some("positional")),
+        (trap.as_str(), Some("trap")),
+        ("shopt -s extglob\ncase abc in !(x)) export KEPT=extglob;; esac\nfalse", Some("extglob")),
+    ] {
+        let environment = after(&daemon, script).await;
+        let kept = environment.get("KEPT").map(|kept| String::from_utf8_lossy(kept).into_owned());
+        assert_eq!(kept.as_deref(), expected, "{script}");
+    }
+    assert!(marker.exists(), "the script's own trap was not run");
+    for (script, reason, words) in [
+        ("echo first >&2; echo why >&2; exit 4", "ScriptFailed", "ended with status 4; its last words: first | why"),
+        ("set -e; false; export KEPT=no", "ScriptFailed", "ended with status 1"),
+        ("set -u; export KEPT=$NOT_THERE", "ScriptFailed", "NOT_THERE: unbound variable"),
+        ("export KEPT=no\nif then (\n", "ScriptSyntaxError", "has a syntax error; its last words:"),
+        (
+            "echo waiting >&2; sleep 8642",
+            "ScriptTimedOut",
+            "was ended with everything it had started; its last words: waiting",
+        ),
+        ("exec true", "ScriptFailed", "does it call exit or exec?"),
+        ("kill -9 $$", "ScriptFailed", "was ended by signal 9"),
+        ("export L=$(head -c 140000 /dev/zero | tr '\\0' y)", "ScriptFailed", "one variable may have 131071 bytes"),
+        ("set -x; export SOME=$((6 * 1013)); exit 5", "ScriptFailed", "ended with status 5"),
+    ] {
+        let (got, message) = failure(&daemon, script).await;
+        assert!(got == reason && message.contains(words), "{script}: {got}: {message}");
+        assert!(!message.contains("6078"), "a trace has values: {message}");
+        let left = process::running(daemon.root(), "sleep", Some("8642"));
+        assert!(left.is_empty(), "{script}: {left:?}");
+    }
+}
+
+#[tokio::test]
+async fn syntax_errors_and_exits_are_told_in_every_shell_that_sources_scripts() {
+    let daemon = daemon().await;
+    for (shell, bad, exit) in [
+        (BASH, "if then (", "exit 4"),
+        (ZSH, "if then (", "exit 4"),
+        (KSH, "if then (", "exit 4"),
+        (super::DASH, "if then (", "exit 4"),
+        (FISH, "if (", "exit 4"),
+        (NU, "if (", "exit 4"),
+        (TCSH, "if ( then (", "exit 4"),
+    ] {
+        let Some(program) = shell.program() else { continue };
+        let (reason, message) = failure(&daemon, &format!("#!{}\n{bad}\n", program.display())).await;
+        assert_eq!(reason, "ScriptSyntaxError", "{}: {message}", shell.name);
+        let (reason, message) = failure(&daemon, &format!("#!{}\n{exit}\n", program.display())).await;
+        assert_eq!(reason, "ScriptFailed", "{}: {message}", shell.name);
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_holds_every_descriptor_delays_no_launch() {
+    let daemon = daemon().await;
+    let plain = "export A=1\n";
+    let holding = "sleep 8642 & setsid sleep 8642 &\nexport A=1\n";
+    let mut best = [Duration::MAX; 2];
+    // The machine is busy with other things too: what it can do at best is compared.
+    for _ in 0..5 {
+        for (n, script) in [plain, holding].into_iter().enumerate() {
+            let mut spec = daemon.scripted(&[]);
+            spec.env_setup = Some(script.to_owned());
+            let begun = Instant::now();
+            let session = daemon.create(&spec).await;
+            session.wait_for_phase(Phase::Idle).await;
+            best[n] = best[n].min(begun.elapsed());
+            session.stop().await;
+        }
+    }
+    eprintln!("a launch with a plain script {:?}, with one that leaves processes behind {:?}", best[0], best[1]);
+    assert!(best[1] <= best[0] + Duration::from_millis(100), "{best:?}");
+}
+
+#[tokio::test]
+async fn module_load_in_a_script_gives_the_agent_the_modules_path_though_the_daemon_has_no_environment() {
+    let Some(init) = require::shell_file("/usr/share/modules/init/bash", "environment-modules") else { return };
+    let mut daemon = Daemon::prepare();
+    daemon.set_environment(Vec::<(String, String)>::new());
+    let modules = daemon.root().join("modules");
+    std::fs::create_dir(&modules).unwrap();
+    std::fs::write(
+        modules.join("mytool"),
+        "#%Module1.0\nprepend-path PATH /opt/mytool/bin\nsetenv MYTOOL_HOME /opt/mytool\n",
+    )
+    .unwrap();
+    daemon.run().await;
+    let load = format!("module use {}\nmodule load mytool\n", modules.display());
+    // With the function that the login shell exports, and with the init file where it exports none.
+    for (profile, script) in
+        [("", format!(". {}\n{load}", init.display())), (&*format!(". {}\n", init.display()), load.clone())]
+    {
+        std::fs::write(daemon.home().join(".profile"), profile).unwrap();
+        let environment = after(&daemon, &script).await;
+        let path = environment.get("PATH").map(|path| String::from_utf8_lossy(path).into_owned()).unwrap_or_default();
+        assert!(path.starts_with("/opt/mytool/bin:") && path.contains("/usr/bin"), "{script}: {path}");
+        assert_eq!(environment.get("MYTOOL_HOME").map(Vec::as_slice), Some(&b"/opt/mytool"[..]));
+    }
+    let (reason, message) =
+        failure(&daemon, &format!(". {}\nset -e\nmodule load no-such-module\n", init.display())).await;
+    assert!(reason == "ScriptFailed" && message.contains("no-such-module"), "{reason}: {message}");
+}
+
+#[tokio::test]
+async fn direnv_in_a_script_gives_the_agent_what_the_directory_says() {
+    let Some(direnv) = require::shell_file("/usr/bin/direnv", "direnv") else { return };
+    let daemon = daemon().await;
+    std::fs::write(daemon.home().join(".profile"), format!("eval \"$({} hook bash)\"\n", direnv.display())).unwrap();
+    std::fs::write(daemon.work().join(".envrc"), "PATH_add bin\nexport FROM_ENVRC='two\nlines '\n").unwrap();
+    let environment = after(&daemon, "direnv allow . && eval \"$(direnv export bash)\"\n").await;
+    assert_eq!(environment.get("FROM_ENVRC").map(Vec::as_slice), Some(&b"two\nlines "[..]));
+    let path = String::from_utf8_lossy(&environment["PATH"]).into_owned();
+    assert!(path.starts_with(&daemon.work().join("bin").display().to_string()), "{path}");
+}
