@@ -82,13 +82,13 @@ impl Hidden {
         let texts = scripts.iter().filter_map(|path| read(path).ok()).chain([text.as_bytes().to_vec()]);
         for one in texts.flat_map(|text| literal::assigned(&text)) {
             values.extend(secret::values_of(&one.name, &one.value));
-            values.insert(one.written);
         }
         // As `set -x` writes it.
         let with_quotes = values.iter().filter(|value| value.contains(&b'\''));
         let quoted: Vec<Vec<u8>> = with_quotes.map(|value| escaped(value)).collect();
         values.extend(quoted);
-        let masked = Mask::new(values.iter().map(Vec::as_slice)).text(text.as_bytes(), false).into_owned();
+        let redacted = literal::redacted(text.as_bytes());
+        let masked = Mask::new(values.iter().map(Vec::as_slice)).text(&redacted, false).into_owned();
         String::from_utf8_lossy(&masked).into_owned()
     }
 }

@@ -1,7 +1,11 @@
 //! Secrets that stand literally in a shell's text: `export API_KEY=...` in a script, and the same line again where `set -x` prints it.
 //!
-//! Only what is assigned as it stands is found. What a script computes, reads or takes from another variable is not in its text, and
+//! Only what is assigned as it stands is found, in a comment too: a key that was put there is one still. What a script computes, reads or takes from another variable is not in its text, and
 //! assignments in other words than a POSIX shell's (`printf -v`, `read`, another language) are not understood.
+
+use std::ops::Range;
+
+use agentd_keeper::mask::MASK;
 
 use super::super::secret;
 
@@ -10,8 +14,23 @@ use super::super::secret;
 pub(crate) struct Assigned {
     pub(crate) name: String,
     pub(crate) value: Vec<u8>,
-    /// The value as it stands there, quotes and all.
-    pub(crate) written: Vec<u8>,
+    /// Where in the text the value stands, quotes and all.
+    place: Range<usize>,
+}
+
+/// The text without the values of the secrets that it assigns: what may be kept of a script, or shown.
+pub(crate) fn redacted(text: &[u8]) -> Vec<u8> {
+    let (mut redacted, mut at) = (Vec::with_capacity(text.len()), 0);
+    for Assigned { place, .. } in assigned(text) {
+        // One may stand in another's value.
+        if place.start >= at {
+            redacted.extend_from_slice(&text[at..place.start]);
+            redacted.extend_from_slice(MASK.as_bytes());
+            at = place.end;
+        }
+    }
+    redacted.extend_from_slice(&text[at..]);
+    redacted
 }
 
 /// The secrets that this text assigns.
@@ -25,7 +44,7 @@ pub(crate) fn assigned(text: &[u8]) -> Vec<Assigned> {
         let length = before.iter().rev().take_while(|byte| is_word(byte)).count();
         let (before, name) = before.split_at(before.len() - length);
         let Ok(name) = std::str::from_utf8(name) else { continue };
-        if name.is_empty() || is_comment(before) || before.ends_with(b"$") || before.ends_with(b"{") {
+        if name.is_empty() || before.ends_with(b"$") || before.ends_with(b"{") {
             continue;
         }
         // `export 'NAME=a value'` is how `set -x` writes it, and people do so too.
@@ -33,16 +52,15 @@ pub(crate) fn assigned(text: &[u8]) -> Vec<Assigned> {
         let behind = &text[equals + 1..];
         let Some((value, length)) = word(quote, behind) else { continue };
         if secret::is_worth_hiding(&value) && secret::is_secret(name, &value) {
-            found.push(Assigned { name: name.to_owned(), value, written: behind[..length.min(behind.len())].to_vec() });
+            let mut length = length.min(behind.len());
+            // Of a quote that was opened before the name the closing one stays.
+            if !quote.is_empty() && behind[..length].ends_with(&quote[quote.len() - 1..]) {
+                length -= 1;
+            }
+            found.push(Assigned { name: name.to_owned(), value, place: equals + 1..equals + 1 + length });
         }
     }
     found
-}
-
-/// Whether what follows on this line is a comment.
-fn is_comment(before: &[u8]) -> bool {
-    let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    line.trim_ascii_start().starts_with(b"#")
 }
 
 /// The shell word that the text begins with, where it says literally what it stands for, and how long it is there; `quote` was opened
@@ -129,7 +147,9 @@ fn ansi_quoted(text: &[u8], value: &mut Vec<u8>) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::assigned;
+    use proptest::prelude::*;
+
+    use super::{MASK, assigned, redacted};
 
     fn found(text: &str) -> Vec<(String, String)> {
         let found = assigned(text.as_bytes()).into_iter();
@@ -144,6 +164,8 @@ mod tests {
             "declare -x API_KEY=\"hunter22\"; true",
             "  API_KEY=hun'ter'\"22\"\n",
             "API_KEY+=hunter\\22",
+            "# API_KEY=hunter22",
+            "API_KEY=hunter22\\",
             "+ export API_KEY=hunter22",
             "+ export 'API_KEY=hunter22'",
             "declare \"API_KEY=hunter22\" x",
@@ -157,24 +179,35 @@ mod tests {
         assert_eq!(found("TOKEN=$'two\\nlines'")[0].1, "two\nlines");
         let quoted = assigned(b"+ export 'TOKEN=it'\\''s a value'\n");
         assert_eq!(quoted[0].value, b"it's a value");
-        assert_eq!(quoted[0].written, b"it'\\''s a value'");
+        let text = "a=1\n+ export 'TOKEN=it'\\''s a value' X\nAPI_KEY=\"hunter 22\"; b # TOKEN=hunter22";
+        let expected = "a=1\n+ export 'TOKEN=‹secret›' X\nAPI_KEY=‹secret›; b # TOKEN=‹secret›";
+        assert_eq!(String::from_utf8(redacted(text.as_bytes())).unwrap(), expected);
     }
 
     #[test]
-    fn what_a_script_computes_is_none_and_so_is_a_comment() {
+    fn what_a_script_computes_is_none() {
         for text in [
             "export API_KEY=$(cat ~/key)",
             "API_KEY=\"$OTHER-suffix\"",
             "API_KEY=`pass show key`",
             "API_KEY=${OTHER}",
-            "# API_KEY=hunter22",
             "API_KEY=none",
             "API_KEY=",
             "API_KEY='unterminated",
+            "API_KEY=hunt\\",
             "EDITOR=hunter22",
             "test $API_KEY = hunter22",
         ] {
             assert_eq!(found(text), [], "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn of_whatever_text_what_is_left_assigns_no_secret(text in "(API_KEY|TOKEN=|X|[='\"$\\\\ \n]|[a-z]{1,8}){0,24}") {
+            let redacted = redacted(text.as_bytes());
+            let left: Vec<_> = assigned(&redacted).into_iter().filter(|one| one.value != MASK.as_bytes()).collect();
+            prop_assert!(left.iter().all(|one| memchr::memmem::find(&one.value, MASK.as_bytes()).is_some()), "{:?}", left);
         }
     }
 }
