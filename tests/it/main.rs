@@ -27,6 +27,7 @@ mod soak;
 mod survival;
 mod systemd;
 mod tree;
+mod trust;
 mod turns;
 mod units;
 mod whole_life;

@@ -26,6 +26,8 @@ pub enum Code {
     WrongPhase,
     QueueFull,
     PermissionAnswered,
+    /// A script is not any more as it was shown to whoever approves it.
+    ScriptChanged,
     /// An `Idempotency-Key` that was used for another request.
     KeyReused,
     /// The events after this cursor are not kept any more.
@@ -52,7 +54,7 @@ impl Code {
                 404
             }
             Self::MethodNotAllowed => 405,
-            Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered => 409,
+            Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered | Self::ScriptChanged => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
             Self::KeyReused => 422,

@@ -276,10 +276,22 @@ pub(crate) struct EnvArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScriptCommand {
     /// Approve the scripts that sessions in a directory source, with their present content
-    Allow { directory: PathBuf },
-    /// Take the approval back
-    Deny { directory: PathBuf },
-    /// List the scripts that sessions in a directory source
+    ///
+    /// They are shown first: whole, or what has changed since they were approved. On a terminal you are asked then. What a
+    /// script sources in turn is named, and is not covered by the approval.
+    Allow {
+        /// The directory, or one script
+        directory: PathBuf,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Take the approval back, and do not run them
+    Deny {
+        /// The directory, or one script
+        directory: PathBuf,
+    },
+    /// List the scripts that sessions in a directory source: state, digest, approved when, and what they source in turn
     #[command(name = "scripts")]
     List {
         #[arg(default_value = ".")]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::environment::EnvironmentView;
+use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::{Code, PermissionId, Problem, TurnId};
@@ -54,18 +55,6 @@ pub(crate) struct AgentView {
     pub(crate) default: bool,
 }
 
-/// What the calls under `/v1/scripts` answer.
-#[derive(Debug, Deserialize)]
-pub(crate) struct ScriptList {
-    pub(crate) scripts: Vec<ScriptView>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct ScriptView {
-    pub(crate) path: PathBuf,
-    pub(crate) state: String,
-}
-
 /// What `GET /v1/version` answers.
 #[derive(Debug, Deserialize)]
 pub(crate) struct VersionView {
@@ -74,12 +63,6 @@ pub(crate) struct VersionView {
     pub(crate) runtime_directory: PathBuf,
     pub(crate) state_directory: PathBuf,
     pub(crate) compatibility: agentd_api::compatibility::Compatibility,
-}
-
-/// The body of `POST /v1/scripts/allow` and `deny`.
-#[derive(Debug, Serialize)]
-struct ScriptsOf<'a> {
-    directory: &'a Path,
 }
 
 impl Client {
@@ -189,16 +172,18 @@ impl Client {
         self.get("/v1/agents").await
     }
 
-    pub(crate) async fn scripts(&self, directory: &Path) -> Result<Document<ScriptList>, Error> {
-        self.get(&format!("/v1/scripts?directory={}", escape(&directory.to_string_lossy()))).await
+    /// `diff`: with what is there to see before one decides.
+    pub(crate) async fn scripts(&self, directory: &Path, diff: bool) -> Result<Document<ScriptList>, Error> {
+        self.get(&format!("/v1/scripts?directory={}&diff={diff}", escape(&directory.to_string_lossy()))).await
     }
 
-    pub(crate) async fn allow_scripts(&self, directory: &Path) -> Result<Document<ScriptList>, Error> {
-        self.post("/v1/scripts/allow", Some(&ScriptsOf { directory }), None).await
-    }
-
-    pub(crate) async fn deny_scripts(&self, directory: &Path) -> Result<Document<ScriptList>, Error> {
-        self.post("/v1/scripts/deny", Some(&ScriptsOf { directory }), None).await
+    pub(crate) async fn decide_scripts(
+        &self,
+        allow: bool,
+        decision: &ScriptDecision,
+    ) -> Result<Document<ScriptList>, Error> {
+        let path = if allow { "/v1/scripts/allow" } else { "/v1/scripts/deny" };
+        self.post(path, Some(decision), None).await
     }
 
     pub(crate) async fn secrets(&self) -> Result<Document<SecretList>, Error> {

@@ -226,9 +226,9 @@ const fn seconds(n: u64) -> Span {
 /// The built-in demo agent's name.
 pub(crate) const DEMO: &str = "demo";
 
-/// The built-in provider that sources scripts, and the script of a directory that it looks for by default.
+/// The built-in provider that sources scripts, and those that it looks for by default.
 pub(crate) const ENV_SCRIPT: &str = "env-script";
-pub(crate) const DIRECTORY_SCRIPT: &str = "{cwd}/.agentd-env.sh";
+pub(crate) const SCRIPTS: [&str; 3] = ["{config}/env-setup.sh", "{cwd}/.agentd-env.sh", "{session}/env-setup.sh"];
 
 impl Default for Config {
     fn default() -> Self {

@@ -31,6 +31,6 @@ pub fn compatibility() -> Compatibility {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         keeper_protocols: vec![agentd_keeper::protocol::PROTOCOL],
         session_documents: vec![session::DOCUMENT_VERSION],
-        trust_records: vec![env::TRUST_VERSION],
+        trust_records: env::TRUST_VERSIONS.to_vec(),
     }
 }

@@ -268,6 +268,18 @@ pub struct RunRequest {
     pub leave: bool,
     /// Of each of stdout, stderr and the capture, at most so many bytes are read; more of the capture ends the run.
     pub max_output: u64,
+    /// A file that the program reads: if it is another one, the program is not started, and if it becomes another one while the
+    /// program runs, there is no result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<ExpectedFile>,
+}
+
+/// A file as it was when somebody looked at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectedFile {
+    pub path: ByteString,
+    /// SHA-256 of its content, hex.
+    pub sha256: String,
 }
 
 impl std::fmt::Debug for RunRequest {
@@ -343,4 +355,6 @@ pub enum RunOutcome {
     TooMuchOutput,
     /// The program could not be executed.
     NotExecuted(String),
+    /// [`RunRequest::expect`] is not what it was.
+    Changed,
 }

@@ -15,6 +15,7 @@ use agentd_api::ByteString;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags};
 
+use crate::check::Checked;
 use crate::fifo::Fifo;
 use crate::frame::{self, FrameError};
 use crate::os;
@@ -79,11 +80,14 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
         stdin: stdin.is_some(),
         inherit: [request.capture_fd, request.trace_fd],
     };
-    let spawned = spawn::spawn(&program);
+    // The last thing before the program opens it.
+    let checked = request.expect.as_ref().map(Checked::open).transpose();
+    let spawned = checked.is_ok().then(|| spawn::spawn(&program));
     drop((inherit, inherit_trace));
     let mut result = match spawned {
-        Err(error) => result(RunOutcome::NotExecuted(error.to_string())),
-        Ok(mut spawned) => {
+        None => result(RunOutcome::Changed),
+        Some(Err(error)) => result(RunOutcome::NotExecuted(error.to_string())),
+        Some(Ok(mut spawned)) => {
             if let (Some(pipe), Some(text)) = (spawned.stdin.take(), stdin) {
                 // It fits; a program that is gone already needs none of it. Its end is the drop's.
                 let _ = nix::unistd::write(&pipe, &text);
@@ -96,6 +100,9 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
         }
     };
     drop(fifo);
+    if checked.ok().flatten().is_some_and(|checked| !checked.holds()) {
+        result = self::result(RunOutcome::Changed);
+    }
     result.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let cancelled = result.outcome == RunOutcome::Cancelled;
     match frame::write(output, &result) {

@@ -18,6 +18,7 @@ fn request(text: &str) -> RunRequest {
         trace_fd: None,
         leave: false,
         max_output: 100_000,
+        expect: None,
     }
 }
 
@@ -175,4 +176,24 @@ fn who_may_stay_stays_and_is_counted_except_at_the_deadline() {
     let result = run(&RunRequest { leave: true, deadline_ms: 500, ..request(&format!("{leaves}; sleep 600")) });
     assert_eq!((&result.outcome, result.left), (&RunOutcome::TimedOut, 0));
     assert!(!alive(result.stdout.display().trim().parse().unwrap()));
+fn a_run_whose_file_is_not_the_expected_one_does_not_begin_and_one_whose_file_changes_has_no_result() {
+    use agentd_keeper::protocol::ExpectedFile;
+    let directory = tempfile::tempdir().unwrap();
+    let (script, canary) = (directory.path().join("s"), directory.path().join("canary"));
+    let of = |text: &str| agentd_api::ByteString::from(text);
+    // The digest of "echo out\n".
+    let sha256 = "c385e57020ff86944410fa7a74f4d2d09d30fe4353f296312a2f74cdb262c004".to_owned();
+    let run_script = |then: &str| {
+        let expect = Some(ExpectedFile { path: script.as_os_str().into(), sha256: sha256.clone() });
+        let text = format!(". '{0}'; touch '{1}'; {then}", script.display(), canary.display());
+        run(&RunRequest { expect, ..request(&text) })
+    };
+    std::fs::write(&script, "echo other\n").unwrap();
+    assert_eq!(run_script("").outcome, RunOutcome::Changed);
+    assert!(!canary.exists());
+    std::fs::write(&script, "echo out\n").unwrap();
+    let result = run_script("");
+    assert_eq!((result.outcome, result.stdout), (RunOutcome::Exited(0), of("out\n")));
+    let result = run_script(&format!("echo more >>'{}'", script.display()));
+    assert_eq!((result.outcome, result.stdout), (RunOutcome::Changed, of("")));
 }

@@ -1,37 +1,18 @@
-//! env: what an agent's environment holds and who put it there, and the approval of scripts.
+//! env: what an agent's environment holds and who put it there.
 
 use agentd_api::environment::{EnvironmentView, VariableView};
 
-use super::life::absolute;
-use super::{Context, print, print_document, tell};
-use crate::args::{EnvArgs, ScriptCommand};
-use crate::client::{Document, ScriptList};
+use super::{Context, print, print_document, scripts, tell};
+use crate::args::EnvArgs;
 use crate::error::Error;
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
 
 pub(super) async fn env(context: &Context, args: EnvArgs) -> Result<u8, Error> {
-    let document = match &args.scripts {
-        None => return variables(context, &args).await,
-        Some(ScriptCommand::Allow { directory }) => context.client.allow_scripts(&absolute(directory)?).await?,
-        Some(ScriptCommand::Deny { directory }) => context.client.deny_scripts(&absolute(directory)?).await?,
-        Some(ScriptCommand::List { directory }) => context.client.scripts(&absolute(directory)?).await?,
-    };
-    scripts(context, &document)
-}
-
-fn scripts(context: &Context, document: &Document<ScriptList>) -> Result<u8, Error> {
-    if context.json {
-        print_document(&document.raw)?;
-        return Ok(0);
+    match args.scripts {
+        None => variables(context, &args).await,
+        Some(command) => scripts::scripts(context, command).await,
     }
-    let screen = Screen::stdout();
-    let mut table = Table::new(&[("SCRIPT", Cut::Start), ("STATE", Cut::Never)]);
-    for script in &document.value.scripts {
-        table.row([screen.line(&script.path.to_string_lossy()), screen.line(&script.state)]);
-    }
-    Context::table(&table)?;
-    Ok(0)
 }
 
 async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {

@@ -5,6 +5,7 @@ mod events;
 mod info;
 mod life;
 mod list;
+mod scripts;
 mod secret;
 mod talk;
 mod upgrade;

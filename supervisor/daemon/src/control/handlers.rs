@@ -1,6 +1,5 @@
 //! One function a call: read what was asked, ask the session, show what came of it.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +11,14 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::router::Context;
 use super::{Body, full, json};
-use crate::env::{Script, TrustError, chain};
 use crate::session::{Command, Session, environment_file, read_environment};
 
-type Answer = Result<Response<Body>, Problem>;
+pub(super) type Answer = Result<Response<Body>, Problem>;
 
 /// The longest `?wait=`.
 const LONGEST_WAIT: Duration = Duration::from_mins(10);
@@ -161,42 +158,6 @@ pub(super) async fn environment(context: &Context, id: &str, request: &Request<I
     Ok(json(StatusCode::OK, &view))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ScriptsRequest {
-    directory: PathBuf,
-}
-
-pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> Answer {
-    let directory = query(request, "directory").ok_or_else(|| {
-        Problem::new(Code::InvalidRequest, "the directory is missing").hint("add ?directory=/its/path")
-    })?;
-    let trust = Arc::clone(&context.world.trust);
-    scripts_document(context, Path::new(&directory), move |path| trust.standing(path)).await
-}
-
-pub(super) async fn decide_scripts(context: &Context, allow: bool, request: Request<Incoming>) -> Answer {
-    let ScriptsRequest { directory } = read(context, request).await?;
-    let trust = Arc::clone(&context.world.trust);
-    scripts_document(context, &directory, move |path| trust.decide(path, allow)).await
-}
-
-/// The scripts that a launch in the directory would source, after `look` was taken at each.
-async fn scripts_document(
-    context: &Context,
-    directory: &Path,
-    look: impl Fn(&Path) -> Result<Option<Script>, TrustError>,
-) -> Answer {
-    crate::workspace::check(directory).map_err(|error| Problem::new(Code::NoSuchDirectory, error.to_string()))?;
-    let pipeline = context.world.pipeline().await.map_err(|error| Problem::new(Code::Internal, chain(&*error)))?;
-    let candidates = pipeline.directory_scripts(directory);
-    let mut scripts = Vec::new();
-    for path in &candidates {
-        scripts.extend(look(path).map_err(|error| Problem::new(Code::InvalidRequest, chain(&error)))?);
-    }
-    Ok(json(StatusCode::OK, &json!({ "scripts": scripts, "looked_for": candidates })))
-}
-
 /// Work of several steps goes on when the client that asked for it leaves in the middle.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Problem>> + Send + 'static,
@@ -218,7 +179,7 @@ async fn ended(session: &Session, wait: Duration) {
 }
 
 /// A body as the document it is meant to be.
-async fn read<T: DeserializeOwned>(context: &Context, request: Request<Incoming>) -> Result<T, Problem> {
+pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Request<Incoming>) -> Result<T, Problem> {
     let limit = context.world.config.limits.body;
     let body = Limited::new(request.into_body(), limit).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {

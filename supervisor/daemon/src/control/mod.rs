@@ -6,6 +6,7 @@
 
 mod handlers;
 mod router;
+mod scripts;
 mod secrets;
 mod server;
 mod stream;

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 
-use super::{Body, handlers, problem, secrets};
+use super::{Body, handlers, problem, scripts, secrets};
 use crate::session::Sessions;
 use crate::world::World;
 
@@ -121,8 +121,8 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["healthz"] => Ok(handlers::health()),
         ["v1", "version"] => Ok(handlers::version(context)),
         ["v1", "agents"] => Ok(handlers::agents(context)),
-        ["v1", "scripts"] => handlers::scripts(context, &request).await,
-        ["v1", "scripts", decision] => handlers::decide_scripts(context, *decision == "allow", request).await,
+        ["v1", "scripts"] => scripts::scripts(context, &request).await,
+        ["v1", "scripts", decision] => scripts::decide_scripts(context, *decision == "allow", request).await,
         ["v1", "secrets"] => Ok(secrets::list(context)),
         ["v1", "secrets", "check"] => Ok(secrets::check(context).await),
         ["v1", "sessions"] if method == Method::POST => handlers::create(context, request).await,

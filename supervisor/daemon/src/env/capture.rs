@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use agentd_api::ByteString;
-use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Variable};
+use agentd_keeper::protocol::{ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
 use tokio::process::Command;
 
 use super::seed::{Seed, USER_PATH};
 use super::shell::{self, Attempt, Home, Interpreter, OF_THE_RUN, Shell, Start};
+use super::trust::Script;
 use crate::config::Children;
 use crate::frame;
 
@@ -59,8 +60,6 @@ pub(crate) enum CaptureError {
         "the login shell {shell:?} is none of bash, zsh, fish, nu, csh, tcsh, ksh, dash and sh; set environment.shell"
     )]
     UnknownShell { shell: PathBuf },
-    #[error("cannot read {what}")]
-    Read { what: String, source: std::io::Error },
     #[error("{what} begins with \"#!{interpreter}\", which is no shell that agentd can source it with")]
     Interpreter { what: String, interpreter: String },
     #[error("{what} could not be started: {reason}")]
@@ -79,6 +78,8 @@ pub(crate) enum CaptureError {
         "{what} exports more than the system gives to any program: one variable may have {ONE_VARIABLE} bytes with its name, all together about 2 MB"
     )]
     ArgumentList { what: String },
+    #[error("{what} changed while it was run")]
+    Changed { what: String },
     #[error("{what} has an environment of more than {limit} bytes")]
     TooLarge { what: String, limit: u64 },
 }
@@ -169,31 +170,30 @@ impl Capture {
     }
 
     /// The environment after sourcing `script`, in `directory`, given nothing but `environment`: with bash, or the shell that its first
-    /// line names.
+    /// line names. With another content than it was looked at with it does not run.
     pub(crate) async fn script(
         &self,
-        script: &Path,
+        script: &Script,
         directory: &Path,
         environment: Variables,
         deadline: Instant,
     ) -> Result<Variables, CaptureError> {
-        let what = format!("the script {}", script.display());
-        let content = tokio::fs::read(script).await;
-        let content = content.map_err(|source| CaptureError::Read { what: what.clone(), source })?;
+        let what = format!("the script {}", script.path.display());
         let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-        let (kind, program, flags) = match shell::interpreter(&content) {
+        let (kind, program, flags) = match shell::interpreter(&script.content) {
             Interpreter::Bash => (Shell::Bash, find(Path::new("bash"), None), None),
             Interpreter::Named { shell, program, flags } => (shell, find(&program, path.as_deref()), flags),
             Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
         };
-        let start = kind.script(&program, flags.as_deref(), script, &self.keeper);
+        let start = kind.script(&program, flags.as_deref(), &script.path, &self.keeper);
         let mut variables: Vec<Variable> =
             environment.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
         if path.is_none() {
             // Without one lmod's `module load` makes a PATH of the module alone.
             variables.push(Variable { name: "PATH".into(), value: USER_PATH.into() });
         }
-        let request = self.request(&program, &start, variables, directory, deadline);
+        let mut request = self.request(&program, &start, variables, directory, deadline);
+        request.expect = Some(expected(script));
         let result = self.run(&request).await?;
         let failed = match interpret(&what, request.deadline_ms, &result) {
             Ok(all) => {
@@ -209,7 +209,7 @@ impl Capture {
         };
         match failed {
             CaptureError::Status { what, status, stderr }
-                if status == kind.syntax_status() && self.cannot_parse(kind, &request, script).await? =>
+                if status == kind.syntax_status() && self.cannot_parse(kind, &request, &script.path).await? =>
             {
                 Err(CaptureError::Syntax { what, stderr })
             }
@@ -261,6 +261,7 @@ impl Capture {
             trace_fd: start.trace_fd,
             leave: self.children == Children::Leave,
             max_output: MAX_ENVIRONMENT,
+            expect: None,
         }
     }
 
@@ -312,6 +313,11 @@ impl Capture {
         let _ = child.wait().await;
         Ok(result)
     }
+}
+
+/// What a shell that reads the script has to find.
+fn expected(script: &Script) -> ExpectedFile {
+    ExpectedFile { path: script.path.as_os_str().into(), sha256: script.digest.clone() }
 }
 
 impl CaptureError {
@@ -379,6 +385,7 @@ fn failure(what: &str, deadline_ms: u64, result: &RunResult) -> CaptureError {
             let seconds = Duration::from_millis(deadline_ms).as_secs_f64();
             CaptureError::TimedOut { what, seconds, stderr }
         }
+        RunOutcome::Changed => CaptureError::Changed { what },
         RunOutcome::TooMuchOutput => CaptureError::TooLarge { what, limit: MAX_ENVIRONMENT },
         _ if too_long(&result.stderr) => CaptureError::ArgumentList { what },
         RunOutcome::Exited(0) => CaptureError::NoEnvironment { what, stderr },
@@ -465,6 +472,7 @@ mod tests {
             (RunOutcome::TimedOut, b"A=1\0", "longer than 1.5 s"),
             (RunOutcome::Signalled(9), b"", "signal 9"),
             (RunOutcome::NotExecuted("no such file".into()), b"", "no such file"),
+            (RunOutcome::Changed, b"A=1\0", "changed while it was run"),
         ] {
             let error = interpret(outcome, captured).unwrap_err();
             assert!(error.contains(expected), "{error}");

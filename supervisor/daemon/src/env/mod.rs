@@ -12,7 +12,7 @@ mod services;
 mod shell;
 mod trust;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -28,13 +28,13 @@ pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets, named as named_secrets,
 };
 pub(crate) use services::{Placeholders, chain};
-pub(crate) use trust::{Script, Trust, TrustError, VERSION as TRUST_VERSION};
+pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 
 use crate::config::{self, Children, Config, Functions};
 use capture::Capture;
 use merge::InvalidChange;
 use secrets::{Hidden, Taken};
-use services::{CallServices, LoginOnce, directory_scripts, locked};
+use services::{CallServices, LoginOnce, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
 pub(crate) const SESSION_VARIABLE: &str = "AGENTD_SESSION";
@@ -87,7 +87,7 @@ enum BuildError {
     /// The host could not do for it what it asked.
     #[error("environment provider {provider:?}")]
     Run { provider: String, reason: &'static str, source: CallError },
-    #[error("{source}")]
+    #[error("the script {script:?} may not run")]
     NotApproved { script: PathBuf, source: CallError },
     #[error("environment provider {provider:?} gave a change that no environment can hold")]
     Change { provider: String, source: InvalidChange },
@@ -313,17 +313,20 @@ impl Pipeline {
         }
     }
 
-    /// The scripts that the pipeline would source from a directory.
-    pub(crate) fn directory_scripts(&self, directory: &std::path::Path) -> Vec<PathBuf> {
-        self.steps
-            .iter()
-            .filter(|step| step.name == config::ENV_SCRIPT)
-            .flat_map(|step| {
-                let set = step.settings.iter().find(|setting| setting.key == "scripts");
-                let default = [config::DIRECTORY_SCRIPT.to_owned()];
-                directory_scripts(set.map_or(&default, |setting| &setting.values), directory)
-            })
-            .collect()
+    /// The scripts that the pipeline would source for a session in the directory, and only if they are approved.
+    pub(crate) fn directory_scripts(&self, directory: &Path) -> Vec<PathBuf> {
+        self.scripts().filter_map(|script| services::foreign(script, directory)).collect()
+    }
+
+    /// The scripts that `env-script` looks for, as they are configured. Of other providers nobody knows before they ask.
+    fn scripts(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().filter(|step| step.plugin.description().name == config::ENV_SCRIPT).flat_map(|step| {
+            let set = step.settings.iter().find(|setting| setting.key == "scripts");
+            match set {
+                Some(setting) => setting.values.iter().map(String::as_str).collect(),
+                None => config::SCRIPTS.to_vec(),
+            }
+        })
     }
 }
 

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use agentd_api::scripts::ScriptState;
 use agentd_plugins::{Failure, Level, ScriptOutcome, Services};
 use tokio::sync::OnceCell;
 
 use super::capture::{Capture, CaptureError, Login, Variables};
 use super::secrets::Hidden;
 use super::seed::{Seed, SeedError};
-use super::trust::{Standing, Trust};
-use crate::config::Functions;
+use super::trust::Trust;
+use crate::config::{self, Functions};
 
 /// The places that a script's path may begin with.
 #[derive(Debug, Clone)]
@@ -97,9 +98,19 @@ impl Placeholders {
     }
 }
 
-/// The directory's scripts that a provider would source, for those who ask what is approved.
-pub(crate) fn directory_scripts(names: &[String], directory: &Path) -> Vec<PathBuf> {
-    names.iter().filter_map(|name| name.strip_prefix("{cwd}/")).map(|rest| directory.join(rest)).collect()
+/// Where a script lies that comes from somebody else and has to be approved, for a session in the directory.
+pub(super) fn foreign(script: &str, directory: &Path) -> Option<PathBuf> {
+    match script.strip_prefix("{cwd}/") {
+        Some(rest) => Some(directory.join(rest)),
+        None => script.starts_with('/').then(|| PathBuf::from(script)),
+    }
+}
+
+/// A path as a shell takes it, for a command that is told to a person.
+fn shell_word(path: &Path) -> String {
+    let path = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
+    if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
 impl CallServices {
@@ -131,6 +142,16 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+impl CallServices {
+    /// The refusal of a script, with what to do about it.
+    fn not_approved(&self, script: &Path, what: &str) -> Failure {
+        *self.unapproved.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(script.to_owned());
+        // Scripts that a provider of one's own asks for are listed nowhere, and so are approved one by one.
+        let place = if self.plugin == config::ENV_SCRIPT { &self.places.cwd } else { script };
+        Failure::Refused(format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(place)))
+    }
 }
 
 #[async_trait::async_trait]
@@ -174,31 +195,34 @@ impl Services for CallServices {
                 "the script {path:?} is neither absolute nor begins with {{config}}, {{cwd}} or {{session}}"
             ))
         })?;
-        let standing = self.trust.standing(&file).map_err(|error| Failure::Refused(chain(&error)))?;
+        let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
+        let standing = tokio::task::spawn_blocking(move || trust.standing(&looked_at)).await;
+        let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| {
+            if ours { Failure::Refused(chain(&error)) } else { self.not_approved(&file, &chain(&error)) }
+        })?;
         let Some(script) = standing else { return Ok(ScriptOutcome::Absent) };
-        if !ours && script.state != Standing::Approved {
-            *locked(&self.unapproved) = Some(script.path.clone());
+        if !ours {
             let how = match script.state {
-                Standing::Changed => "has changed since it was approved",
-                Standing::Denied => "was denied",
-                Standing::NotApproved | Standing::Approved => "has not been approved",
+                ScriptState::Approved => None,
+                ScriptState::Changed => Some("has changed since it was approved"),
+                ScriptState::Denied => Some("was denied"),
+                _ => Some("has not been approved"),
             };
-            return Err(Failure::Refused(format!(
-                "the script {} {how}; read it, and then run `agentctl env allow {}`",
-                script.path.display(),
-                self.places.cwd.display()
-            )));
+            if let Some(how) = how {
+                return Err(self.not_approved(&script.named, &format!("the script {} {how}", script.named.display())));
+            }
         }
         let mut environment = environment;
         if self.give_functions != Functions::Drop {
             environment.extend(self.login.functions().iter().cloned());
         }
         self.hidden.script(script.path.clone());
-        let environment = self
-            .capture
-            .script(&script.path, &self.places.cwd, environment, deadline)
-            .await
-            .map_err(|error| self.failed(error.script_reason(), &error))?;
+        let environment = self.capture.script(&script, &self.places.cwd, environment, deadline).await.map_err(
+            |error| match &error {
+                CaptureError::Changed { .. } if !ours => self.not_approved(&script.named, &chain(&error)),
+                _ => self.failed(error.script_reason(), &error),
+            },
+        )?;
         self.hidden.variables(&environment);
         Ok(ScriptOutcome::Sourced { path: script.path.display().to_string(), environment })
     }
@@ -216,5 +240,19 @@ mod tests {
         assert_eq!(places.resolve("{cwd}/.agentd-env.sh"), Some(("/w/.agentd-env.sh".into(), false)));
         assert_eq!(places.resolve("/opt/x.sh"), Some(("/opt/x.sh".into(), false)));
         assert_eq!(places.resolve("x.sh"), None);
+    }
+
+    #[test]
+    fn scripts_of_others_are_those_of_the_directory_and_those_with_a_path_of_their_own() {
+        let foreign = |script| foreign(script, Path::new("/w"));
+        assert_eq!(foreign("{cwd}/.agentd-env.sh"), Some("/w/.agentd-env.sh".into()));
+        assert_eq!(foreign("/opt/x.sh"), Some("/opt/x.sh".into()));
+        assert_eq!((foreign("{config}/env-setup.sh"), foreign("{session}/env-setup.sh")), (None, None));
+    }
+
+    #[test]
+    fn a_command_that_is_told_can_be_run_as_it_stands() {
+        assert_eq!(shell_word(Path::new("/home/kim/a-b_c.d")), "/home/kim/a-b_c.d");
+        assert_eq!(shell_word(Path::new("/it's a/$x")), r"'/it'\''s a/$x'");
     }
 }

@@ -1,75 +1,116 @@
 //! Which scripts of working directories may run: those whose path and content their user has approved.
 //!
 //! A script in a working directory comes from whoever wrote the repository. It is approved as *this path with this content*
-//! (direnv's rule), and the record is a file of the daemon's state; nothing about it is kept in the directory itself.
+//! (direnv's rule); where the path is a symlink, as this link to this file. What was approved is kept, so that a change can be shown as
+//! a difference. Records and contents are files of the daemon's state; nothing about them is kept in the directory itself.
+//!
+//! An approval is of the script and of nothing that it sources: `sources` finds what there is to say about that.
 
-use std::collections::BTreeMap;
+mod examine;
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use agentd_api::scripts::ScriptState;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
+
+pub(crate) use sources::sourced;
 
 use super::merge::hex;
+use crate::directories::make_private;
 use crate::store;
+use examine::{Examined, examine, named};
 
-/// The record, and the file it is kept in.
+/// The record, the contents, and where they are kept.
 #[derive(Debug)]
 pub(crate) struct Trust {
     file: PathBuf,
+    /// One file for each approved content, by its digest.
+    contents: PathBuf,
     record: Mutex<Record>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Record {
     version: u32,
-    /// By the script's real path.
+    /// By the path that is looked for, with the symlinks of its directory resolved. In version 1: by the script's real path, which
+    /// is the same except for a symlink, and that has to be approved once more.
     scripts: BTreeMap<PathBuf, Decision>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "decision")]
 enum Decision {
-    Allowed { sha256: String },
-    Denied,
+    Allowed {
+        sha256: String,
+        /// The file, where the path is a symlink.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<PathBuf>,
+        /// Unknown in version 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+    },
+    Denied {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+    },
 }
 
-pub(crate) const VERSION: u32 = 1;
-
-/// How a script stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Standing {
-    Approved,
-    NotApproved,
-    /// Approved with another content.
-    Changed,
-    Denied,
-}
+/// The versions that are read; the last is written.
+pub(crate) const VERSIONS: [u32; 2] = [1, VERSION];
+const VERSION: u32 = 2;
 
 /// A script and how it stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Script {
-    /// With symlinks resolved.
+    /// Where it is looked for.
+    pub(crate) named: PathBuf,
+    /// The file, with symlinks resolved.
     pub(crate) path: PathBuf,
     /// SHA-256 of its content, hex.
     pub(crate) digest: String,
-    pub(crate) state: Standing,
+    pub(crate) content: Vec<u8>,
+    pub(crate) state: ScriptState,
+    pub(crate) decided: Option<Timestamp>,
+}
+
+/// Without the content, which may hold what is in no log.
+impl std::fmt::Debug for Script {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Script").field("path", &self.path).field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
     #[error("cannot read {path:?}")]
     Read { path: PathBuf, source: io::Error },
+    #[error("{path:?} is not a regular file")]
+    NotAFile { path: PathBuf },
+    #[error("{path:?} has more than {limit} bytes, which is more than a script needs")]
+    TooLong { path: PathBuf, limit: u64 },
     #[error("{path:?} belongs to user {owner}: only your own scripts and root's can be approved")]
     Owner { path: PathBuf, owner: u32 },
     #[error("{path:?} can be written by others than its owner (mode {mode:o}); `chmod go-w` it first")]
     Writable { path: PathBuf, mode: u32 },
+    #[error("the directory {path:?} belongs to user {owner}, who could put another file in the place of {script:?}")]
+    DirectoryOwner { path: PathBuf, owner: u32, script: PathBuf },
+    #[error(
+        "the directory {path:?} can be written by others than its owner (mode {mode:o}), who could put another file in the place of \
+         {script:?}; `chmod go-w` it first"
+    )]
+    DirectoryWritable { path: PathBuf, mode: u32, script: PathBuf },
+    #[error("{path:?} is not any more as it was shown")]
+    NotAsShown { path: PathBuf },
     #[error("cannot keep the approval in {path:?}")]
     Keep { path: PathBuf, source: io::Error },
-    #[error("{path:?} is of version {found}; this agentd knows {VERSION}")]
+    #[error("{path:?} is of version {found}; this agentd knows {VERSIONS:?}")]
     Version { path: PathBuf, found: u32 },
     #[error("{path:?} is not a record of approvals")]
     Parse { path: PathBuf, source: serde_json::Error },
@@ -85,64 +126,122 @@ impl Trust {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Record { version: VERSION, ..Record::default() },
             Err(source) => return Err(TrustError::Read { path: file, source }),
         };
-        if record.version != VERSION {
+        if !VERSIONS.contains(&record.version) {
             return Err(TrustError::Version { path: file, found: record.version });
         }
-        Ok(Self { file, record: Mutex::new(record) })
+        Ok(Self { file, contents: state.join("approved"), record: Mutex::new(record) })
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How the script stands; `None` where there is none.
     pub(crate) fn standing(&self, path: &Path) -> Result<Option<Script>, TrustError> {
-        let Some((path, digest)) = examine(path)? else { return Ok(None) };
-        let record = self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let state = match record.scripts.get(&path) {
-            None => Standing::NotApproved,
-            Some(Decision::Denied) => Standing::Denied,
-            Some(Decision::Allowed { sha256 }) if *sha256 == digest => Standing::Approved,
-            Some(Decision::Allowed { .. }) => Standing::Changed,
+        let Some(Examined { named, real, content, digest }) = examine(path)? else { return Ok(None) };
+        let (state, decided) = match self.record().scripts.get(&named) {
+            None => (ScriptState::NotApproved, None),
+            Some(Decision::Denied { at }) => (ScriptState::Denied, *at),
+            Some(Decision::Allowed { sha256, target, at }) => {
+                let same = *sha256 == digest && *target.as_ref().unwrap_or(&named) == real;
+                (if same { ScriptState::Approved } else { ScriptState::Changed }, *at)
+            }
         };
-        Ok(Some(Script { path, digest, state }))
+        Ok(Some(Script { named, path: real, digest, content, state, decided }))
     }
 
-    /// Approves or denies the script as it is now.
-    pub(crate) fn decide(&self, path: &Path, allow: bool) -> Result<Option<Script>, TrustError> {
-        let Some((path, digest)) = examine(path)? else { return Ok(None) };
-        let mut record = self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    /// Approves the scripts as they are now, all or none; `shown` holds the digests that whoever decides has seen, by the scripts' paths.
+    pub(crate) fn allow(
+        &self,
+        paths: &[PathBuf],
+        shown: Option<&BTreeMap<PathBuf, String>>,
+        now: Timestamp,
+    ) -> Result<(), TrustError> {
+        let mut decisions = Vec::new();
+        for path in paths {
+            let Some(Examined { named, real, content, digest }) = examine(path)? else { continue };
+            if shown.is_some_and(|shown| shown.get(&named) != Some(&digest)) {
+                return Err(TrustError::NotAsShown { path: named });
+            }
+            self.keep_content(&digest, &content)?;
+            let target = (real != named).then_some(real);
+            decisions.push((named, Decision::Allowed { sha256: digest, target, at: Some(now) }));
+        }
+        self.decide(decisions)
+    }
+
+    /// Denies the scripts, whatever is in them.
+    pub(crate) fn deny(&self, paths: &[PathBuf], now: Timestamp) -> Result<(), TrustError> {
+        let mut decisions = Vec::new();
+        for path in paths {
+            let Some(named) = named(path)? else { continue };
+            if named.symlink_metadata().is_ok() || self.record().scripts.contains_key(&named) {
+                decisions.push((named, Decision::Denied { at: Some(now) }));
+            }
+        }
+        self.decide(decisions)
+    }
+
+    fn decide(&self, decisions: Vec<(PathBuf, Decision)>) -> Result<(), TrustError> {
+        if decisions.is_empty() {
+            return Ok(());
+        }
+        let mut record = self.record();
         let mut changed = record.clone();
-        let decision = if allow { Decision::Allowed { sha256: digest.clone() } } else { Decision::Denied };
-        changed.scripts.insert(path.clone(), decision);
+        changed.version = VERSION;
+        changed.scripts.extend(decisions);
         store::write_json(&self.file, &changed)
             .map_err(|source| TrustError::Keep { path: self.file.clone(), source })?;
         *record = changed;
-        let state = if allow { Standing::Approved } else { Standing::Denied };
-        Ok(Some(Script { path, digest, state }))
+        self.forget_contents(&record);
+        Ok(())
     }
-}
 
-/// The real path and the digest of a script that only its owner, we or root, can write.
-fn examine(path: &Path) -> Result<Option<(PathBuf, String)>, TrustError> {
-    let failed = |source| TrustError::Read { path: path.to_owned(), source };
-    let real = match path.canonicalize() {
-        Ok(real) => real,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(failed(source)),
-    };
-    let content = std::fs::read(&real).map_err(failed)?;
-    let metadata = std::fs::metadata(&real).map_err(failed)?;
-    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-    if owner != 0 && owner != nix::unistd::getuid().as_raw() {
-        return Err(TrustError::Owner { path: real, owner });
+    fn keep_content(&self, digest: &str, content: &[u8]) -> Result<(), TrustError> {
+        let keep = |source| TrustError::Keep { path: self.contents.clone(), source };
+        make_private(&self.contents).map_err(|error| keep(io::Error::other(error)))?;
+        store::write(&self.contents.join(digest), content).map_err(keep)
     }
-    if mode & 0o022 != 0 {
-        return Err(TrustError::Writable { path: real, mode });
+
+    /// Removes what no approval is of any more. What stays by an accident harms nobody, and goes the next time.
+    fn forget_contents(&self, record: &Record) {
+        let digest = |decision: &Decision| match decision {
+            Decision::Allowed { sha256, .. } => Some(sha256.clone()),
+            Decision::Denied { .. } => None,
+        };
+        let kept: BTreeSet<String> = record.scripts.values().filter_map(digest).collect();
+        for entry in std::fs::read_dir(&self.contents).into_iter().flatten().flatten() {
+            if !kept.contains(&*entry.file_name().to_string_lossy()) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
     }
-    Ok(Some((real, hex(&Sha256::digest(content)))))
+
+    /// What is other in the script than in what was approved, as a unified diff. `None` where nothing was, or it is not kept.
+    pub(crate) fn difference(&self, script: &Script) -> Option<String> {
+        /// How long the shortest difference is looked for; a longer one is right as well.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let Some(Decision::Allowed { sha256, target, .. }) = self.record().scripts.get(&script.named).cloned() else {
+            return None;
+        };
+        let before = std::fs::read(self.contents.join(&sha256)).ok()?;
+        if hex(&Sha256::digest(&before)) != sha256 {
+            return None;
+        }
+        let diff =
+            similar::TextDiff::configure().timeout(PATIENCE).diff_lines(before.as_slice(), script.content.as_slice());
+        let before = target.as_ref().unwrap_or(&script.named).display();
+        let now = script.path.display();
+        let text = diff.unified_diff().header(&format!("{before} (approved)"), &format!("{now} (now)")).to_string();
+        // The same content behind a link that points elsewhere has no hunks, but it has two names.
+        Some(if text.is_empty() { format!("--- {before} (approved)\n+++ {now} (now)\n") } else { text })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn script(directory: &Path, content: &str, mode: u32) -> PathBuf {
         let path = directory.join("s.sh");
@@ -151,7 +250,15 @@ mod tests {
         path
     }
 
-    fn state(trust: &Trust, path: &Path) -> Standing {
+    fn allow(trust: &Trust, path: &Path) -> Result<(), TrustError> {
+        trust.allow(&[path.to_owned()], None, Timestamp::UNIX_EPOCH)
+    }
+
+    fn deny(trust: &Trust, path: &Path) {
+        trust.deny(&[path.to_owned()], Timestamp::UNIX_EPOCH).unwrap();
+    }
+
+    fn state(trust: &Trust, path: &Path) -> ScriptState {
         trust.standing(path).unwrap().unwrap().state
     }
 
@@ -160,27 +267,102 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = script(directory.path(), "export A=1", 0o644);
         let trust = Trust::open(directory.path()).unwrap();
-        assert_eq!(state(&trust, &path), Standing::NotApproved);
-        trust.decide(&path, true).unwrap();
-        assert_eq!(state(&Trust::open(directory.path()).unwrap(), &path), Standing::Approved);
+        assert_eq!(state(&trust, &path), ScriptState::NotApproved);
+        allow(&trust, &path).unwrap();
+        assert_eq!(state(&Trust::open(directory.path()).unwrap(), &path), ScriptState::Approved);
         script(directory.path(), "export A=2", 0o644);
-        assert_eq!(state(&trust, &path), Standing::Changed);
-        trust.decide(&path, false).unwrap();
-        assert_eq!(state(&trust, &path), Standing::Denied);
+        assert_eq!(state(&trust, &path), ScriptState::Changed);
+        deny(&trust, &path);
+        assert_eq!(state(&trust, &path), ScriptState::Denied);
         assert_eq!(trust.standing(&directory.path().join("none")).unwrap(), None);
     }
 
     #[test]
-    fn a_script_that_others_can_write_is_refused_and_a_symlink_stands_for_what_it_points_to() {
+    fn a_script_that_others_can_write_is_refused_but_can_be_denied() {
         let directory = tempfile::tempdir().unwrap();
         let trust = Trust::open(directory.path()).unwrap();
-        let path = script(directory.path(), "x", 0o666);
-        assert!(matches!(trust.decide(&path, true), Err(TrustError::Writable { mode: 0o666, .. })));
-        let path = script(directory.path(), "x", 0o644);
+        for mode in [0o666, 0o664, 0o646] {
+            let path = script(directory.path(), "x", mode);
+            assert!(matches!(allow(&trust, &path), Err(TrustError::Writable { mode: m, .. }) if m == mode));
+        }
+        deny(&trust, &script(directory.path(), "x", 0o666));
+        assert_eq!(state(&trust, &script(directory.path(), "x", 0o644)), ScriptState::Denied);
+    }
+
+    #[test]
+    fn a_symlink_is_approved_as_a_link_to_this_file_and_nothing_else_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let trust = Trust::open(directory.path()).unwrap();
+        let target = script(directory.path(), "x", 0o644);
+        let other = directory.path().join("other.sh");
+        std::fs::copy(&target, &other).unwrap();
         let link = directory.path().join("link.sh");
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        trust.decide(&link, true).unwrap();
-        assert_eq!(state(&trust, &path), Standing::Approved);
+        symlink(&target, &link).unwrap();
+        allow(&trust, &link).unwrap();
+        assert_eq!(state(&trust, &link), ScriptState::Approved);
+        assert_eq!(state(&trust, &target), ScriptState::NotApproved, "it was not asked about under its own name");
+        allow(&trust, &other).unwrap();
+        std::fs::remove_file(&link).unwrap();
+        symlink(&other, &link).unwrap();
+        assert_eq!(state(&trust, &link), ScriptState::Changed, "the same content, and approved, but elsewhere");
+        let shown = trust.difference(&trust.standing(&link).unwrap().unwrap()).unwrap();
+        assert!(shown.contains("s.sh (approved)") && shown.contains("other.sh (now)"), "{shown}");
+    }
+
+    #[test]
+    fn a_change_is_shown_against_what_was_approved_and_only_that_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let trust = Trust::open(directory.path()).unwrap();
+        let path = script(directory.path(), "one\ntwo\n", 0o644);
+        assert_eq!(trust.difference(&trust.standing(&path).unwrap().unwrap()), None);
+        allow(&trust, &path).unwrap();
+        script(directory.path(), "one\n2\n", 0o644);
+        let diff = trust.difference(&trust.standing(&path).unwrap().unwrap()).unwrap();
+        assert!(diff.contains("\n-two\n+2\n"), "{diff}");
+        let kept = || std::fs::read_dir(directory.path().join("approved")).unwrap().map(|entry| entry.unwrap());
+        assert_eq!(kept().count(), 1);
+        assert_eq!(kept().next().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        allow(&trust, &path).unwrap();
+        assert_eq!(kept().count(), 1, "the former content is of no use any more");
+        deny(&trust, &path);
+        assert_eq!(kept().count(), 0);
+    }
+
+    #[test]
+    fn only_what_was_shown_is_approved() {
+        let directory = tempfile::tempdir().unwrap();
+        let trust = Trust::open(directory.path()).unwrap();
+        let path = script(directory.path(), "shown", 0o644);
+        let shown = trust.standing(&path).unwrap().unwrap();
+        let shown = BTreeMap::from([(shown.named, shown.digest)]);
+        script(directory.path(), "swapped", 0o644);
+        let swapped = trust.allow(std::slice::from_ref(&path), Some(&shown), Timestamp::UNIX_EPOCH);
+        assert!(matches!(swapped, Err(TrustError::NotAsShown { .. })));
+        assert_eq!(state(&trust, &path), ScriptState::NotApproved);
+        script(directory.path(), "shown", 0o644);
+        trust.allow(std::slice::from_ref(&path), Some(&shown), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(state(&trust, &path), ScriptState::Approved);
+    }
+
+    #[test]
+    fn a_record_of_version_1_is_read_and_becomes_one_of_version_2_with_the_next_decision() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = script(directory.path(), "x", 0o644).canonicalize().unwrap();
+        let record = serde_json::json!({ "version": 1, "scripts": {
+            path.display().to_string(): { "decision": "allowed", "sha256": hex(&Sha256::digest("x")) },
+            "/gone.sh": { "decision": "denied" },
+        }});
+        let file = directory.path().join("trust.json");
+        std::fs::write(&file, record.to_string()).unwrap();
+        let trust = Trust::open(directory.path()).unwrap();
+        assert_eq!(state(&trust, &path), ScriptState::Approved);
+        script(directory.path(), "y", 0o644);
+        let changed = trust.standing(&path).unwrap().unwrap();
+        assert_eq!((changed.state, trust.difference(&changed)), (ScriptState::Changed, None));
+        allow(&trust, &path).unwrap();
+        let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!((&written["version"], &written["scripts"]["/gone.sh"]["decision"]), (&2.into(), &"denied".into()));
+        assert_eq!(state(&Trust::open(directory.path()).unwrap(), &path), ScriptState::Approved);
     }
 
     #[test]

@@ -1,0 +1,101 @@
+//! The calls under `/v1/scripts`: which scripts a session in a directory would run, and who says that they may.
+//!
+//! Whoever approves can say what he was shown; what has changed in between is not approved.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView, SourcedView};
+use agentd_api::{Code, Problem};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use jiff::Timestamp;
+
+use super::handlers::{Answer, flag, query, read};
+use super::json;
+use super::router::Context;
+use crate::env::{Script, Trust, TrustError, chain, sourced};
+
+pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> Answer {
+    let diff = flag(request, "diff")?;
+    let directory = query(request, "directory").map(PathBuf::from).ok_or_else(|| {
+        Problem::new(Code::InvalidRequest, "the directory is missing").hint("add ?directory=/its/path")
+    })?;
+    let looked_for = candidates(context, &directory).await?;
+    document(context, directory, looked_for, diff).await
+}
+
+pub(super) async fn decide_scripts(context: &Context, allow: bool, request: Request<Incoming>) -> Answer {
+    let ScriptDecision { directory, shown } = read(context, request).await?;
+    let looked_for = candidates(context, &directory).await?;
+    let (trust, paths, now) = (Arc::clone(&context.world.trust), looked_for.clone(), Timestamp::now());
+    aside(move || if allow { trust.allow(&paths, shown.as_ref(), now) } else { trust.deny(&paths, now) })
+        .await?
+        .map_err(|error| refusal(&error))?;
+    document(context, directory, looked_for, false).await
+}
+
+fn refusal(error: &TrustError) -> Problem {
+    let code = match error {
+        TrustError::NotAsShown { .. } => Code::ScriptChanged,
+        TrustError::Keep { .. } => Code::Internal,
+        _ => Code::InvalidRequest,
+    };
+    let problem = Problem::new(code, chain(error));
+    if code == Code::ScriptChanged { problem.hint("look at it again, and decide then") } else { problem }
+}
+
+/// The scripts that a session in the directory would look for; or the one that is named itself.
+async fn candidates(context: &Context, directory: &Path) -> Result<Vec<PathBuf>, Problem> {
+    if directory.is_absolute() && directory.is_file() {
+        return Ok(vec![directory.to_owned()]);
+    }
+    crate::workspace::check(directory).map_err(|error| Problem::new(Code::NoSuchDirectory, error.to_string()))?;
+    let pipeline = context.world.pipeline().await.map_err(|error| Problem::new(Code::Internal, chain(&*error)))?;
+    Ok(pipeline.directory_scripts(directory))
+}
+
+async fn document(context: &Context, directory: PathBuf, looked_for: Vec<PathBuf>, diff: bool) -> Answer {
+    let trust = Arc::clone(&context.world.trust);
+    let list = aside(move || {
+        let scripts = looked_for.iter().filter_map(|path| view(&trust, path, &directory, diff)).collect();
+        ScriptList { scripts, looked_for }
+    });
+    Ok(json(StatusCode::OK, &list.await?))
+}
+
+/// Files may lie on a disk that takes its time.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))
+}
+
+/// What is said of a script to whoever is to decide; `None` where there is none.
+fn view(trust: &Trust, path: &Path, directory: &Path, diff: bool) -> Option<ScriptView> {
+    let script = match trust.standing(path) {
+        Ok(script) => script?,
+        Err(error) => {
+            return Some(ScriptView {
+                path: path.to_owned(),
+                target: None,
+                state: ScriptState::Refused,
+                digest: None,
+                decided: None,
+                reason: Some(chain(&error)),
+                sources: Vec::new(),
+                diff: None,
+                content: None,
+            });
+        }
+    };
+    let text = String::from_utf8_lossy(&script.content);
+    let sources = sourced(&text, directory)
+        .into_iter()
+        .map(|one| SourcedView { line: one.line, argument: one.argument, path: one.path, covered: false })
+        .collect();
+    let asked = diff && script.state != ScriptState::Approved;
+    let diff = asked.then(|| trust.difference(&script)).flatten();
+    let content = (asked && diff.is_none()).then(|| text.into_owned());
+    let Script { named, path, digest, state, decided, .. } = script;
+    let target = (path != named).then_some(path);
+    Some(ScriptView { path: named, target, state, digest: Some(digest), decided, reason: None, sources, diff, content })
+}
