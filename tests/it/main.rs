@@ -30,4 +30,5 @@ mod tree;
 mod trust;
 mod turns;
 mod units;
+mod validate;
 mod whole_life;

@@ -160,6 +160,8 @@ pub enum ConditionType {
     PrerequisitesMet,
     NotStale,
     WorkspaceReady,
+    /// Nothing in the environment looks wrong; where it is false, that is a warning and keeps nothing from starting.
+    EnvironmentValid,
     EnvironmentReady,
     /// The named secrets of the configuration that are this session's; only where it has any.
     SecretsAvailable,

@@ -128,6 +128,8 @@ pub(crate) enum Command {
         #[arg(short, long)]
         force: bool,
     },
+    /// Say what looks wrong in a session's environment, before it is launched again; exit status 1 where something does
+    Validate { session: String },
     /// Show a session's environment and who set each variable; approve scripts of directories
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Env(EnvArgs),

@@ -11,6 +11,7 @@ use agentd_api::environment::EnvironmentView;
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
+use agentd_api::validation::ValidationView;
 use agentd_api::{Code, PermissionId, Problem, TurnId};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -193,6 +194,10 @@ impl Client {
     /// Takes as long as the slowest of them.
     pub(crate) async fn check_secrets(&self) -> Result<Document<SecretList>, Error> {
         self.post("/v1/secrets/check", None::<&()>, Some(Duration::from_mins(2))).await
+    }
+
+    pub(crate) async fn validation(&self, id: &str) -> Result<Document<ValidationView>, Error> {
+        self.get(&format!("/v1/sessions/{id}/validation")).await
     }
 
     pub(crate) async fn version(&self) -> Result<Document<VersionView>, Error> {

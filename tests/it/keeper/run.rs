@@ -176,6 +176,9 @@ fn who_may_stay_stays_and_is_counted_except_at_the_deadline() {
     let result = run(&RunRequest { leave: true, deadline_ms: 500, ..request(&format!("{leaves}; sleep 600")) });
     assert_eq!((&result.outcome, result.left), (&RunOutcome::TimedOut, 0));
     assert!(!alive(result.stdout.display().trim().parse().unwrap()));
+}
+
+#[test]
 fn a_run_whose_file_is_not_the_expected_one_does_not_begin_and_one_whose_file_changes_has_no_result() {
     use agentd_keeper::protocol::ExpectedFile;
     let directory = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ mod scripts;
 mod secret;
 mod talk;
 mod upgrade;
+mod validate;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -68,6 +69,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
             life::resume(context, &session, no_wait, new_conversation).await
         }
         Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
+        Command::Validate { session } => validate::validate(context, &session).await,
         Command::Env(args) => environment::env(context, args).await,
         Command::Secret { command } => secret::secret(context, command).await,
         Command::Answer { session, permission, answer } => talk::answer(context, &session, &permission, answer).await,

@@ -10,6 +10,7 @@ mod scripts;
 mod secrets;
 mod server;
 mod stream;
+mod validation;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;

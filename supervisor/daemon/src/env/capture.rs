@@ -239,6 +239,27 @@ impl Capture {
         processes
     }
 
+    /// What its shell says of a script that it cannot parse; the script is not run.
+    pub(crate) async fn syntax(&self, script: &Script, directory: &Path) -> Result<Option<String>, CaptureError> {
+        let what = format!("the script {}", script.path.display());
+        let (kind, program) = match shell::interpreter(&script.content) {
+            Interpreter::Bash => (Shell::Bash, find(Path::new("bash"), None)),
+            Interpreter::Named { shell, program, .. } => (shell, find(&program, None)),
+            Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
+        };
+        let start = Start { args: kind.check(&script.path), ..Start::default() };
+        let path = Variable { name: "PATH".into(), value: USER_PATH.into() };
+        let request = self.request(&program, &start, vec![path], directory, Instant::now() + self.longest);
+        let request = RunRequest { capture_fifo: false, expect: Some(expected(script)), ..request };
+        let result = self.run(&request).await?;
+        match result.outcome {
+            // A shell that only the session's own PATH has is for the launch to find.
+            RunOutcome::Exited(0) | RunOutcome::NotExecuted(_) => Ok(None),
+            RunOutcome::Exited(_) => Ok(Some(last_lines(&result.stderr).trim_start_matches("; ").to_owned())),
+            _ => interpret(&what, request.deadline_ms, &result).map(|_| None),
+        }
+    }
+
     fn request(
         &self,
         program: &Path,

@@ -11,6 +11,7 @@ mod seed;
 mod services;
 mod shell;
 mod trust;
+mod validate;
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -29,6 +30,7 @@ pub(crate) use secrets::{
 };
 pub(crate) use services::{Placeholders, chain};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
+pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
 
 use crate::config::{self, Children, Config, Functions};
 use capture::Capture;
@@ -53,6 +55,7 @@ pub(crate) struct Pipeline {
     children: Children,
     functions: Functions,
     limits: agentd_plugins::Limits,
+    syntax: validate::Syntax,
 }
 
 #[derive(Debug)]
@@ -159,6 +162,7 @@ impl Pipeline {
             shell: config.environment.shell.clone(),
             children: config.environment.children,
             functions: config.environment.functions,
+            syntax: validate::Syntax::default(),
             limits: agentd_plugins::Limits {
                 // Several scripts may each take the whole deadline; the plugin itself needs next to nothing.
                 time: time.saturating_mul(4),
@@ -315,18 +319,37 @@ impl Pipeline {
 
     /// The scripts that the pipeline would source for a session in the directory, and only if they are approved.
     pub(crate) fn directory_scripts(&self, directory: &Path) -> Vec<PathBuf> {
-        self.scripts().filter_map(|script| services::foreign(script, directory)).collect()
+        self.scripts().iter().filter_map(|script| services::foreign(script, directory)).collect()
+    }
+
+    /// What looks wrong in the scripts that a session would run; `ran` has those of its last launch.
+    pub(crate) async fn look_at_scripts(
+        &self,
+        places: &Placeholders,
+        trust: &Arc<Trust>,
+        ran: Option<&Digests>,
+    ) -> Scripts {
+        validate::scripts(&self.scripts(), places, trust, ran, (&self.syntax, &self.capture)).await
     }
 
     /// The scripts that `env-script` looks for, as they are configured. Of other providers nobody knows before they ask.
-    fn scripts(&self) -> impl Iterator<Item = &str> {
-        self.steps.iter().filter(|step| step.plugin.description().name == config::ENV_SCRIPT).flat_map(|step| {
-            let set = step.settings.iter().find(|setting| setting.key == "scripts");
-            match set {
-                Some(setting) => setting.values.iter().map(String::as_str).collect(),
-                None => config::SCRIPTS.to_vec(),
-            }
-        })
+    fn scripts(&self) -> Vec<String> {
+        let steps = self.steps.iter().filter(|step| step.plugin.description().name == config::ENV_SCRIPT);
+        steps.flat_map(|step| configured_scripts(&step.settings)).collect()
+    }
+}
+
+/// As the plugin takes its settings: `scripts` names every script, `directory_names` those of the directory.
+fn configured_scripts(settings: &[Setting]) -> Vec<String> {
+    let set = |key: &str| settings.iter().find(|setting| setting.key == key).map(|setting| &setting.values);
+    let [global, directory, session] = config::SCRIPTS.map(str::to_owned);
+    match (set("scripts"), set("directory_names")) {
+        (Some(scripts), _) => scripts.clone(),
+        (None, Some(names)) => {
+            let names = names.iter().map(|name| format!("{{cwd}}/{name}"));
+            std::iter::once(global).chain(names).chain([session]).collect()
+        }
+        (None, None) => vec![global, directory, session],
     }
 }
 
@@ -410,6 +433,19 @@ mod tests {
         assert_eq!(flat, ["a=1", "b=x|y", "servers.main.host=h", "servers.main.on=true"]);
         let nested: toml::Table = toml::from_str("a = [[1]]").unwrap();
         assert!(matches!(flatten("p", "", &nested, &mut Vec::new()), Err(PipelineError::Setting { .. })));
+    }
+
+    #[test]
+    fn scripts_are_looked_for_where_the_plugin_looks_for_them() {
+        let scripts = |settings: &str| {
+            let mut flat = Vec::new();
+            flatten("p", "", &toml::from_str(settings).unwrap(), &mut flat).unwrap();
+            configured_scripts(&flat)
+        };
+        assert_eq!(scripts(""), config::SCRIPTS);
+        assert_eq!(scripts("scripts = [\"/x\"]"), ["/x"]);
+        let named = ["{config}/env-setup.sh", "{cwd}/.a.sh", "{cwd}/.b.sh", "{session}/env-setup.sh"];
+        assert_eq!(scripts("directory_names = [\".a.sh\", \".b.sh\"]"), named);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl LoginOnce {
 
 impl Placeholders {
     /// The path, and whether what lies there is the user's own word or whoever wrote the working directory's.
-    fn resolve(&self, path: &str) -> Option<(PathBuf, bool)> {
+    pub(super) fn resolve(&self, path: &str) -> Option<(PathBuf, bool)> {
         let below = |place: &Path, rest: &str| place.join(rest.trim_start_matches('/'));
         if let Some(rest) = path.strip_prefix("{config}") {
             return Some((below(&self.config, rest), true));
@@ -107,7 +107,7 @@ pub(super) fn foreign(script: &str, directory: &Path) -> Option<PathBuf> {
 }
 
 /// A path as a shell takes it, for a command that is told to a person.
-fn shell_word(path: &Path) -> String {
+pub(super) fn shell_word(path: &Path) -> String {
     let path = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
     if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }

@@ -15,14 +15,15 @@ use agentd_keeper::protocol::{LaunchRecord, Limits, Rate, Variable};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use crate::env::{Built, Environment, Placeholders, Target, Unbuilt, chain, difference};
+use super::validation;
+use crate::env::{Built, Environment, PipelineError, Placeholders, Target, Unbuilt, chain, difference};
 use crate::world::World;
 use crate::{store, workspace};
 
 /// What a bring-up reports, in order; the last is `Ready` or `Failed`.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    Condition { kind: ConditionType, status: ConditionStatus, reason: &'static str, message: String },
+    Condition { kind: ConditionType, status: ConditionStatus, reason: String, message: String },
     Record(Box<Body>),
     Failed { kind: ConditionType, reason: &'static str, message: String },
     Ready(Box<LaunchRecord>),
@@ -54,10 +55,10 @@ pub(crate) async fn run(world: Arc<World>, job: Job, report: mpsc::Sender<Progre
 }
 
 async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<LaunchRecord, Failure> {
-    let holds = |kind, reason, message: &str| Progress::Condition {
+    let holds = |kind, reason: &str, message: &str| Progress::Condition {
         kind,
         status: ConditionStatus::True,
-        reason,
+        reason: reason.to_owned(),
         message: message.to_owned(),
     };
     let _ = report
@@ -72,7 +73,10 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory is there")).await;
     let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
 
-    let built = build_environment(world, job).await?;
+    let look = validation::look(world, &job.id, &job.spec).await.map_err(|error| plugins_unusable(&error))?;
+    let built = build_environment(world, job).await;
+    look.report(world, &job.id, &job.spec, built.as_ref().ok().map(|built| &built.environment), report).await;
+    let built = built?;
     if let Some(condition) = secrets_condition(&built) {
         let _ = report.send(condition).await;
     }
@@ -84,6 +88,10 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     let _ = report.send(holds(ConditionType::EnvironmentReady, "Built", &message)).await;
 
     launch_record(world, job, &built)
+}
+
+fn plugins_unusable(error: &PipelineError) -> Failure {
+    Failure { kind: ConditionType::EnvironmentReady, reason: "PluginsUnusable", message: chain(error) }
 }
 
 /// Which of the session's named secrets it has; nothing where it has none by the configuration.
@@ -105,7 +113,7 @@ fn secrets_condition(built: &Built) -> Option<Progress> {
 
 async fn build_environment(world: &World, job: &Job) -> Result<Built, Failure> {
     let failed = |reason, message| Failure { kind: ConditionType::EnvironmentReady, reason, message };
-    let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&*error)))?;
+    let pipeline = world.pipeline().await.map_err(|error| plugins_unusable(&error))?;
     let target = Target {
         id: job.id.clone(),
         name: job.spec.name.as_ref().map(ToString::to_string),

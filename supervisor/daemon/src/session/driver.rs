@@ -316,7 +316,7 @@ impl Driver {
         match progress {
             Some(Progress::Record(body)) => self.append(Batch::of(*body)).await.map(drop),
             Some(Progress::Condition { kind, status, reason, message }) => {
-                let body = next::condition(&self.state, &self.facts(), kind, status, reason, message);
+                let body = next::condition(&self.state, &self.facts(), kind, status, &reason, message);
                 self.append(Batch::of(body)).await.map(drop)
             }
             Some(Progress::Failed { kind, reason, message }) => {

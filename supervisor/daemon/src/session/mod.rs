@@ -21,6 +21,7 @@ mod rules;
 mod state;
 #[cfg(test)]
 mod tests;
+mod validation;
 mod waits;
 
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ pub(crate) use driver::Done;
 pub(crate) use permission::Rule;
 pub(crate) use registry::Sessions;
 pub(crate) use rules::Command;
+pub(crate) use validation::validate;
 
 use document::Document;
 use driver::Ask;

@@ -1,0 +1,18 @@
+//! What looks wrong in a session's environment: `GET /v1/sessions/{id}/validation`.
+
+use agentd_api::{Code, Problem};
+use hyper::StatusCode;
+
+use super::handlers::Answer;
+use super::json;
+use super::router::Context;
+use crate::env::chain;
+use crate::session::{environment_file, read_environment, validate};
+
+pub(super) async fn validation(context: &Context, id: &str) -> Answer {
+    let session = context.sessions.find(id).await?;
+    let file = environment_file(&context.world, session.id());
+    let last = tokio::task::spawn_blocking(move || read_environment(&file)).await.ok().flatten();
+    let found = validate(&context.world, session.id(), &session.view().spec, last.as_ref()).await;
+    Ok(json(StatusCode::OK, &found.map_err(|error| Problem::new(Code::Internal, chain(&*error)))?))
+}

@@ -1,0 +1,223 @@
+//! What is probably not as it was meant before an environment is used. It warns, and decides nothing.
+//!
+//! The rules are pure: what is on the disk and what ran before come in as data. Nothing is run but the shell that reads a script to see
+//! whether it can, and only one that may run anyway.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use agentd_api::scripts::ScriptState;
+use agentd_api::validation::Warning;
+
+use super::capture::Capture;
+use super::services::{Placeholders, chain, locked, shell_word};
+use super::trust::{Script, Trust, TrustError};
+
+/// The digests of scripts, by the paths they are looked for under.
+pub(crate) type Digests = BTreeMap<PathBuf, String>;
+
+/// What came of looking at a session's scripts.
+#[derive(Debug, Default)]
+pub(crate) struct Scripts {
+    /// Those that the next launch would run.
+    pub(crate) digests: Digests,
+    /// All that were there.
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// What shells said of scripts that they could not read, by path and digest: a content is looked at once.
+#[derive(Debug, Default)]
+pub(crate) struct Syntax(Mutex<HashMap<(PathBuf, String), Option<String>>>);
+
+fn warning(reason: &str, path: &Path, message: String) -> Warning {
+    Warning { reason: reason.to_owned(), path: path.to_owned(), message }
+}
+
+/// What looks wrong in the variables that name places; relative ones are seen from `directory`.
+pub(crate) fn variables<'a>(
+    value: impl Fn(&str) -> Option<&'a [u8]>,
+    directory: &Path,
+    is_directory: impl Fn(&Path) -> bool,
+    is_program: impl Fn(&Path) -> bool,
+) -> Vec<Warning> {
+    let place = |bytes: &[u8]| directory.join(OsStr::from_bytes(bytes));
+    let mut found: Vec<Warning> = Vec::new();
+    for entry in value("PATH").unwrap_or_default().split(|byte| *byte == b':').filter(|entry| !entry.is_empty()) {
+        let entry = place(entry);
+        if !is_directory(&entry) && found.iter().all(|one| one.path != entry) {
+            let message = format!("PATH has {}, which is no directory", entry.display());
+            found.push(warning("PathEntryMissing", &entry, message));
+        }
+    }
+    if let Some(root) = value("VIRTUAL_ENV").filter(|root| !root.is_empty()).map(place) {
+        let python = root.join("bin/python");
+        if !is_directory(&root) {
+            let message = format!("VIRTUAL_ENV is {}, which is no directory", root.display());
+            found.push(warning("VirtualEnvGone", &root, message));
+        } else if !is_program(&python) {
+            let message = format!("VIRTUAL_ENV is {}, which has no bin/python that can be run", root.display());
+            found.push(warning("VirtualEnvGone", &python, message));
+        }
+    }
+    found
+}
+
+/// What is to be said of how a script stands, before a shell looks at it. `ran` has those of the last launch.
+fn standing(
+    path: &Path,
+    ours: bool,
+    looked: &Result<Option<Script>, TrustError>,
+    ran: Option<&Digests>,
+    directory: &Path,
+) -> Option<Warning> {
+    let before = |path: &Path| ran.and_then(|ran| ran.get(path));
+    match looked {
+        Err(error) => Some(warning("ScriptUnreadable", path, chain(error))),
+        Ok(None) => before(path).map(|_| {
+            warning(
+                "ScriptChanged",
+                path,
+                format!("the script {} is not there any more; it ran at the last launch", path.display()),
+            )
+        }),
+        Ok(Some(script)) if !ours && script.state != ScriptState::Approved => {
+            let message = format!(
+                "the script {} is {}; a launch fails before `agentctl env allow {}`",
+                script.named.display(),
+                script.state.as_str(),
+                shell_word(directory)
+            );
+            Some(warning("ScriptNotApproved", &script.named, message))
+        }
+        Ok(Some(script)) => before(&script.named).filter(|digest| **digest != script.digest).map(|_| {
+            warning(
+                "ScriptChanged",
+                &script.named,
+                format!("the script {} has changed since it ran last", script.named.display()),
+            )
+        }),
+    }
+}
+
+/// Looks at the scripts that `names` stand for in these places.
+pub(crate) async fn scripts(
+    names: &[String],
+    places: &Placeholders,
+    trust: &Arc<Trust>,
+    ran: Option<&Digests>,
+    syntax: (&Syntax, &Capture),
+) -> Scripts {
+    let mut all = Scripts::default();
+    for (path, ours) in names.iter().filter_map(|name| places.resolve(name)) {
+        let (trust, asked) = (Arc::clone(trust), path.clone());
+        let Ok(looked) = tokio::task::spawn_blocking(move || trust.standing(&asked)).await else { continue };
+        let found = standing(&path, ours, &looked, ran, &places.cwd);
+        let refused = found.as_ref().is_some_and(|one| one.reason != "ScriptChanged");
+        all.warnings.extend(found);
+        match looked {
+            Ok(None) => {}
+            Ok(Some(script)) if !refused => {
+                all.warnings.extend(syntax.0.look(syntax.1, &script, &places.cwd).await);
+                all.digests.insert(script.named.clone(), script.digest);
+                all.paths.push(script.named);
+            }
+            _ => all.paths.push(path),
+        }
+    }
+    all
+}
+
+impl Syntax {
+    /// What the shell that would run the script says of its syntax.
+    async fn look(&self, capture: &Capture, script: &Script, directory: &Path) -> Option<Warning> {
+        /// Far more than anybody has; what is forgotten is looked at again.
+        const MOST: usize = 512;
+        // The path too, since it stands in what the shell says.
+        let key = (script.path.clone(), script.digest.clone());
+        let before = locked(&self.0).get(&key).cloned();
+        let said = match before {
+            Some(said) => said,
+            None => match capture.syntax(script, directory).await {
+                Ok(said) => {
+                    let mut known = locked(&self.0);
+                    if known.len() >= MOST {
+                        known.clear();
+                    }
+                    known.insert(key, said.clone());
+                    said
+                }
+                Err(error) => Some(chain(&error)),
+            },
+        };
+        said.map(|said| {
+            let message = format!("the script {} cannot be parsed: {said}", script.named.display());
+            warning("ScriptSyntax", &script.named, message)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Vec<(String, String)> {
+        let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_bytes());
+        let is_directory = |path: &Path| ["/bin", "/w/rel", "/venv", "/bare"].map(Path::new).contains(&path);
+        let is_program = |path: &Path| path == Path::new("/venv/bin/python");
+        super::variables(value, Path::new("/w"), is_directory, is_program)
+            .into_iter()
+            .map(|one| (one.reason, one.path.display().to_string()))
+            .collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|&(reason, path)| (reason.to_owned(), path.to_owned())).collect()
+    }
+
+    #[test]
+    fn entries_of_path_that_are_not_there_are_named_once_each() {
+        let path = "/bin::/gone:rel:lost:/gone";
+        assert_eq!(of(&[("PATH", path)]), pairs(&[("PathEntryMissing", "/gone"), ("PathEntryMissing", "/w/lost")]));
+        assert_eq!(of(&[("PATH", "/bin")]), []);
+        assert_eq!(of(&[]), []);
+    }
+
+    #[test]
+    fn a_virtual_environment_has_a_python() {
+        assert_eq!(of(&[("VIRTUAL_ENV", "/venv")]), []);
+        assert_eq!(of(&[("VIRTUAL_ENV", "")]), []);
+        assert_eq!(of(&[("VIRTUAL_ENV", "/gone")]), pairs(&[("VirtualEnvGone", "/gone")]));
+        assert_eq!(of(&[("VIRTUAL_ENV", "/bare")]), pairs(&[("VirtualEnvGone", "/bare/bin/python")]));
+    }
+
+    fn script(state: ScriptState) -> Script {
+        let digest = "new".to_owned();
+        Script { named: "/w/s".into(), path: "/w/s".into(), digest, content: Vec::new(), state, decided: None }
+    }
+
+    #[test]
+    fn a_script_that_may_not_run_has_changed_or_is_gone_is_named() {
+        let ran = |digest: &str| Digests::from([("/w/s".into(), digest.to_owned())]);
+        let reason = |ours, looked: &Result<Option<Script>, TrustError>, ran: Option<&Digests>| {
+            standing(Path::new("/w/s"), ours, looked, ran, Path::new("/w")).map(|one| one.reason)
+        };
+        let named = |reason: &str| Some(reason.to_owned());
+        let approved = Ok(Some(script(ScriptState::Approved)));
+        assert_eq!(reason(false, &approved, None), None, "it has never run");
+        assert_eq!(reason(false, &approved, Some(&Digests::new())), None, "it is new");
+        assert_eq!(reason(false, &approved, Some(&ran("new"))), None);
+        assert_eq!(reason(false, &approved, Some(&ran("old"))), named("ScriptChanged"));
+        assert_eq!(reason(false, &Ok(None), Some(&ran("old"))), named("ScriptChanged"));
+        assert_eq!(reason(false, &Ok(None), Some(&Digests::new())), None);
+        for state in [ScriptState::NotApproved, ScriptState::Changed, ScriptState::Denied] {
+            assert_eq!(reason(false, &Ok(Some(script(state))), Some(&ran("old"))), named("ScriptNotApproved"));
+            assert_eq!(reason(true, &Ok(Some(script(state))), None), None, "it needs no approval");
+        }
+        let refused = Err(TrustError::NotAFile { path: "/w/s".into() });
+        assert_eq!(reason(true, &refused, None), named("ScriptUnreadable"));
+    }
+}

@@ -1,0 +1,140 @@
+//! What is said of a session's environment before it is launched: as a condition of the launch, and to whoever asks.
+//!
+//! Which scripts ran at the last launch is kept in the session's `scripts.json`; a file that cannot be read is as none.
+
+use std::path::{Path, PathBuf};
+
+use agentd_api::SessionId;
+use agentd_api::environment::EnvironmentView;
+use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::validation::{ValidationView, Warning};
+use nix::unistd::{AccessFlags, access};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::bringup::Progress;
+use crate::env::{Digests, Environment, PipelineError, Placeholders, Scripts, warnings_of};
+use crate::store;
+use crate::world::World;
+
+/// `scripts.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ran {
+    version: u32,
+    scripts: Digests,
+}
+
+const VERSION: u32 = 1;
+
+fn file(world: &World, id: &SessionId) -> PathBuf {
+    world.directories.session(id).join("scripts.json")
+}
+
+fn ran(world: &World, id: &SessionId) -> Option<Digests> {
+    let ran: Ran = serde_json::from_slice(&std::fs::read(file(world, id)).ok()?).ok()?;
+    (ran.version == VERSION).then_some(ran.scripts)
+}
+
+/// What a launch is about to use.
+#[derive(Debug)]
+pub(super) struct Look {
+    scripts: Scripts,
+    ran: Option<Digests>,
+}
+
+/// Looks at a session's scripts before they are run.
+pub(super) async fn look(world: &World, id: &SessionId, spec: &SessionSpec) -> Result<Look, Box<PipelineError>> {
+    let places = Placeholders {
+        config: world.directories.config.clone(),
+        cwd: spec.directory.clone(),
+        session: world.directories.session(id),
+    };
+    let ran = ran(world, id);
+    let scripts = world.pipeline().await?.look_at_scripts(&places, &world.trust, ran.as_ref()).await;
+    Ok(Look { scripts, ran })
+}
+
+impl Look {
+    /// Says what was found; `environment` is what the scripts and all else made, where they made one.
+    pub(super) async fn report(
+        self,
+        world: &World,
+        id: &SessionId,
+        spec: &SessionSpec,
+        environment: Option<&Environment>,
+        report: &mpsc::Sender<Progress>,
+    ) {
+        let mut warnings = self.scripts.warnings;
+        if let Some(environment) = environment {
+            warnings.extend(of_variables(|name| environment.get(name), &spec.directory));
+            let digests = self.scripts.digests;
+            if self.ran.as_ref() != Some(&digests) && (self.ran.is_some() || !digests.is_empty()) {
+                let written = store::write_json(&file(world, id), &Ran { version: VERSION, scripts: digests });
+                if let Err(error) = written {
+                    tracing::warn!(agentd.session = %id, %error, "which scripts ran cannot be kept; a change will not be noticed");
+                }
+            }
+        }
+        let (status, reason, message) = condition(&warnings);
+        let _ =
+            report.send(Progress::Condition { kind: ConditionType::EnvironmentValid, status, reason, message }).await;
+    }
+}
+
+/// The warnings as one condition.
+fn condition(warnings: &[Warning]) -> (ConditionStatus, String, String) {
+    let message = warnings.iter().map(|one| one.message.as_str()).collect::<Vec<_>>().join("; ");
+    match warnings {
+        [] => (ConditionStatus::True, "NothingWrong".to_owned(), "nothing looks wrong".to_owned()),
+        [first, rest @ ..] if rest.iter().all(|one| one.reason == first.reason) => {
+            (ConditionStatus::False, first.reason.clone(), message)
+        }
+        _ => (ConditionStatus::False, "SeveralWarnings".to_owned(), message),
+    }
+}
+
+fn of_variables<'a>(value: impl Fn(&str) -> Option<&'a [u8]>, directory: &Path) -> Vec<Warning> {
+    warnings_of(value, directory, Path::is_dir, |path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
+}
+
+/// What the next launch would warn of, as far as it can be told without one: the scripts as they are, and the environment of the last
+/// launch.
+pub(crate) async fn validate(
+    world: &World,
+    id: &SessionId,
+    spec: &SessionSpec,
+    last: Option<&EnvironmentView>,
+) -> Result<ValidationView, Box<PipelineError>> {
+    let Scripts { paths, mut warnings, .. } = look(world, id, spec).await?.scripts;
+    if let Some(last) = last {
+        let value = |name: &str| {
+            let variable = last.variables.iter().find(|variable| variable.name == name)?;
+            variable.value.as_ref().map(agentd_api::ByteString::as_bytes)
+        };
+        warnings.extend(of_variables(value, &spec.directory));
+    }
+    Ok(ValidationView { session: id.clone(), launch: last.map(|last| last.launch), scripts: paths, warnings })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_condition_names_each_warning() {
+        let one = |reason: &str, message: &str| Warning {
+            reason: reason.to_owned(),
+            path: PathBuf::new(),
+            message: message.to_owned(),
+        };
+        let told = |warnings: &[Warning]| {
+            let (status, reason, message) = condition(warnings);
+            (status == ConditionStatus::True, reason, message)
+        };
+        assert!(told(&[]).0);
+        let expected = (false, "A".to_owned(), "x; y".to_owned());
+        assert_eq!(told(&[one("A", "x"), one("A", "y")]), expected);
+        let expected = (false, "SeveralWarnings".to_owned(), "x; y".to_owned());
+        assert_eq!(told(&[one("A", "x"), one("B", "y")]), expected);
+    }
+}
