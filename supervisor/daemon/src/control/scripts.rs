@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::handlers::{Answer, flag, query, read};
 use super::json;
 use super::router::Context;
-use crate::env::{Script, Trust, TrustError, chain, sourced};
+use crate::env::{Script, Trust, TrustError, chain, redacted_script, sourced};
 
 pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> Answer {
     let diff = flag(request, "diff")?;
@@ -94,7 +94,9 @@ fn view(trust: &Trust, path: &Path, directory: &Path, diff: bool) -> Option<Scri
         .collect();
     let asked = diff && script.state != ScriptState::Approved;
     let diff = asked.then(|| trust.difference(&script)).flatten();
-    let content = (asked && diff.is_none()).then(|| text.into_owned());
+    // A reader has the file itself; what goes over the wire and into terminals has no values of secrets.
+    let content =
+        (asked && diff.is_none()).then(|| String::from_utf8_lossy(&redacted_script(&script.content)).into_owned());
     let Script { named, path, digest, state, decided, .. } = script;
     let target = (path != named).then_some(path);
     Some(ScriptView { path: named, target, state, digest: Some(digest), decided, reason: None, sources, diff, content })

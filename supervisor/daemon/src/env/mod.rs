@@ -26,7 +26,8 @@ use tokio::sync::OnceCell;
 
 pub(crate) use merge::{Background, Environment, difference, hex};
 pub(crate) use secrets::{
-    Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets, named as named_secrets,
+    Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets,
+    named as named_secrets, redacted as redacted_script,
 };
 pub(crate) use services::{Placeholders, chain};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};

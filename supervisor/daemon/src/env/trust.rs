@@ -23,6 +23,7 @@ use sha2::{Digest as _, Sha256};
 pub(crate) use sources::sourced;
 
 use super::merge::hex;
+use super::secrets::redacted;
 use crate::directories::make_private;
 use crate::store;
 use examine::{Examined, examine, named};
@@ -197,10 +198,11 @@ impl Trust {
         Ok(())
     }
 
+    /// What is kept is for people to compare with: the values of secrets that the script assigns are not.
     fn keep_content(&self, digest: &str, content: &[u8]) -> Result<(), TrustError> {
         let keep = |source| TrustError::Keep { path: self.contents.clone(), source };
         make_private(&self.contents).map_err(|error| keep(io::Error::other(error)))?;
-        store::write(&self.contents.join(digest), content).map_err(keep)
+        store::write(&self.contents.join(digest), &redacted(content)).map_err(keep)
     }
 
     /// Removes what no approval is of any more. What stays by an accident harms nobody, and goes the next time.
@@ -224,17 +226,18 @@ impl Trust {
         let Some(Decision::Allowed { sha256, target, .. }) = self.record().scripts.get(&script.named).cloned() else {
             return None;
         };
-        let before = std::fs::read(self.contents.join(&sha256)).ok()?;
-        if hex(&Sha256::digest(&before)) != sha256 {
-            return None;
-        }
-        let diff =
-            similar::TextDiff::configure().timeout(PATIENCE).diff_lines(before.as_slice(), script.content.as_slice());
+        let (content, now) = (std::fs::read(self.contents.join(&sha256)).ok()?, redacted(&script.content));
+        let diff = similar::TextDiff::configure().timeout(PATIENCE).diff_lines(content.as_slice(), now.as_slice());
         let before = target.as_ref().unwrap_or(&script.named).display();
         let now = script.path.display();
         let text = diff.unified_diff().header(&format!("{before} (approved)"), &format!("{now} (now)")).to_string();
         // The same content behind a link that points elsewhere has no hunks, but it has two names.
-        Some(if text.is_empty() { format!("--- {before} (approved)\n+++ {now} (now)\n") } else { text })
+        let names = || format!("--- {before} (approved)\n+++ {now} (now)\n");
+        Some(match text {
+            text if !text.is_empty() => text,
+            _ if sha256 != script.digest => format!("{}only values of secrets differ, which are not shown\n", names()),
+            _ => names(),
+        })
     }
 }
 

@@ -102,13 +102,13 @@ fn secrets_condition(built: &Built) -> Option<Progress> {
         return Some(Progress::Condition {
             kind,
             status: ConditionStatus::False,
-            reason: "SecretUnavailable",
+            reason: "SecretUnavailable".to_owned(),
             message,
         });
     }
     let message = built.secrets.join(", ");
     let status = ConditionStatus::True;
-    (!built.secrets.is_empty()).then_some(Progress::Condition { kind, status, reason: "Taken", message })
+    (!built.secrets.is_empty()).then_some(Progress::Condition { kind, status, reason: "Taken".to_owned(), message })
 }
 
 async fn build_environment(world: &World, job: &Job) -> Result<Built, Failure> {

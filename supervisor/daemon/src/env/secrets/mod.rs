@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use declared::{Declared, Named};
 pub(crate) use hidden::Hidden;
-pub(crate) use literal::assigned;
+pub(crate) use literal::{assigned, redacted};
 
 use super::capture::{Capture, Variables};
 use super::seed::Seed;
