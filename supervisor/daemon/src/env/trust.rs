@@ -18,11 +18,9 @@ use std::time::Duration;
 use agentd_api::scripts::ScriptState;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 pub(crate) use sources::sourced;
 
-use super::merge::hex;
 use super::secrets::redacted;
 use crate::directories::make_private;
 use crate::store;
@@ -243,7 +241,9 @@ impl Trust {
 
 #[cfg(test)]
 mod tests {
+    use super::super::merge::hex;
     use super::*;
+    use sha2::{Digest as _, Sha256};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn script(directory: &Path, content: &str, mode: u32) -> PathBuf {
