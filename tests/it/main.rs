@@ -23,6 +23,7 @@ mod plugins;
 mod real_agent;
 mod requests;
 mod secrets;
+mod snapshot;
 mod soak;
 mod survival;
 mod systemd;

@@ -13,6 +13,7 @@ pub mod problem;
 pub mod scripts;
 pub mod secret;
 pub mod session;
+pub mod snapshot;
 pub mod validation;
 
 pub use bytes::ByteString;

@@ -18,6 +18,12 @@ pub enum Code {
     NoSuchAgent,
     NoSuchTurn,
     NoSuchPermission,
+    /// No terminal's environment is held under this id.
+    NoSuchSnapshot,
+    /// The session begins with a terminal's environment, and the request names none: send it and ask again.
+    SnapshotNeeded,
+    /// The login shell's environment could not be taken.
+    SnapshotFailed,
     /// The directory of a session does not exist or is not a directory.
     NoSuchDirectory,
     /// Another session has this name.
@@ -50,16 +56,19 @@ impl Code {
         match self {
             Self::MalformedRequest | Self::InvalidRequest | Self::InvalidId | Self::NoSuchDirectory => 400,
             Self::Forbidden => 403,
-            Self::NoSuchPath | Self::NoSuchSession | Self::NoSuchAgent | Self::NoSuchTurn | Self::NoSuchPermission => {
-                404
-            }
+            Self::NoSuchPath
+            | Self::NoSuchSession
+            | Self::NoSuchAgent
+            | Self::NoSuchTurn
+            | Self::NoSuchPermission
+            | Self::NoSuchSnapshot => 404,
             Self::MethodNotAllowed => 405,
             Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered | Self::ScriptChanged => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
-            Self::KeyReused => 422,
+            Self::KeyReused | Self::SnapshotNeeded => 422,
             Self::QueueFull | Self::TooManySessions => 429,
-            Self::SessionUnreadable | Self::Internal | Self::Unknown => 500,
+            Self::SessionUnreadable | Self::SnapshotFailed | Self::Internal | Self::Unknown => 500,
             Self::TooBusy => 503,
         }
     }

@@ -162,6 +162,8 @@ pub enum ConditionType {
     WorkspaceReady,
     /// Nothing in the environment looks wrong; where it is false, that is a warning and keeps nothing from starting.
     EnvironmentValid,
+    /// What the environment begins with is as new as was asked for, and whole.
+    SnapshotFresh,
     EnvironmentReady,
     /// The named secrets of the configuration that are this session's; only where it has any.
     SecretsAvailable,

@@ -160,6 +160,9 @@ pub(crate) enum Command {
         #[arg(long)]
         no_follow: bool,
     },
+    /// What sessions' environments begin with: the login shell's environment, which is taken once and used while it is true
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// List the agents that are configured
     Agents,
     /// Print the versions of this program and of the daemon; never starts one
@@ -195,6 +198,9 @@ pub(crate) struct SpecArgs {
     /// A script that is sourced last when the session's environment is built
     #[arg(long, value_name = "FILE")]
     pub(crate) env_setup: Option<PathBuf>,
+    /// What the environment begins with; as configured where it is not given
+    #[arg(long, value_enum, value_name = "SOURCE")]
+    pub(crate) env_from: Option<EnvFrom>,
     /// Whether an agent that crashed is started again; as configured where it is not given
     #[arg(long, value_enum)]
     pub(crate) restart: Option<Restart>,
@@ -216,6 +222,27 @@ pub(crate) struct SpecArgs {
     /// A program that speaks the Agent Client Protocol, instead of a configured agent
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// As [`agentd_api::environment::SnapshotSource`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EnvFrom {
+    /// What your login shell gives, as it is at each launch
+    LoginShell,
+    /// What this terminal has
+    Terminal,
+    /// What your login shell gives now, at later launches too
+    Stored,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Show what is known, how old it is, and which files are watched
+    Status,
+    /// Run the login shell now
+    Refresh,
+    /// Forget what the login shell gave, in memory and on the disk; the next launch runs it
+    Invalidate,
 }
 
 /// As [`agentd_api::session::RestartPolicy`].

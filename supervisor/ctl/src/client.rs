@@ -11,6 +11,7 @@ use agentd_api::environment::EnvironmentView;
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
+use agentd_api::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
 use agentd_api::validation::ValidationView;
 use agentd_api::{Code, PermissionId, Problem, TurnId};
 use http_body_util::{BodyExt, Full};
@@ -167,6 +168,23 @@ impl Client {
     pub(crate) async fn environment(&self, id: &str, values: bool) -> Result<Document<EnvironmentView>, Error> {
         let values = if values { "?values=true" } else { "" };
         self.get(&format!("/v1/sessions/{id}/environment{values}")).await
+    }
+
+    pub(crate) async fn snapshots(&self) -> Result<Document<SnapshotList>, Error> {
+        self.get("/v1/snapshots").await
+    }
+
+    /// Sends a terminal's environment, for sessions to begin with.
+    pub(crate) async fn add_snapshot(&self, snapshot: &TerminalSnapshot) -> Result<TerminalSnapshotView, Error> {
+        Ok(self.post("/v1/snapshots", Some(snapshot), None).await?.value)
+    }
+
+    pub(crate) async fn refresh_snapshots(&self, wait: Duration) -> Result<Document<SnapshotList>, Error> {
+        self.post("/v1/snapshots/refresh", None::<&()>, Some(wait)).await
+    }
+
+    pub(crate) async fn invalidate_snapshots(&self) -> Result<Document<SnapshotList>, Error> {
+        self.post("/v1/snapshots/invalidate", None::<&()>, None).await
     }
 
     pub(crate) async fn agents(&self) -> Result<Document<AgentList>, Error> {

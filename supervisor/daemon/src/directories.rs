@@ -101,6 +101,16 @@ impl Directories {
         self.cache.join("plugins")
     }
 
+    /// What login shells gave.
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.cache.join("snapshots")
+    }
+
+    /// What the sessions of one directory begin with in common.
+    pub(crate) fn shared_snapshots(&self) -> PathBuf {
+        self.state.join("snapshots")
+    }
+
     pub(crate) fn log_file(&self) -> PathBuf {
         self.state.join("agentd.log")
     }

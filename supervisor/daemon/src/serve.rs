@@ -90,7 +90,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(ServeError::Start)?;
     let endpoint = Endpoint::open(&directories.control_socket()).await?;
-    let world = Arc::new(World::new(config, directories, trust, programs));
+    let world = Arc::new(World::new(config, directories, trust, programs)?);
     let sessions = Arc::new(Sessions::open(Arc::clone(&world)));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agentd_api::environment::SnapshotSource;
 use agentd_api::session::SessionSpec;
-use agentd_api::{Code, Problem};
+use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
-use crate::directories::Directories;
-use crate::env::{Pipeline, PipelineError, Secrets, Trust};
+use crate::directories::{Directories, DirectoryError};
+use crate::env::{Capture, Chosen, Pipeline, PipelineError, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
 use crate::launch::Launcher;
 
 /// One daemon's world. Shared, never changed.
@@ -20,11 +21,13 @@ pub(crate) struct World {
     pub(crate) directories: Directories,
     pub(crate) trust: Arc<Trust>,
     pub(crate) secrets: Secrets,
+    pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) launcher: Launcher,
     pub(crate) launches: Semaphore,
     /// Ends every driver, and no session.
     pub(crate) shutdown: CancellationToken,
     pub(crate) programs: Programs,
+    capture: Capture,
     pipeline: OnceCell<Pipeline>,
 }
 
@@ -37,8 +40,25 @@ pub(crate) struct Programs {
 }
 
 impl World {
-    pub(crate) fn new(config: Config, directories: Directories, trust: Trust, programs: Programs) -> Self {
-        Self {
+    pub(crate) fn new(
+        config: Config,
+        directories: Directories,
+        trust: Trust,
+        programs: Programs,
+    ) -> Result<Self, DirectoryError> {
+        let environment = &config.environment;
+        let capture = Capture::new(programs.keeper.clone(), environment.deadline.0, environment.children);
+        let options = SnapshotOptions {
+            home: environment.home.clone(),
+            shell: environment.shell.clone(),
+            time_to_live: environment.snapshot_ttl.0,
+            longest: environment.deadline.0,
+            cache: directories.snapshots(),
+            shared: directories.shared_snapshots(),
+        };
+        Ok(Self {
+            snapshots: Arc::new(Snapshots::new(options, Arc::new(capture.clone()))?),
+            capture,
             launcher: Launcher::new(config.launch.manager, programs.keeper.clone()),
             secrets: Secrets::new(&config, programs.keeper.clone()),
             launches: Semaphore::new(config.limits.launches),
@@ -48,7 +68,7 @@ impl World {
             shutdown: CancellationToken::new(),
             programs,
             pipeline: OnceCell::new(),
-        }
+        })
     }
 
     /// The providers; loaded by whoever needs them first, and tried again by the next if that failed.
@@ -58,7 +78,7 @@ impl World {
                 &self.config,
                 self.directories.compiled_plugins(),
                 self.programs.daemon.clone(),
-                self.programs.keeper.clone(),
+                self.capture.clone(),
             )
             .await
             .map_err(Box::new)
@@ -87,6 +107,52 @@ impl World {
         let known: Vec<&str> = agents.iter().map(|(name, _)| name.as_str()).collect();
         Err(Problem::new(Code::NoSuchAgent, format!("there is no agent {wanted:?} in the configuration"))
             .hint(format!("there are {}; add it as [agents.{wanted}] or give a command", known.join(", "))))
+    }
+
+    /// What the session's environment begins with. A snapshot that is named is a terminal's.
+    pub(crate) fn source(&self, spec: &SessionSpec) -> SnapshotSource {
+        let named = spec.environment.snapshot.as_ref().map(|_| SnapshotSource::Terminal);
+        spec.environment.source.or(named).unwrap_or(self.config.environment.source)
+    }
+
+    /// Whether the session has its snapshot in common with others of its directory.
+    pub(crate) fn shares(&self, spec: &SessionSpec) -> bool {
+        spec.environment.shared.unwrap_or(self.config.environment.share)
+    }
+
+    /// The same, for one launch.
+    pub(crate) fn chosen(&self, id: &SessionId, spec: &SessionSpec) -> Arc<Chosen> {
+        let wanted = Wanted {
+            source: self.source(spec),
+            terminal: spec.environment.snapshot.clone(),
+            shared: self.shares(spec).then(|| spec.directory.clone()),
+            session: self.directories.session(id),
+        };
+        Arc::new(Chosen::new(Arc::clone(&self.snapshots), wanted))
+    }
+
+    /// What can be said against what a session's environment is to begin with.
+    pub(crate) fn check_source(&self, spec: &SessionSpec) -> Result<(), Problem> {
+        let (terminals, environment) = (&self.snapshots.terminals, &spec.environment);
+        match (self.source(spec), &environment.snapshot) {
+            (SnapshotSource::Terminal, Some(id)) if terminals.holds(id) => Ok(()),
+            (SnapshotSource::Terminal, Some(id)) => {
+                Err(Problem::new(Code::NoSuchSnapshot, format!("no terminal's environment is held under {id:?}"))
+                    .hint("send it with POST /v1/snapshots, and name the id that comes back"))
+            }
+            (SnapshotSource::Terminal, None) if self.shares(spec) && terminals.holds_for(&spec.directory) => Ok(()),
+            (SnapshotSource::Terminal, None) => {
+                let detail = "the session's environment begins with a terminal's, and the request names none";
+                Err(Problem::new(Code::SnapshotNeeded, detail).hint(
+                    "send it with POST /v1/snapshots, and name the id that comes back; or ask for another source",
+                ))
+            }
+            (SnapshotSource::LoginShell | SnapshotSource::Stored, None) => Ok(()),
+            (SnapshotSource::LoginShell | SnapshotSource::Stored, Some(_)) => {
+                let detail = "the session names a terminal's environment, and asks for another source";
+                Err(Problem::new(Code::InvalidRequest, detail).hint("leave out one of them"))
+            }
+        }
     }
 
     /// What the session's agent is called: its name, or its program's.

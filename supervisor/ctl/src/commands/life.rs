@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentd_api::environment::{EnvironmentSpec, SnapshotSource};
 use agentd_api::session::{PermissionPolicy, Phase, RestartPolicy, SessionLimits, SessionSpec, SessionView};
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document};
-use crate::args::{NewArgs, Permissions, Restart, SpecArgs};
+use crate::args::{EnvFrom, NewArgs, Permissions, Restart, SpecArgs};
 use crate::error::Error;
 
 pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     let wait = args.wait.map(|seconds| Duration::from_secs(seconds.into()));
-    let document = context.client.create(&spec(args.spec)?, wait).await?;
+    let document = super::snapshot::create(context, spec(args.spec)?, wait).await?;
     if context.json {
         print_document(&document.raw)?;
     } else {
@@ -134,6 +135,14 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
             turn_seconds: args.turn_limit,
             permission_seconds: args.permission_limit,
             ..SessionLimits::default()
+        },
+        environment: EnvironmentSpec {
+            source: args.env_from.map(|from| match from {
+                EnvFrom::LoginShell => SnapshotSource::LoginShell,
+                EnvFrom::Terminal => SnapshotSource::Terminal,
+                EnvFrom::Stored => SnapshotSource::Stored,
+            }),
+            ..EnvironmentSpec::default()
         },
         ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
     })

@@ -146,7 +146,7 @@ fn turn(view: &SessionView) -> String {
 }
 
 /// A time ago in its largest unit, as kubectl prints it.
-fn age(since: Timestamp, now: Timestamp) -> String {
+pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     match seconds {
         0..60 => format!("{seconds}s"),

@@ -7,6 +7,7 @@ mod life;
 mod list;
 mod scripts;
 mod secret;
+mod snapshot;
 mod talk;
 mod upgrade;
 mod validate;
@@ -76,6 +77,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         Command::Events { session, after, last, no_follow } => {
             events::events(context, &session, after, last, !no_follow).await
         }
+        Command::Snapshot(command) => snapshot::snapshot(context, command).await,
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
         Command::UpgradeCheck { program } => upgrade::check(context, program).await,

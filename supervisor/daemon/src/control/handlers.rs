@@ -159,7 +159,7 @@ pub(super) async fn environment(context: &Context, id: &str, request: &Request<I
 }
 
 /// Work of several steps goes on when the client that asked for it leaves in the middle.
-async fn to_the_end<T: Send + 'static>(
+pub(super) async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
     tokio::spawn(work).await.unwrap_or_else(|error| Err(Problem::new(Code::Internal, error.to_string())))

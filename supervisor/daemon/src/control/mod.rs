@@ -9,6 +9,7 @@ mod router;
 mod scripts;
 mod secrets;
 mod server;
+mod snapshots;
 mod stream;
 mod validation;
 

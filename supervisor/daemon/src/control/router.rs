@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 
-use super::{Body, handlers, problem, scripts, secrets};
+use super::{Body, handlers, problem, scripts, secrets, snapshots};
 use crate::session::Sessions;
 use crate::world::World;
 
@@ -61,6 +61,8 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
     const ITEM: &[Method] = &[Method::GET, Method::DELETE];
     match parts {
         ["healthz"] | ["v1", "version" | "agents" | "scripts" | "secrets"] => GET,
+        ["v1", "snapshots"] => COLLECTION,
+        ["v1", "snapshots", "refresh" | "invalidate"] => POST,
         ["v1", "scripts", "allow" | "deny"] => POST,
         ["v1", "secrets", "check"] => POST,
         ["v1", "sessions"] => COLLECTION,
@@ -125,6 +127,10 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["v1", "scripts", decision] => scripts::decide_scripts(context, *decision == "allow", request).await,
         ["v1", "secrets"] => Ok(secrets::list(context)),
         ["v1", "secrets", "check"] => Ok(secrets::check(context).await),
+        ["v1", "snapshots"] if method == Method::POST => snapshots::add(context, request).await,
+        ["v1", "snapshots"] => Ok(snapshots::list(context).await),
+        ["v1", "snapshots", "refresh"] => snapshots::refresh(context).await,
+        ["v1", "snapshots", _] => snapshots::invalidate(context).await,
         ["v1", "sessions"] if method == Method::POST => handlers::create(context, request).await,
         ["v1", "sessions"] => Ok(handlers::list(context).await),
         ["v1", "sessions", id] if method == Method::DELETE => handlers::remove(context, id, &request).await,

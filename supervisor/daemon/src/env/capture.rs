@@ -126,6 +126,11 @@ impl Capture {
         self.background.load(Ordering::Relaxed)
     }
 
+    /// Counts what was in the background of a run that was not made here.
+    pub(crate) fn add_background(&self, processes: u32) {
+        self.background.fetch_add(processes, Ordering::Relaxed);
+    }
+
     /// What the user's login shell gives to a program it starts.
     pub(crate) async fn login(&self, seed: &Seed, deadline: Instant) -> Result<Login, CaptureError> {
         let kind = Shell::of(&seed.shell)

@@ -10,6 +10,7 @@ mod secrets;
 mod seed;
 mod services;
 mod shell;
+mod snapshot;
 mod trust;
 mod validate;
 
@@ -24,17 +25,20 @@ use agentd_plugins::{
 };
 use tokio::sync::OnceCell;
 
+pub(crate) use capture::Capture;
 pub(crate) use merge::{Background, Environment, difference, hex};
 pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets,
     named as named_secrets, redacted as redacted_script,
 };
 pub(crate) use services::{Placeholders, chain};
+pub(crate) use snapshot::{
+    Chosen, Finding, Options as SnapshotOptions, SnapshotError, Snapshots, TerminalError, Wanted,
+};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
 
 use crate::config::{self, Children, Config, Functions};
-use capture::Capture;
 use merge::InvalidChange;
 use secrets::{Hidden, Taken};
 use services::{CallServices, LoginOnce, locked};
@@ -51,8 +55,6 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 pub(crate) struct Pipeline {
     steps: Vec<Step>,
     capture: Capture,
-    home: Option<PathBuf>,
-    shell: Option<PathBuf>,
     children: Children,
     functions: Functions,
     limits: agentd_plugins::Limits,
@@ -140,6 +142,8 @@ pub(crate) struct Target {
     pub(crate) agent: String,
     pub(crate) launch: u64,
     pub(crate) places: Placeholders,
+    /// What it begins with.
+    pub(crate) chosen: Arc<Chosen>,
 }
 
 impl Pipeline {
@@ -148,7 +152,7 @@ impl Pipeline {
         config: &Config,
         cache: PathBuf,
         compiler: PathBuf,
-        keeper: PathBuf,
+        capture: Capture,
     ) -> Result<Self, PipelineError> {
         let host = Host::new(HostOptions::new(cache, compiler)).map_err(PipelineError::Host)?;
         let mut steps = Vec::new();
@@ -158,9 +162,7 @@ impl Pipeline {
         let time = config.environment.deadline.0;
         Ok(Self {
             steps,
-            capture: Capture::new(keeper, time, config.environment.children),
-            home: config.environment.home.clone(),
-            shell: config.environment.shell.clone(),
+            capture,
             children: config.environment.children,
             functions: config.environment.functions,
             syntax: validate::Syntax::default(),
@@ -178,8 +180,7 @@ impl Pipeline {
         let hidden = Arc::new(Hidden::default());
         let login = Arc::new(LoginOnce {
             capture: self.capture.counting(),
-            home: self.home.clone(),
-            shell: self.shell.clone(),
+            chosen: Arc::clone(&target.chosen),
             hidden: Arc::clone(&hidden),
             captured: OnceCell::new(),
         });

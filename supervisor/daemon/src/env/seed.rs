@@ -11,9 +11,12 @@ use nix::unistd::User;
 pub(crate) struct Seed {
     pub(crate) shell: PathBuf,
     pub(crate) home: PathBuf,
-    name: String,
+    pub(crate) name: String,
     uid: u32,
 }
+
+/// What keeps shells from asking questions; it is no part of what the user's files make.
+const QUIET: [(&str, &str); 2] = [("TERM", "dumb"), ("DISABLE_AUTO_UPDATE", "true")];
 
 /// Why nobody can be logged in.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +60,16 @@ impl Seed {
         Ok(Self { shell, home, name, uid: uid.as_raw() })
     }
 
+    /// Whether a variable of a shell's environment is there only because it is in the seed to keep the shell quiet.
+    pub(crate) fn is_ours(name: &str, value: &[u8]) -> bool {
+        QUIET.iter().any(|(quiet, ours)| *quiet == name && ours.as_bytes() == value)
+    }
+
+    /// The files that go into the variables.
+    pub(crate) fn files() -> impl Iterator<Item = PathBuf> {
+        FOR_EVERY_LOGIN.iter().map(PathBuf::from)
+    }
+
     /// The variables: those of login(1), those of `pam_env(8)`'s files, and two that keep shells from asking questions.
     pub(crate) fn variables(&self) -> Vec<Variable> {
         let text = |name: &str, value: &str| Variable { name: name.into(), value: value.into() };
@@ -73,9 +86,8 @@ impl Seed {
             path("SHELL", &self.shell),
             text("USER", &self.name),
             text("LOGNAME", &self.name),
-            text("TERM", "dumb"),
-            text("DISABLE_AUTO_UPDATE", "true"),
         ];
+        own.extend(QUIET.map(|(name, value)| text(name, value)));
         if !variables.iter().any(|variable| variable.name.as_bytes() == b"PATH") {
             own.push(text("PATH", if self.uid == 0 { ROOT_PATH } else { USER_PATH }));
         }

@@ -8,9 +8,9 @@ use agentd_api::scripts::ScriptState;
 use agentd_plugins::{Failure, Level, ScriptOutcome, Services};
 use tokio::sync::OnceCell;
 
-use super::capture::{Capture, CaptureError, Login, Variables};
+use super::capture::{Capture, CaptureError, Variables};
 use super::secrets::Hidden;
-use super::seed::{Seed, SeedError};
+use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
 use super::trust::Trust;
 use crate::config::{self, Functions};
 
@@ -40,39 +40,29 @@ pub(crate) struct CallServices {
     pub(crate) give_functions: Functions,
 }
 
-/// The login shell's environment, for one build: whoever asks first has it captured, and everybody gets the same.
+/// What the environment begins with, for one build: whoever asks first has it taken, and everybody gets the same.
 #[derive(Debug)]
 pub(crate) struct LoginOnce {
     pub(crate) capture: Capture,
-    pub(crate) home: Option<PathBuf>,
-    pub(crate) shell: Option<PathBuf>,
+    pub(crate) chosen: Arc<Chosen>,
     pub(crate) hidden: Arc<Hidden>,
-    pub(crate) captured: OnceCell<Login>,
-}
-
-/// Why there is no login shell's environment.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LoginError {
-    #[error(transparent)]
-    Seed(SeedError),
-    #[error(transparent)]
-    Capture(CaptureError),
+    pub(crate) captured: OnceCell<Snapshot>,
 }
 
 impl LoginOnce {
-    async fn get(&self, deadline: Instant) -> Result<&Login, LoginError> {
-        let capture = || async {
-            let seed = Seed::find(self.home.as_deref(), self.shell.as_deref()).map_err(LoginError::Seed)?;
-            let login = self.capture.login(&seed, deadline).await.map_err(LoginError::Capture)?;
-            self.hidden.variables(&login.variables);
-            Ok(login)
+    async fn get(&self, deadline: Instant) -> Result<&Snapshot, SnapshotError> {
+        let take = || async {
+            let taken = self.chosen.login(deadline).await?;
+            self.capture.add_background(taken.background);
+            self.hidden.variables(&taken.variables);
+            Ok(taken)
         };
-        self.captured.get_or_try_init(capture).await
+        self.captured.get_or_try_init(take).await
     }
 
     /// Its variables, for agentd's own step.
     pub(crate) async fn variables(&self, deadline: Instant) -> Result<Variables, String> {
-        self.get(deadline).await.map(|login| login.variables.clone()).map_err(|error| chain(&error))
+        self.get(deadline).await.map(|taken| Variables::clone(&taken.variables)).map_err(|error| chain(&error))
     }
 
     /// The bash functions that it exports; none where nobody has asked for it yet.
@@ -169,19 +159,13 @@ impl Services for CallServices {
     }
 
     async fn login_environment(&self, deadline: Instant) -> Result<Variables, Failure> {
-        let login = self.login.get(deadline).await.map_err(|error| match error {
-            LoginError::Capture(error) => self.failed(error.login_reason(), &error),
-            LoginError::Seed(error) => Failure::Failed(error.to_string()),
+        let taken = self.login.get(deadline).await.map_err(|error| {
+            *locked(&self.failed) = Some(error.reason());
+            let failure = if error.is_timeout() { Failure::TimedOut } else { Failure::Failed };
+            failure(chain(&error))
         })?;
-        tracing::debug!(
-            agentd.session = self.session,
-            files = ?login.read,
-            all_files = login.complete,
-            background = login.left,
-            "the login shell has given its environment"
-        );
         // The guest names the functions as left out.
-        Ok(login.variables.iter().chain(&login.functions).cloned().collect())
+        Ok(taken.variables.iter().chain(taken.functions.iter()).cloned().collect())
     }
 
     async fn source_script(

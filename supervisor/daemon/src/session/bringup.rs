@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::validation;
-use crate::env::{Built, Environment, PipelineError, Placeholders, Target, Unbuilt, chain, difference};
+use crate::env::{Built, Environment, Finding, PipelineError, Placeholders, Target, Unbuilt, chain, difference};
 use crate::world::World;
 use crate::{store, workspace};
 
@@ -74,7 +74,7 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
 
     let look = validation::look(world, &job.id, &job.spec).await.map_err(|error| plugins_unusable(&error))?;
-    let built = build_environment(world, job).await;
+    let built = build_environment(world, job, report).await;
     look.report(world, &job.id, &job.spec, built.as_ref().ok().map(|built| &built.environment), report).await;
     let built = built?;
     if let Some(condition) = secrets_condition(&built) {
@@ -111,7 +111,7 @@ fn secrets_condition(built: &Built) -> Option<Progress> {
     (!built.secrets.is_empty()).then_some(Progress::Condition { kind, status, reason: "Taken".to_owned(), message })
 }
 
-async fn build_environment(world: &World, job: &Job) -> Result<Built, Failure> {
+async fn build_environment(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<Built, Failure> {
     let failed = |reason, message| Failure { kind: ConditionType::EnvironmentReady, reason, message };
     let pipeline = world.pipeline().await.map_err(|error| plugins_unusable(&error))?;
     let target = Target {
@@ -124,8 +124,14 @@ async fn build_environment(world: &World, job: &Job) -> Result<Built, Failure> {
             cwd: job.spec.directory.clone(),
             session: world.directories.session(&job.id),
         },
+        chosen: world.chosen(&job.id, &job.spec),
     };
     let built = pipeline.build(&target, &world.trust, &world.secrets).await;
+    if let Some(Finding { fresh, reason, message }) = target.chosen.finding() {
+        let status = if fresh { ConditionStatus::True } else { ConditionStatus::False };
+        let kind = ConditionType::SnapshotFresh;
+        let _ = report.send(Progress::Condition { kind, status, reason: reason.to_owned(), message }).await;
+    }
     built.map_err(|Unbuilt { reason, message }| failed(reason, message))
 }
 

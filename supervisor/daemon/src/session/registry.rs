@@ -1,6 +1,6 @@
 //! All sessions of the daemon: found at start, made, looked up, removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -130,6 +130,23 @@ impl Sessions {
         if let Some(keep) = journal.keep_all {
             cleanup::keep_all(&sessions, keep);
         }
+        if !lock(&self.unreadable).is_empty() {
+            // One of them may need what nobody else does.
+            return;
+        }
+        let shared = sessions.iter().map(Session::view).filter(|view| self.world.shares(&view.spec));
+        let shared = shared.map(|view| view.spec.directory).collect();
+        self.world.snapshots.tidy(&self.terminals_named(), &shared);
+    }
+
+    /// The terminals' environments that sessions name.
+    pub(crate) async fn terminals(&self) -> BTreeSet<String> {
+        self.whole().await;
+        self.terminals_named()
+    }
+
+    fn terminals_named(&self) -> BTreeSet<String> {
+        lock(&self.known).values().filter_map(|session| session.view().spec.environment.snapshot).collect()
     }
 
     /// Adds the session, unless another has its name, and starts its driver, unless it is at rest.
@@ -293,6 +310,7 @@ impl Sessions {
             return invalid(&detail, &hint);
         }
         self.world.agent_command(spec)?;
+        self.world.check_source(spec)?;
         workspace::check(&spec.directory).map_err(|error| {
             Problem::new(Code::NoSuchDirectory, error.to_string())
                 .hint("give the absolute path of a directory that is there")

@@ -1,0 +1,100 @@
+//! Snapshots: the environments that sessions begin with, and how agentd came to them. Never a value of one.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::ByteString;
+
+/// What `GET /v1/snapshots` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotList {
+    pub login_shells: Vec<LoginSnapshotView>,
+    pub terminals: Vec<TerminalSnapshotView>,
+}
+
+/// What a login shell gave, and what was done to get it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginSnapshotView {
+    pub shell: PathBuf,
+    pub home: PathBuf,
+    pub state: SnapshotState,
+    /// Why it is not fresh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
+    /// When it is taken again though no file has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+    pub variables: usize,
+    /// Exported bash functions.
+    pub functions: usize,
+    /// Secrets that a restart of the daemon lost, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// The files that are watched, those that are not there among them.
+    pub files: Vec<PathBuf>,
+    /// Whether `files` has those that start-up files sourced too; else a change in one of those shows only when it expires.
+    pub complete: bool,
+    /// Files that are written whenever the shell is run, and so are not watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unwatched: Vec<PathBuf>,
+    /// Processes that the shell left in the background at its last run.
+    #[serde(default)]
+    pub left: u32,
+    /// How often it was used without a run of the shell.
+    pub hits: u64,
+    pub captures: u64,
+    pub failures: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_duration_ms: Option<u64>,
+}
+
+/// How a login shell's snapshot stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotState {
+    /// There is none yet.
+    Empty,
+    /// The next session begins with it.
+    Fresh,
+    /// The next session has it taken again.
+    Outdated,
+    /// It could not be taken again, and is the last good one.
+    Stale,
+    /// It is being taken.
+    Capturing,
+    /// A state newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A terminal's environment that is held for sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSnapshotView {
+    pub id: String,
+    pub captured: Timestamp,
+    pub variables: usize,
+    pub functions: usize,
+    /// When it is dropped if no session refers to it then.
+    pub expires: Timestamp,
+}
+
+/// The body of `POST /v1/snapshots`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalSnapshot {
+    pub variables: Vec<TerminalVariable>,
+}
+
+/// One variable of a terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalVariable {
+    pub name: String,
+    pub value: ByteString,
+}

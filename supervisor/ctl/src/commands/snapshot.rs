@@ -1,0 +1,209 @@
+//! snapshot: what sessions' environments begin with; and this terminal's own, where a session is to begin with that.
+
+use std::time::Duration;
+
+use agentd_api::environment::SnapshotSource;
+use agentd_api::session::{SessionSpec, SessionView};
+use agentd_api::snapshot::{LoginSnapshotView, SnapshotList, SnapshotState, TerminalSnapshot, TerminalVariable};
+use agentd_api::{ByteString, Code};
+use jiff::Timestamp;
+
+use super::list::age;
+use super::{Context, print, print_document, tell};
+use crate::args::SnapshotCommand;
+use crate::client::Document;
+use crate::error::Error;
+use crate::table::{Cut, Table};
+use crate::terminal::Screen;
+
+/// A login shell may take its whole deadline, twice.
+const REFRESH_WAIT: Duration = Duration::from_mins(5);
+
+pub(super) async fn snapshot(context: &Context, command: SnapshotCommand) -> Result<u8, Error> {
+    let document = match command {
+        SnapshotCommand::Status => context.client.snapshots().await?,
+        SnapshotCommand::Refresh => context.client.refresh_snapshots(REFRESH_WAIT).await?,
+        SnapshotCommand::Invalidate => context.client.invalidate_snapshots().await?,
+    };
+    let list = show(context, &document)?;
+    let stale = |view: &LoginSnapshotView| view.state == SnapshotState::Stale;
+    match list.login_shells.iter().find(|view| stale(view)) {
+        Some(view) if matches!(command, SnapshotCommand::Refresh) => Err(Error::Session {
+            detail: format!(
+                "the login shell {} could not be run anew; the last good one is kept",
+                view.shell.display()
+            ),
+            hint: None,
+        }),
+        _ => Ok(0),
+    }
+}
+
+fn show<'a>(context: &Context, document: &'a Document<SnapshotList>) -> Result<&'a SnapshotList, Error> {
+    if context.json {
+        print_document(&document.raw)?;
+        return Ok(&document.value);
+    }
+    let (list, screen, now) = (&document.value, Screen::stdout(), Timestamp::now());
+    Context::table(&shells(list, screen, now))?;
+    if !list.terminals.is_empty() {
+        print("\n")?;
+        Context::table(&terminals(list, screen, now))?;
+    }
+    for view in &list.login_shells {
+        for remark in remarks(view) {
+            tell(&remark)?;
+        }
+    }
+    if context.verbose {
+        for file in list.login_shells.iter().flat_map(|view| &view.files) {
+            tell(&format!("watched: {}", file.display()))?;
+        }
+    }
+    Ok(list)
+}
+
+fn shells(list: &SnapshotList, screen: Screen, now: Timestamp) -> Table {
+    let mut table = Table::new(&[
+        ("SHELL", Cut::Start),
+        ("HOME", Cut::Start),
+        ("STATE", Cut::Never),
+        ("AGE", Cut::Never),
+        ("VARS", Cut::Never),
+        ("FUNCS", Cut::Never),
+        ("FILES", Cut::Never),
+        ("HITS", Cut::Never),
+        ("RUNS", Cut::Never),
+        ("TOOK", Cut::Never),
+        ("EXPIRES", Cut::Never),
+    ]);
+    for view in &list.login_shells {
+        table.row([
+            screen.line(&view.shell.to_string_lossy()),
+            screen.line(&view.home.to_string_lossy()),
+            state(view.state).to_owned(),
+            view.captured.map(|captured| age(captured, now)).unwrap_or_default(),
+            view.variables.to_string(),
+            view.functions.to_string(),
+            view.files.len().to_string(),
+            view.hits.to_string(),
+            view.captures.to_string(),
+            view.last_duration_ms.map(|last| format!("{last}ms")).unwrap_or_default(),
+            view.expires.map(|expires| age(now, expires)).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn terminals(list: &SnapshotList, screen: Screen, now: Timestamp) -> Table {
+    let mut table = Table::new(&[("TERMINAL", Cut::Never), ("AGE", Cut::Never), ("VARS", Cut::Never)]);
+    for view in &list.terminals {
+        table.row([screen.line(&view.id), age(view.captured, now), view.variables.to_string()]);
+    }
+    table
+}
+
+fn state(state: SnapshotState) -> &'static str {
+    match state {
+        SnapshotState::Empty => "empty",
+        SnapshotState::Fresh => "fresh",
+        SnapshotState::Outdated => "outdated",
+        SnapshotState::Stale => "stale",
+        SnapshotState::Capturing => "capturing",
+        SnapshotState::Unknown => "unknown",
+    }
+}
+
+/// What the table has no column for.
+fn remarks(view: &LoginSnapshotView) -> Vec<String> {
+    let mut remarks: Vec<String> = view.reason.iter().map(|why| format!("{}: {why}", state(view.state))).collect();
+    if view.captured.is_some() && !view.complete {
+        remarks.push(format!(
+            "{} does not say which files its start-up files source: a change in those shows when the snapshot expires, \
+             or after `agentctl snapshot refresh`",
+            view.shell.display()
+        ));
+    }
+    if !view.missing.is_empty() {
+        remarks.push(format!("without {}, which a restart of agentd lost", view.missing.join(", ")));
+    }
+    let written =
+        view.unwatched.iter().map(|file| format!("{} is written at every run, and is not watched", file.display()));
+    remarks.extend(written);
+    if view.left > 0 {
+        remarks.push(format!("the last run left {} processes in the background", view.left));
+    }
+    remarks
+}
+
+/// Creates a session; where it is to begin with this terminal's environment, that is sent first.
+pub(super) async fn create(
+    context: &Context,
+    mut spec: SessionSpec,
+    wait: Option<Duration>,
+) -> Result<Document<SessionView>, Error> {
+    let client = &context.client;
+    if spec.environment.source != Some(SnapshotSource::Terminal) {
+        match client.create(&spec, wait).await {
+            // The configuration has it so.
+            Err(error) if error.code() == Some(Code::SnapshotNeeded) => {}
+            other => return other,
+        }
+    }
+    spec.environment.snapshot = Some(client.add_snapshot(&of_this_terminal()).await?.id);
+    client.create(&spec, wait).await
+}
+
+/// A name that is not UTF-8 cannot be spoken of, and is left out.
+fn of_this_terminal() -> TerminalSnapshot {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        Some(TerminalVariable { name: name.into_string().ok()?, value: ByteString::from(value.as_os_str()) })
+    });
+    TerminalSnapshot { variables: variables.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::*;
+
+    fn list() -> SnapshotList {
+        serde_json::from_value(serde_json::json!({
+            "login_shells": [{
+                "shell": "/usr/local/bin/some-directory/bash", "home": "/home/somebody/with/a/long/path", "state": "stale",
+                "reason": "it ended with status 3", "captured": "2026-01-01T00:00:00Z", "expires": "2026-01-02T00:00:00Z",
+                "age_seconds": 3600, "variables": 81, "functions": 2, "missing": ["API_KEY"], "files": ["/etc/profile", "/a"],
+                "complete": false, "unwatched": ["/home/x/cache.sh"], "left": 1, "hits": 1234, "captures": 17, "failures": 1,
+                "last_duration_ms": 12345,
+            }],
+            "terminals": [{
+                "id": "k3m9x2p7qa4z", "captured": "2026-01-01T00:00:00Z", "variables": 80, "functions": 0,
+                "expires": "2026-01-02T00:00:00Z",
+            }],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal_and_has_the_numbers() {
+        let (list, screen) = (list(), Screen { terminal: true, colour: false });
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let text = shells(&list, screen, now).render(Some(100));
+        assert!(text.lines().all(|line| line.width() <= 100), "{text}");
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert!(row[0].ends_with("/bash"), "{text}");
+        assert_eq!(row[2..], ["stale", "1h", "81", "2", "2", "1234", "17", "12345ms", "23h"], "{text}");
+        assert!(terminals(&list, screen, now).render(Some(100)).contains("k3m9x2p7qa4z  1h   80"));
+    }
+
+    #[test]
+    fn what_the_table_cannot_say_is_remarked() {
+        let remarks = remarks(&list().login_shells[0]).join("\n");
+        for word in
+            ["stale: it ended with status 3", "does not say which files", "API_KEY", "/home/x/cache.sh", "left 1"]
+        {
+            assert!(remarks.contains(word), "{word:?} is not in:\n{remarks}");
+        }
+    }
+}

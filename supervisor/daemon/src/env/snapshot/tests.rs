@@ -1,0 +1,349 @@
+//! With a shell that the tests play.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
+use tokio::sync::Semaphore;
+
+use super::*;
+
+/// Gives the content of `rc` as a variable, and a secret beside it.
+#[derive(Debug)]
+struct Played {
+    rc: PathBuf,
+    runs: AtomicU64,
+    /// A run takes one of these to its end.
+    permits: Semaphore,
+    behaviour: Mutex<Behaviour>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behaviour {
+    Honest,
+    Fails,
+    /// The file changes after it was read, in this run.
+    ChangesOnce,
+    /// In every run.
+    ChangesAlways,
+}
+
+struct Lab {
+    directory: tempfile::TempDir,
+    played: Arc<Played>,
+    snapshots: Arc<Snapshots>,
+}
+
+#[async_trait::async_trait]
+impl LoginShell for Played {
+    async fn login(&self, _seed: &Seed, _deadline: Instant) -> Result<Login, CaptureError> {
+        let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
+        self.permits.acquire().await.unwrap().forget();
+        let content = fs::read(&self.rc).unwrap();
+        let mut behaviour = self.behaviour.lock().unwrap();
+        match *behaviour {
+            Behaviour::Fails => {
+                let what = "the login shell".to_owned();
+                let stderr = "; its last words: hunter22 is wrong".to_owned();
+                return Err(CaptureError::Status { what, status: 3, stderr });
+            }
+            Behaviour::ChangesOnce => {
+                *behaviour = Behaviour::Honest;
+                fs::write(&self.rc, format!("after run {run}")).unwrap();
+            }
+            Behaviour::ChangesAlways => fs::write(&self.rc, format!("after run {run}")).unwrap(),
+            Behaviour::Honest => {}
+        }
+        let variables = [("RC", content), ("API_KEY", b"hunter22".to_vec()), ("TERM", b"dumb".to_vec())];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let functions = vec![("BASH_FUNC_f%%".to_owned(), b"() {  :\n}".to_vec())];
+        Ok(Login { variables, functions, read: vec![self.rc.clone()], complete: true, left: 0 })
+    }
+}
+
+impl Lab {
+    fn new() -> Self {
+        Self::with_time_to_live(Duration::from_hours(24))
+    }
+
+    fn with_time_to_live(time_to_live: Duration) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let rc = directory.path().join("rc");
+        fs::write(&rc, "one").unwrap();
+        let (runs, permits) = (AtomicU64::new(0), Semaphore::new(1000));
+        let played = Arc::new(Played { rc, runs, permits, behaviour: Mutex::new(Behaviour::Honest) });
+        let snapshots = Self::open(directory.path(), &played, time_to_live);
+        Self { directory, played, snapshots }
+    }
+
+    fn open(directory: &Path, played: &Arc<Played>, time_to_live: Duration) -> Arc<Snapshots> {
+        let options = Options {
+            home: Some(directory.to_owned()),
+            shell: Some("/bin/sh".into()),
+            time_to_live,
+            longest: Duration::from_mins(1),
+            cache: directory.join("cache"),
+            shared: directory.join("shared"),
+        };
+        let shell: Arc<dyn LoginShell> = Arc::<Played>::clone(played);
+        Arc::new(Snapshots::new(options, shell).unwrap())
+    }
+
+    /// Another daemon's memory over the same disk.
+    fn restart(&mut self) {
+        self.snapshots = Self::open(self.directory.path(), &self.played, Duration::from_hours(24));
+    }
+
+    fn behave(&self, behaviour: Behaviour) {
+        *self.played.behaviour.lock().unwrap() = behaviour;
+    }
+
+    fn write(&self, content: &str) {
+        fs::write(&self.played.rc, content).unwrap();
+    }
+
+    fn runs(&self) -> u64 {
+        self.played.runs.load(Ordering::SeqCst)
+    }
+
+    async fn get(&self) -> Taken {
+        self.snapshots.get(soon()).await.unwrap()
+    }
+
+    async fn view(&self) -> LoginSnapshotView {
+        self.snapshots.list().await.login_shells.remove(0)
+    }
+
+    fn chosen(&self, source: SnapshotSource, terminal: Option<&str>, shared: bool, session: &str) -> Chosen {
+        let session = self.directory.path().join(session);
+        fs::create_dir_all(&session).unwrap();
+        let shared = shared.then(|| "/work".into());
+        Chosen::new(
+            Arc::clone(&self.snapshots),
+            Wanted { source, terminal: terminal.map(str::to_owned), shared, session },
+        )
+    }
+
+    fn terminal(&self, value: &str) -> String {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.as_bytes().to_vec());
+        let all = vec![pair("RC", value), pair("API_KEY", "of-the-terminal")];
+        self.snapshots.terminals.add(all, &BTreeSet::new(), Timestamp::now()).unwrap().id
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_mins(1)
+}
+
+fn value<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
+    variables.iter().find(|(known, _)| known == name).map(|(_, value)| std::str::from_utf8(value).unwrap())
+}
+
+#[tokio::test]
+async fn fifty_who_ask_at_once_are_answered_by_one_run_and_a_changed_file_makes_exactly_one_more() {
+    let lab = Lab::new();
+    for (content, runs) in [("one", 1), ("two", 2)] {
+        lab.write(content);
+        let all: Vec<_> = (0..50)
+            .map(|_| {
+                let snapshots = Arc::clone(&lab.snapshots);
+                tokio::spawn(async move { snapshots.get(soon()).await })
+            })
+            .collect();
+        for one in all {
+            let taken = one.await.unwrap().unwrap();
+            assert_eq!(value(&taken.variables, "RC"), Some(content));
+            assert_eq!(taken.stale, None);
+        }
+        assert_eq!(lab.runs(), runs);
+    }
+    let view = lab.view().await;
+    assert_eq!((view.captures, view.hits, view.failures), (2, 98, 0), "{view:#?}");
+    assert_eq!((view.state, view.variables, view.functions), (SnapshotState::Fresh, 2, 1), "{view:#?}");
+    assert!(view.complete && view.files.contains(&lab.played.rc) && view.last_duration_ms.is_some(), "{view:#?}");
+}
+
+#[tokio::test]
+async fn one_that_is_too_old_is_taken_again() {
+    let lab = Lab::with_time_to_live(Duration::ZERO);
+    lab.get().await;
+    lab.get().await;
+    assert_eq!(lab.runs(), 2);
+}
+
+#[tokio::test]
+async fn what_changes_while_it_is_read_is_read_once_more_and_what_the_shell_itself_writes_not_for_ever() {
+    let lab = Lab::new();
+    lab.get().await;
+    lab.write("two");
+    lab.behave(Behaviour::ChangesOnce);
+    assert_eq!(value(&lab.get().await.variables, "RC"), Some("after run 2"));
+    assert_eq!(lab.runs(), 3);
+    assert_eq!(lab.view().await.state, SnapshotState::Fresh);
+
+    lab.write("three");
+    lab.behave(Behaviour::ChangesAlways);
+    for runs in [5, 6, 6, 6] {
+        lab.get().await;
+        assert_eq!(lab.runs(), runs);
+    }
+    let view = lab.view().await;
+    assert_eq!((view.state, view.unwatched), (SnapshotState::Fresh, vec![lab.played.rc.clone()]));
+}
+
+#[tokio::test]
+async fn the_last_good_one_is_given_where_the_shell_fails_which_is_then_left_alone_until_a_file_changes() {
+    let lab = Lab::new();
+    lab.behave(Behaviour::Fails);
+    let error = lab.snapshots.get(soon()).await.unwrap_err();
+    assert!(error.to_string().contains("status 3"), "{error}");
+    assert_eq!(lab.view().await.state, SnapshotState::Empty);
+
+    lab.behave(Behaviour::Honest);
+    lab.get().await;
+    lab.write("two");
+    lab.behave(Behaviour::Fails);
+    for _ in 0..3 {
+        let taken = lab.get().await;
+        assert_eq!(value(&taken.variables, "RC"), Some("one"));
+        assert!(taken.stale.as_ref().is_some_and(|reason| reason.contains("status 3")), "{taken:?}");
+        assert!(taken.stale.is_some_and(|reason| reason.ends_with("‹secret› is wrong")));
+    }
+    assert_eq!(lab.runs(), 3, "one failed, and the pause holds back the others");
+    assert_eq!(lab.view().await.state, SnapshotState::Stale);
+
+    lab.behave(Behaviour::Honest);
+    lab.write("three");
+    let taken = lab.get().await;
+    assert_eq!((value(&taken.variables, "RC"), taken.stale), (Some("three"), None));
+}
+
+#[tokio::test]
+async fn after_a_restart_the_disk_has_the_last_good_one_without_its_secrets_and_says_which() {
+    let mut lab = Lab::new();
+    lab.get().await;
+    lab.restart();
+    assert_eq!(lab.view().await.state, SnapshotState::Outdated);
+    lab.behave(Behaviour::Fails);
+    let taken = lab.get().await;
+    assert_eq!((value(&taken.variables, "RC"), value(&taken.variables, "API_KEY")), (Some("one"), None));
+    assert!(taken.stale.is_some_and(|reason| reason.contains("without API_KEY")));
+    assert_eq!(lab.view().await.missing, ["API_KEY"]);
+    for file in fs::read_dir(lab.directory.path().join("cache")).unwrap() {
+        assert!(!fs::read_to_string(file.unwrap().path()).unwrap().contains("hunter22"));
+    }
+
+    lab.behave(Behaviour::Honest);
+    lab.snapshots.refresh(soon()).await.unwrap();
+    assert_eq!(value(&lab.get().await.variables, "API_KEY"), Some("hunter22"));
+}
+
+#[tokio::test]
+async fn a_refresh_runs_the_shell_though_nothing_changed_and_is_not_answered_by_a_run_that_began_before_it() {
+    let lab = Lab::new();
+    lab.get().await;
+    lab.snapshots.refresh(soon()).await.unwrap();
+    assert_eq!(lab.runs(), 2);
+
+    lab.played.permits.forget_permits(1000);
+    lab.write("two");
+    let snapshots = Arc::clone(&lab.snapshots);
+    let early = tokio::spawn(async move { snapshots.get(soon()).await });
+    while lab.runs() < 3 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(lab.view().await.state, SnapshotState::Capturing);
+    let snapshots = Arc::clone(&lab.snapshots);
+    let late = tokio::spawn(async move { snapshots.refresh(soon()).await });
+    while lab.view().await.hits < 1 {
+        tokio::task::yield_now().await;
+    }
+    lab.played.permits.add_permits(1000);
+    early.await.unwrap().unwrap();
+    late.await.unwrap().unwrap();
+    assert_eq!(lab.runs(), 4);
+}
+
+#[tokio::test]
+async fn one_that_is_forgotten_is_on_no_disk_and_is_no_fallback() {
+    let lab = Lab::new();
+    lab.get().await;
+    lab.snapshots.invalidate().await.unwrap();
+    assert_eq!(fs::read_dir(lab.directory.path().join("cache")).unwrap().count(), 0);
+    lab.behave(Behaviour::Fails);
+    lab.snapshots.get(soon()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_waits_for_any_more_ends() {
+    let lab = Lab::new();
+    lab.played.permits.forget_permits(1000);
+    let late = lab.snapshots.get(Instant::now()).await.unwrap_err();
+    assert!(late.is_timeout(), "{late}");
+    lab.played.permits.add_permits(1000);
+    assert_eq!(lab.view().await.state, SnapshotState::Empty);
+    assert_eq!(value(&lab.get().await.variables, "RC"), Some("one"));
+}
+
+#[tokio::test]
+async fn a_stored_one_is_given_again_with_its_secrets_fresh_and_those_that_are_gone_are_named() {
+    let mut lab = Lab::new();
+    for (content, reason) in [("one", "LoginShell"), ("two", "Stored")] {
+        lab.write(content);
+        let chosen = lab.chosen(SnapshotSource::Stored, None, false, "a");
+        let variables = chosen.login(soon()).await.unwrap().variables;
+        assert_eq!((value(&variables, "RC"), value(&variables, "API_KEY")), (Some("one"), Some("hunter22")));
+        let finding = chosen.finding().unwrap();
+        assert_eq!((finding.reason, finding.fresh), (reason, true), "{finding:?}");
+    }
+    lab.snapshots.invalidate().await.unwrap();
+    lab.restart();
+    lab.behave(Behaviour::Fails);
+    let chosen = lab.chosen(SnapshotSource::Stored, None, false, "a");
+    assert_eq!(value(&chosen.login(soon()).await.unwrap().variables, "RC"), Some("one"));
+    let finding = chosen.finding().unwrap();
+    assert!(!finding.fresh && finding.message.contains("without API_KEY"), "{finding:?}");
+    assert!(finding.message.contains("status 3"), "{finding:?}");
+}
+
+#[tokio::test]
+async fn a_terminals_that_a_restart_lost_is_given_as_it_was_stored_and_what_is_missing_is_named() {
+    let mut lab = Lab::new();
+    let id = lab.terminal("typed");
+    let chosen = lab.chosen(SnapshotSource::Terminal, Some(&id), false, "a");
+    assert_eq!(value(&chosen.login(soon()).await.unwrap().variables, "API_KEY"), Some("of-the-terminal"));
+    assert!(chosen.finding().unwrap().fresh);
+    lab.restart();
+    let chosen = lab.chosen(SnapshotSource::Terminal, Some(&id), false, "a");
+    let variables = chosen.login(soon()).await.unwrap().variables;
+    assert_eq!((value(&variables, "RC"), value(&variables, "API_KEY")), (Some("typed"), None));
+    let finding = chosen.finding().unwrap();
+    assert!(!finding.fresh && finding.message.contains("without API_KEY"), "{finding:?}");
+    let stored = fs::read_to_string(lab.directory.path().join("a/snapshot.json")).unwrap();
+    assert!(stored.contains("typed") && !stored.contains("of-the-terminal"), "{stored}");
+
+    let other = lab.chosen(SnapshotSource::Terminal, Some(&id), false, "b");
+    assert!(matches!(other.login(soon()).await, Err(SnapshotError::TerminalGone)));
+    assert_eq!(lab.runs(), 0);
+}
+
+#[tokio::test]
+async fn sessions_that_share_a_directory_begin_with_the_same_one_of_the_same_source() {
+    let lab = Lab::new();
+    let begin = async |chosen: Chosen| value(&chosen.login(soon()).await.unwrap().variables, "RC").unwrap().to_owned();
+    assert_eq!(begin(lab.chosen(SnapshotSource::Stored, None, true, "a")).await, "one");
+    lab.write("two");
+    assert_eq!(begin(lab.chosen(SnapshotSource::Stored, None, true, "b")).await, "one");
+    assert_eq!(begin(lab.chosen(SnapshotSource::Stored, None, false, "c")).await, "two");
+    let (old, new) = (lab.terminal("old"), lab.terminal("new"));
+    assert_eq!(begin(lab.chosen(SnapshotSource::Terminal, Some(&new), true, "d")).await, "new");
+    assert_eq!(begin(lab.chosen(SnapshotSource::Terminal, Some(&old), true, "e")).await, "new");
+    assert_eq!(begin(lab.chosen(SnapshotSource::Terminal, Some(&old), false, "f")).await, "old");
+
+    // What they share is there as long as one of them is.
+    let files = || fs::read_dir(lab.directory.path().join("shared")).unwrap().count();
+    lab.snapshots.tidy(&BTreeSet::new(), &BTreeSet::from(["/work".into()]));
+    assert_eq!(files(), 2);
+    lab.snapshots.tidy(&BTreeSet::new(), &BTreeSet::new());
+    assert_eq!(files(), 0);
+}
