@@ -67,7 +67,7 @@ pub(crate) struct Environment {
     pub(crate) providers: Vec<Provider>,
     /// What becomes of processes that a login shell or a script started in the background.
     pub(crate) children: Children,
-    /// Who is given the bash functions that the login shell exports.
+    /// Who is given exported bash functions, of the login shell and of scripts.
     pub(crate) functions: Functions,
 }
 

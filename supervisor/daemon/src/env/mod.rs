@@ -4,7 +4,9 @@
 //! pipeline is the configuration's; the last words are agentd's own: the named secrets, and one variable.
 
 mod capture;
+mod functions;
 mod merge;
+mod results;
 mod secret;
 mod secrets;
 mod seed;
@@ -40,6 +42,7 @@ pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
 
 use crate::config::{self, Children, Config, Functions};
 use merge::InvalidChange;
+use results::Results;
 use secrets::{Hidden, Taken};
 use services::{CallServices, LoginOnce, locked};
 
@@ -57,6 +60,7 @@ pub(crate) struct Pipeline {
     capture: Capture,
     children: Children,
     functions: Functions,
+    results: Arc<Results>,
     limits: agentd_plugins::Limits,
     syntax: validate::Syntax,
 }
@@ -166,6 +170,7 @@ impl Pipeline {
             children: config.environment.children,
             functions: config.environment.functions,
             syntax: validate::Syntax::default(),
+            results: Arc::default(),
             limits: agentd_plugins::Limits {
                 // Several scripts may each take the whole deadline; the plugin itself needs next to nothing.
                 time: time.saturating_mul(4),
@@ -241,11 +246,12 @@ impl Pipeline {
                 capture: login.capture.clone(),
                 login: Arc::clone(login),
                 hidden: Arc::clone(hidden),
+                functions: self.functions,
+                results: Arc::clone(&self.results),
                 places: target.places.clone(),
                 trust: Arc::clone(trust),
                 unapproved: Mutex::new(None),
                 failed: Mutex::new(None),
-                give_functions: self.functions,
             });
             let call = Call {
                 session: SessionFacts {
@@ -292,11 +298,7 @@ impl Pipeline {
             value: given.value.clone(),
             origin: Some(given.origin.clone()),
         });
-        let mut own = Vec::new();
-        if self.functions == Functions::Agent {
-            let given = login.functions().to_vec();
-            own.extend(given.into_iter().map(|(name, value)| Change::Set { name, value, origin: None }));
-        }
+        let mut own = functions::withheld(self.functions, environment);
         own.push(Change::Set {
             name: SESSION_VARIABLE.to_owned(),
             value: target.id.as_str().as_bytes().to_vec(),

@@ -9,9 +9,11 @@ use agentd_plugins::{Failure, Level, ScriptOutcome, Services};
 use tokio::sync::OnceCell;
 
 use super::capture::{Capture, CaptureError, Variables};
+use super::functions;
+use super::results::{self, Key, Results};
 use super::secrets::Hidden;
 use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
-use super::trust::Trust;
+use super::trust::{Script, Trust};
 use crate::config::{self, Functions};
 
 /// The places that a script's path may begin with.
@@ -28,6 +30,8 @@ pub(crate) struct CallServices {
     pub(crate) plugin: String,
     pub(crate) session: String,
     pub(crate) capture: Capture,
+    pub(crate) functions: Functions,
+    pub(crate) results: Arc<Results>,
     pub(crate) places: Placeholders,
     pub(crate) trust: Arc<Trust>,
     pub(crate) login: Arc<LoginOnce>,
@@ -37,7 +41,6 @@ pub(crate) struct CallServices {
     pub(crate) unapproved: Mutex<Option<PathBuf>>,
     /// What was run and failed, as the condition's reason.
     pub(crate) failed: Mutex<Option<&'static str>>,
-    pub(crate) give_functions: Functions,
 }
 
 /// What the environment begins with, for one build: whoever asks first has it taken, and everybody gets the same.
@@ -63,11 +66,6 @@ impl LoginOnce {
     /// Its variables, for agentd's own step.
     pub(crate) async fn variables(&self, deadline: Instant) -> Result<Variables, String> {
         self.get(deadline).await.map(|taken| Variables::clone(&taken.variables)).map_err(|error| chain(&error))
-    }
-
-    /// The bash functions that it exports; none where nobody has asked for it yet.
-    pub(crate) fn functions(&self) -> &[(String, Vec<u8>)] {
-        self.captured.get().map(|login| login.functions.as_slice()).unwrap_or_default()
     }
 }
 
@@ -164,8 +162,8 @@ impl Services for CallServices {
             let failure = if error.is_timeout() { Failure::TimedOut } else { Failure::Failed };
             failure(chain(&error))
         })?;
-        // The guest names the functions as left out.
-        Ok(taken.variables.iter().chain(taken.functions.iter()).cloned().collect())
+        let all = taken.variables.iter().chain(taken.functions.iter()).cloned().collect();
+        Ok(functions::entering(self.functions, all))
     }
 
     async fn source_script(
@@ -196,19 +194,49 @@ impl Services for CallServices {
                 return Err(self.not_approved(&script.named, &format!("the script {} {how}", script.named.display())));
             }
         }
-        let mut environment = environment;
-        if self.give_functions != Functions::Drop {
-            environment.extend(self.login.functions().iter().cloned());
-        }
         self.hidden.script(script.path.clone());
-        let environment = self.capture.script(&script, &self.places.cwd, environment, deadline).await.map_err(
-            |error| match &error {
-                CaptureError::Changed { .. } if !ours => self.not_approved(&script.named, &chain(&error)),
-                _ => self.failed(error.script_reason(), &error),
-            },
-        )?;
+        let environment = self.sourced(&script, ours, environment, deadline).await?;
         self.hidden.variables(&environment);
+        let environment = functions::entering(self.functions, environment);
         Ok(ScriptOutcome::Sourced { path: script.path.display().to_string(), environment })
+    }
+}
+
+impl CallServices {
+    /// The environment after the script: from the results that are kept, where the script says what it depends on and none of
+    /// that is other than it was, and else from running it.
+    async fn sourced(
+        &self,
+        script: &Script,
+        ours: bool,
+        given: Variables,
+        deadline: Instant,
+    ) -> Result<Variables, Failure> {
+        let key = self.key(&script.path, &given).await;
+        if let Some(key) = &key
+            && let Some(after) = self.results.find(key, &given)
+        {
+            tracing::debug!(agentd.session = self.session, script = %script.path.display(), "its result is known: it is not run");
+            return Ok(after);
+        }
+        let run = self.capture.script(script, &self.places.cwd, given.clone(), deadline).await;
+        let after = run.map_err(|error| match &error {
+            CaptureError::Changed { .. } if !ours => self.not_approved(&script.named, &chain(&error)),
+            _ => self.failed(error.script_reason(), &error),
+        })?;
+        // What was written to while the script ran belongs to neither the one state nor the other.
+        if let Some(key) = key
+            && self.key(&script.path, &given).await == Some(key)
+        {
+            self.results.keep(key, &given, &after);
+        }
+        Ok(after)
+    }
+
+    async fn key(&self, script: &Path, given: &Variables) -> Option<Key> {
+        let (script, directory) = (script.to_owned(), self.places.cwd.clone());
+        let looked = tokio::task::spawn_blocking(move || results::look(&script, &directory)).await;
+        looked.ok().flatten().map(|state| state.key(given))
     }
 }
 
