@@ -22,6 +22,7 @@ mod permission;
 mod plugins;
 mod real_agent;
 mod requests;
+mod results;
 mod secrets;
 mod snapshot;
 mod soak;

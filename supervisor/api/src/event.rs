@@ -211,6 +211,9 @@ pub struct EnvironmentBuilt {
     /// The same where they are left (`environment.children = "leave"`).
     #[serde(default)]
     pub left: u32,
+    /// How long the providers took, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_us: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::event::EnvironmentBuilt;
@@ -75,14 +76,15 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
 
     let look = validation::look(world, &job.id, &job.spec).await.map_err(|error| plugins_unusable(&error))?;
     let built = build_environment(world, job, report).await;
-    look.report(world, &job.id, &job.spec, built.as_ref().ok().map(|built| &built.environment), report).await;
-    let built = built?;
+    look.report(world, &job.id, &job.spec, built.as_ref().ok().map(|(built, _)| &built.environment), report).await;
+    let (built, took) = built?;
     if let Some(condition) = secrets_condition(&built) {
         let _ = report.send(condition).await;
     }
     let environment = &built.environment;
     let view = environment.view(Timestamp::now(), job.launch);
-    let record = keep_environment(world, job, environment, &view)?;
+    let mut record = keep_environment(world, job, environment, &view)?;
+    record.duration_us = u64::try_from(took.as_micros()).ok();
     let message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
     let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(record)))).await;
     let _ = report.send(holds(ConditionType::EnvironmentReady, "Built", &message)).await;
@@ -111,7 +113,12 @@ fn secrets_condition(built: &Built) -> Option<Progress> {
     (!built.secrets.is_empty()).then_some(Progress::Condition { kind, status, reason: "Taken".to_owned(), message })
 }
 
-async fn build_environment(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<Built, Failure> {
+/// The environment, and how long building it took.
+async fn build_environment(
+    world: &World,
+    job: &Job,
+    report: &mpsc::Sender<Progress>,
+) -> Result<(Built, Duration), Failure> {
     let failed = |reason, message| Failure { kind: ConditionType::EnvironmentReady, reason, message };
     let pipeline = world.pipeline().await.map_err(|error| plugins_unusable(&error))?;
     let target = Target {
@@ -126,13 +133,16 @@ async fn build_environment(world: &World, job: &Job, report: &mpsc::Sender<Progr
         },
         chosen: world.chosen(&job.id, &job.spec),
     };
+    let begun = Instant::now();
     let built = pipeline.build(&target, &world.trust, &world.secrets).await;
+    let took = begun.elapsed();
     if let Some(Finding { fresh, reason, message }) = target.chosen.finding() {
         let status = if fresh { ConditionStatus::True } else { ConditionStatus::False };
         let kind = ConditionType::SnapshotFresh;
         let _ = report.send(Progress::Condition { kind, status, reason: reason.to_owned(), message }).await;
     }
-    built.map_err(|Unbuilt { reason, message }| failed(reason, message))
+    let built = built.map_err(|Unbuilt { reason, message }| failed(reason, message))?;
+    Ok((built, took))
 }
 
 /// Writes `environment.json`, and says what is other than at the launch before.
@@ -161,6 +171,7 @@ fn keep_environment(
         home: environment.get("HOME").map(|home| String::from_utf8_lossy(home).into_owned()),
         killed: environment.background.killed,
         left: environment.background.left,
+        duration_us: None,
     })
 }
 
