@@ -1,8 +1,17 @@
 //! Patterns of names, as in a shell: `*` is any text, the empty one too, and `?` is any one character.
 
 /// Whether all of `text` matches the pattern.
+#[inline]
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    // In a list of patterns, nearly all differ from a name in the first byte.
+    match pattern.first() {
+        Some(b'*' | b'?') => match_all(pattern, text),
+        first => first == text.first() && match_all(pattern, text),
+    }
+}
+
+fn match_all(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Where the last `*` stands, and where what it swallowed ends: the only place worth going back to.
     let mut star: Option<(usize, usize)> = None;

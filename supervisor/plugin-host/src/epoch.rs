@@ -27,6 +27,8 @@ struct Shared {
 struct State {
     calls: usize,
     closed: bool,
+    /// Whether the thread waits to be woken, and not for the next tick.
+    asleep: bool,
 }
 
 impl Shared {
@@ -42,12 +44,13 @@ impl Ticker {
         thread::Builder::new().name("plugin-epoch".to_owned()).stack_size(64 << 10).spawn(move || {
             let mut state = theirs.lock();
             while !state.closed {
-                state = if state.calls == 0 {
-                    theirs.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-                } else {
-                    engine.increment_epoch();
-                    theirs.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0
-                };
+                if state.calls == 0 {
+                    state.asleep = true;
+                    state = theirs.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                state = theirs.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+                engine.increment_epoch();
             }
         })?;
         Ok(Self { shared })
@@ -55,8 +58,13 @@ impl Ticker {
 
     /// The clock ticks until what this gives is dropped.
     pub(crate) fn running(&self) -> Running {
-        self.shared.lock().calls += 1;
-        self.shared.changed.notify_one();
+        let mut state = self.shared.lock();
+        state.calls += 1;
+        // A call that follows on another finds the clock still ticking: most calls are shorter than a tick.
+        if std::mem::take(&mut state.asleep) {
+            self.shared.changed.notify_one();
+        }
+        drop(state);
         Running { shared: Arc::clone(&self.shared) }
     }
 }

@@ -74,6 +74,9 @@ fn in_url(value: &[u8]) -> Option<&[u8]> {
 }
 
 fn in_connection_string(value: &[u8]) -> Option<&[u8]> {
+    if !value.contains(&b'=') {
+        return None;
+    }
     let lower = value.to_ascii_lowercase();
     FIELDS.iter().find_map(|field| {
         let at = find(&lower, field)?;
@@ -86,7 +89,8 @@ fn in_connection_string(value: &[u8]) -> Option<&[u8]> {
 }
 
 fn find(text: &[u8], part: &[u8]) -> Option<usize> {
-    text.windows(part.len()).position(|window| window == part)
+    let first = part.first()?;
+    (0..text.len()).find(|&at| text[at] == *first && text[at..].starts_with(part))
 }
 
 #[cfg(test)]
