@@ -1,17 +1,18 @@
 //! The smallest agent that speaks ACP: it opens a conversation, and prints as much as it is told to.
 //!
 //! A prompt `print LINES BYTES` makes it print so many `session/update` notifications of so many bytes each, newline included, each
-//! with a write(2) of its own as agents do, and say in the answer how long that took it (`_meta.micros`). Any other prompt is
-//! answered with nothing said.
+//! with a write(2) of its own as agents do, and say in the answer how long that took it (`_meta.micros`). The answer to
+//! `initialize` says when it began (`_meta.began`, microseconds of the clock on the wall). Any other prompt is answered with nothing said.
 
 use std::io::{self, BufRead as _, Write as _};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 /// Serves stdin and stdout until stdin ends.
 pub(crate) fn serve() -> Result<()> {
+    let began = wall()?;
     for line in io::stdin().lock().lines() {
         let message: Value = serde_json::from_str(&line?).context("was sent a line that is not JSON")?;
         let result = match message["method"].as_str() {
@@ -20,6 +21,7 @@ pub(crate) fn serve() -> Result<()> {
                 "agentCapabilities": {},
                 "agentInfo": { "name": "bench", "version": "1" },
                 "authMethods": [],
+                "_meta": { "began": began },
             }),
             Some("session/new") => json!({ "sessionId": "bench" }),
             Some("session/prompt") => obey(message["params"]["prompt"][0]["text"].as_str().unwrap_or_default())?,
@@ -28,6 +30,11 @@ pub(crate) fn serve() -> Result<()> {
         send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))?;
     }
     Ok(())
+}
+
+/// Microseconds since 1970, which two processes of one machine can compare.
+pub(crate) fn wall() -> Result<u64> {
+    Ok(u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?)
 }
 
 fn send(message: &Value) -> Result<()> {

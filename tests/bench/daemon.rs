@@ -28,6 +28,8 @@ pub(crate) enum Pipeline {
     Default,
     /// No provider at all.
     Empty,
+    /// The default providers, of which the whitelist lets every `BENCH_*` through.
+    Bench,
 }
 
 /// A daemon. Dropped, everything that belongs to its directory is killed.
@@ -45,7 +47,14 @@ impl Daemon {
         for name in ["home", "run", "state", "config", "work"] {
             fs::create_dir(root.join(name))?;
         }
-        let providers = if pipeline == Pipeline::Empty { "providers = []\n" } else { "" };
+        let providers = match pipeline {
+            Pipeline::Default => "",
+            Pipeline::Empty => "providers = []\n",
+            Pipeline::Bench => {
+                "providers = [{ plugin = \"snapshot\" }, { plugin = \"whitelist\", settings = { allow = [\"BENCH_*\"] } }, \
+                 { plugin = \"env-script\" }]\n"
+            }
+        };
         let config = format!(
             "[environment]\nhome = \"{home}\"\nshell = \"/bin/bash\"\n{providers}\n\
              [limits]\nactive_sessions = 2000\nlaunches = 32\n\n[launch]\nmanager = \"detached\"\n",

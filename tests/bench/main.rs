@@ -1,4 +1,4 @@
-//! How agentd does, beside a bare loop that does the same: `cargo bench -p agentd [-- adopt spawn memory output tail]`.
+//! How agentd does, beside a bare loop that does the same: `cargo bench -p agentd [-- adopt spawn memory output tail environment]`.
 //!
 //! A machine is busy or quiet, quick or slow, so no figure here means much by itself: each stands beside what a few lines that
 //! do the same thing and nothing else take in the same run. README.md says how to read the tables.
@@ -12,6 +12,7 @@ mod agent;
 mod bare;
 mod client;
 mod daemon;
+mod environment;
 mod memory;
 mod output;
 mod process;
@@ -29,12 +30,13 @@ use table::Table;
 /// A part, by the name that selects it.
 type Part = (&'static str, fn() -> Result<Table>);
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     ("adopt", adopt::measure),
     ("spawn", spawn::measure),
     ("memory", memory::measure),
     ("output", output::measure),
     ("tail", tail::measure),
+    ("environment", environment::measure),
 ];
 
 fn main() -> ExitCode {

@@ -24,7 +24,8 @@ async fn load(bench: &Bench, guest: &Guest<'_>) -> Plugin {
     bench.load_bytes("hostile", &guest.provider(), &everything()).await.unwrap()
 }
 
-/// The error of a guest's `provide`, which came in time, and after which another plugin works.
+/// The error of a guest's `provide`, which came in time, and after which another plugin works; the same in an instance that was
+/// made before the call.
 async fn error_of(guest: &Guest<'_>) -> CallError {
     let bench = Bench::new();
     let plugin = load(&bench, guest).await;
@@ -32,6 +33,11 @@ async fn error_of(guest: &Guest<'_>) -> CallError {
     let error = plugin.provide(hostile_call()).await.unwrap_err();
     assert!(start.elapsed() < TIME + SLACK, "ended after {:?}: {error}", start.elapsed());
     bench.still_works().await;
+    plugin.prepare(limits()).await;
+    let start = Instant::now();
+    let prepared = plugin.provide(hostile_call()).await.unwrap_err();
+    assert!(start.elapsed() < TIME + SLACK, "ended after {:?}: {prepared}", start.elapsed());
+    assert_eq!(prepared.to_string(), error.to_string());
     error
 }
 
@@ -210,6 +216,11 @@ async fn nothing_is_kept_from_one_call_to_the_next() {
     let plugin =
         load(&bench, &Guest { fields: "(global $used (mut i32) (i32.const 0))", provide, ..Guest::default() }).await;
     for _ in 0..3 {
+        plugin.provide(hostile_call()).await.unwrap();
+    }
+    for _ in 0..3 {
+        plugin.prepare(limits()).await;
+        plugin.provide(hostile_call()).await.unwrap();
         plugin.provide(hostile_call()).await.unwrap();
     }
 }

@@ -178,3 +178,29 @@ pub trait Services: Send + Sync {
         deadline: Instant,
     ) -> Result<ScriptOutcome, Failure>;
 }
+
+/// What a component gets while it has no session, because it describes itself or is made before it is wanted: nothing but the log.
+pub(crate) struct NoSession {
+    pub(crate) plugin: String,
+}
+
+#[async_trait::async_trait]
+impl Services for NoSession {
+    fn log(&self, level: Level, message: &str) {
+        let plugin = &self.plugin;
+        match level {
+            Level::Error => tracing::error!(plugin, "{message}"),
+            Level::Warn => tracing::warn!(plugin, "{message}"),
+            Level::Info => tracing::info!(plugin, "{message}"),
+            Level::Debug => tracing::debug!(plugin, "{message}"),
+        }
+    }
+
+    async fn login_environment(&self, _: Instant) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        Err(Failure::Refused("there is no session yet".to_owned()))
+    }
+
+    async fn source_script(&self, _: &str, _: Vec<(String, Vec<u8>)>, _: Instant) -> Result<ScriptOutcome, Failure> {
+        Err(Failure::Refused("there is no session yet".to_owned()))
+    }
+}

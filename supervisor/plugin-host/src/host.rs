@@ -10,13 +10,13 @@ use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine};
 
 use crate::cache::{Cache, CompileLimits, CompiledError, Hash, blocking, hash, hex};
-use crate::call::{Failure, Level, ScriptOutcome, Services};
+use crate::call::NoSession;
 use crate::epoch::Ticker;
 use crate::grant::{self, Capability, Grant, PACKAGE_VERSION, Refusal};
 use crate::limits::{Bytes, Limits, STACK};
@@ -195,7 +195,7 @@ impl Host {
         let (bytes, digest) = blocking(move || read(source)).await.map_err(compile)??;
         let component = self.inner.cache.load(&self.inner.engine, bytes, digest).await.map_err(compile)?;
         let linked = self.link(&plugin, grant, &component)?;
-        let services = Arc::new(Describing { plugin: plugin.clone() });
+        let services = Arc::new(NoSession { plugin: plugin.clone() });
         let description = linked
             .describe(services, self.inner.describe)
             .await
@@ -271,30 +271,4 @@ pub(crate) fn engine_config(compiler: bool) -> Config {
     let mut config = Config::new();
     config.enable_compiler(compiler).epoch_interruption(true).max_wasm_stack(STACK).wasm_memory64(false);
     config
-}
-
-/// What a component gets while it describes itself: nothing but the log.
-struct Describing {
-    plugin: String,
-}
-
-#[async_trait::async_trait]
-impl Services for Describing {
-    fn log(&self, level: Level, message: &str) {
-        let plugin = &self.plugin;
-        match level {
-            Level::Error => tracing::error!(plugin, "{message}"),
-            Level::Warn => tracing::warn!(plugin, "{message}"),
-            Level::Info => tracing::info!(plugin, "{message}"),
-            Level::Debug => tracing::debug!(plugin, "{message}"),
-        }
-    }
-
-    async fn login_environment(&self, _: Instant) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-        Err(Failure::Refused("there is no session while a plugin describes itself".to_owned()))
-    }
-
-    async fn source_script(&self, _: &str, _: Vec<(String, Vec<u8>)>, _: Instant) -> Result<ScriptOutcome, Failure> {
-        Err(Failure::Refused("there is no session while a plugin describes itself".to_owned()))
-    }
 }

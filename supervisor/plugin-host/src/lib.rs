@@ -7,7 +7,8 @@
 //! Promises:
 //! - A plugin's imports are compared with its [`Grant`] before any of its code runs; one that is not granted is refused by name.
 //! - A call ends within its [`Limits`], host calls included, or fails with an error that names the plugin and the limit.
-//! - Nothing is kept from one call to the next, except the compiled code.
+//! - Nothing is kept from one call to the next, except the compiled code: an instance is used by one call, though it may have been
+//!   made before it.
 //! - What fails in one plugin leaves every other one working.
 
 mod bindings;

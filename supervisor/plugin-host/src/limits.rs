@@ -57,6 +57,16 @@ impl Accountant {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self { memory_limit: limits.memory, memory: 0, entries: 0 }
     }
+
+    /// Bytes of all memories together.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// From now on the memory may grow to another limit; what there is already must be within it.
+    pub(crate) fn limit(&mut self, limits: &Limits) {
+        self.memory_limit = limits.memory;
+    }
 }
 
 /// The account after one memory or table of it grew, or nothing if that is over the limit.

@@ -1,7 +1,9 @@
 //! A loaded plugin and its calls: each in a store and an instance of its own.
+//!
+//! An instance may be made before it is wanted ([`Plugin::prepare`]); it is used by one call all the same, and thrown away.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wasmtime::component::{Component, HasSelf, Linker};
@@ -12,7 +14,7 @@ use crate::bindings::prerequisite::{Prerequisite, PrerequisitePre};
 use crate::bindings::provider::agentd::plugin::{clock, log, script, shell_environment, types};
 use crate::bindings::provider::exports::agentd::plugin::environment_provider;
 use crate::bindings::provider::{Provider, ProviderPre};
-use crate::call::{Call, Change, Description, Failure, Outcome, Report, Services, SettingDescription};
+use crate::call::{Call, Change, Description, Failure, NoSession, Outcome, Report, Services, SettingDescription};
 use crate::epoch::Ticker;
 use crate::grant::{Capability, Grant};
 use crate::limits::{Bytes, Exceeded, Limits, STACK, Seconds, TABLE_ENTRIES};
@@ -139,17 +141,48 @@ impl Plugin {
         let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return Err(linked.not_a(World::Provider)) };
         let (services, limits, request) = into_parts(call);
+        let (mut store, made) = match linked.take(&limits) {
+            Some((mut store, instance)) => {
+                store.data_mut().begin(&limits, services);
+                (store, Some(instance))
+            }
+            None => (linked.store(services, &limits), None),
+        };
         let answer = linked
-            .run(services, limits, async |store| {
-                let instance = pre.instantiate_async(&mut *store).await?;
+            .within(&mut store, limits, async |store| {
+                let instance = match made {
+                    Some(instance) => instance,
+                    None => pre.instantiate_async(&mut *store).await?,
+                };
                 instance.agentd_plugin_environment_provider().call_provide(store, &request).await
             })
-            .await?;
+            .await;
+        linked.put_away(store);
+        let answer = answer?;
         let changes: Vec<Change> =
             answer.map_err(|failure| linked.failed(failure))?.into_iter().map(Into::into).collect();
         match changes.iter().find_map(flaw) {
             None => Ok(changes),
             Some(what) => Err(CallError::Invalid { plugin: linked.name.clone(), what }),
+        }
+    }
+
+    /// Makes the instance for the next call of a provider, and throws away what calls have left: that is a third of a
+    /// short call's time, and nobody need wait for it. What goes wrong here goes wrong again in the call, and is told there.
+    pub async fn prepare(&self, limits: Limits) {
+        let linked = &self.inner.linked;
+        let Pre::Provider(pre) = &linked.pre else { return };
+        let used = std::mem::take(&mut linked.shelf().used);
+        drop(used);
+        if linked.shelf().ready.is_some() {
+            return;
+        }
+        let mut store = linked.store(Arc::new(NoSession { plugin: linked.name.clone() }), &limits);
+        let made = linked.within(&mut store, limits, async |store| pre.instantiate_async(store).await).await;
+        if let Ok(instance) = made
+            && store.data().accountant.memory() <= KEPT
+        {
+            linked.shelf().ready = Some(Ready { store, instance, memory: limits.memory });
         }
     }
 
@@ -168,6 +201,26 @@ impl Plugin {
     }
 }
 
+/// Bytes of memory that an instance may hold while nobody calls it; a whole interpreter holds more.
+const KEPT: usize = 4 << 20;
+/// Used stores that wait to be thrown away.
+const USED: usize = 2;
+
+/// What lies between two calls.
+#[derive(Default)]
+struct Shelf {
+    ready: Option<Ready>,
+    used: Vec<Store<State>>,
+}
+
+/// An instance that no call has used.
+struct Ready {
+    store: Store<State>,
+    instance: Provider,
+    /// The limit under which it was made.
+    memory: usize,
+}
+
 /// A component with its grant's imports resolved; not called yet.
 pub(crate) struct Linked {
     name: String,
@@ -176,6 +229,7 @@ pub(crate) struct Linked {
     grant: Arc<Grant>,
     imports: Vec<Capability>,
     pre: Pre,
+    shelf: Mutex<Shelf>,
 }
 
 enum Pre {
@@ -211,7 +265,7 @@ impl Linked {
             World::Provider => Pre::Provider(ProviderPre::new(pre)?),
             World::Prerequisite => Pre::Prerequisite(PrerequisitePre::new(pre)?),
         };
-        Ok(Self { name, engine, ticker, grant: Arc::new(grant), imports, pre })
+        Ok(Self { name, engine, ticker, grant: Arc::new(grant), imports, pre, shelf: Mutex::default() })
     }
 
     fn world(&self) -> World {
@@ -242,6 +296,24 @@ impl Linked {
         }
     }
 
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An instance that was made under the same limit of memory, if there is one.
+    fn take(&self, limits: &Limits) -> Option<(Store<State>, Provider)> {
+        let ready = self.shelf().ready.take().filter(|ready| ready.memory == limits.memory)?;
+        Some((ready.store, ready.instance))
+    }
+
+    /// Keeps a used store until somebody has the time to throw it away.
+    fn put_away(&self, used: Store<State>) {
+        let used_before = &mut self.shelf().used;
+        if used_before.len() < USED {
+            used_before.push(used);
+        }
+    }
+
     /// One call, in a store of its own, within its limits.
     async fn run<T>(
         &self,
@@ -249,19 +321,34 @@ impl Linked {
         limits: Limits,
         work: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
     ) -> Result<T, CallError> {
-        let mut store = Store::new(&self.engine, State::new(&limits, Arc::clone(&self.grant), services));
+        let mut store = self.store(services, &limits);
+        self.within(&mut store, limits, work).await
+    }
+
+    fn store(&self, services: Arc<dyn Services>, limits: &Limits) -> Store<State> {
+        let mut store = Store::new(&self.engine, State::new(limits, Arc::clone(&self.grant), services));
         store.limiter(|state| &mut state.accountant);
-        store.set_hostcall_fuel(limits.output);
-        store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|context| {
             if Instant::now() >= context.data().deadline {
                 return Err(Exceeded::Time.into());
             }
             Ok(UpdateDeadline::Yield(1)) // a guest that computes must not hold the thread of others
         });
+        store
+    }
+
+    /// Works in a store within the limits of one call.
+    async fn within<T>(
+        &self,
+        store: &mut Store<State>,
+        limits: Limits,
+        work: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
+    ) -> Result<T, CallError> {
+        store.set_hostcall_fuel(limits.output);
+        store.set_epoch_deadline(1);
         let deadline = store.data().deadline;
         let running = self.ticker.running();
-        let result = tokio::time::timeout_at(deadline.into(), work(&mut store)).await;
+        let result = tokio::time::timeout_at(deadline.into(), work(store)).await;
         drop(running);
         store.data_mut().finish();
         match result {

@@ -50,6 +50,13 @@ impl State {
         }
     }
 
+    /// A call begins in an instance that was made before it: its time, its services and its limits are the call's own.
+    pub(crate) fn begin(&mut self, limits: &Limits, services: Arc<dyn Services>) {
+        let mut accountant = std::mem::replace(&mut self.accountant, Accountant::new(limits));
+        accountant.limit(limits);
+        *self = Self { accountant, ..Self::new(limits, Arc::clone(&self.grant), services) };
+    }
+
     /// Says how many messages were not passed on.
     pub(crate) fn finish(&mut self) {
         if let Some(lost) = self.messages.checked_sub(MESSAGES).filter(|&lost| lost > 0) {

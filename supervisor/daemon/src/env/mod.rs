@@ -182,6 +182,13 @@ impl Pipeline {
 
     /// Builds an environment from nothing.
     pub(crate) async fn build(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
+        let built = self.run(target, trust, secrets).await;
+        self.prepare();
+        built
+    }
+
+    /// Calls the providers in order, with the named secrets taken meanwhile.
+    async fn run(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
         let hidden = Arc::new(Hidden::default());
         let login = Arc::new(LoginOnce {
             capture: self.capture.counting(),
@@ -319,6 +326,17 @@ impl Pipeline {
             Children::Kill => Background { killed: processes, left: 0 },
             Children::Leave => Background { killed: 0, left: processes },
         }
+    }
+
+    /// Makes ready for the next build, beside whatever comes now.
+    fn prepare(&self) {
+        let plugins: Vec<Plugin> = self.steps.iter().map(|step| step.plugin.clone()).collect();
+        let limits = self.limits;
+        tokio::spawn(async move {
+            for plugin in plugins {
+                plugin.prepare(limits).await;
+            }
+        });
     }
 
     /// The scripts that the pipeline would source for a session in the directory, and only if they are approved.

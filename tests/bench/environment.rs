@@ -1,0 +1,185 @@
+//! How long an environment takes to be built when everything that can be known is known: the login shell's variables, three providers, a
+//! script that says what it depends on. Eighty variables.
+//!
+//! Beside it: what people do to have their environment in a program, which is to start a login shell (with little to read, and with as much
+//! as version managers and completions give it to read) or direnv. Each is started with an empty environment, as a service would.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::agent::wall;
+use crate::bare;
+use crate::client::Client;
+use crate::daemon::{Daemon, Pipeline};
+use crate::table::{Table, median, millis};
+
+/// Launches, after those that fill what is kept.
+const LAUNCHES: usize = 100;
+const FIRST: usize = 5;
+/// How often each of the others is started.
+const RUNS: usize = 15;
+/// The variables of the environment, with what agentd and the login shell have of themselves.
+const VARIABLES: usize = 80;
+const GOAL: Duration = Duration::from_micros(500);
+
+pub(crate) fn measure() -> Result<Table> {
+    let daemon = Daemon::start(Pipeline::Bench)?;
+    let home = daemon.root().join("home");
+    fs::write(home.join(".profile"), profile(VARIABLES - 8))?;
+    fs::write(daemon.root().join("config/env-setup.sh"), "# agentd-depends: $HOME\nexport BENCH_SCRIPT=\"$HOME\"\n")?;
+    let mut client = daemon.client()?;
+    let mut launches = Vec::new();
+    for _ in 0..FIRST + LAUNCHES {
+        launches.push(launch(&daemon, &mut client)?);
+    }
+    let mut warm = launches.split_off(FIRST);
+    let variables = warm.last().map_or(0, |launch| launch.variables);
+    let (cold, main) = (launches.first().map_or(Duration::ZERO, |launch| launch.built), median_of(&warm, |l| l.main));
+    let built = median_of(&warm, |launch| launch.built);
+    warm.sort_unstable_by_key(|launch| launch.built);
+    let p99 = warm.get(warm.len() * 99 / 100).map_or(Duration::ZERO, |launch| launch.built);
+
+    let mut table =
+        Table::new(format!("environment: {variables} variables, three providers; median of {LAUNCHES} launches"));
+    let plain = repeated(|| login(&home, "plain", "-lc"))?;
+    table.times("warm build, against `bash -lc true`, a profile of 72 exports", built, plain);
+    table.goal(format!("<= {}", millis(GOAL)), built <= GOAL);
+    let heavy = daemon.root().join("heavy");
+    heavy_home(&heavy)?;
+    table.times(
+        "the same, against it with version managers and completions",
+        built,
+        repeated(|| login(&heavy, "heavy", "-lc"))?,
+    );
+    if Command::new("direnv").arg("version").stdout(Stdio::null()).status().is_ok() {
+        table.times("the same, against `direnv exec`, an .envrc of one line", built, direnv(daemon.root())?);
+    }
+    table.alone("warm build, the 99th of 100", millis(p99));
+    table.alone("the first build of a daemon", millis(cold));
+    table.times(
+        "from the request to the agent's main(), warm, against posix_spawn",
+        main,
+        repeated(|| bare_main(daemon.root()))?,
+    );
+    Ok(table)
+}
+
+/// What one launch took.
+struct Launch {
+    built: Duration,
+    main: Duration,
+    variables: u64,
+}
+
+fn median_of(launches: &[Launch], of: impl Fn(&Launch) -> Duration) -> Duration {
+    median(launches.iter().map(of).collect())
+}
+
+fn launch(daemon: &Daemon, client: &mut Client) -> Result<Launch> {
+    let asked = wall()?;
+    let id = daemon.session(client)?;
+    let events = client.bytes(&format!("/v1/sessions/{id}/events?follow=false"))?;
+    client.post(&format!("/v1/sessions/{id}/stop?wait=60"), &json!({}))?;
+    client.delete(&format!("/v1/sessions/{id}"))?;
+    let records: Vec<Value> =
+        events.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let built = records.iter().find(|record| record["kind"] == "environment.built").context("no environment.built")?;
+    let began = records.iter().find_map(|record| record["data"]["result"]["_meta"]["began"].as_u64());
+    let took = built["data"]["duration_us"].as_u64().context("environment.built has no duration_us")?;
+    Ok(Launch {
+        built: Duration::from_micros(took),
+        main: Duration::from_micros(began.context("the agent did not say when it began")?.saturating_sub(asked)),
+        variables: built["data"]["variables"].as_u64().unwrap_or_default(),
+    })
+}
+
+/// The same agent, started and asked when it began.
+fn bare_main(directory: &Path) -> Result<Duration> {
+    let asked = wall()?;
+    let mut agent = bare::agent(directory)?;
+    let stdin = agent.stdin.as_mut().context("the agent has no stdin")?;
+    writeln!(stdin, "{}", json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} }))?;
+    let mut answer = String::new();
+    BufReader::new(agent.stdout.as_mut().context("the agent has no stdout")?).read_line(&mut answer)?;
+    drop(agent.stdin.take());
+    agent.wait()?;
+    let answer: Value = serde_json::from_str(&answer)?;
+    let began = answer["result"]["_meta"]["began"].as_u64().context("the agent did not say when it began")?;
+    Ok(Duration::from_micros(began.saturating_sub(asked)))
+}
+
+fn repeated(mut work: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+    work()?;
+    Ok(median((0..RUNS).map(|_| work()).collect::<Result<_>>()?))
+}
+
+/// A login shell that reads what is in this home, and starts nothing.
+fn login(home: &Path, what: &str, flags: &str) -> Result<Duration> {
+    timed(Command::new("bash").args([flags, "true"]).env("HOME", home))
+        .with_context(|| format!("the {what} login shell"))
+}
+
+fn timed(command: &mut Command) -> Result<Duration> {
+    command
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let begun = Instant::now();
+    let status = command.status()?;
+    ensure!(status.success(), "it ended with {status}");
+    Ok(begun.elapsed())
+}
+
+fn direnv(root: &Path) -> Result<Duration> {
+    let directory = root.join("direnv");
+    fs::create_dir(&directory)?;
+    fs::write(directory.join(".envrc"), "export BENCH_ENVRC=1\n")?;
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new("direnv");
+        command.args(arguments).env_clear().env("HOME", root.join("home")).current_dir(&directory);
+        command
+    };
+    timed(&mut command(&["allow", "."]))?;
+    repeated(|| timed(&mut command(&["exec", ".", "true"])))
+}
+
+fn profile(variables: usize) -> String {
+    let mut text = String::new();
+    for n in 0..variables {
+        let _ = writeln!(text, "export BENCH_{n}=/home/somebody/.local/share/something/{n}"); // to a String
+    }
+    text
+}
+
+/// A home like that of somebody with nvm, pyenv and completions: 4,000 lines of functions to read, as many programs to start, and
+/// their variables. What they do is the same in kind; the originals are not ours to ship.
+fn heavy_home(home: &Path) -> Result<()> {
+    fs::create_dir_all(home.join("bin"))?;
+    let tool = home.join("bin/version-manager");
+    fs::write(&tool, "#!/bin/sh\necho \"export MANAGED_$1=$HOME/versions/$1\"\n")?;
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755))?;
+    let mut text = String::new();
+    for n in 0..400 {
+        let _ = writeln!(
+            text,
+            "_completion_{n}() {{\n  local current=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  case \"$current\" in\n    -*)\n      \
+             COMPREPLY=($(compgen -W \"--help --version --option-{n}\" -- \"$current\"))\n      ;;\n    *)\n      COMPREPLY=()\n      \
+             ;;\n  esac\n}}\ncomplete -F _completion_{n} tool-{n} 2> /dev/null"
+        );
+    }
+    for n in 0..30 {
+        let _ = writeln!(text, "eval \"$($HOME/bin/version-manager {n})\"");
+    }
+    text.push_str(&profile(60));
+    fs::write(home.join(".bashrc"), text)?;
+    Ok(fs::write(home.join(".profile"), ". \"$HOME/.bashrc\"\n")?)
+}
