@@ -140,7 +140,13 @@ impl Capture {
         let home = home(&seed.home);
         let mut failed: Option<CaptureError> = None;
         for attempt in Attempt::ALL {
-            let Some(start) = kind.login(attempt, home, &self.keeper) else { continue };
+            let Some(mut start) = kind.login(attempt, home, &self.keeper) else { continue };
+            if self.children == Children::Leave && kind == Shell::Bash && start.trace.take().is_some() {
+                // Those that it forks write to the trace too: one that is to stay would end by it when nobody reads it any more.
+                start.args.retain(|arg| arg.as_bytes() != b"-x");
+                start.trace_fd = None;
+                start.added.clear();
+            }
             let mut variables = seed.variables();
             variables
                 .retain(|variable| start.added.iter().all(|(name, _)| variable.name.as_bytes() != name.as_bytes()));
