@@ -262,7 +262,8 @@ impl Agent {
         self.cancelled = false;
         self.said.clear();
         let blocks = params["prompt"].as_array().cloned().unwrap_or_default();
-        let text = blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n");
+        // A client may put notes of its own in front; what the person said is the last text.
+        let text = blocks.iter().filter_map(|block| block["text"].as_str()).next_back().unwrap_or_default().to_owned();
         self.remember("user", &text);
         let mut obeyed = false;
         for line in text.lines() {

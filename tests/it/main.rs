@@ -7,6 +7,7 @@ mod adoption;
 mod architecture;
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod drift;
 mod environment;
 mod events;
 mod faults;
@@ -26,6 +27,7 @@ mod results;
 mod secrets;
 mod snapshot;
 mod soak;
+mod storage;
 mod survival;
 mod systemd;
 mod tree;

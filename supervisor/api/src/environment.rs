@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::ByteString;
+use crate::id::SessionId;
 
 /// What is asked of a session's environment; what is left out is as configured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +69,9 @@ pub struct EnvironmentView {
     /// What a provider took away, by name.
     #[serde(default)]
     pub dropped: Vec<DroppedView>,
+    /// Secrets that the launch before had and that could not be had again: the agent does without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<VariableView>,
 }
 
 /// One variable and where it came from.
@@ -87,9 +91,33 @@ pub struct VariableView {
     /// The script or file it came from, where the provider knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<PathBuf>,
-    /// Whether its value is a secret: never shown, never stored.
+    /// Whether its value is a secret: never shown, and stored only where the file is encrypted.
     #[serde(default)]
     pub secret: bool,
+    /// Every step that set or took it away, the first one first; the last is what it is. Left out where only one step touched it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<StepView>,
+}
+
+/// What one step of the pipeline made of a variable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepView {
+    pub provider: String,
+    /// The provider's place in the pipeline, from 1.
+    pub step: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<PathBuf>,
+    /// It was taken away here, and not set.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
+    /// Why it was taken away, in the provider's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// As of a variable; also left out where the variable was taken away in the end: what nobody gets is kept nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<ByteString>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 /// A variable that a provider took away.
@@ -104,4 +132,98 @@ pub struct DroppedView {
     /// The script that removed it, where the provider knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<PathBuf>,
+    /// As of a variable.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<StepView>,
+}
+
+/// One of the environments that a session has or would have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Moment {
+    /// The session's first.
+    Created,
+    /// Of the last launch.
+    Last,
+    /// What a launch would build now.
+    Now,
+}
+
+impl Moment {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Last => "last",
+            Self::Now => "now",
+        }
+    }
+}
+
+/// A word that is no moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidMoment(pub String);
+
+impl std::fmt::Display for InvalidMoment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} is none of created, last and now", self.0)
+    }
+}
+
+impl std::error::Error for InvalidMoment {}
+
+impl std::str::FromStr for Moment {
+    type Err = InvalidMoment;
+
+    fn from_str(text: &str) -> Result<Self, InvalidMoment> {
+        [Self::Created, Self::Last, Self::Now]
+            .into_iter()
+            .find(|moment| moment.as_str() == text)
+            .ok_or_else(|| InvalidMoment(text.to_owned()))
+    }
+}
+
+/// What `GET /v1/sessions/{id}/environment/diff` answers. Each list is by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifferenceView {
+    pub from: Moment,
+    pub to: Moment,
+    pub added: Vec<ChangeView>,
+    pub changed: Vec<ChangeView>,
+    pub removed: Vec<ChangeView>,
+    /// Secrets that both have and whose values are not stored: whether they changed cannot be told.
+    #[serde(default)]
+    pub not_compared: Vec<String>,
+}
+
+/// One variable that differs, with what each side has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeView {
+    pub name: String,
+    #[serde(default)]
+    pub secret: bool,
+    /// Absent where that side knows nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<StepView>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<StepView>,
+}
+
+/// What `POST /v1/environment/rotate-key` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotationView {
+    /// The id of the key that everything is sealed with from now on.
+    pub key: String,
+    /// Sessions whose file was written anew.
+    pub rewritten: Vec<SessionId>,
+    /// Sessions whose file could not be, with the reason; what opens them is kept.
+    pub failed: Vec<RotationFailure>,
+    /// The ids of former keys that are still needed.
+    pub kept_keys: Vec<String>,
+}
+
+/// A session whose file stays under its old key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotationFailure {
+    pub session: SessionId,
+    pub reason: String,
 }

@@ -202,6 +202,9 @@ pub struct EnvironmentBuilt {
     /// Names that the launch before had.
     #[serde(default)]
     pub removed: Vec<String>,
+    /// The same, with who did it; names only, for both sides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<VariableChange>,
     /// The agent's home directory, below which most agents keep their conversations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
@@ -214,6 +217,29 @@ pub struct EnvironmentBuilt {
     /// How long the providers took, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
+}
+
+/// What became of a variable since the launch before. Never its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VariableChange {
+    pub name: String,
+    pub kind: VariableChangeKind,
+    /// The provider that set it last in the launch before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// The provider that sets it now, or that takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VariableChangeKind {
+    Added,
+    Changed,
+    Removed,
+    #[serde(other)]
+    Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -320,6 +346,9 @@ pub struct TurnStarted {
     pub turn: TurnId,
     /// The id of the `session/prompt` request that stands next in the journal.
     pub rpc: u64,
+    /// What agentd told the agent in front of the prompt, after a resume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// Why agentd and not the agent ended a turn.

@@ -43,6 +43,12 @@ pub enum Code {
     Forbidden,
     /// The stored session cannot be read by this version.
     SessionUnreadable,
+    /// The key that a stored environment is encrypted with is gone, or is another.
+    KeyUnavailable,
+    /// The stored environment is damaged, or of a newer version.
+    EnvironmentUnreadable,
+    /// A provider of the environment failed, or a script is not approved.
+    EnvironmentNotBuilt,
     TooBusy,
     Internal,
     /// A code newer than this reader.
@@ -63,12 +69,21 @@ impl Code {
             | Self::NoSuchPermission
             | Self::NoSuchSnapshot => 404,
             Self::MethodNotAllowed => 405,
-            Self::NameTaken | Self::WrongPhase | Self::PermissionAnswered | Self::ScriptChanged => 409,
+            Self::NameTaken
+            | Self::WrongPhase
+            | Self::PermissionAnswered
+            | Self::ScriptChanged
+            | Self::KeyUnavailable
+            | Self::EnvironmentNotBuilt => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
             Self::KeyReused | Self::SnapshotNeeded => 422,
             Self::QueueFull | Self::TooManySessions => 429,
-            Self::SessionUnreadable | Self::SnapshotFailed | Self::Internal | Self::Unknown => 500,
+            Self::SessionUnreadable
+            | Self::SnapshotFailed
+            | Self::EnvironmentUnreadable
+            | Self::Internal
+            | Self::Unknown => 500,
             Self::TooBusy => 503,
         }
     }

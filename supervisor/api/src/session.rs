@@ -37,6 +37,22 @@ pub struct SessionSpec {
     pub limits: SessionLimits,
     #[serde(default, skip_serializing_if = "EnvironmentSpec::is_default")]
     pub environment: EnvironmentSpec,
+    /// What the agent is told in front of the first prompt after a resume; without it, as configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_note: Option<ResumeNote>,
+}
+
+/// How much an agent is told in front of the first prompt after a resume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResumeNote {
+    /// Nothing.
+    Off,
+    /// What it has lost and what has changed, where it has lost or something has changed.
+    #[default]
+    Brief,
+    /// The same with everything named, and after every new start of its process.
+    Full,
 }
 
 /// What becomes of a session whose agent crashed after its conversation had been open.
@@ -93,6 +109,7 @@ impl SessionSpec {
             restart: None,
             limits: SessionLimits::default(),
             environment: EnvironmentSpec::default(),
+            resume_note: None,
         }
     }
 }
@@ -165,10 +182,13 @@ pub enum ConditionType {
     /// What the environment begins with is as new as was asked for, and whole.
     SnapshotFresh,
     EnvironmentReady,
-    /// The named secrets of the configuration that are this session's; only where it has any.
+    /// The named secrets of the configuration that are this session's, and those of a stored environment that is given again; only
+    /// where it has any, or lacks one.
     SecretsAvailable,
     AgentStarted,
     ConversationReady,
+    /// True where a stored environment was given and a fresh one would be another.
+    EnvironmentDrifted,
     #[serde(other)]
     Unknown,
 }

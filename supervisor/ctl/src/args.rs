@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use agentd_api::environment::Moment;
 use agentd_api::{AgentName, PermissionId, SessionName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -201,6 +202,12 @@ pub(crate) struct SpecArgs {
     /// What the environment begins with; as configured where it is not given
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub(crate) env_from: Option<EnvFrom>,
+    /// What later launches do with the environment of the one before; as configured where it is not given
+    #[arg(long, value_enum)]
+    pub(crate) refresh: Option<RefreshPolicy>,
+    /// What the agent is told in front of the first prompt after a resume; as configured where it is not given
+    #[arg(long, value_enum)]
+    pub(crate) resume_note: Option<Note>,
     /// Whether an agent that crashed is started again; as configured where it is not given
     #[arg(long, value_enum)]
     pub(crate) restart: Option<Restart>,
@@ -252,6 +259,27 @@ pub(crate) enum Restart {
     OnFailure,
 }
 
+/// As [`agentd_api::environment::Refresh`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum RefreshPolicy {
+    /// Build it anew
+    Fresh,
+    /// Give it again as it was
+    Stored,
+    /// Give it again, and say how a fresh one would differ
+    Warn,
+}
+
+/// As [`agentd_api::session::ResumeNote`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Note {
+    Off,
+    /// What it lost and what has changed, where there is something
+    Brief,
+    /// The same with everything named, and after every new start of its process
+    Full,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -300,6 +328,43 @@ pub(crate) struct EnvArgs {
     /// Show what was taken away instead, by whom and why
     #[arg(long, conflicts_with = "values")]
     pub(crate) dropped: bool,
+    /// Which environment: that of the first launch, of the last one, or what a launch would build now
+    #[arg(long, value_name = "created|last|now", default_value = "last", hide_default_value = true)]
+    pub(crate) at: Moment,
+    /// Tell each step that set this variable or took it away, and what it replaced
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["values", "dropped"])]
+    pub(crate) explain: Option<String>,
+    /// Show what differs between two environments; without a range, between the last launch and now
+    #[arg(
+        long,
+        value_name = "created|last..last|now",
+        num_args = 0..=1,
+        default_missing_value = "last..now",
+        conflicts_with_all = ["dropped", "at", "explain"]
+    )]
+    pub(crate) diff: Option<Range>,
+}
+
+/// Two environments of one session, as `created..now`. The first is `last` where it is left out, the second `now`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) from: Moment,
+    pub(crate) to: Moment,
+}
+
+impl std::str::FromStr for Range {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let moment = |text: &str, default| match text {
+            "" => Ok(default),
+            text => text.parse().map_err(|error: agentd_api::environment::InvalidMoment| error.to_string()),
+        };
+        let (from, to) = text.split_once("..").ok_or("it is no range, like created..now")?;
+        let to = moment(to, Moment::Now)?;
+        let range = Self { from: moment(from, if to == Moment::Last { Moment::Created } else { Moment::Last })?, to };
+        if range.from == range.to { Err("both ends are the same".to_owned()) } else { Ok(range) }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -320,6 +385,11 @@ pub(crate) enum ScriptCommand {
         /// The directory, or one script
         directory: PathBuf,
     },
+    /// Encrypt what is kept of all sessions' environments with another key
+    ///
+    /// A key that agentd made is replaced by a new one. One that comes from a file or from systemd is changed there first, with the
+    /// one before under environment.encryption.previous in the configuration; this then takes it into use everywhere.
+    RotateKey,
     /// List the scripts that sessions in a directory source: state, digest, approved when, and what they source in turn
     #[command(name = "scripts")]
     List {
@@ -350,6 +420,16 @@ mod tests {
             parse("agentctl env allow /x"),
             Ok(Command::Env(EnvArgs { scripts: Some(ScriptCommand::Allow { .. }), .. }))
         ));
+        let diff = |line: &str| match parse(line).map_err(|error| error.exit_code()) {
+            Ok(Command::Env(EnvArgs { diff: Some(Range { from, to }), .. })) => Ok((from, to)),
+            other => Err(other.err()),
+        };
+        assert_eq!(diff("agentctl env k3m --diff"), Ok((Moment::Last, Moment::Now)));
+        assert_eq!(diff("agentctl env k3m --diff created.."), Ok((Moment::Created, Moment::Now)));
+        assert_eq!(diff("agentctl env k3m --diff ..last"), Ok((Moment::Created, Moment::Last)));
+        for wrong in ["now..now", "then..now", "created"] {
+            assert_eq!(diff(&format!("agentctl env k3m --diff {wrong}")), Err(Some(2)), "{wrong}");
+        }
         assert_eq!(parse("agentctl env").unwrap_err().exit_code(), 2);
     }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_api::environment::EnvironmentView;
+use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
@@ -24,10 +24,13 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use crate::args::Range;
 use crate::error::Error;
 
 /// How long the daemon may take for an answer, on top of what it was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How much longer an environment may take that is built for the answer, with a login shell and scripts.
+const BUILDING: Duration = Duration::from_mins(2);
 
 /// A daemon, by its socket.
 #[derive(Debug, Clone)]
@@ -165,9 +168,29 @@ impl Client {
         self.post(&format!("/v1/sessions/{id}/permissions/{permission}"), Some(answer), None).await
     }
 
-    pub(crate) async fn environment(&self, id: &str, values: bool) -> Result<Document<EnvironmentView>, Error> {
-        let values = if values { "?values=true" } else { "" };
-        self.get(&format!("/v1/sessions/{id}/environment{values}")).await
+    pub(crate) async fn environment(
+        &self,
+        id: &str,
+        at: Moment,
+        values: bool,
+    ) -> Result<Document<EnvironmentView>, Error> {
+        let path = format!("/v1/sessions/{id}/environment?at={}&values={values}", at.as_str());
+        self.get_slowly(&path, BUILDING).await
+    }
+
+    pub(crate) async fn environment_difference(
+        &self,
+        id: &str,
+        range: Range,
+        values: bool,
+    ) -> Result<Document<DifferenceView>, Error> {
+        let (from, to) = (range.from.as_str(), range.to.as_str());
+        let path = format!("/v1/sessions/{id}/environment/diff?from={from}&to={to}&values={values}");
+        self.get_slowly(&path, BUILDING).await
+    }
+
+    pub(crate) async fn rotate_key(&self) -> Result<Document<RotationView>, Error> {
+        self.post("/v1/environment/rotate-key", None::<&()>, Some(BUILDING)).await
     }
 
     pub(crate) async fn snapshots(&self) -> Result<Document<SnapshotList>, Error> {
@@ -234,7 +257,12 @@ impl Client {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Document<T>, Error> {
-        let (status, raw) = self.call(Method::GET, path, None, Duration::ZERO).await?;
+        self.get_slowly(path, Duration::ZERO).await
+    }
+
+    /// As `get`, of something that may take so much longer.
+    async fn get_slowly<T: DeserializeOwned>(&self, path: &str, wait: Duration) -> Result<Document<T>, Error> {
+        let (status, raw) = self.call(Method::GET, path, None, wait).await?;
         document(format!("GET {path}"), status, raw)
     }
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use agentd_api::event::{
     AgentExited, AnsweredBy, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause, TurnEnded,
 };
-use agentd_api::session::{Condition, ConditionStatus, PermissionRequest, Phase, SessionStatus};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionRequest, Phase, SessionStatus};
 use agentd_api::{Body, Event, TurnId};
 
 use crate::acp::{self, PlanEntry, ToolUpdate, Update};
@@ -174,7 +174,9 @@ impl Conversation {
                 self.running = Some(started.turn.clone());
                 let at = self.waiting.iter().position(|(turn, _)| *turn == started.turn);
                 let prompt = at.and_then(|at| self.waiting.remove(at)).map(|(_, prompt)| prompt).unwrap_or_default();
-                vec![Item::Prompt { turn: started.turn.clone(), prompt }]
+                let note = started.note.iter().map(|note| Item::Detail(format!("the agent was told: {note}")));
+                let prompt = Item::Prompt { turn: started.turn.clone(), prompt };
+                note.chain(std::iter::once(prompt)).collect()
             }
             Body::TurnEnded(ended) => {
                 self.waiting.retain(|(turn, _)| *turn != ended.turn);
@@ -242,7 +244,11 @@ impl Conversation {
 
     fn condition(&mut self, condition: &Condition) -> Vec<Item> {
         let text = format!("{:?}: {}", condition.kind, condition.message);
-        if condition.status == ConditionStatus::False {
+        let bad = match condition.kind {
+            ConditionType::EnvironmentDrifted => ConditionStatus::True,
+            _ => ConditionStatus::False,
+        };
+        if condition.status == bad {
             self.warned = Some(condition.message.clone());
             vec![Item::Warning(text)]
         } else {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentd_api::AgentName;
 use agentd_api::environment::{Refresh, SnapshotSource};
-use agentd_api::session::RestartPolicy;
+use agentd_api::session::{RestartPolicy, ResumeNote};
 use agentd_plugins::Grant;
 use jiff::SignedDuration;
 use serde::Deserialize;
@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) secrets: BTreeMap<String, DeclaredSecret>,
     pub(crate) limits: Limits,
     pub(crate) launch: Launch,
+    pub(crate) resume: Resume,
     pub(crate) journal: Journal,
     /// Who answers permission requests; the first that fits.
     pub(crate) permissions: Vec<Rule>,
@@ -63,6 +64,8 @@ pub(crate) struct Environment {
     pub(crate) share: bool,
     /// How long a login shell's environment is used before it is taken again though no file has changed.
     pub(crate) snapshot_ttl: Span,
+    /// How what is kept of environments lies on the disk.
+    pub(crate) encryption: Encryption,
     /// The providers, in order.
     pub(crate) providers: Vec<Provider>,
     /// What becomes of processes that a login shell or a script started in the background.
@@ -92,6 +95,30 @@ pub(crate) enum Functions {
     Agent,
     /// Nobody.
     Drop,
+}
+
+/// Encryption of what is kept of environments.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Encryption {
+    /// Whether files are sealed when they are next written. Sealed ones are read in any case.
+    pub(crate) enabled: bool,
+    /// The key that is sealed with.
+    pub(crate) key: KeySource,
+    /// Keys that were used before and that files may still need.
+    pub(crate) previous: Vec<KeySource>,
+}
+
+/// Where a key is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum KeySource {
+    /// In the state directory, where agentd makes it.
+    #[default]
+    Generated,
+    /// A credential of the service, by its name.
+    Credential(String),
+    File(PathBuf),
 }
 
 /// One provider of the pipeline.
@@ -168,6 +195,13 @@ pub(crate) struct Launch {
     pub(crate) restart_longest: Span,
 }
 
+/// What agents are told after a resume.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Resume {
+    pub(crate) note: ResumeNote,
+}
+
 /// How journals are kept.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -239,6 +273,7 @@ impl Default for Config {
             secrets: BTreeMap::new(),
             limits: Limits::default(),
             launch: Launch::default(),
+            resume: Resume::default(),
             journal: Journal::default(),
             permissions: Vec::new(),
         }
@@ -256,6 +291,7 @@ impl Default for Environment {
             refresh: Refresh::default(),
             share: false,
             snapshot_ttl: seconds(24 * 3600),
+            encryption: Encryption::default(),
             providers: ["snapshot", "whitelist", "env-script"].map(builtin).to_vec(),
             children: Children::default(),
             functions: Functions::default(),
@@ -399,6 +435,18 @@ fn check(config: &Config) -> Result<(), ConfigError> {
         return invalid(format!("default_agent is \"{default}\", and there is no [agents.{default}]"));
     }
     named_secrets(&config.secrets).map_err(ConfigError::Invalid)?;
+    let encryption = &config.environment.encryption;
+    for source in std::iter::once(&encryption.key).chain(&encryption.previous) {
+        match source {
+            KeySource::File(path) if !path.is_absolute() => {
+                return invalid(format!("environment.encryption: the key file {} is not absolute", path.display()));
+            }
+            KeySource::Credential(name) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
+                return invalid(format!("environment.encryption: {name:?} is no name of a credential"));
+            }
+            _ => {}
+        }
+    }
     for provider in &config.environment.providers {
         let plugin = &provider.plugin;
         if plugin.is_empty() {
@@ -447,6 +495,20 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_made_or_found_where_it_is_said_to_be() {
+        let source = |text: &str| load_text(&[text]).unwrap().environment.encryption;
+        assert_eq!(source(""), Encryption::default());
+        let file =
+            source("[environment.encryption]\nenabled = true\nkey = { file = \"/k\" }\nprevious = [\"generated\"]");
+        assert_eq!(
+            (file.enabled, file.key, file.previous),
+            (true, KeySource::File("/k".into()), vec![KeySource::Generated])
+        );
+        let credential = source("[environment.encryption]\nkey = { credential = \"k\" }");
+        assert_eq!(credential.key, KeySource::Credential("k".to_owned()));
+    }
+
+    #[test]
     fn a_later_file_overrides_key_by_key() {
         let config = load_text(&[
             "[limits]\nlaunches = 2\nqueued_turns = 3\n[agents.a]\ncommand = [\"a\"]",
@@ -485,6 +547,9 @@ mod tests {
             ("[[environment.providers]]\nplugin = \"/x.wasm\"", "has no sha256"),
             ("[limits]\nturn = \"-1s\"", "negative"),
             ("[environment]\nsource = \"shell\"", "login-shell"),
+            ("[environment.encryption]\nkey = { file = \"key\" }", "not absolute"),
+            ("[environment.encryption]\nkey = { credential = \"../key\" }", "no name of a credential"),
+            ("[resume]\nnote = \"long\"", "brief"),
             ("[agents.a]\ncommand = [\"a\"]\nrefresh = \"often\"", "warn"),
             ("[secrets.A]\nrequired = false", "secrets.A has not exactly one of file, credential"),
         ] {

@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agentd_api::environment::SnapshotSource;
-use agentd_api::session::SessionSpec;
+use agentd_api::environment::{Refresh, SnapshotSource};
+use agentd_api::session::{ResumeNote, SessionSpec};
 use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
 use crate::directories::{Directories, DirectoryError};
-use crate::env::{Capture, Chosen, Pipeline, PipelineError, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
+use crate::env::{
+    Capture, Chosen, Environments, Pipeline, PipelineError, Secrets, SnapshotOptions, Snapshots, Trust, Wanted,
+};
 use crate::launch::Launcher;
 
 /// One daemon's world. Shared, never changed.
@@ -20,6 +22,7 @@ pub(crate) struct World {
     pub(crate) config: Config,
     pub(crate) directories: Directories,
     pub(crate) trust: Arc<Trust>,
+    pub(crate) environments: Arc<Environments>,
     pub(crate) secrets: Secrets,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) launcher: Launcher,
@@ -60,6 +63,7 @@ impl World {
             snapshots: Arc::new(Snapshots::new(options, Arc::new(capture.clone()))?),
             capture,
             launcher: Launcher::new(config.launch.manager, programs.keeper.clone()),
+            environments: Arc::new(Environments::new(&directories, &config.environment.encryption, credentials())),
             secrets: Secrets::new(&config, programs.keeper.clone()),
             launches: Semaphore::new(config.limits.launches),
             config,
@@ -155,6 +159,17 @@ impl World {
         }
     }
 
+    /// What a launch of this session does with the environment of the one before: as it says, else its agent, else everybody.
+    pub(crate) fn refresh(&self, spec: &SessionSpec) -> Refresh {
+        let of_agent = || spec.agent.as_ref().and_then(|agent| self.config.agents.get(agent))?.refresh;
+        spec.environment.refresh.or_else(of_agent).unwrap_or(self.config.environment.refresh)
+    }
+
+    /// What this session's agent is told after a resume.
+    pub(crate) fn resume_note(&self, spec: &SessionSpec) -> ResumeNote {
+        spec.resume_note.unwrap_or(self.config.resume.note)
+    }
+
     /// What the session's agent is called: its name, or its program's.
     pub(crate) fn agent_label(&self, spec: &SessionSpec) -> String {
         match (&spec.agent, &spec.command) {
@@ -163,4 +178,9 @@ impl World {
             (None, None) => self.config.default_agent.to_string(),
         }
     }
+}
+
+/// Where systemd put the service's credentials (systemd.exec(5), "Credentials").
+fn credentials() -> Option<PathBuf> {
+    std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from).filter(|path| path.is_absolute())
 }

@@ -1,10 +1,11 @@
-//! env: what an agent's environment holds and who put it there.
+//! env: what an agent's environment holds, who put it there and what has changed; and the key it is kept under.
 
-use agentd_api::environment::{EnvironmentView, VariableView};
+use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, StepView, VariableView};
+use serde::Serialize;
 
 use super::{Context, print, print_document, scripts, tell};
-use crate::args::EnvArgs;
-use crate::error::Error;
+use crate::args::{EnvArgs, Range};
+use crate::error::{Error, exit};
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
 
@@ -15,10 +16,35 @@ pub(super) async fn env(context: &Context, args: EnvArgs) -> Result<u8, Error> {
     }
 }
 
+pub(super) async fn rotate_key(context: &Context) -> Result<u8, Error> {
+    let document = context.client.rotate_key().await?;
+    let rotation = &document.value;
+    if context.json {
+        print_document(&document.raw)?;
+    } else {
+        let screen = Screen::stdout();
+        let mut lines = vec![format!("key {}, {} sessions\n", rotation.key, rotation.rewritten.len())];
+        let failed = rotation.failed.iter();
+        lines.extend(failed.map(|failed| format!("{}: {}\n", failed.session, screen.line(&failed.reason))));
+        if !rotation.kept_keys.is_empty() {
+            lines.push(format!("still needed: {}\n", rotation.kept_keys.join(", ")));
+        }
+        print(&screen.text(&lines.concat()))?;
+    }
+    Ok(if rotation.failed.is_empty() { 0 } else { exit::FAILED })
+}
+
 async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
     let session = args.session.as_deref().unwrap_or_default();
     let id = context.client.find(session).await?.value.id;
-    let document = context.client.environment(id.as_str(), args.values).await?;
+    if let Some(range) = args.diff {
+        return difference(context, id.as_str(), range, args.values).await;
+    }
+    let values = args.values || args.explain.is_some();
+    let document = context.client.environment(id.as_str(), args.at, values).await?;
+    if let Some(name) = &args.explain {
+        return explain(context, &document.value, name);
+    }
     if context.json {
         print_document(&document.raw)?;
         return Ok(0);
@@ -34,10 +60,166 @@ async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
     } else {
         Context::table(&variable_table(&view, screen, false))?;
     }
-    if !view.dropped.is_empty() && Screen::stderr().terminal {
+    if !Screen::stderr().terminal {
+        return Ok(0);
+    }
+    if !view.dropped.is_empty() {
         tell(&format!("{} were dropped: agentctl env {session} --dropped", view.dropped.len()))?;
     }
+    for missing in &view.missing {
+        tell(&format!("{} could not be had again, and the agent does without", missing.name))?;
+    }
     Ok(0)
+}
+
+async fn difference(context: &Context, id: &str, range: Range, values: bool) -> Result<u8, Error> {
+    let document = context.client.environment_difference(id, range, values).await?;
+    if context.json {
+        print_document(&document.raw)?;
+        return Ok(0);
+    }
+    let (view, screen) = (document.value, Screen::stdout());
+    let table = difference_table(&view, screen, values);
+    if values {
+        print(&screen.text(&table.render(None)))?;
+    } else {
+        Context::table(&table)?;
+    }
+    if !view.not_compared.is_empty() && Screen::stderr().terminal {
+        tell(&format!("secrets that are not stored cannot be compared: {}", view.not_compared.join(", ")))?;
+    }
+    Ok(0)
+}
+
+fn difference_table(view: &DifferenceView, screen: Screen, values: bool) -> Table {
+    let columns = [
+        ("", Cut::Never),
+        ("NAME", Cut::Never),
+        ("SET BY", Cut::End),
+        ("NOW SET BY", Cut::End),
+        ("VALUE", Cut::Never),
+        ("NEW VALUE", Cut::Never),
+    ];
+    let mut table = Table::new(&columns[..if values { 6 } else { 4 }]);
+    for (sign, list) in [("+", &view.added), ("~", &view.changed), ("-", &view.removed)] {
+        for change in list {
+            let mut row = vec![sign.to_owned(), screen.line(&change.name)];
+            row.extend([&change.before, &change.after].map(|side| screen.line(&provider(side.as_ref()))));
+            if values {
+                row.extend([&change.before, &change.after].map(|side| side_value(change, side.as_ref(), screen)));
+            }
+            table.row(row);
+        }
+    }
+    table
+}
+
+/// Who set it, or took it away.
+fn provider(step: Option<&StepView>) -> String {
+    match step {
+        Some(step) if step.removed => format!("dropped by {}", step.provider),
+        Some(step) => step.provider.clone(),
+        None => "-".to_owned(),
+    }
+}
+
+fn side_value(change: &ChangeView, step: Option<&StepView>, screen: Screen) -> String {
+    match step.filter(|step| !step.removed) {
+        Some(_) if change.secret => "‹secret›".to_owned(),
+        Some(step) => step.value.as_ref().map(|value| screen.line(&value.display())).unwrap_or_default(),
+        None => String::new(),
+    }
+}
+
+/// A variable's life in the pipeline.
+#[derive(Debug, Serialize)]
+struct Explanation {
+    name: String,
+    /// `set`, `dropped`, `missing`: it could not be had again, or `unknown`: no step has named it.
+    state: &'static str,
+    secret: bool,
+    /// The first step first; the last one says what the variable is.
+    history: Vec<StepView>,
+}
+
+fn explanation(view: &EnvironmentView, name: &str) -> Explanation {
+    let name = name.to_owned();
+    let variable = view.variables.iter().map(|variable| (variable, "set"));
+    let missing = view.missing.iter().map(|variable| (variable, "missing"));
+    if let Some((variable, state)) = variable.chain(missing).find(|(variable, _)| variable.name == name) {
+        let last = StepView {
+            provider: variable.provider.clone(),
+            step: variable.step,
+            origin: variable.origin.clone(),
+            removed: false,
+            reason: None,
+            value: variable.value.clone(),
+            digest: variable.digest.clone(),
+        };
+        let earlier = variable.history.split_last().map(|(_, earlier)| earlier).unwrap_or_default();
+        let history = earlier.iter().cloned().chain(std::iter::once(last)).collect();
+        return Explanation { name, state, secret: variable.secret, history };
+    }
+    let Some(dropped) = view.dropped.iter().find(|dropped| dropped.name == name) else {
+        return Explanation { name, state: "unknown", secret: false, history: Vec::new() };
+    };
+    let only = || {
+        vec![StepView {
+            provider: dropped.provider.clone(),
+            step: dropped.step,
+            origin: dropped.origin.clone(),
+            removed: true,
+            reason: dropped.reason.clone(),
+            value: None,
+            digest: None,
+        }]
+    };
+    let history = if dropped.history.is_empty() { only() } else { dropped.history.clone() };
+    Explanation { name, state: "dropped", secret: false, history }
+}
+
+fn explain(context: &Context, view: &EnvironmentView, name: &str) -> Result<u8, Error> {
+    let explanation = explanation(view, name);
+    if context.json {
+        let text = serde_json::to_string(&explanation).map_err(Error::Request)?;
+        print(&format!("{text}\n"))?;
+        return Ok(0);
+    }
+    print(&Screen::stdout().text(&explained(&explanation, Screen::stdout())))?;
+    Ok(0)
+}
+
+fn explained(explanation: &Explanation, screen: Screen) -> String {
+    let name = screen.line(&explanation.name);
+    let Some(last) = explanation.history.last() else {
+        return format!("{name} is not set: no provider has set it, and none has taken it away\n");
+    };
+    let origin = |step: &StepView| {
+        step.origin.as_ref().map(|path| format!(" ({})", screen.line(&path.to_string_lossy()))).unwrap_or_default()
+    };
+    let value = |step: &StepView| match &step.value {
+        _ if explanation.secret => "‹secret›".to_owned(),
+        Some(value) => format!("{:?}", value.display()),
+        None => "a value that is not kept".to_owned(),
+    };
+    let by = format!("{}, step {}{}", screen.line(&last.provider), last.step, origin(last));
+    let first = match explanation.state {
+        "missing" => format!("{name} is not set: it is a secret of {by}, which could not be had again\n"),
+        _ if last.removed => {
+            let reason = last.reason.as_ref().map(|reason| format!(": {}", screen.line(reason))).unwrap_or_default();
+            format!("{name} is not set: dropped by {by}{reason}\n")
+        }
+        _ => format!("{name} is {}, set by {by}\n", value(last)),
+    };
+    let before = explanation.history.iter().rev().skip(1).map(|step| {
+        let by = format!("{}, step {}{}", screen.line(&step.provider), step.step, origin(step));
+        if step.removed {
+            format!("  before: dropped by {by}\n")
+        } else {
+            format!("  before: {}, set by {by}\n", value(step))
+        }
+    });
+    std::iter::once(first).chain(before).collect()
 }
 
 fn variable_table(view: &EnvironmentView, screen: Screen, values: bool) -> Table {
@@ -75,6 +257,61 @@ fn dropped_table(view: &EnvironmentView, screen: Screen) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn screen() -> Screen {
+        Screen { terminal: true, colour: false }
+    }
+
+    fn view() -> EnvironmentView {
+        serde_json::from_value(serde_json::json!({
+            "captured": "2026-01-01T00:00:00Z", "launch": 2, "digest": "",
+            "variables": [
+                { "name": "EDITOR", "value": "vi", "provider": "env-script", "step": 3, "origin": "/s.sh", "history": [
+                    { "provider": "snapshot", "step": 1, "value": "ed" },
+                    { "provider": "env-script", "step": 3, "origin": "/s.sh" } ] },
+                { "name": "API_KEY", "value": "hunter2", "provider": "snapshot", "step": 1, "secret": true },
+            ],
+            "dropped": [{ "name": "OLD", "provider": "whitelist", "step": 2, "reason": "on no list", "history": [
+                { "provider": "snapshot", "step": 1 },
+                { "provider": "whitelist", "step": 2, "removed": true, "reason": "on no list" } ] }],
+            "missing": [{ "name": "TOKEN", "provider": "snapshot", "step": 1, "secret": true }],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_variable_is_explained_whether_it_is_there_was_dropped_or_never_was() {
+        let text = |name: &str| explained(&explanation(&view(), name), screen());
+        assert_eq!(
+            text("EDITOR"),
+            "EDITOR is \"vi\", set by env-script, step 3 (/s.sh)\n  before: \"ed\", set by snapshot, step 1\n"
+        );
+        assert_eq!(text("API_KEY"), "API_KEY is ‹secret›, set by snapshot, step 1\n");
+        assert_eq!(
+            text("OLD"),
+            "OLD is not set: dropped by whitelist, step 2: on no list\n  before: a value that is not kept, set by snapshot, step 1\n"
+        );
+        assert!(text("TOKEN").contains("could not be had again"));
+        assert!(text("NEVER").contains("no provider has set it"));
+    }
+
+    #[test]
+    fn a_difference_shows_both_sides_and_no_secret() {
+        let view: DifferenceView = serde_json::from_value(serde_json::json!({
+            "from": "last", "to": "now",
+            "added": [{ "name": "NEW", "before": { "provider": "whitelist", "step": 2, "removed": true },
+                        "after": { "provider": "env-script", "step": 3, "value": "1" } }],
+            "changed": [{ "name": "KEY", "secret": true, "before": { "provider": "a", "step": 1, "value": "x" },
+                          "after": { "provider": "b", "step": 2, "value": "y" } }],
+            "removed": [{ "name": "GONE", "before": { "provider": "a", "step": 1, "value": "z" } }],
+        }))
+        .unwrap();
+        let text = difference_table(&view, screen(), true).render(None);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["+", "NEW", "dropped", "by", "whitelist", "env-script", "1"]);
+        assert_eq!(rows[2], ["~", "KEY", "a", "b", "‹secret›", "‹secret›"]);
+        assert_eq!(rows[3], ["-", "GONE", "a", "-", "z"]);
+    }
 
     #[test]
     fn a_secrets_value_is_not_shown_even_if_the_daemon_sent_it() {

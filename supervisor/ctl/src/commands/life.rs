@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_api::environment::{EnvironmentSpec, SnapshotSource};
-use agentd_api::session::{PermissionPolicy, Phase, RestartPolicy, SessionLimits, SessionSpec, SessionView};
+use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
+use agentd_api::session::{
+    PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView,
+};
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document};
-use crate::args::{EnvFrom, NewArgs, Permissions, Restart, SpecArgs};
+use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs};
 use crate::error::Error;
 
 pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
@@ -128,6 +130,24 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
             Restart::Never => RestartPolicy::Never,
             Restart::OnFailure => RestartPolicy::OnFailure,
         }),
+        environment: EnvironmentSpec {
+            source: args.env_from.map(|from| match from {
+                EnvFrom::LoginShell => SnapshotSource::LoginShell,
+                EnvFrom::Terminal => SnapshotSource::Terminal,
+                EnvFrom::Stored => SnapshotSource::Stored,
+            }),
+            refresh: args.refresh.map(|refresh| match refresh {
+                RefreshPolicy::Fresh => Refresh::Fresh,
+                RefreshPolicy::Stored => Refresh::Stored,
+                RefreshPolicy::Warn => Refresh::Warn,
+            }),
+            ..EnvironmentSpec::default()
+        },
+        resume_note: args.resume_note.map(|note| match note {
+            Note::Off => ResumeNote::Off,
+            Note::Brief => ResumeNote::Brief,
+            Note::Full => ResumeNote::Full,
+        }),
         limits: SessionLimits {
             memory: args.memory,
             tasks: args.tasks,
@@ -135,14 +155,6 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
             turn_seconds: args.turn_limit,
             permission_seconds: args.permission_limit,
             ..SessionLimits::default()
-        },
-        environment: EnvironmentSpec {
-            source: args.env_from.map(|from| match from {
-                EnvFrom::LoginShell => SnapshotSource::LoginShell,
-                EnvFrom::Terminal => SnapshotSource::Terminal,
-                EnvFrom::Stored => SnapshotSource::Stored,
-            }),
-            ..EnvironmentSpec::default()
         },
         ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
     })

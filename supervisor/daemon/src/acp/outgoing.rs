@@ -50,8 +50,10 @@ pub(crate) fn resume(id: u64, conversation: &str, directory: &Path) -> Box<RawVa
     line(Some(id), method::RESUME, ResumeSessionRequest::new(conversation.to_owned(), directory))
 }
 
-pub(crate) fn prompt(id: u64, conversation: &str, text: &str) -> Box<RawValue> {
-    let content = vec![ContentBlock::Text(TextContent::new(text))];
+/// `note`: agentd's own words, in a block of their own in front of what the person said.
+pub(crate) fn prompt(id: u64, conversation: &str, note: Option<&str>, text: &str) -> Box<RawValue> {
+    let texts = note.into_iter().chain(std::iter::once(text));
+    let content = texts.map(|text| ContentBlock::Text(TextContent::new(text))).collect();
     line(Some(id), method::PROMPT, PromptRequest::new(conversation.to_owned(), content))
 }
 
@@ -106,7 +108,8 @@ mod tests {
             (new_conversation(2, directory), r#""params":{"cwd":"/work","mcpServers":[]"#),
             (load(3, "c", directory), r#""method":"session/load","#),
             (resume(4, "c", directory), r#""method":"session/resume","params":{"sessionId":"c","cwd":"/work""#),
-            (prompt(5, "c", "hi"), r#""prompt":[{"type":"text","text":"hi"}]"#),
+            (prompt(5, "c", None, "hi"), r#""prompt":[{"type":"text","text":"hi"}]"#),
+            (prompt(5, "c", Some("n"), "hi"), r#""prompt":[{"type":"text","text":"n"},{"type":"text","text":"hi"}]"#),
             (cancel("c"), r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"c"}}"#),
             (
                 permission_answer(&Value::from("a"), &PermissionOutcome::Selected("o".into())),

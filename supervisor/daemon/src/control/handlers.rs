@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::router::Context;
 use super::{Body, full, json};
-use crate::session::{Command, Session, environment_file, read_environment};
+use crate::session::{Command, Session};
 
 pub(super) type Answer = Result<Response<Body>, Problem>;
 
@@ -139,23 +139,6 @@ pub(super) async fn permit(context: &Context, id: &str, permission: &str, reques
     let answer: PermissionAnswer = read(context, request).await?;
     session.ask(Command::Answer { permission, answer }).await?;
     Ok(json(StatusCode::OK, &session.view()))
-}
-
-pub(super) async fn environment(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
-    let values = flag(request, "values")?;
-    let session = context.sessions.find(id).await?;
-    let file = environment_file(&context.world, session.id());
-    let stored = tokio::task::spawn_blocking(move || read_environment(&file)).await.ok().flatten();
-    let mut view = stored.ok_or_else(|| {
-        Problem::new(Code::WrongPhase, "the session has no environment yet")
-            .hint("it gets one when it is launched; `agentctl show` says how far that is")
-    })?;
-    if !values {
-        for variable in &mut view.variables {
-            variable.value = None;
-        }
-    }
-    Ok(json(StatusCode::OK, &view))
 }
 
 /// Work of several steps goes on when the client that asked for it leaves in the middle.

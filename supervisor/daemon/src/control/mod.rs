@@ -4,6 +4,7 @@
 //! JSON. It is the only module that knows HTTP, and nothing in it decides anything about a session. A dropped connection
 //! cancels no work.
 
+mod environment;
 mod handlers;
 mod router;
 mod scripts;

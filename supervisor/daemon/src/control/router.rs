@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 
-use super::{Body, handlers, problem, scripts, secrets, snapshots};
+use super::{Body, environment, handlers, problem, scripts, secrets, snapshots};
 use crate::session::Sessions;
 use crate::world::World;
 
@@ -68,6 +68,8 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
         ["v1", "sessions"] => COLLECTION,
         ["v1", "sessions", _] => ITEM,
         ["v1", "sessions", _, "events" | "environment" | "validation"] => GET,
+        ["v1", "sessions", _, "environment", "diff"] => GET,
+        ["v1", "environment", "rotate-key"] => POST,
         ["v1", "sessions", _, "prompt" | "cancel" | "stop" | "resume"] => POST,
         ["v1", "sessions", _, "permissions", _] => POST,
         ["v1", "sessions", _, "turns", _] => DELETE,
@@ -136,7 +138,9 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["v1", "sessions", id] if method == Method::DELETE => handlers::remove(context, id, &request).await,
         ["v1", "sessions", id] => handlers::show(context, id).await,
         ["v1", "sessions", id, "events"] => super::stream::events(context, id, &request).await,
-        ["v1", "sessions", id, "environment"] => handlers::environment(context, id, &request).await,
+        ["v1", "sessions", id, "environment"] => environment::show(context, id, &request).await,
+        ["v1", "sessions", id, "environment", "diff"] => environment::difference(context, id, &request).await,
+        ["v1", "environment", "rotate-key"] => environment::rotate(context).await,
         ["v1", "sessions", id, "validation"] => super::validation::validation(context, id).await,
         ["v1", "sessions", id, "prompt"] => handlers::prompt(context, id, request).await,
         ["v1", "sessions", id, "cancel"] => handlers::cancel(context, id, None).await,

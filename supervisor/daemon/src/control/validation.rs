@@ -7,12 +7,11 @@ use super::handlers::Answer;
 use super::json;
 use super::router::Context;
 use crate::env::chain;
-use crate::session::{environment_file, read_environment, validate};
+use crate::session::{kept, validate};
 
 pub(super) async fn validation(context: &Context, id: &str) -> Answer {
     let session = context.sessions.find(id).await?;
-    let file = environment_file(&context.world, session.id());
-    let last = tokio::task::spawn_blocking(move || read_environment(&file)).await.ok().flatten();
+    let last = kept(&context.world, session.id()).await?.map(|kept| kept.last);
     let found = validate(&context.world, session.id(), &session.view().spec, last.as_ref()).await;
     Ok(json(StatusCode::OK, &found.map_err(|error| Problem::new(Code::Internal, chain(&*error)))?))
 }

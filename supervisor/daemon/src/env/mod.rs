@@ -4,6 +4,7 @@
 //! pipeline is the configuration's; the last words are agentd's own: the named secrets, and one variable.
 
 mod capture;
+mod drift;
 mod functions;
 mod merge;
 mod results;
@@ -13,14 +14,17 @@ mod seed;
 mod services;
 mod shell;
 mod snapshot;
+mod store;
 mod trust;
 mod validate;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use agentd_api::environment::EnvironmentView;
 use agentd_api::{ByteString, SessionId};
 use agentd_plugins::{
     Call, CallError, Change, Grant, Host, HostError, HostOptions, LoadError, Plugin, SessionFacts, Setting, Source,
@@ -28,7 +32,8 @@ use agentd_plugins::{
 use tokio::sync::OnceCell;
 
 pub(crate) use capture::Capture;
-pub(crate) use merge::{Background, Environment, difference, hex};
+pub(crate) use drift::{describe, drift};
+pub(crate) use merge::{Background, Environment, hex, without_secrets};
 pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets,
     named as named_secrets, redacted as redacted_script,
@@ -37,6 +42,7 @@ pub(crate) use services::{Placeholders, chain};
 pub(crate) use snapshot::{
     Chosen, Finding, Options as SnapshotOptions, SnapshotError, Snapshots, TerminalError, Wanted,
 };
+pub(crate) use store::{EnvironmentError, Environments, Kept};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
 
@@ -190,12 +196,7 @@ impl Pipeline {
     /// Calls the providers in order, with the named secrets taken meanwhile.
     async fn run(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
         let hidden = Arc::new(Hidden::default());
-        let login = Arc::new(LoginOnce {
-            capture: self.capture.counting(),
-            chosen: Arc::clone(&target.chosen),
-            hidden: Arc::clone(&hidden),
-            captured: OnceCell::new(),
-        });
+        let login = self.login(target, &hidden);
         let mut environment = Environment::default();
         let (mut taken, provided) = {
             let of_login = login.variables(Instant::now() + self.limits.time);
@@ -236,6 +237,59 @@ impl Pipeline {
             }),
             Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
         }
+    }
+
+    /// Gives a stored environment again. No provider is run; named secrets are taken anew, and those that no file has are looked for
+    /// in `remembered`, then in the login shell, where most of them came from.
+    pub(crate) async fn restore(
+        &self,
+        target: &Target,
+        stored: &EnvironmentView,
+        remembered: &BTreeMap<String, Vec<u8>>,
+        secrets: &Secrets,
+    ) -> Result<Built, Unbuilt> {
+        let hidden = Arc::new(Hidden::default());
+        let login = self.login(target, &hidden);
+        let mut environment = Environment::from_view(stored);
+        environment.restore(remembered);
+        let deadline = Instant::now() + self.limits.time;
+        let mut taken = secrets.take(&target.agent, &target.places.cwd, login.variables(deadline)).await;
+        for given in &taken.given {
+            hidden.value(&given.value);
+        }
+        let named = |name: &str| taken.given.iter().any(|given| given.variable == name);
+        if environment.missing().any(|name| !named(name)) {
+            match login.variables(deadline).await {
+                Ok(variables) => environment.restore_from_login(variables),
+                Err(error) => {
+                    tracing::warn!(agentd.session = %target.id, %error, "secrets cannot be had from the login shell");
+                }
+            }
+        }
+        for missing in &mut taken.missing {
+            missing.reason = hidden.text(&missing.reason);
+        }
+        let finished = self.finish(target, &taken, &login, &mut environment);
+        hidden.variables(&environment.variables());
+        for (_, value) in environment.secret_pairs() {
+            hidden.value(value);
+        }
+        finished.map_err(|error| Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) })?;
+        Ok(Built {
+            hidden: hidden.values().into_iter().map(ByteString::from).collect(),
+            environment,
+            secrets: taken.given.into_iter().map(|given| given.name).collect(),
+            missing: taken.missing,
+        })
+    }
+
+    fn login(&self, target: &Target, hidden: &Arc<Hidden>) -> Arc<LoginOnce> {
+        Arc::new(LoginOnce {
+            capture: self.capture.counting(),
+            chosen: Arc::clone(&target.chosen),
+            hidden: Arc::clone(hidden),
+            captured: OnceCell::new(),
+        })
     }
 
     async fn provide(

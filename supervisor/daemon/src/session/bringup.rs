@@ -5,21 +5,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use agentd_api::environment::EnvironmentView;
-use agentd_api::event::EnvironmentBuilt;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::{Body, ByteString, SessionId};
-use agentd_fault::Point;
 use agentd_keeper::protocol::{LaunchRecord, Limits, Rate, Variable};
-use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::validation;
-use crate::env::{Built, Environment, Finding, PipelineError, Placeholders, Target, Unbuilt, chain, difference};
+use super::environment;
+use crate::env::Built;
+use crate::workspace;
 use crate::world::World;
-use crate::{store, workspace};
 
 /// What a bring-up reports, in order; the last is `Ready` or `Failed`.
 #[derive(Debug)]
@@ -38,10 +33,12 @@ pub(crate) struct Job {
     pub(crate) launch: u64,
 }
 
-struct Failure {
-    kind: ConditionType,
-    reason: &'static str,
-    message: String,
+/// Why a launch ends here: the condition that does not hold.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) kind: ConditionType,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
 }
 
 /// Runs the steps; the receiver's end ends it.
@@ -74,114 +71,8 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory is there")).await;
     let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
 
-    let look = validation::look(world, &job.id, &job.spec).await.map_err(|error| plugins_unusable(&error))?;
-    let built = build_environment(world, job, report).await;
-    look.report(world, &job.id, &job.spec, built.as_ref().ok().map(|(built, _)| &built.environment), report).await;
-    let (built, took) = built?;
-    if let Some(condition) = secrets_condition(&built) {
-        let _ = report.send(condition).await;
-    }
-    let environment = &built.environment;
-    let view = environment.view(Timestamp::now(), job.launch);
-    let mut record = keep_environment(world, job, environment, &view)?;
-    record.duration_us = u64::try_from(took.as_micros()).ok();
-    let message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
-    let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(record)))).await;
-    let _ = report.send(holds(ConditionType::EnvironmentReady, "Built", &message)).await;
-
+    let built = environment::prepare(world, job, report).await?;
     launch_record(world, job, &built)
-}
-
-fn plugins_unusable(error: &PipelineError) -> Failure {
-    Failure { kind: ConditionType::EnvironmentReady, reason: "PluginsUnusable", message: chain(error) }
-}
-
-/// Which of the session's named secrets it has; nothing where it has none by the configuration.
-fn secrets_condition(built: &Built) -> Option<Progress> {
-    let kind = ConditionType::SecretsAvailable;
-    if !built.missing.is_empty() {
-        let message = built.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        return Some(Progress::Condition {
-            kind,
-            status: ConditionStatus::False,
-            reason: "SecretUnavailable".to_owned(),
-            message,
-        });
-    }
-    let message = built.secrets.join(", ");
-    let status = ConditionStatus::True;
-    (!built.secrets.is_empty()).then_some(Progress::Condition { kind, status, reason: "Taken".to_owned(), message })
-}
-
-/// The environment, and how long building it took.
-async fn build_environment(
-    world: &World,
-    job: &Job,
-    report: &mpsc::Sender<Progress>,
-) -> Result<(Built, Duration), Failure> {
-    let failed = |reason, message| Failure { kind: ConditionType::EnvironmentReady, reason, message };
-    let pipeline = world.pipeline().await.map_err(|error| plugins_unusable(&error))?;
-    let target = Target {
-        id: job.id.clone(),
-        name: job.spec.name.as_ref().map(ToString::to_string),
-        agent: world.agent_label(&job.spec),
-        launch: job.launch,
-        places: Placeholders {
-            config: world.directories.config.clone(),
-            cwd: job.spec.directory.clone(),
-            session: world.directories.session(&job.id),
-        },
-        chosen: world.chosen(&job.id, &job.spec),
-    };
-    let begun = Instant::now();
-    let built = pipeline.build(&target, &world.trust, &world.secrets).await;
-    let took = begun.elapsed();
-    if let Some(Finding { fresh, reason, message }) = target.chosen.finding() {
-        let status = if fresh { ConditionStatus::True } else { ConditionStatus::False };
-        let kind = ConditionType::SnapshotFresh;
-        let _ = report.send(Progress::Condition { kind, status, reason: reason.to_owned(), message }).await;
-    }
-    let built = built.map_err(|Unbuilt { reason, message }| failed(reason, message))?;
-    Ok((built, took))
-}
-
-/// Writes `environment.json`, and says what is other than at the launch before.
-fn keep_environment(
-    world: &World,
-    job: &Job,
-    environment: &Environment,
-    view: &EnvironmentView,
-) -> Result<EnvironmentBuilt, Failure> {
-    let path = environment_file(world, &job.id);
-    let before = read_environment(&path);
-    let written = store::write_json(&path, view).and_then(|()| agentd_fault::at(Point::DaemonBringUpEnvironment));
-    written.map_err(|error| Failure {
-        kind: ConditionType::EnvironmentReady,
-        reason: "NotKept",
-        message: format!("cannot write {}: {error}", path.display()),
-    })?;
-    let (changed, removed) = before.map(|before| difference(&before, view)).unwrap_or_default();
-    Ok(EnvironmentBuilt {
-        launch: job.launch,
-        digest: view.digest.clone(),
-        variables: u32::try_from(environment.len()).unwrap_or(u32::MAX),
-        dropped: environment.dropped().map(str::to_owned).collect(),
-        changed,
-        removed,
-        home: environment.get("HOME").map(|home| String::from_utf8_lossy(home).into_owned()),
-        killed: environment.background.killed,
-        left: environment.background.left,
-        duration_us: None,
-    })
-}
-
-pub(crate) fn environment_file(world: &World, id: &SessionId) -> PathBuf {
-    world.directories.session(id).join("environment.json")
-}
-
-/// The environment of the last launch, if there was one and it can be read.
-pub(crate) fn read_environment(path: &Path) -> Option<EnvironmentView> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
 fn launch_record(world: &World, job: &Job, built: &Built) -> Result<LaunchRecord, Failure> {

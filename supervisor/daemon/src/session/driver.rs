@@ -233,6 +233,7 @@ impl Driver {
             replay_quiet: self.world.config.launch.replay_quiet.0,
             agent: &self.agent,
             rules: &self.world.config.permissions,
+            note: self.world.resume_note(&self.document.spec),
             restart: self.document.spec.restart.unwrap_or(self.world.config.launch.restart),
         }
     }

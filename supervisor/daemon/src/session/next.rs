@@ -11,12 +11,14 @@ use agentd_api::event::{
     SyntheticCause, TurnEnded, TurnStarted,
 };
 use agentd_api::session::{
-    Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, SessionSpec,
+    Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, ResumeNote,
+    SessionSpec,
 };
 use agentd_keeper::protocol::Mute;
 use jiff::Timestamp;
 
 use super::batch::Batch;
+use super::note::note;
 use super::permission::{Rule, policy};
 use super::rules::{ALLOWING, REJECTING, choose, dropped, resolve};
 use super::state::{Ended, OpenPermission, OpenRefused, Opening, Run, Running, RunningTurn, State};
@@ -48,6 +50,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) agent: &'a str,
     pub(crate) rules: &'a [Rule],
     pub(crate) restart: RestartPolicy,
+    /// What the agent is told after a resume.
+    pub(crate) note: ResumeNote,
 }
 
 /// What is to be done next, if anything.
@@ -168,7 +172,7 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         }
         Opening::Answered { conversation, by } => Some(opened(state, running, conversation, *by, facts)),
         Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
-        Opening::Open => turn_step(state, running),
+        Opening::Open => turn_step(state, running, facts),
     }
 }
 
@@ -306,7 +310,7 @@ pub(crate) fn fail_launch(
 }
 
 /// Ends the turn that is answered, or begins the next that waits.
-fn turn_step(state: &State, running: &Running) -> Option<Batch> {
+fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
     if let Some(turn) = &running.turn {
         let answer = turn.answer.as_ref()?;
         return Some(end_turn(turn, answer));
@@ -314,11 +318,9 @@ fn turn_step(state: &State, running: &Running) -> Option<Batch> {
     let queued = state.queue.front()?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;
-    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc })).send(acp::prompt(
-        rpc,
-        conversation,
-        &queued.prompt,
-    )))
+    let note = note(&state.untold, facts.note, &facts.spec.directory);
+    let line = acp::prompt(rpc, conversation, note.as_deref(), &queued.prompt);
+    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note })).send(line))
 }
 
 fn end_turn(turn: &RunningTurn, answer: &Result<Option<String>, acp::RpcError>) -> Batch {

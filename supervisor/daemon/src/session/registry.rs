@@ -358,6 +358,7 @@ impl Sessions {
             }
             return Err(failed(error));
         }
+        self.world.environments.forget(session.id());
         fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
         let runtime = directories.session_runtime(session.id());
         tokio::task::spawn_blocking(move || {

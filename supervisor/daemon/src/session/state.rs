@@ -23,6 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::note::Untold;
 use crate::acp::{Capabilities, RpcError};
 
 /// A session's state at `seq`.
@@ -48,6 +49,9 @@ pub(crate) struct State {
     pub(crate) conversation_home: Option<String>,
     /// When the conversation was begun, as a new one.
     pub(crate) conversation_born: Option<Timestamp>,
+    /// What stands in front of the next prompt. Folds of before it was kept stay what they are: their journals may have been cut.
+    #[serde(default = "Untold::of_an_older_fold")]
+    pub(crate) untold: Untold,
     /// When the agent crashed since the last launch that a client asked for; only crashes that restarts are for.
     pub(crate) crashes: Vec<Timestamp>,
     /// The keys of the last prompts, oldest first.
@@ -239,6 +243,7 @@ impl State {
             home: None,
             conversation_home: None,
             conversation_born: None,
+            untold: Untold::default(),
             crashes: Vec::new(),
             keys: VecDeque::new(),
             next_turn: 1,
@@ -287,7 +292,10 @@ impl State {
                     protocol: keeper.protocol,
                 });
             }
-            Body::EnvironmentBuilt(built) => self.home.clone_from(&built.home),
+            Body::EnvironmentBuilt(built) => {
+                self.home.clone_from(&built.home);
+                self.untold.built(built);
+            }
             Body::AgentStarted(agent) => self.agent_started(agent),
             Body::AgentOut(line) => {
                 self.heard();
@@ -337,6 +345,7 @@ impl State {
         self.launches = started.launch;
         self.conditions.clear();
         self.keeper = None;
+        self.untold.launched(started.reason);
         if started.reason != LaunchReason::Restart {
             self.crashes.clear();
         }
@@ -424,6 +433,7 @@ impl State {
     }
 
     fn conversation_opened(&mut self, opened: &ConversationOpened) {
+        self.untold.opened(opened.by, self.conversation.is_some());
         if self.conversation.as_ref() != Some(&opened.conversation) {
             self.conversation_born = Some(self.updated);
             self.conversation_home.clone_from(&opened.home);
@@ -468,6 +478,7 @@ impl State {
         let Some(position) = self.queue.iter().position(|queued| queued.id == started.turn) else { return };
         let Run::Running(running) = &mut self.run else { return };
         let Some(queued) = self.queue.remove(position) else { return };
+        self.untold.turn_started();
         running.turn = Some(RunningTurn {
             id: queued.id,
             prompt: queued.prompt,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use agentd_api::event::{AgentExited, AgentStarted, Body, LaunchReason, LaunchStarted, SessionCreated, TurnEnded};
-use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, RestartPolicy, SessionSpec};
+use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionSpec};
 use agentd_api::{Code, Event};
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -96,6 +96,7 @@ impl World {
             agent: "a",
             rules: &[],
             restart: self.restart,
+            note: ResumeNote::Brief,
         }
     }
 
@@ -298,10 +299,30 @@ proptest! {
         prop_assert!(queued.values().chain(ended.values()).all(|&times| times == 1));
         prop_assert!(ended.keys().all(|turn| queued.contains_key(turn)));
         prop_assert_eq!(&requested, &resolved);
+        prop_assert!(notes_are_told_after_a_resume(&world.journal));
         // What was queued and never ended waits still, for the next resume of a session that failed.
         let waiting = world.state.queue.len();
         prop_assert_eq!(queued.len(), ended.len() + waiting);
     }
+}
+
+/// A note stands only in front of the first turn of a launch that was resumed after there had been a turn, and there it stands.
+fn notes_are_told_after_a_resume(journal: &[Event]) -> bool {
+    let (mut worked, mut due) = (false, false);
+    journal.iter().all(|event| match &event.body {
+        Body::LaunchStarted(started) => {
+            due |= worked && started.reason == LaunchReason::Resume;
+            true
+        }
+        Body::TurnStarted(turn) => {
+            worked = true;
+            // After a restart only a conversation that was lost is told.
+            let right = turn.note.is_some() || !due;
+            due = false;
+            right
+        }
+        _ => true,
+    })
 }
 
 fn ready(policy: PermissionPolicy) -> World {

@@ -1,0 +1,212 @@
+//! What differs between two environments of a session, and who made it so: pure.
+//!
+//! Values are compared by their digests. A secret whose digest one side has not is neither the same nor another: it is named.
+
+use std::collections::BTreeMap;
+
+use agentd_api::environment::{ChangeView, EnvironmentView, StepView, VariableView};
+use agentd_api::event::{VariableChange, VariableChangeKind};
+
+/// What differs; each list by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Drift {
+    pub(crate) added: Vec<ChangeView>,
+    pub(crate) changed: Vec<ChangeView>,
+    pub(crate) removed: Vec<ChangeView>,
+    /// Secrets that both have, and of which nothing more can be told.
+    pub(crate) not_compared: Vec<String>,
+}
+
+/// From `old` to `new`.
+pub(crate) fn drift(old: &EnvironmentView, new: &EnvironmentView) -> Drift {
+    let (before, after) = (by_name(old), by_name(new));
+    let mut drift = Drift::default();
+    for (name, variable) in &after {
+        let Some(earlier) = before.get(name) else {
+            let change = change(variable, dropped_step(old, name), Some(step(variable)));
+            drift.added.push(change);
+            continue;
+        };
+        match (&earlier.digest, &variable.digest) {
+            (Some(then), Some(now)) if then == now => {}
+            (None, _) | (_, None) if earlier.secret || variable.secret => drift.not_compared.push((*name).to_owned()),
+            _ => drift.changed.push(change(variable, Some(step(earlier)), Some(step(variable)))),
+        }
+    }
+    for (name, variable) in &before {
+        if !after.contains_key(name) {
+            drift.removed.push(change(variable, Some(step(variable)), dropped_step(new, name)));
+        }
+    }
+    drift
+}
+
+impl Drift {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
+    }
+
+    /// Names and providers, as they may stand in a journal.
+    pub(crate) fn names(&self) -> Vec<VariableChange> {
+        let lists = [
+            (VariableChangeKind::Added, &self.added),
+            (VariableChangeKind::Changed, &self.changed),
+            (VariableChangeKind::Removed, &self.removed),
+        ];
+        let provider = |step: &Option<StepView>| step.as_ref().map(|step| step.provider.clone());
+        let mut names: Vec<VariableChange> = lists
+            .into_iter()
+            .flat_map(|(kind, list)| list.iter().map(move |change| (kind, change)))
+            .map(|(kind, change)| VariableChange {
+                name: change.name.clone(),
+                kind,
+                // What dropped it before is of no interest once it is there.
+                before: if kind == VariableChangeKind::Added { None } else { provider(&change.before) },
+                after: provider(&change.after),
+            })
+            .collect();
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        names
+    }
+}
+
+/// The changes in one line: `EDITOR changed by env-script, OLD removed by whitelist`.
+pub(crate) fn describe(changes: &[VariableChange]) -> String {
+    let words: Vec<String> = changes
+        .iter()
+        .map(|change| {
+            let what = match change.kind {
+                VariableChangeKind::Added => "added",
+                VariableChangeKind::Removed => "removed",
+                VariableChangeKind::Changed | VariableChangeKind::Unknown => "changed",
+            };
+            match (&change.after, &change.before) {
+                (Some(provider), _) => format!("{} {what} by {provider}", change.name),
+                // Nobody took it away: who set it does so no longer.
+                (None, Some(provider)) => format!("{} {what}, {provider} sets it no longer", change.name),
+                (None, None) => format!("{} {what}", change.name),
+            }
+        })
+        .collect();
+    words.join(", ")
+}
+
+fn by_name(view: &EnvironmentView) -> BTreeMap<&str, &VariableView> {
+    view.variables.iter().map(|variable| (variable.name.as_str(), variable)).collect()
+}
+
+fn change(variable: &VariableView, before: Option<StepView>, after: Option<StepView>) -> ChangeView {
+    ChangeView { name: variable.name.clone(), secret: variable.secret, before, after }
+}
+
+fn step(variable: &VariableView) -> StepView {
+    StepView {
+        provider: variable.provider.clone(),
+        step: variable.step,
+        origin: variable.origin.clone(),
+        removed: false,
+        reason: None,
+        value: variable.value.clone(),
+        digest: variable.digest.clone(),
+    }
+}
+
+fn dropped_step(view: &EnvironmentView, name: &str) -> Option<StepView> {
+    view.dropped.iter().find(|dropped| dropped.name == name).map(|dropped| StepView {
+        provider: dropped.provider.clone(),
+        step: dropped.step,
+        origin: dropped.origin.clone(),
+        removed: true,
+        reason: dropped.reason.clone(),
+        value: None,
+        digest: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Environment;
+    use agentd_plugins::Change;
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+
+    /// An environment of these variables, each set by the provider; a variable without a value is dropped by it.
+    fn environment(variables: &[(&str, Option<&str>, &str)]) -> Environment {
+        let mut environment = Environment::default();
+        for (name, value, provider) in variables {
+            let name = (*name).to_owned();
+            let change = match value {
+                Some(value) => Change::Set { name, value: value.as_bytes().to_vec(), origin: None },
+                None => Change::Unset { name, reason: None, origin: None },
+            };
+            environment.apply(provider, 1, vec![change]).unwrap();
+        }
+        environment
+    }
+
+    fn view(variables: &[(&str, Option<&str>, &str)]) -> EnvironmentView {
+        environment(variables).view(Timestamp::UNIX_EPOCH, 1)
+    }
+
+    #[test]
+    fn a_drift_names_what_changed_with_the_providers_on_both_sides() {
+        let old = view(&[
+            ("SAME", Some("1"), "a"),
+            ("OTHER", Some("1"), "a"),
+            ("GONE", Some("1"), "a"),
+            ("LEFT", Some("1"), "a"),
+            ("BACK", None, "w"),
+        ]);
+        let new = view(&[
+            ("SAME", Some("1"), "b"),
+            ("OTHER", Some("2"), "b"),
+            ("GONE", None, "w"),
+            ("NEW", Some("1"), "b"),
+            ("BACK", Some("1"), "b"),
+        ]);
+        let drift = drift(&old, &new);
+        assert_eq!(
+            describe(&drift.names()),
+            "BACK added by b, GONE removed by w, LEFT removed, a sets it no longer, NEW added by b, OTHER changed by b"
+        );
+        assert_eq!(
+            drift.added[0].before.as_ref().map(|step| (step.provider.as_str(), step.removed)),
+            Some(("w", true))
+        );
+        assert_eq!(drift.changed[0].before.as_ref().map(|step| step.provider.as_str()), Some("a"));
+    }
+
+    #[test]
+    fn a_secret_that_is_not_stored_is_neither_the_same_nor_another() {
+        let (one, two) = ([("API_KEY", Some("hunter22"), "a")], [("API_KEY", Some("hunter33"), "a")]);
+        let clear = drift(&view(&one), &view(&two));
+        assert_eq!((clear.is_empty(), clear.not_compared), (true, vec!["API_KEY".to_owned()]));
+        let full = |variables| environment(variables).full_view(Timestamp::UNIX_EPOCH, 1);
+        assert_eq!(drift(&full(&one), &full(&two)).changed.len(), 1);
+        assert_eq!(drift(&full(&one), &view(&one)).not_compared, ["API_KEY"]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_drift_turned_round_adds_what_was_removed(
+            old in proptest::collection::vec(("[A-F]", proptest::option::of("[xy]")), 0..12),
+            new in proptest::collection::vec(("[A-F]", proptest::option::of("[xy]")), 0..12),
+        ) {
+            let build = |variables: &[(String, Option<String>)]| {
+                let variables: Vec<(&str, Option<&str>, &str)> =
+                    variables.iter().map(|(name, value)| (name.as_str(), value.as_deref(), "p")).collect();
+                view(&variables)
+            };
+            let (old, new) = (build(&old), build(&new));
+            let (there, back) = (drift(&old, &new), drift(&new, &old));
+            let names = |list: &[ChangeView]| list.iter().map(|change| change.name.clone()).collect::<Vec<_>>();
+            prop_assert_eq!(names(&there.added), names(&back.removed));
+            prop_assert_eq!(names(&there.removed), names(&back.added));
+            prop_assert_eq!(names(&there.changed), names(&back.changed));
+            prop_assert_eq!(there.is_empty(), old.digest == new.digest);
+            prop_assert!(drift(&new, &new).is_empty());
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Encryption of one document under one key: XChaCha20-Poly1305 with a random nonce. Pure but for the random bytes.
+//!
+//! What a document belongs to (its file's name, its session, its key) is authenticated with it: a sealed file that is put in
+//! another's place does not open.
+
+use agentd_api::SessionId;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chacha20poly1305::aead::{Aead as _, Payload};
+use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::env::hex;
+
+/// The one algorithm there is; it stands in the file so that there may be another.
+const ALGORITHM: &str = "xchacha20-poly1305";
+const KEY_BYTES: usize = 32;
+const NONCE_BYTES: usize = 24;
+
+/// A key that can be named: the id says nothing of the key.
+pub(crate) struct Key {
+    id: String,
+    /// Overwritten when it is dropped.
+    cipher: XChaCha20Poly1305,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Key({})", self.id)
+    }
+}
+
+/// A document that only its key opens, as it stands in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sealed {
+    pub(crate) algorithm: String,
+    /// The id of the key.
+    pub(crate) key: String,
+    /// Base64, as is `data`.
+    nonce: String,
+    data: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SealError {
+    #[error("the system gives no random bytes: {0}")]
+    Random(getrandom::Error),
+    #[error("it is sealed with {0:?}, which this agentd does not know")]
+    Algorithm(String),
+    #[error("it does not open with its key: it was changed, or is another session's")]
+    Open,
+    #[error("the document could not be sealed")]
+    Seal,
+}
+
+impl Key {
+    /// Of 32 bytes: as they are, in base64 or in hexadecimal digits.
+    pub(crate) fn parse(content: &[u8]) -> Option<Self> {
+        if let Ok(bytes) = <[u8; KEY_BYTES]>::try_from(content) {
+            return Some(Self::new(&bytes));
+        }
+        let text = std::str::from_utf8(content).ok()?.trim();
+        let bytes = if text.len() == 2 * KEY_BYTES {
+            let digit = |n: usize| text.get(2 * n..2 * n + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+            (0..KEY_BYTES).map(digit).collect::<Option<Vec<u8>>>()?
+        } else {
+            STANDARD.decode(text).ok()?
+        };
+        Some(Self::new(&bytes.try_into().ok()?))
+    }
+
+    /// A new one, and how it is written down.
+    pub(crate) fn generate() -> Result<(Self, String), SealError> {
+        let mut bytes = [0_u8; KEY_BYTES];
+        getrandom::fill(&mut bytes).map_err(SealError::Random)?;
+        Ok((Self::new(&bytes), STANDARD.encode(bytes)))
+    }
+
+    fn new(bytes: &[u8; KEY_BYTES]) -> Self {
+        let digest = Sha256::new().chain_update(b"agentd environment key id\0").chain_update(bytes).finalize();
+        Self { id: hex(&digest[..8]), cipher: XChaCha20Poly1305::new(bytes.into()) }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn seal(&self, name: &str, session: &SessionId, document: &[u8]) -> Result<Sealed, SealError> {
+        let mut nonce = [0_u8; NONCE_BYTES];
+        getrandom::fill(&mut nonce).map_err(SealError::Random)?;
+        let aad = belongs_to(name, session, &self.id);
+        let payload = Payload { msg: document, aad: &aad };
+        let data = self.cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| SealError::Seal)?;
+        Ok(Sealed {
+            algorithm: ALGORITHM.to_owned(),
+            key: self.id.clone(),
+            nonce: STANDARD.encode(nonce),
+            data: STANDARD.encode(data),
+        })
+    }
+
+    pub(crate) fn open(&self, name: &str, session: &SessionId, sealed: &Sealed) -> Result<Vec<u8>, SealError> {
+        if sealed.algorithm != ALGORITHM {
+            return Err(SealError::Algorithm(sealed.algorithm.clone()));
+        }
+        let nonce = STANDARD.decode(&sealed.nonce).ok().and_then(|nonce| <[u8; NONCE_BYTES]>::try_from(nonce).ok());
+        let (nonce, data) = nonce.zip(STANDARD.decode(&sealed.data).ok()).ok_or(SealError::Open)?;
+        let aad = belongs_to(name, session, &sealed.key);
+        self.cipher.decrypt(&XNonce::from(nonce), Payload { msg: &data, aad: &aad }).map_err(|_| SealError::Open)
+    }
+}
+
+/// What is authenticated beside the document; no part can hold the byte between them.
+fn belongs_to(name: &str, session: &SessionId, key: &str) -> Vec<u8> {
+    ["agentd", name, session.as_str(), key].join("\0").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(id: &str) -> SessionId {
+        id.parse().unwrap()
+    }
+
+    #[test]
+    fn a_document_opens_with_its_key_in_its_place_and_nowhere_else() {
+        let (key, text) = Key::generate().unwrap();
+        let sealed = key.seal("a.json", &session("a1"), b"document").unwrap();
+        let same = Key::parse(text.as_bytes()).unwrap();
+        assert_eq!(same.open("a.json", &session("a1"), &sealed).unwrap(), b"document");
+        let (other, _) = Key::generate().unwrap();
+        let elsewhere = [
+            other.open("a.json", &session("a1"), &sealed),
+            key.open("b.json", &session("a1"), &sealed),
+            key.open("a.json", &session("b2"), &sealed),
+            key.open("a.json", &session("a1"), &Sealed { key: other.id.clone(), ..sealed.clone() }),
+        ];
+        for result in elsewhere {
+            assert!(matches!(result, Err(SealError::Open)), "{result:?}");
+        }
+        let newer = Sealed { algorithm: "rot13".to_owned(), ..sealed };
+        assert!(matches!(key.open("a.json", &session("a1"), &newer), Err(SealError::Algorithm(_))));
+    }
+
+    #[test]
+    fn any_changed_byte_is_noticed_and_no_nonce_comes_twice() {
+        let (key, _) = Key::generate().unwrap();
+        let sealed = key.seal("a", &session("a1"), b"document").unwrap();
+        let again = key.seal("a", &session("a1"), b"document").unwrap();
+        assert_ne!((&sealed.nonce, &sealed.data), (&again.nonce, &again.data));
+        let data = STANDARD.decode(&sealed.data).unwrap();
+        for n in 0..data.len() {
+            let mut bad = data.clone();
+            bad[n] ^= 1;
+            let bad = Sealed { data: STANDARD.encode(bad), ..sealed.clone() };
+            assert!(matches!(key.open("a", &session("a1"), &bad), Err(SealError::Open)), "byte {n}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_read_in_each_of_its_forms_and_nothing_else_is_one() {
+        let bytes: Vec<u8> = (0..32).collect();
+        let raw = Key::parse(&bytes).unwrap();
+        let hexadecimal = format!("{}\n", hex(&bytes));
+        assert_eq!(Key::parse(hexadecimal.as_bytes()).unwrap().id(), raw.id());
+        assert_eq!(Key::parse(STANDARD.encode(&bytes).as_bytes()).unwrap().id(), raw.id());
+        for bad in ["", "secret", &"zz".repeat(32), &"é".repeat(32), &STANDARD.encode([1_u8; 16])] {
+            assert!(Key::parse(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The environment of one launch: built from nothing, or that of the launch before given again; and what is kept of it.
+//!
+//! `stored` runs no provider. A secret is in no file in clear, so it is taken from where it can be had: the sealed file, what the last
+//! launch under this daemon had, the login shell. One that cannot be had is named in a condition, at this launch and at each
+//! further one until it is there again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use agentd_api::environment::{EnvironmentView, Refresh};
+use agentd_api::event::EnvironmentBuilt;
+use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::{Body, Code, Problem, SessionId};
+use agentd_fault::Point;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::bringup::{Failure, Job, Progress};
+use super::validation;
+use crate::env::{
+    Built, Environment, EnvironmentError, Environments, Finding, Kept, Placeholders, Target, Unbuilt, chain, describe,
+    drift,
+};
+use crate::world::World;
+
+/// Gets the launch its environment, keeps it, and reports what there is to say of it.
+pub(super) async fn prepare(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<Built, Failure> {
+    let kept = on_disk(world, &job.id, Environments::read).await?;
+    let refresh = world.refresh(&job.spec);
+    let again = kept.filter(|_| refresh != Refresh::Fresh);
+    let look = validation::look(world, &job.id, &job.spec).await;
+    let look = look.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
+    let begun = Instant::now();
+    let built = match &again {
+        Some(kept) => give_again(world, job, kept, report).await,
+        None => build(world, job, Some(report)).await,
+    };
+    let took = begun.elapsed();
+    look.report(world, &job.id, &job.spec, built.as_ref().ok().map(|built| &built.environment), report).await;
+    let built = built?;
+    if let Some(condition) = secrets_condition(&built) {
+        let _ = report.send(condition).await;
+    }
+    let mut record = keep(world, job, &built.environment).await?;
+    record.duration_us = u64::try_from(took.as_micros()).ok();
+    let message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
+    let reason = if again.is_some() { "GivenAgain" } else { "Built" };
+    let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(record)))).await;
+    let _ = report.send(condition(ConditionType::EnvironmentReady, ConditionStatus::True, reason, message)).await;
+    if let Some(kept) = again.filter(|_| refresh == Refresh::Warn) {
+        compare(world, job, &kept, report).await;
+    }
+    Ok(built)
+}
+
+/// Which secrets the agent has to do without, or which named ones it has; nothing where there is neither.
+fn secrets_condition(built: &Built) -> Option<Progress> {
+    let kind = ConditionType::SecretsAvailable;
+    let lost = built
+        .environment
+        .missing()
+        .map(|name| format!("{name}, which the launch before had, is in no file and was not found where it came from"));
+    let lacking: Vec<String> = built.missing.iter().map(ToString::to_string).chain(lost).collect();
+    if !lacking.is_empty() {
+        return Some(condition(kind, ConditionStatus::False, "SecretUnavailable", lacking.join("; ")));
+    }
+    let message = built.secrets.join(", ");
+    (!built.secrets.is_empty()).then(|| condition(kind, ConditionStatus::True, "Taken", message))
+}
+
+fn condition(kind: ConditionType, status: ConditionStatus, reason: &'static str, message: String) -> Progress {
+    Progress::Condition { kind, status, reason: reason.to_owned(), message }
+}
+
+fn failed(reason: &'static str, message: String) -> Failure {
+    Failure { kind: ConditionType::EnvironmentReady, reason, message }
+}
+
+impl From<EnvironmentError> for Failure {
+    fn from(error: EnvironmentError) -> Self {
+        let hint = error.problem().hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+        failed(error.reason(), format!("{}{hint}", chain(&error)))
+    }
+}
+
+/// The environment of the last launch, with the secrets that can be had.
+async fn give_again(world: &World, job: &Job, kept: &Kept, report: &mpsc::Sender<Progress>) -> Result<Built, Failure> {
+    let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&*error)))?;
+    let target = target(world, &job.id, &job.spec, job.launch);
+    let remembered = world.environments.secrets(&job.id);
+    let restored = pipeline.restore(&target, &kept.last, &remembered, &world.secrets).await;
+    report_snapshot(&target, report).await;
+    restored.map_err(|Unbuilt { reason, message }| failed(reason, message))
+}
+
+/// Says how a fresh environment would differ from the one that is given.
+async fn compare(world: &World, job: &Job, kept: &Kept, report: &mpsc::Sender<Progress>) {
+    let (status, reason, message) = match build(world, job, None).await {
+        Ok(fresh) => {
+            let changes = drift(&kept.last, &fresh.environment.full_view(Timestamp::now(), job.launch)).names();
+            if changes.is_empty() {
+                let message = "a fresh environment would be the same".to_owned();
+                (ConditionStatus::False, "Same", message)
+            } else {
+                let message = format!("a fresh environment would be another: {}", describe(&changes));
+                (ConditionStatus::True, "Drifted", message)
+            }
+        }
+        Err(failure) => {
+            let message = format!("a fresh environment could not be built to compare with: {}", failure.message);
+            (ConditionStatus::Unknown, "NotBuilt", message)
+        }
+    };
+    let _ = report.send(condition(ConditionType::EnvironmentDrifted, status, reason, message)).await;
+}
+
+/// Builds it from nothing; with `report`, says what it begins with.
+async fn build(world: &World, job: &Job, report: Option<&mpsc::Sender<Progress>>) -> Result<Built, Failure> {
+    let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&*error)))?;
+    let target = target(world, &job.id, &job.spec, job.launch);
+    let built = pipeline.build(&target, &world.trust, &world.secrets).await;
+    if let Some(report) = report {
+        report_snapshot(&target, report).await;
+    }
+    built.map_err(|Unbuilt { reason, message }| failed(reason, message))
+}
+
+/// Says what the environment begins with, where a snapshot was asked for.
+async fn report_snapshot(target: &Target, report: &mpsc::Sender<Progress>) {
+    if let Some(Finding { fresh, reason, message }) = target.chosen.finding() {
+        let status = if fresh { ConditionStatus::True } else { ConditionStatus::False };
+        let _ = report.send(condition(ConditionType::SnapshotFresh, status, reason, message)).await;
+    }
+}
+
+fn target(world: &World, id: &SessionId, spec: &SessionSpec, launch: u64) -> Target {
+    Target {
+        id: id.clone(),
+        name: spec.name.as_ref().map(ToString::to_string),
+        agent: world.agent_label(spec),
+        launch,
+        places: Placeholders {
+            config: world.directories.config.clone(),
+            cwd: spec.directory.clone(),
+            session: world.directories.session(id),
+        },
+        chosen: world.chosen(id, spec),
+    }
+}
+
+/// Writes `environment.json`, and says what is other than at the launch before.
+async fn keep(world: &World, job: &Job, environment: &Environment) -> Result<EnvironmentBuilt, Failure> {
+    let (launch, captured, given) = (job.launch, Timestamp::now(), environment.clone());
+    let write = move |environments: &Environments, id: &SessionId| environments.write(id, &given, captured, launch);
+    let before = on_disk(world, &job.id, write).await?;
+    agentd_fault::at(Point::DaemonBringUpEnvironment).map_err(|error| failed("NotKept", error.to_string()))?;
+    let view = environment.full_view(captured, launch);
+    let drift = before.map(|before| drift(&before.last, &view)).unwrap_or_default();
+    let names = |lists: &[&Vec<agentd_api::environment::ChangeView>]| {
+        let mut names: Vec<String> =
+            lists.iter().flat_map(|list| list.iter()).map(|change| change.name.clone()).collect();
+        names.sort();
+        names
+    };
+    Ok(EnvironmentBuilt {
+        launch,
+        digest: view.digest,
+        variables: u32::try_from(environment.len()).unwrap_or(u32::MAX),
+        dropped: environment.dropped().map(str::to_owned).collect(),
+        changed: names(&[&drift.added, &drift.changed]),
+        removed: names(&[&drift.removed]),
+        changes: drift.names(),
+        home: environment.get("HOME").map(|home| String::from_utf8_lossy(home).into_owned()),
+        killed: environment.background.killed,
+        left: environment.background.left,
+        duration_us: None,
+    })
+}
+
+/// What is kept of a session, for those who ask.
+pub(crate) async fn kept(world: &World, id: &SessionId) -> Result<Option<Kept>, Problem> {
+    on_disk(world, id, Environments::read).await.map_err(|error| error.problem())
+}
+
+/// What a launch would build now; nothing is launched, and nothing is kept. Secrets are in it.
+pub(crate) async fn build_now(
+    world: &World,
+    id: &SessionId,
+    spec: &SessionSpec,
+    launch: u64,
+) -> Result<EnvironmentView, Problem> {
+    crate::workspace::check(&spec.directory).map_err(|error| Problem::new(Code::NoSuchDirectory, error.to_string()))?;
+    // A login shell for each who asks would be as many as for sessions that are launched.
+    let _permit = world.launches.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;
+    let pipeline = world.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&*error)))?;
+    let built = pipeline.build(&target(world, id, spec, launch), &world.trust, &world.secrets).await;
+    built.map(|built| built.environment.full_view(Timestamp::now(), launch)).map_err(|unbuilt| {
+        Problem::new(Code::EnvironmentNotBuilt, unbuilt.message).hint("a launch would fail in the same way")
+    })
+}
+
+/// Files are read and written where it holds up nobody.
+async fn on_disk<T: Send + 'static>(
+    world: &World,
+    id: &SessionId,
+    work: impl FnOnce(&Environments, &SessionId) -> Result<T, EnvironmentError> + Send + 'static,
+) -> Result<T, EnvironmentError> {
+    let (environments, id) = (Arc::clone(&world.environments), id.clone());
+    tokio::task::spawn_blocking(move || work(&environments, &id))
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
