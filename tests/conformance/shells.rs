@@ -2,6 +2,7 @@
 
 use agentd_api::Body;
 use agentd_api::event::EnvironmentBuilt;
+use agentd_api::snapshot::SnapshotList;
 
 use super::{BASH, Dialect, FISH, KSH, NU, TCSH, ZSH, daemon, of_agent, refusal};
 use crate::harness::{Session, process, until};
@@ -154,15 +155,15 @@ async fn the_files_that_start_up_files_source_are_known_and_no_value_of_theirs_i
         let environment = of_agent(&session).await;
         assert_eq!(environment.get("PLANTED_TOKEN").map(Vec::as_slice), Some(&b"sekrit-6078"[..]), "{}", shell.name);
         let log = std::fs::read_to_string(daemon.root().join("agentd.log")).unwrap();
-        let line = log.lines().find(|line| line.contains("the login shell has given its environment"));
-        let line = line.unwrap_or_else(|| panic!("{log}"));
-        assert!(line.contains(&format!("all_files={complete}")), "{}: {line}", shell.name);
-        let named = |file: &str| line.contains(&format!("\"{}\"", home.join(file).display()));
-        assert!(named(shell.file), "{}: {line}", shell.name);
+        let list: SnapshotList = daemon.client.get("/v1/snapshots").await.expect(200);
+        let [snapshot] = &list.login_shells[..] else { panic!("{list:#?}") };
+        assert_eq!(snapshot.complete, complete, "{}: {snapshot:#?}", shell.name);
+        let named = |file: &str| snapshot.files.contains(&home.join(file));
+        assert!(named(shell.file), "{}: {snapshot:#?}", shell.name);
         if shell.dialect != Dialect::Csh {
-            assert!(named("first.sh"), "{}: {line}", shell.name);
+            assert!(named("first.sh"), "{}: {snapshot:#?}", shell.name);
         }
-        assert!(!complete || named(nested), "{}: {line}", shell.name);
+        assert!(!complete || named(nested), "{}: {snapshot:#?}", shell.name);
         let state = std::fs::read(crate::harness::journal::path(&daemon.state(), &session.id)).unwrap();
         for text in [log.as_bytes(), &state] {
             assert!(!text.windows(6).any(|window| window == b"sekrit"), "{}: a value was written down", shell.name);

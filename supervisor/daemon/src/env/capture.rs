@@ -220,7 +220,8 @@ impl Capture {
         };
         match failed {
             CaptureError::Status { what, status, stderr }
-                if status == kind.syntax_status() && self.cannot_parse(kind, &request, &script.path).await? =>
+                if kind.syntax_statuses().contains(&status)
+                    && self.cannot_parse(kind, &request, &script.path).await? =>
             {
                 Err(CaptureError::Syntax { what, stderr })
             }

@@ -169,7 +169,8 @@ impl Shell {
     /// many a script. `exit 0` is an end like any other, and the script's own trap on EXIT is run.
     pub(crate) fn script(self, program: &Path, flags: Option<&str>, script: &Path, keeper: &Path) -> Start {
         let (dump, file, itself) = (self.dump(keeper), self.quote(script), self.quote(program));
-        let syntax = self.syntax_status();
+        let statuses = self.syntax_statuses();
+        let syntax = statuses.iter().map(i32::to_string).collect::<Vec<_>>().join("|");
         let mut start = Start { capture_fd: Some(DESCRIPTOR), ..Start::default() };
         let (no_files, text): (&[&str], String) = match self {
             Self::Csh => {
@@ -198,9 +199,11 @@ impl Shell {
                     Self::Zsh => &["-f"],
                     _ => &[],
                 };
+                // Patterns that a script allows itself by `shopt -s extglob` are none to a bash that only reads it.
+                let extended = if self == Self::Bash { "-O extglob " } else { "" };
                 let text = format!(
                     "trap {at_exit} EXIT\n. {file}\nAGENTD_STATUS=$?\n\
-                     [ \"$AGENTD_STATUS\" != {syntax} ] || {itself} -n {file} 2>/dev/null || exit {syntax}\n\
+                     case \"$AGENTD_STATUS\" in {syntax}) {itself} {extended}-n {file} 2>/dev/null || exit \"$AGENTD_STATUS\";; esac\n\
                      {dump}\nAGENTD_DUMPED=1\nexit \"$AGENTD_STATUS\""
                 );
                 (no_files, text)
@@ -213,12 +216,14 @@ impl Shell {
 
     /// The status of sourcing a file that it cannot parse. Others have it too, so the shell is asked then, and only then: with `-n`, `extglob`
     /// is never set and what needs it is an error.
-    pub(crate) fn syntax_status(self) -> i32 {
+    pub(crate) fn syntax_statuses(self) -> &'static [i32] {
         match self {
-            Self::Bash | Self::Posix => 2,
-            Self::Ksh => 3,
-            Self::Zsh => 126,
-            Self::Fish | Self::Nu | Self::Csh => 1,
+            // 1 for what is not closed at its end: a quote, a bracket.
+            Self::Bash => &[1, 2],
+            Self::Posix => &[2],
+            Self::Ksh => &[3],
+            Self::Zsh => &[126],
+            Self::Fish | Self::Nu | Self::Csh => &[1],
         }
     }
 
@@ -232,7 +237,8 @@ impl Shell {
                 let text = format!("if not (nu-check {}) {{ exit 2 }}", self.quote(script));
                 vec!["--no-config-file".into(), "-c".into(), text.into()]
             }
-            Self::Bash | Self::Ksh | Self::Posix => vec!["-n".into(), path],
+            Self::Bash => vec!["-O".into(), "extglob".into(), "-n".into(), path],
+            Self::Ksh | Self::Posix => vec!["-n".into(), path],
         }
     }
 

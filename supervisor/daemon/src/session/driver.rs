@@ -254,7 +254,8 @@ impl Driver {
                 None => break,
                 Some(Step::Append(batch)) => drop(self.append(batch).await?),
                 Some(Step::BringUp { launch }) => {
-                    if self.bring_up.is_none() {
+                    // With a keeper the agent was started, and its record is on the way.
+                    if self.bring_up.is_none() && matches!(self.port, Port::Direct) {
                         self.begin_bring_up(launch);
                     }
                     break;
