@@ -24,6 +24,8 @@ use crate::table::{Table, median, millis};
 /// Launches, after those that fill what is kept.
 const LAUNCHES: usize = 100;
 const FIRST: usize = 5;
+/// How many are built by themselves.
+const BUILDS: usize = 500;
 /// How often each of the others is started.
 const RUNS: usize = 15;
 /// The variables of the environment, with what agentd and the login shell have of themselves.
@@ -33,13 +35,14 @@ const GOAL: Duration = Duration::from_micros(500);
 pub(crate) fn measure() -> Result<Table> {
     let daemon = Daemon::start(Pipeline::Bench)?;
     let home = daemon.root().join("home");
-    fs::write(home.join(".profile"), profile(VARIABLES - 8))?;
+    fs::write(home.join(".profile"), profile(VARIABLES - 7))?;
     fs::write(daemon.root().join("config/env-setup.sh"), "# agentd-depends: $HOME\nexport BENCH_SCRIPT=\"$HOME\"\n")?;
     let mut client = daemon.client()?;
     let mut launches = Vec::new();
     for _ in 0..FIRST + LAUNCHES {
         launches.push(launch(&daemon, &mut client)?);
     }
+    let alone = builds(&daemon, &mut client)?;
     let mut warm = launches.split_off(FIRST);
     let variables = warm.last().map_or(0, |launch| launch.variables);
     let (cold, main) = (launches.first().map_or(Duration::ZERO, |launch| launch.built), median_of(&warm, |l| l.main));
@@ -50,19 +53,20 @@ pub(crate) fn measure() -> Result<Table> {
     let mut table =
         Table::new(format!("environment: {variables} variables, three providers; median of {LAUNCHES} launches"));
     let plain = repeated(|| login(&home, "plain", "-lc"))?;
-    table.times("warm build, against `bash -lc true`, a profile of 72 exports", built, plain);
-    table.goal(format!("<= {}", millis(GOAL)), built <= GOAL);
+    table.times("warm build, against `bash -lc true`, a profile of 73 exports", alone, plain);
+    table.goal(format!("<= {}", millis(GOAL)), alone <= GOAL);
     let heavy = daemon.root().join("heavy");
     heavy_home(&heavy)?;
     table.times(
         "the same, against it with version managers and completions",
-        built,
+        alone,
         repeated(|| login(&heavy, "heavy", "-lc"))?,
     );
     if Command::new("direnv").arg("version").stdout(Stdio::null()).status().is_ok() {
-        table.times("the same, against `direnv exec`, an .envrc of one line", built, direnv(daemon.root())?);
+        table.times("the same, against `direnv exec`, an .envrc of one line", alone, direnv(daemon.root())?);
     }
-    table.alone("warm build, the 99th of 100", millis(p99));
+    table.alone("warm build in the middle of a launch", millis(built));
+    table.alone("the same, the 99th of 100", millis(p99));
     table.alone("the first build of a daemon", millis(cold));
     table.times(
         "from the request to the agent's main(), warm, against posix_spawn",
@@ -70,6 +74,18 @@ pub(crate) fn measure() -> Result<Table> {
         repeated(|| bare_main(daemon.root()))?,
     );
     Ok(table)
+}
+
+/// A warm build by itself, one after the other: the daemon's own word for how long it took (`at=now`).
+fn builds(daemon: &Daemon, client: &mut Client) -> Result<Duration> {
+    let id = daemon.session(client)?;
+    let mut took = Vec::new();
+    for _ in 0..BUILDS {
+        let view = client.get(&format!("/v1/sessions/{id}/environment?at=now"))?;
+        took.push(Duration::from_micros(view["duration_us"].as_u64().context("the view has no duration_us")?));
+    }
+    client.delete(&format!("/v1/sessions/{id}?force=true"))?;
+    Ok(median(took))
 }
 
 /// What one launch took.

@@ -64,6 +64,9 @@ pub struct EnvironmentView {
     pub launch: u64,
     /// SHA-256 over every name and every value that is no secret, hex.
     pub digest: String,
+    /// Microseconds that building it took; only of one that was built for the question (`at=now`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_us: Option<u64>,
     /// By name.
     pub variables: Vec<VariableView>,
     /// What a provider took away, by name.

@@ -248,6 +248,7 @@ impl Environment {
         }
         let digest = hex(&whole.finalize());
         EnvironmentView {
+            duration_us: None,
             captured,
             launch,
             digest,

@@ -1,5 +1,6 @@
 //! What the host does for a provider during one call: the login shell, scripts with their trust, its log.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -7,6 +8,7 @@ use std::time::Instant;
 use agentd_api::scripts::ScriptState;
 use agentd_plugins::{Failure, Level, ScriptOutcome, Services};
 use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
 
 use super::capture::{Capture, CaptureError, Variables};
 use super::functions;
@@ -34,6 +36,7 @@ pub(crate) struct CallServices {
     pub(crate) results: Arc<Results>,
     pub(crate) places: Placeholders,
     pub(crate) trust: Arc<Trust>,
+    pub(crate) absent: Arc<Absent>,
     pub(crate) login: Arc<LoginOnce>,
     /// What must not be in any message.
     pub(crate) hidden: Arc<Hidden>,
@@ -41,6 +44,34 @@ pub(crate) struct CallServices {
     pub(crate) unapproved: Mutex<Option<PathBuf>>,
     /// What was run and failed, as the condition's reason.
     pub(crate) failed: Mutex<Option<&'static str>>,
+}
+
+/// The configured scripts that are not there, for one build: most are not, and looking for all at once costs one wait and not one each.
+#[derive(Debug)]
+pub(crate) struct Absent {
+    looking: Mutex<Option<JoinHandle<HashSet<PathBuf>>>>,
+    found: OnceCell<HashSet<PathBuf>>,
+}
+
+impl Absent {
+    /// Begins to look.
+    pub(crate) fn among(files: Vec<PathBuf>) -> Self {
+        let is_absent =
+            |file: &PathBuf| file.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        let looking = tokio::task::spawn_blocking(move || files.into_iter().filter(is_absent).collect());
+        Self { looking: Mutex::new(Some(looking)), found: OnceCell::new() }
+    }
+
+    async fn has(&self, file: &Path) -> bool {
+        let found = self.found.get_or_init(|| async {
+            let looking = locked(&self.looking).take();
+            match looking {
+                Some(looking) => looking.await.unwrap_or_default(),
+                None => HashSet::new(),
+            }
+        });
+        found.await.contains(file)
+    }
 }
 
 /// What the environment begins with, for one build: whoever asks first has it taken, and everybody gets the same.
@@ -177,6 +208,9 @@ impl Services for CallServices {
                 "the script {path:?} is neither absolute nor begins with {{config}}, {{cwd}} or {{session}}"
             ))
         })?;
+        if self.absent.has(&file).await {
+            return Ok(ScriptOutcome::Absent);
+        }
         let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
         let standing = tokio::task::spawn_blocking(move || trust.standing(&looked_at)).await;
         let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| {

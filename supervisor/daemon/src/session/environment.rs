@@ -193,8 +193,11 @@ pub(crate) async fn build_now(
     // A login shell for each who asks would be as many as for sessions that are launched.
     let _permit = world.launches.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;
     let pipeline = world.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&*error)))?;
+    let begun = Instant::now();
     let built = pipeline.build(&target(world, id, spec, launch), &world.trust, &world.secrets).await;
-    built.map(|built| built.environment.full_view(Timestamp::now(), launch)).map_err(|unbuilt| {
+    let duration_us = u64::try_from(begun.elapsed().as_micros()).ok();
+    let view = |built: Built| EnvironmentView { duration_us, ..built.environment.full_view(Timestamp::now(), launch) };
+    built.map(view).map_err(|unbuilt| {
         Problem::new(Code::EnvironmentNotBuilt, unbuilt.message).hint("a launch would fail in the same way")
     })
 }
