@@ -1,5 +1,6 @@
 //! Environment scripts: who sources them, what counts as a failure, and that nothing of them is left or waited for.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use agentd_api::session::Phase;
@@ -159,33 +160,68 @@ async fn a_child_that_holds_every_descriptor_delays_no_launch() {
     assert!(best[1] <= best[0] + Duration::from_millis(100), "{best:?}");
 }
 
-#[tokio::test]
-async fn module_load_in_a_script_gives_the_agent_the_modules_path_though_the_daemon_has_no_environment() {
-    let Some(init) = require::shell_file("/usr/share/modules/init/bash", "environment-modules") else { return };
-    let mut daemon = Daemon::prepare();
+/// Starts the daemon with no environment; gives a directory in which there is the module `mytool`.
+async fn run_with_modules(daemon: &mut Daemon, file: &str, text: &str) -> PathBuf {
     daemon.set_environment(Vec::<(String, String)>::new());
     let modules = daemon.root().join("modules");
     std::fs::create_dir(&modules).unwrap();
-    std::fs::write(
-        modules.join("mytool"),
-        "#%Module1.0\nprepend-path PATH /opt/mytool/bin\nsetenv MYTOOL_HOME /opt/mytool\n",
-    )
-    .unwrap();
+    std::fs::write(modules.join(file), text).unwrap();
     daemon.run().await;
+    modules
+}
+
+/// Whether an agent has what the module `mytool` gives, after this login file and this script.
+async fn has_mytool(daemon: &Daemon, profile: &str, script: &str) {
+    std::fs::write(daemon.home().join(".profile"), profile).unwrap();
+    let environment = after(daemon, script).await;
+    let path = environment.get("PATH").map(|path| String::from_utf8_lossy(path).into_owned()).unwrap_or_default();
+    assert!(path.starts_with("/opt/mytool/bin:") && path.contains("/usr/bin"), "{script}: {path}");
+    assert_eq!(environment.get("MYTOOL_HOME").map(Vec::as_slice), Some(&b"/opt/mytool"[..]), "{script}");
+    let function = environment.keys().find(|name| name.starts_with("BASH_FUNC_"));
+    assert_eq!(function, None, "functions are for scripts: {script}");
+    assert!(!environment.contains_key("BASH_ENV"), "{script}");
+}
+
+#[tokio::test]
+async fn module_load_in_a_script_gives_the_agent_the_modules_path_though_the_daemon_has_no_environment() {
+    let Some(init) = require::shell_file("/usr/share/modules/init/bash", "environment-modules") else { return };
+    let module = "#%Module1.0\nprepend-path PATH /opt/mytool/bin\nsetenv MYTOOL_HOME /opt/mytool\n";
+    let mut daemon = Daemon::prepare();
+    let modules = run_with_modules(&mut daemon, "mytool", module).await;
     let load = format!("module use {}\nmodule load mytool\n", modules.display());
+    let source = format!(". {}\n", init.display());
     // With the function that the login shell exports, and with the init file where it exports none.
-    for (profile, script) in
-        [("", format!(". {}\n{load}", init.display())), (&*format!(". {}\n", init.display()), load.clone())]
-    {
-        std::fs::write(daemon.home().join(".profile"), profile).unwrap();
-        let environment = after(&daemon, &script).await;
-        let path = environment.get("PATH").map(|path| String::from_utf8_lossy(path).into_owned()).unwrap_or_default();
-        assert!(path.starts_with("/opt/mytool/bin:") && path.contains("/usr/bin"), "{script}: {path}");
-        assert_eq!(environment.get("MYTOOL_HOME").map(Vec::as_slice), Some(&b"/opt/mytool"[..]));
-    }
-    let (reason, message) =
-        failure(&daemon, &format!(". {}\nset -e\nmodule load no-such-module\n", init.display())).await;
+    has_mytool(&daemon, "", &format!("{source}{load}")).await;
+    has_mytool(&daemon, &source, &load).await;
+    let (reason, message) = failure(&daemon, &format!("{source}set -e\nmodule load no-such-module\n")).await;
     assert!(reason == "ScriptFailed" && message.contains("no-such-module"), "{reason}: {message}");
+}
+
+#[tokio::test]
+async fn lmods_module_load_in_a_script_gives_the_agent_the_modules_path_though_the_daemon_has_no_environment() {
+    let Some(init) = require::lmod() else { return };
+    let module = "prepend_path(\"PATH\", \"/opt/mytool/bin\")\nsetenv(\"MYTOOL_HOME\", \"/opt/mytool\")\n";
+    let source = format!(". {}\n", init.display());
+    let mut daemon = Daemon::prepare();
+    let modules = run_with_modules(&mut daemon, "mytool.lua", module).await;
+    let using = format!("module use {}\n", modules.display());
+    has_mytool(&daemon, "", &format!("{source}{using}module load mytool\n")).await;
+    let (reason, message) = failure(&daemon, &format!("{source}set -e\nmodule load no-such-module\n")).await;
+    assert!(reason == "ScriptFailed" && message.contains("no-such-module"), "{reason}: {message}");
+
+    // What Debian has in /etc/profile.d exports both of lmod's functions, and a BASH_ENV. The functions do not say where lmod is: they
+    // run what LMOD_CMD and LMOD_DIR name, and these are for the administrator to allow.
+    let profile = format!(". {}\n", init.with_file_name("profile").display());
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        let providers = ["snapshot\"", "whitelist\"\nsettings = { allow = [\"LMOD_*\"] }", "env-script\""]
+            .map(|provider| format!("\n[[environment.providers]]\nplugin = \"{provider}\n"));
+        config + &providers.concat()
+    });
+    let modules = run_with_modules(&mut daemon, "mytool.lua", module).await;
+    for load in ["module load mytool", "ml mytool"] {
+        has_mytool(&daemon, &profile, &format!("module use {}\n{load}\n", modules.display())).await;
+    }
 }
 
 #[tokio::test]

@@ -27,6 +27,17 @@ pub(crate) fn shell(name: &str, places: &[&str]) -> Option<PathBuf> {
     found.or_else(|| missing("shells", &format!("the shell {name} is not installed")))
 }
 
+/// lmod's init file for bash: what `AGENTD_TEST_LMOD` names, since Debian's lmod cannot be installed beside environment-modules, else
+/// where Debian has it.
+pub(crate) fn lmod() -> Option<PathBuf> {
+    let file = match std::env::var_os("AGENTD_TEST_LMOD") {
+        Some(named) => PathBuf::from(named),
+        None => PathBuf::from("/usr/share/lmod/lmod/init/bash"),
+    };
+    let reason = || format!("lmod is not installed, or AGENTD_TEST_LMOD is wrong: there is no {}", file.display());
+    if file.exists() { Some(file) } else { missing("shells", &reason()) }
+}
+
 /// A file that a Debian package for shells brings.
 pub(crate) fn shell_file(path: &str, package: &str) -> Option<PathBuf> {
     let path = PathBuf::from(path);
