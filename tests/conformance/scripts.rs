@@ -209,19 +209,34 @@ async fn lmods_module_load_in_a_script_gives_the_agent_the_modules_path_though_t
     let (reason, message) = failure(&daemon, &format!("{source}set -e\nmodule load no-such-module\n")).await;
     assert!(reason == "ScriptFailed" && message.contains("no-such-module"), "{reason}: {message}");
 
-    // What Debian has in /etc/profile.d exports both of lmod's functions, and a BASH_ENV. The functions do not say where lmod is: they
-    // run what LMOD_CMD and LMOD_DIR name, and these are for the administrator to allow.
+    // What Debian has in /etc/profile.d exports both of lmod's functions, and a BASH_ENV.
     let profile = format!(". {}\n", init.with_file_name("profile").display());
     let mut daemon = Daemon::prepare();
-    daemon.configure(|config| {
-        let providers = ["snapshot\"", "whitelist\"\nsettings = { allow = [\"LMOD_*\"] }", "env-script\""]
-            .map(|provider| format!("\n[[environment.providers]]\nplugin = \"{provider}\n"));
-        config + &providers.concat()
-    });
     let modules = run_with_modules(&mut daemon, "mytool.lua", module).await;
     for load in ["module load mytool", "ml mytool"] {
         has_mytool(&daemon, &profile, &format!("module use {}\n{load}\n", modules.display())).await;
     }
+}
+
+#[tokio::test]
+async fn a_function_without_the_variables_that_it_needs_is_given_to_no_script() {
+    let Some(init) = require::lmod() else { return };
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        let providers = ["snapshot\"", "whitelist\"\nsettings = { preset = \"minimal\" }", "env-script\""]
+            .map(|provider| format!("\n[[environment.providers]]\nplugin = \"{provider}\n"));
+        config + &providers.concat()
+    });
+    daemon.run().await;
+    std::fs::write(daemon.home().join(".profile"), format!(". {}\n", init.with_file_name("profile").display()))
+        .unwrap();
+    // Without LMOD_CMD what `module load` does is `bash load`, which looks here.
+    let canary = daemon.root().join("canary");
+    let planted = format!("touch '{}'\necho export FROM_REPOSITORY=1\n", canary.display());
+    std::fs::write(daemon.work().join("load"), planted).unwrap();
+    let environment = after(&daemon, "module load mytool\nexport BEHIND=1\n").await;
+    assert!(environment.contains_key("BEHIND") && !environment.contains_key("FROM_REPOSITORY"));
+    assert!(!canary.exists(), "a file of the working directory was run");
 }
 
 #[tokio::test]

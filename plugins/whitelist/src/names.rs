@@ -20,6 +20,17 @@ const STANDARD: &[&str] = &[
     "CARGO_HOME",
     "RUSTUP_HOME",
     "XDG_*",
+    // Environment Modules and lmod: what `module load` in an environment script works with.
+    "MODULEPATH",
+    "MODULEPATH_*",
+    "MODULESHOME",
+    "MODULES_CMD",
+    "__MODULES_*",
+    "LOADEDMODULES",
+    "_LMFILES_",
+    "LMOD_*",
+    "__LMOD_*",
+    "_ModuleTable*",
 ];
 
 /// How the network is reached: behind a company's proxy no agent connects without them, and none starts a session without its

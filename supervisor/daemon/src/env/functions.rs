@@ -34,6 +34,31 @@ pub(super) fn withheld(policy: Functions, environment: &Environment) -> Vec<Chan
         .collect()
 }
 
+/// The removal of functions that name a variable which the login shell has and the environment has not any more. They would do something
+/// else without it: lmod's `module load X` is `$LMOD_CMD bash load X`, and without that variable bash runs a file `load` of the working
+/// directory, which nobody has approved.
+pub(super) fn crippled(login: &Variables, environment: &Environment) -> Vec<Change> {
+    let lost = |name: &str| environment.get(name).is_none() && login.iter().any(|(of_login, _)| of_login == name);
+    let functions = environment.pairs().filter(|(name, _)| is_function(name));
+    functions
+        .filter_map(|(name, body)| {
+            let missing = named_in(body).find(|name| lost(name))?;
+            let reason = format!("an exported bash function that needs {missing}, which was dropped");
+            Some(Change::Unset { name: name.to_owned(), reason: Some(reason), origin: None })
+        })
+        .collect()
+}
+
+/// The variables that a shell's text names: `$NAME`, `${NAME...}`, `${!NAME}`, `${#NAME}`.
+fn named_in(text: &[u8]) -> impl Iterator<Item = &str> {
+    text.split(|&byte| byte == b'$').skip(1).filter_map(|rest| {
+        let rest = rest.strip_prefix(b"{").unwrap_or(rest);
+        let rest = rest.strip_prefix(b"!").or(rest.strip_prefix(b"#")).unwrap_or(rest);
+        let end = rest.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_').unwrap_or(rest.len());
+        std::str::from_utf8(&rest[..end]).ok().filter(|name| !name.is_empty())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +75,28 @@ mod tests {
         assert_eq!(entered(Functions::Scripts), [MODULE, "BASH_FUNC_NOT_ONE", "PATH"]);
         assert_eq!(entered(Functions::Agent), [MODULE, "BASH_FUNC_NOT_ONE", "PATH"]);
         assert_eq!(entered(Functions::Drop), ["BASH_FUNC_NOT_ONE", "PATH"]);
+    }
+
+    #[test]
+    fn a_function_goes_with_the_variables_that_it_needs() {
+        let variable = |name: &str, value: &str| (name.to_owned(), value.as_bytes().to_vec());
+        let body = "() {  eval $($LMOD_CMD bash \"$@\") && eval $(${LMOD_SETTARG_CMD:-:} -s sh)\n}";
+        let login = vec![variable(MODULE, body), variable("LMOD_CMD", "/l"), variable("OTHER", "x")];
+        let names = |given: &[(String, Vec<u8>)]| {
+            let mut environment = Environment::default();
+            let set = |(name, value): &(String, Vec<u8>)| Change::Set {
+                name: name.clone(),
+                value: value.clone(),
+                origin: None,
+            };
+            environment.apply("a", 1, given.iter().map(set).collect()).unwrap();
+            crippled(&login, &environment).iter().map(|change| change.name().to_owned()).collect::<Vec<_>>()
+        };
+        assert!(names(&login).is_empty());
+        assert!(names(&login[..2]).is_empty(), "it does not need the other");
+        assert_eq!(names(&login[..1]), [MODULE]);
+        let found: Vec<_> = named_in(b"a $B ${C} ${!D[@]} ${#E} $$ $1 $(F) \"$G\"").collect();
+        assert_eq!(found, ["B", "C", "D", "E", "1", "G"]);
     }
 
     #[test]

@@ -342,6 +342,11 @@ impl Pipeline {
             environment
                 .apply(&step.name, number, changes)
                 .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
+            if let Some(snapshot) = login.captured.get() {
+                let crippled = functions::crippled(&snapshot.variables, environment);
+                let applied = environment.apply(OWN, number, crippled);
+                applied.map_err(|source| BuildError::Change { provider: OWN.to_owned(), source })?;
+            }
         }
         Ok(())
     }

@@ -194,18 +194,21 @@ impl State {
     }
 }
 
-/// Reads a script that is run in this directory, and what it depends on; nothing where its result is not to be kept.
-pub(super) fn look(script: &Path, directory: &Path) -> Option<State> {
-    let content = std::fs::read(script).ok()?;
+/// A script of this content that is run in this directory, and what it depends on, read where that is files; nothing where its result is
+/// not to be kept.
+pub(super) async fn look(script: PathBuf, content: Vec<u8>, directory: PathBuf) -> Option<State> {
     let declared = Declared::parse(&content)?;
-    let files = match read_all(script, &declared.files) {
-        Ok(files) => files,
+    if declared.files.is_empty() {
+        return Some(State { script, directory, content, declared, files: Vec::new() });
+    }
+    let read = move || match read_all(&script, &declared.files) {
+        Ok(files) => Some(State { script, directory, content, declared, files }),
         Err(error) => {
             tracing::warn!(script = %script.display(), %error, "what the script depends on cannot be looked at: it is run every time");
-            return None;
+            None
         }
     };
-    Some(State { script: script.to_owned(), directory: directory.to_owned(), content, declared, files })
+    tokio::task::spawn_blocking(read).await.ok().flatten()
 }
 
 fn read_all(script: &Path, patterns: &[String]) -> io::Result<Vec<(PathBuf, Option<Vec<u8>>)>> {
@@ -307,7 +310,10 @@ mod tests {
 
         fn key(&self, given: &[(&str, &str)]) -> Option<Key> {
             let path = self.directory.path();
-            look(&path.join("env.sh"), path).map(|state| state.key(&variables(given)))
+            let content = std::fs::read(path.join("env.sh")).unwrap();
+            let looking = look(path.join("env.sh"), content, path.to_owned());
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(looking).map(|state| state.key(&variables(given)))
         }
     }
 

@@ -246,7 +246,7 @@ impl CallServices {
         given: Variables,
         deadline: Instant,
     ) -> Result<Variables, Failure> {
-        let key = self.key(&script.path, &given).await;
+        let key = self.key(script, &given).await;
         if let Some(key) = &key
             && let Some(after) = self.results.find(key, &given)
         {
@@ -260,17 +260,16 @@ impl CallServices {
         })?;
         // What was written to while the script ran belongs to neither the one state nor the other.
         if let Some(key) = key
-            && self.key(&script.path, &given).await == Some(key)
+            && self.key(script, &given).await == Some(key)
         {
             self.results.keep(key, &given, &after);
         }
         Ok(after)
     }
 
-    async fn key(&self, script: &Path, given: &Variables) -> Option<Key> {
-        let (script, directory) = (script.to_owned(), self.places.cwd.clone());
-        let looked = tokio::task::spawn_blocking(move || results::look(&script, &directory)).await;
-        looked.ok().flatten().map(|state| state.key(given))
+    async fn key(&self, script: &Script, given: &Variables) -> Option<Key> {
+        let state = results::look(script.path.clone(), script.content.clone(), self.places.cwd.clone()).await;
+        state.map(|state| state.key(given))
     }
 }
 
