@@ -246,6 +246,21 @@ async fn a_script_that_fails_with_secrets_on_its_stderr_is_reported_without_them
 }
 
 #[tokio::test]
+async fn a_login_shell_that_fails_at_its_first_run_is_reported_without_what_its_files_assign() {
+    let mut daemon = Daemon::prepare();
+    let planted = Planted::new("DEPLOY_TOKEN", "{}");
+    let profile = format!("{}echo \"it is $DEPLOY_TOKEN\" >&2\nexit 3\n", exports(std::slice::from_ref(&planted)));
+    fs::write(daemon.home().join(".profile"), profile).unwrap();
+    daemon.run().await;
+    let view = daemon.create(&daemon.scripted(&[])).await.wait_for_phase(Phase::Failed).await;
+    let condition = condition(&view, ConditionType::EnvironmentReady).expect("it says why");
+    assert!(condition.message.contains("it is ‹secret›"), "{}", condition.message);
+    let status = daemon.client.get("/v1/snapshots").await.json::<Value>().to_string();
+    assert!(status.contains("it is ‹secret›"), "{status}");
+    assert_eq!(leaks(&daemon, &[planted]), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_session_script_with_a_secret_in_its_text_is_refused_and_nothing_of_it_is_written() {
     let daemon = Daemon::start().await;
     let planted = Planted::new("API_KEY", "{}");

@@ -10,7 +10,7 @@ const PREFIX: &[u8] = b"{\"seq\":";
 /// What stands between the seq and the time.
 const TIME: &[u8] = b",\"time\":\"";
 
-/// What stands in a line, not read any further; see [`parts`].
+/// What stands in a line, not read any further; see [`Line::parts`](crate::Line::parts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parts<'a> {
     /// RFC 3339.

@@ -86,7 +86,14 @@ pub(crate) struct LoginOnce {
 impl LoginOnce {
     async fn get(&self, deadline: Instant) -> Result<&Snapshot, SnapshotError> {
         let take = || async {
-            let taken = self.chosen.login(deadline).await?;
+            let taken = match self.chosen.login(deadline).await {
+                Ok(taken) => taken,
+                Err(error) => {
+                    // Its last words may have what its files set; of that, what stands in their text is known.
+                    self.chosen.start_up_files().await.into_iter().for_each(|file| self.hidden.script(file));
+                    return Err(error);
+                }
+            };
             self.capture.add_background(taken.background);
             self.hidden.variables(&taken.variables);
             Ok(taken)

@@ -58,6 +58,12 @@ impl Chosen {
         Ok(taken)
     }
 
+    /// The files that the login shell reads of itself, as far as they are there.
+    pub(crate) async fn start_up_files(&self) -> Vec<PathBuf> {
+        let snapshots = Arc::clone(&self.snapshots);
+        tokio::task::spawn_blocking(move || snapshots.slots.start_up_files()).await.unwrap_or_default()
+    }
+
     /// `None` where no provider asked for it.
     pub(crate) fn finding(&self) -> Option<Finding> {
         self.finding.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -24,8 +24,10 @@ use super::fingerprint::Fingerprints;
 use super::kept::Kept;
 use super::{Key, LoginShell, Taken, Variables};
 use crate::env::capture::{CaptureError, Login};
+use crate::env::secrets::Hidden;
 use crate::env::seed::Seed;
 use crate::env::services::chain;
+use crate::env::shell::Shell;
 
 /// After a failure the shell is left alone for so long, unless a file changes: one that hangs would hold up every launch.
 const PAUSE: Duration = Duration::from_mins(1);
@@ -254,11 +256,21 @@ impl Slot {
         entry.taken(None).map(|taken| Ok(Taken { background: left, ..taken }))
     }
 
+    /// The files that the shell reads of itself, as far as they are there.
+    pub(super) fn start_up_files(&self) -> Vec<PathBuf> {
+        let files = Shell::of(&self.key.shell).map(|shell| shell.start_up_files(&self.key.home)).unwrap_or_default();
+        files.into_iter().filter(|file| file.is_file()).collect()
+    }
+
     fn fail(&self, error: CaptureError, duration: Duration) -> Outcome {
         let mut entry = self.entry();
         entry.failures += 1;
         entry.last_duration = Some(duration);
-        let reason = entry.without_secrets(chain(&error));
+        // Its last words may have what its files set; of that, what stands in their text is known.
+        let hidden = Hidden::default();
+        let files = self.start_up_files().into_iter().chain(entry.watched.paths().cloned());
+        files.for_each(|file| hidden.script(file));
+        let reason = hidden.text(&entry.without_secrets(chain(&error)));
         tracing::warn!(shell = %self.key.shell.display(), reason, "the login shell's environment could not be taken");
         let watched = Fingerprints::take(entry.watched.paths().cloned(), SystemTime::now());
         entry.failed = Some(Failed { at: Instant::now(), reason: reason.clone(), watched });

@@ -228,6 +228,11 @@ impl Slots {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The files that the login shell reads of itself, as far as they are there.
+    fn start_up_files(&self) -> Vec<PathBuf> {
+        self.own().map(|(_, slot)| slot.start_up_files()).unwrap_or_default()
+    }
+
     /// The user whose shell it is, asked anew each time: `chsh` is a change too. Blocks for as long as the user database does.
     fn own(&self) -> Result<(Seed, Arc<Slot>), SeedError> {
         let Options { home, shell, time_to_live, longest, cache, .. } = &self.options;
