@@ -103,8 +103,8 @@ enum BuildError {
     /// The host could not do for it what it asked.
     #[error("environment provider {provider:?}")]
     Run { provider: String, reason: &'static str, source: CallError },
-    #[error("the script {script:?} may not run")]
-    NotApproved { script: PathBuf, source: CallError },
+    #[error("{0}")]
+    NotApproved(String),
     #[error("environment provider {provider:?} gave a change that no environment can hold")]
     Change { provider: String, source: InvalidChange },
     #[error("{0}; see `agentctl secret check`, and set required = false to start sessions without it")]
@@ -137,7 +137,7 @@ impl BuildError {
         match self {
             Self::Provider { .. } => "ProviderFailed",
             Self::Run { reason, .. } => reason,
-            Self::NotApproved { .. } => "ScriptNotApproved",
+            Self::NotApproved(_) => "ScriptNotApproved",
             Self::Change { .. } => "ProviderAnswerInvalid",
             Self::Secret(_) => "SecretUnavailable",
         }
@@ -334,7 +334,7 @@ impl Pipeline {
             let changes = step.plugin.provide(call).await.map_err(|source| {
                 let (provider, failed) = (step.name.clone(), locked(&services.failed).take());
                 match (locked(&services.unapproved).take(), failed) {
-                    (Some(script), _) => BuildError::NotApproved { script, source },
+                    (Some(refused), _) => BuildError::NotApproved(refused),
                     (None, Some(reason)) => BuildError::Run { provider, reason, source },
                     (None, None) => BuildError::Provider { provider, source },
                 }

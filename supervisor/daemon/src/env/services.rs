@@ -40,8 +40,8 @@ pub(crate) struct CallServices {
     pub(crate) login: Arc<LoginOnce>,
     /// What must not be in any message.
     pub(crate) hidden: Arc<Hidden>,
-    /// The script that was met without approval, for the condition's reason.
-    pub(crate) unapproved: Mutex<Option<PathBuf>>,
+    /// What was said of a script that was met without approval: the launch's own words, whatever the provider makes of them.
+    pub(crate) unapproved: Mutex<Option<String>>,
     /// What was run and failed, as the condition's reason.
     pub(crate) failed: Mutex<Option<&'static str>>,
 }
@@ -173,10 +173,11 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 impl CallServices {
     /// The refusal of a script, with what to do about it.
     fn not_approved(&self, script: &Path, what: &str) -> Failure {
-        *self.unapproved.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(script.to_owned());
         // Scripts that a provider of one's own asks for are listed nowhere, and so are approved one by one.
         let place = if self.plugin == config::ENV_SCRIPT { &self.places.cwd } else { script };
-        Failure::Refused(format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(place)))
+        let message = format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(place));
+        *locked(&self.unapproved) = Some(message.clone());
+        Failure::Refused(message)
     }
 }
 
