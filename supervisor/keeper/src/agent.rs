@@ -34,6 +34,9 @@ const STDERR_LINE: u64 = 16 << 10;
 /// A read that gave less than this is followed by a pause, so that an agent that writes line by line is not woken for, and slowed
 /// by, each of them.
 const LITTLE: usize = 8 << 10;
+/// A read that gave as much is of an agent that is held up by its pipe: with a wider one it and the keeper need not take turns so often.
+const MUCH: usize = 32 << 10;
+const WIDE: i32 = 256 << 10;
 /// That pause.
 const GATHER: Duration = Duration::from_millis(1);
 
@@ -304,13 +307,15 @@ pub(crate) struct Output {
     not_before: Option<Instant>,
     /// The last read gave more than [`LITTLE`].
     much: bool,
+    /// The pipe was given room for more than a pipe has.
+    wide: bool,
     rate: Option<Bucket>,
 }
 
 impl Output {
     fn new(pipe: OwnedFd, limit: u64, rate: Option<Rate>) -> Self {
         let rate = rate.map(|rate| Bucket::new(rate, Instant::now()));
-        Self { pipe: Some(pipe), lines: Lines::new(limit), not_before: None, much: false, rate }
+        Self { pipe: Some(pipe), lines: Lines::new(limit), not_before: None, much: false, wide: false, rate }
     }
 
     /// The pipe, where it is time to look at it; else when that will be.
@@ -331,6 +336,10 @@ impl Output {
         // A pipe that cannot be read is one that nothing comes out of any more.
         let read = self.lines.read(pipe.as_fd()).unwrap_or(Read::End);
         let now = Instant::now();
+        if matches!(read, Read::Some(n) if n >= MUCH) && !self.wide {
+            self.wide = true;
+            os::widen(pipe, WIDE);
+        }
         self.much = matches!(read, Read::Some(n) if n >= LITTLE || self.lines.is_full());
         self.not_before = (matches!(read, Read::Some(_)) && !self.much).then(|| now + GATHER);
         if let (Read::Some(n), Some(rate)) = (read, &mut self.rate) {

@@ -10,8 +10,8 @@ use crate::wait::{self, Read};
 
 /// The block of an agent that says little.
 const SMALL: usize = 4 << 10;
-/// The block of an agent that says much: as much as a pipe holds.
-const LARGE: usize = 64 << 10;
+/// The block of an agent that says much: as much as its pipe holds by then.
+const LARGE: usize = 256 << 10;
 
 /// One line without its newline, or what stands at the end without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -54,6 +54,11 @@ fn close_listed() -> io::Result<()> {
     Ok(())
 }
 
+/// Gives a pipe room for so many bytes, where the user's share of such room allows it (`pipe(7)`, "Pipe capacity").
+pub(crate) fn widen(pipe: impl AsFd, bytes: i32) {
+    let _ = nix::fcntl::fcntl(pipe, nix::fcntl::FcntlArg::F_SETPIPE_SZ(bytes));
+}
+
 pub(crate) fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     Ok(getsockopt(&socket, PeerCredentials)?.uid())
 }
