@@ -336,7 +336,8 @@ impl Output {
         // A pipe that cannot be read is one that nothing comes out of any more.
         let read = self.lines.read(pipe.as_fd()).unwrap_or(Read::End);
         let now = Instant::now();
-        if matches!(read, Read::Some(n) if n >= MUCH) && !self.wide {
+        // One with a rate is to be held up.
+        if matches!(read, Read::Some(n) if n >= MUCH) && !self.wide && self.rate.is_none() {
             self.wide = true;
             os::widen(pipe, WIDE);
         }
