@@ -102,6 +102,21 @@ pub struct VariableView {
     pub history: Vec<StepView>,
 }
 
+impl VariableView {
+    /// The step that made it what it is.
+    pub fn last_step(&self) -> StepView {
+        StepView {
+            provider: self.provider.clone(),
+            step: self.step,
+            origin: self.origin.clone(),
+            removed: false,
+            reason: None,
+            value: self.value.clone(),
+            digest: self.digest.clone(),
+        }
+    }
+}
+
 /// What one step of the pipeline made of a variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
@@ -138,6 +153,21 @@ pub struct DroppedView {
     /// As of a variable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<StepView>,
+}
+
+impl DroppedView {
+    /// The step that took it away.
+    pub fn last_step(&self) -> StepView {
+        StepView {
+            provider: self.provider.clone(),
+            step: self.step,
+            origin: self.origin.clone(),
+            removed: true,
+            reason: self.reason.clone(),
+            value: None,
+            digest: None,
+        }
+    }
 }
 
 /// One of the environments that a session has or would have.

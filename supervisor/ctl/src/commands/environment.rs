@@ -147,34 +147,14 @@ fn explanation(view: &EnvironmentView, name: &str) -> Explanation {
     let variable = view.variables.iter().map(|variable| (variable, "set"));
     let missing = view.missing.iter().map(|variable| (variable, "missing"));
     if let Some((variable, state)) = variable.chain(missing).find(|(variable, _)| variable.name == name) {
-        let last = StepView {
-            provider: variable.provider.clone(),
-            step: variable.step,
-            origin: variable.origin.clone(),
-            removed: false,
-            reason: None,
-            value: variable.value.clone(),
-            digest: variable.digest.clone(),
-        };
         let earlier = variable.history.split_last().map(|(_, earlier)| earlier).unwrap_or_default();
-        let history = earlier.iter().cloned().chain(std::iter::once(last)).collect();
+        let history = earlier.iter().cloned().chain([variable.last_step()]).collect();
         return Explanation { name, state, secret: variable.secret, history };
     }
     let Some(dropped) = view.dropped.iter().find(|dropped| dropped.name == name) else {
         return Explanation { name, state: "unknown", secret: false, history: Vec::new() };
     };
-    let only = || {
-        vec![StepView {
-            provider: dropped.provider.clone(),
-            step: dropped.step,
-            origin: dropped.origin.clone(),
-            removed: true,
-            reason: dropped.reason.clone(),
-            value: None,
-            digest: None,
-        }]
-    };
-    let history = if dropped.history.is_empty() { only() } else { dropped.history.clone() };
+    let history = if dropped.history.is_empty() { vec![dropped.last_step()] } else { dropped.history.clone() };
     Explanation { name, state: "dropped", secret: false, history }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use agentd_api::environment::{ChangeView, EnvironmentView, StepView, VariableView};
+use agentd_api::environment::{ChangeView, DroppedView, EnvironmentView, StepView, VariableView};
 use agentd_api::event::{VariableChange, VariableChangeKind};
 
 /// What differs; each list by name.
@@ -23,19 +23,19 @@ pub(crate) fn drift(old: &EnvironmentView, new: &EnvironmentView) -> Drift {
     let mut drift = Drift::default();
     for (name, variable) in &after {
         let Some(earlier) = before.get(name) else {
-            let change = change(variable, dropped_step(old, name), Some(step(variable)));
+            let change = change(variable, dropped_step(old, name), Some(variable.last_step()));
             drift.added.push(change);
             continue;
         };
         match (&earlier.digest, &variable.digest) {
             (Some(then), Some(now)) if then == now => {}
             (None, _) | (_, None) if earlier.secret || variable.secret => drift.not_compared.push((*name).to_owned()),
-            _ => drift.changed.push(change(variable, Some(step(earlier)), Some(step(variable)))),
+            _ => drift.changed.push(change(variable, Some(earlier.last_step()), Some(variable.last_step()))),
         }
     }
     for (name, variable) in &before {
         if !after.contains_key(name) {
-            drift.removed.push(change(variable, Some(step(variable)), dropped_step(new, name)));
+            drift.removed.push(change(variable, Some(variable.last_step()), dropped_step(new, name)));
         }
     }
     drift
@@ -100,28 +100,8 @@ fn change(variable: &VariableView, before: Option<StepView>, after: Option<StepV
     ChangeView { name: variable.name.clone(), secret: variable.secret, before, after }
 }
 
-fn step(variable: &VariableView) -> StepView {
-    StepView {
-        provider: variable.provider.clone(),
-        step: variable.step,
-        origin: variable.origin.clone(),
-        removed: false,
-        reason: None,
-        value: variable.value.clone(),
-        digest: variable.digest.clone(),
-    }
-}
-
 fn dropped_step(view: &EnvironmentView, name: &str) -> Option<StepView> {
-    view.dropped.iter().find(|dropped| dropped.name == name).map(|dropped| StepView {
-        provider: dropped.provider.clone(),
-        step: dropped.step,
-        origin: dropped.origin.clone(),
-        removed: true,
-        reason: dropped.reason.clone(),
-        value: None,
-        digest: None,
-    })
+    view.dropped.iter().find(|dropped| dropped.name == name).map(DroppedView::last_step)
 }
 
 #[cfg(test)]
