@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Call, Failure, Grant, Host, HostOptions, Level, Limits, LoadError, Plugin, ScriptOutcome, Services, SessionFacts,
-    Source, builtin,
+    Call, Failure, Grant, Host, HostOptions, Level, Limits, LoadError, Plugin, Services, SessionFacts, Source, Sourced,
+    Variables, builtin,
 };
 use tempfile::TempDir;
 
@@ -82,18 +82,28 @@ pub(crate) fn source(name: &str) -> Source {
 }
 
 pub(crate) fn everything() -> Grant {
-    Grant { login_shell: true, script: vec!["*".to_owned()] }
+    let anything = || vec!["*".to_owned()];
+    Grant {
+        login_shell: true,
+        script: anything(),
+        command: anything(),
+        file: anything(),
+        network: anything(),
+        mount: anything(),
+        process: anything(),
+        secret: anything(),
+    }
 }
 
 pub(crate) fn call(services: impl Services + 'static) -> Call {
     Call {
-        session: SessionFacts {
+        session: Some(SessionFacts {
             id: "s1".into(),
             name: None,
             agent: "demo".into(),
             directory: "/tmp".into(),
             launch: 1,
-        },
+        }),
         environment: Vec::new(),
         settings: Vec::new(),
         services: Arc::new(services),
@@ -136,16 +146,16 @@ impl Services for Fake {
         Ok(self.login.clone())
     }
 
-    async fn source_script(
-        &self,
-        path: &str,
-        environment: Vec<(String, Vec<u8>)>,
-        _: Instant,
-    ) -> Result<ScriptOutcome, Failure> {
-        let Some(variables) = self.scripts.get(path) else { return Ok(ScriptOutcome::Absent) };
+    async fn locate_scripts(&self, paths: Vec<String>, _: Instant) -> Result<Vec<Option<String>>, Failure> {
+        let located = |path: &String| self.scripts.contains_key(path).then(|| format!("/resolved/{path}"));
+        Ok(paths.iter().map(located).collect())
+    }
+
+    async fn source_script(&self, path: &str, environment: Variables, _: Instant) -> Result<Sourced, Failure> {
+        let Some(variables) = self.scripts.get(path) else { return Err(Failure::NotFound(path.to_owned())) };
         let mut after: BTreeMap<_, _> = environment.into_iter().collect();
         after.extend(variables.iter().cloned());
-        Ok(ScriptOutcome::Sourced { path: format!("/resolved/{path}"), environment: after.into_iter().collect() })
+        Ok(Sourced { path: format!("/resolved/{path}"), environment: after.into_iter().collect() })
     }
 }
 
@@ -160,7 +170,7 @@ impl Services for Stuck {
         std::future::pending().await
     }
 
-    async fn source_script(&self, _: &str, _: Vec<(String, Vec<u8>)>, _: Instant) -> Result<ScriptOutcome, Failure> {
+    async fn source_script(&self, _: &str, _: Variables, _: Instant) -> Result<Sourced, Failure> {
         std::future::pending().await
     }
 }

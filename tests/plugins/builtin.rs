@@ -1,12 +1,13 @@
 //! The committed components: each loads under its own grant and under nothing more, says who it is, and does its work.
 
-use agentd_plugins::{Capability, Change, Grant, LoadError, Setting, World, builtin};
+use agentd_plugins::{Capability, Change, Effect, Grant, LoadError, Setting, World, builtin};
 
 use crate::bench::{Bench, Fake, call, everything, source};
 
 fn names(changes: &[Change]) -> (Vec<&str>, Vec<&str>) {
-    let set = changes.iter().filter(|change| matches!(change, Change::Set { .. })).map(Change::name).collect();
-    let unset = changes.iter().filter(|change| matches!(change, Change::Unset { .. })).map(Change::name).collect();
+    let set = changes.iter().filter(|change| matches!(change.effect, Effect::Set { .. })).map(Change::name).collect();
+    let unset =
+        changes.iter().filter(|change| matches!(change.effect, Effect::Unset { .. })).map(Change::name).collect();
     (set, unset)
 }
 
@@ -32,7 +33,7 @@ async fn without_its_grant_it_is_refused_by_the_name_of_the_import() {
     let error = bench.load(source("snapshot"), &Grant::default()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "plugin \"snapshot\" imports \"agentd:plugin/shell-environment@0.1.0\", which it is not granted"
+        "plugin \"snapshot\" imports \"agentd:plugin/shell-environment@1.0.0\", which it is not granted"
     );
     assert!(matches!(&error, LoadError::NotGranted { .. }));
     assert!(error.hint().is_some_and(|hint| hint.contains("login-shell = true")));
@@ -45,7 +46,7 @@ async fn the_snapshot_is_the_login_shells_environment_without_what_is_a_terminal
     let fake = Fake::default().login(&[("PATH", b"/bin"), ("TERM", b"xterm"), ("RAW", b"a\n\xff ")]);
     let changes = plugin.provide(call(fake)).await.unwrap();
     assert_eq!(names(&changes), (vec!["PATH", "RAW"], vec!["TERM"]));
-    assert!(changes.contains(&Change::Set { name: "RAW".into(), value: b"a\n\xff ".to_vec(), origin: None }));
+    assert!(changes.contains(&Change::set("RAW", b"a\n\xff ")));
 }
 
 #[tokio::test]
@@ -66,7 +67,7 @@ async fn the_scripts_are_sourced_in_order_and_their_files_are_the_origin() {
         Fake::default().script("{config}/env-setup.sh", &[("A", b"1")]).script("{cwd}/.agentd-env.sh", &[("A", b"2")]);
     let changes = plugin.provide(call(fake)).await.unwrap();
     let origin = Some("/resolved/{cwd}/.agentd-env.sh".to_owned());
-    assert_eq!(changes, [Change::Set { name: "A".into(), value: b"2".to_vec(), origin }]);
+    assert_eq!(changes, [Change::set("A", "2").from_file(origin)]);
 }
 
 #[tokio::test]
@@ -74,9 +75,9 @@ async fn a_script_outside_of_the_grant_is_refused_and_a_misspelt_setting_too() {
     let bench = Bench::new();
     let plugin = bench.load_built_in("env-script").await;
     for (key, value, words) in [
-        ("scripts", "/etc/passwd", "plugin \"env-script\" failed: refused: the script \"/etc/passwd\" is outside"),
+        ("scripts", "/etc/passwd", "plugin \"env-script\" failed: not granted: the script \"/etc/passwd\" is outside"),
         ("scripts", "{cwd}/../x.sh", "is outside of what this plugin is granted"),
-        ("script", "x", "plugin \"env-script\" failed: its configuration is wrong: there is no setting \"script\""),
+        ("script", "x", "plugin \"env-script\" failed: its setting \"script\" is wrong: "),
     ] {
         let mut call = call(Fake::default());
         call.settings = vec![Setting { key: key.into(), values: vec![value.into()] }];
@@ -97,7 +98,7 @@ async fn many_calls_at_once_on_many_threads_do_not_see_each_other() {
         let value = number.to_string().into_bytes();
         calls.spawn(async move {
             let changes = plugin.provide(call(Fake::default().login(&[("N", &value)]))).await.unwrap();
-            assert_eq!(changes, [Change::Set { name: "N".into(), value, origin: None }]);
+            assert_eq!(changes, [Change::set("N", value)]);
         });
     }
     calls.join_all().await;

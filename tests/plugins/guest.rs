@@ -5,7 +5,7 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
 /// The interface as it stands in the repository.
-pub(crate) const WIT: &str = include_str!("../../plugin-sdk/wit/agentd-plugin.wit");
+pub(crate) const WIT: &str = include_str!("../../plugin-sdk/wit/1.0.0/agentd-plugin.wit");
 
 /// A component of the world of this WIT text, from a core module in text.
 pub(crate) fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
@@ -33,10 +33,10 @@ pub(crate) struct Guest<'a> {
 }
 
 /// `login` writes its result to the address it is given.
-pub(crate) const LOGIN: &str = r#"(import "agentd:plugin/shell-environment@0.1.0" "login" (func $login (param i32)))"#;
-pub(crate) const LOG: &str = r#"(import "agentd:plugin/log@0.1.0" "write" (func $log (param i32 i32 i32)))"#;
+pub(crate) const LOGIN: &str = r#"(import "agentd:plugin/shell-environment@1.0.0" "login" (func $login (param i32)))"#;
+pub(crate) const LOG: &str = r#"(import "agentd:plugin/log@1.0.0" "write" (func $log (param i32 i32 i32)))"#;
 pub(crate) const SCRIPT: &str =
-    r#"(import "agentd:plugin/script@0.1.0" "source" (func $source (param i32 i32 i32 i32 i32)))"#;
+    r#"(import "agentd:plugin/script@1.0.0" "source" (func $source (param i32 i32 i32 i32 i32)))"#;
 
 /// What every guest has: memory, an allocator that only goes forward, a description at 16, a variable's name at 144.
 /// Addresses from 256 to 65536 are free to use; the rest of the memory is the allocator's.
@@ -60,8 +60,9 @@ fn frame(guest: &Guest<'_>, exports: &str) -> String {
     )
 }
 
-/// A request, flattened by the canonical ABI.
+/// A request, flattened by the canonical ABI; that of a check begins with whether there is a session.
 const REQUEST: &str = "(param i32 i32 i32 i32 i32 i32 i32 i32 i32 i64 i32 i32 i32 i32)";
+const CHECK: &str = "(param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64 i32 i32 i32 i32)";
 
 impl Guest<'_> {
     /// Answers with no changes, unless `provide` writes others to 64.
@@ -70,8 +71,8 @@ impl Guest<'_> {
         frame(
             self,
             &format!(
-                r#"(func (export "agentd:plugin/environment-provider@0.1.0#describe") (result i32) {describe} (i32.const 16))
-  (func (export "agentd:plugin/environment-provider@0.1.0#provide") {REQUEST} (result i32) {provide} (i32.const 64))"#
+                r#"(func (export "agentd:plugin/environment-provider@1.0.0#describe") (result i32) {describe} (i32.const 16))
+  (func (export "agentd:plugin/environment-provider@1.0.0#provide") {REQUEST} (result i32) {provide} (i32.const 64))"#
             ),
         )
     }
@@ -86,9 +87,9 @@ impl Guest<'_> {
         let module = frame(
             self,
             &format!(
-                r#"(data (i32.const 72) "\80\00\00\00\07\00\00\00")
-  (func (export "agentd:plugin/prerequisite-check@0.1.0#describe") (result i32) {describe} (i32.const 16))
-  (func (export "agentd:plugin/prerequisite-check@0.1.0#check") {REQUEST} (result i32) {provide} (i32.const 64))"#
+                r#"(data (i32.const 76) "\80\00\00\00\07\00\00\00")
+  (func (export "agentd:plugin/prerequisite-check@1.0.0#describe") (result i32) {describe} (i32.const 16))
+  (func (export "agentd:plugin/prerequisite-check@1.0.0#check") {CHECK} (result i32) {provide} (i32.const 64))"#
             ),
         );
         component_of(WIT, "prerequisite", &module)

@@ -18,8 +18,8 @@ async fn an_import_that_is_not_granted_is_named_with_the_line_that_would_grant_i
     let provide = "(call $source (i32.const 144) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 512))";
     // Its code would never end; it is refused before it runs.
     let guest = Guest { imports: SCRIPT, provide, describe: "(loop $again (br $again))", ..Guest::default() };
-    let error = refusal(&guest.provider(), &Grant { login_shell: true, script: Vec::new() }).await;
-    assert_eq!(error.to_string(), "plugin \"foreign\" imports \"agentd:plugin/script@0.1.0\", which it is not granted");
+    let error = refusal(&guest.provider(), &Grant { login_shell: true, ..Grant::default() }).await;
+    assert_eq!(error.to_string(), "plugin \"foreign\" imports \"agentd:plugin/script@1.0.0\", which it is not granted");
     assert!(error.hint().unwrap().contains("script = "));
     assert_eq!(error.code(), "plugin-not-granted");
 }
@@ -49,12 +49,12 @@ async fn wasi_is_refused_by_name_and_so_is_what_nobody_knows() {
 
 #[tokio::test]
 async fn another_version_of_the_interface_is_refused_with_both_versions() {
-    let newer = |text: &str| text.replace("0.1.0", "9.9.9");
+    let newer = |text: &str| text.replace("1.0.0", "9.9.9");
     let module = newer(&Guest { imports: LOG, ..Guest::default() }.module());
     let error = refusal(&component_of(&newer(WIT), "provider", &module), &everything()).await;
     assert_eq!(
         error.to_string(),
-        "plugin \"foreign\" is made for version 9.9.9 of agentd:plugin/environment-provider, and this is version 0.1.0"
+        "plugin \"foreign\" is made for version 9.9.9 of agentd:plugin/environment-provider, and this is version 1.0.0"
     );
 }
 
@@ -67,8 +67,8 @@ async fn a_component_of_another_world_is_refused_with_what_it_exports() {
 
 #[tokio::test]
 async fn an_interface_of_our_name_with_other_functions_does_not_fit() {
-    let wit = "package agentd:plugin@0.1.0; interface environment-provider { provide: func(); } world other { export environment-provider; }";
-    let module = r#"(module (func (export "agentd:plugin/environment-provider@0.1.0#provide")))"#;
+    let wit = "package agentd:plugin@1.0.0; interface environment-provider { provide: func(); } world other { export environment-provider; }";
+    let module = r#"(module (func (export "agentd:plugin/environment-provider@1.0.0#provide")))"#;
     let error = refusal(&component_of(wit, "other", module), &everything()).await;
     assert!(matches!(error, LoadError::Link { .. }), "{error:?}");
 }

@@ -4,7 +4,7 @@
 
 pub(crate) mod provider {
     wasmtime::component::bindgen!({
-        path: "../../plugin-sdk/wit",
+        path: "../../plugin-sdk/wit/1.0.0",
         world: "provider",
         imports: { default: async | trappable },
         exports: { default: async },
@@ -13,7 +13,7 @@ pub(crate) mod provider {
 
 pub(crate) mod prerequisite {
     wasmtime::component::bindgen!({
-        path: "../../plugin-sdk/wit",
+        path: "../../plugin-sdk/wit/1.0.0",
         world: "prerequisite",
         imports: { default: async | trappable },
         exports: { default: async },
@@ -21,6 +21,12 @@ pub(crate) mod prerequisite {
             "agentd:plugin/types": super::provider::agentd::plugin::types,
             "agentd:plugin/log": super::provider::agentd::plugin::log,
             "agentd:plugin/clock": super::provider::agentd::plugin::clock,
+            "agentd:plugin/command": super::provider::agentd::plugin::command,
+            "agentd:plugin/file": super::provider::agentd::plugin::file,
+            "agentd:plugin/network": super::provider::agentd::plugin::network,
+            "agentd:plugin/mount": super::provider::agentd::plugin::mount,
+            "agentd:plugin/process": super::provider::agentd::plugin::process,
+            "agentd:plugin/secret": super::provider::agentd::plugin::secret,
         },
     });
 }

@@ -14,7 +14,11 @@ pub struct BuiltIn {
 impl BuiltIn {
     /// What it is granted where the administrator says nothing else.
     pub fn grant(&self) -> Grant {
-        Grant { login_shell: self.login_shell, script: self.script.iter().map(|&pattern| pattern.to_owned()).collect() }
+        Grant {
+            login_shell: self.login_shell,
+            script: self.script.iter().map(|&pattern| pattern.to_owned()).collect(),
+            ..Grant::default()
+        }
     }
 }
 

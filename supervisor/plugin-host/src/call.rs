@@ -1,14 +1,17 @@
 //! What goes into a call of a plugin and what comes out of it, in types that know nothing of WebAssembly.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
+use crate::grant::Capability;
 use crate::limits::Limits;
+use crate::services::Services;
 
 /// One call of a plugin.
 #[derive(Clone)]
 pub struct Call {
-    pub session: SessionFacts,
+    /// None for a check that is made for no session; a provider must have one.
+    pub session: Option<SessionFacts>,
     /// The environment so far.
     pub environment: Vec<(String, Vec<u8>)>,
     pub settings: Vec<Setting>,
@@ -50,36 +53,105 @@ pub struct Setting {
 
 /// One change that a provider makes to the environment; changes are applied in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub struct Change {
+    pub effect: Effect,
+    /// The file it came from, where the plugin knows one.
+    pub origin: Option<String>,
+    /// How long it holds; at least a second.
+    pub valid_for: Option<Duration>,
+}
+
+/// What a change does.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Effect {
     Set {
         name: String,
         value: Vec<u8>,
-        /// The file it came from, where the plugin knows one.
-        origin: Option<String>,
     },
     /// The variable goes. For a name that is not in the environment so far it says that the plugin left the variable out
     /// of what it captured, and why.
     Unset {
         name: String,
         reason: Option<String>,
-        /// The file that removed it, where the plugin knows one.
-        origin: Option<String>,
     },
     /// An entry at the front of a colon-separated list; one that is there already is moved.
-    Prepend { name: String, entry: Vec<u8> },
+    Prepend {
+        name: String,
+        entry: Vec<u8>,
+    },
     /// The same at the end.
-    Append { name: String, entry: Vec<u8> },
+    Append {
+        name: String,
+        entry: Vec<u8>,
+    },
+    /// A secret of the configuration, by its name there.
+    Secret {
+        name: String,
+        secret: String,
+    },
+    /// A file of the session, whose path the variable holds.
+    File {
+        name: String,
+        file_name: String,
+        content: Vec<u8>,
+    },
 }
 
-impl Change {
+impl std::fmt::Debug for Effect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Values may be secrets.
+        let kind = match self {
+            Self::Set { .. } => "Set",
+            Self::Unset { .. } => "Unset",
+            Self::Prepend { .. } => "Prepend",
+            Self::Append { .. } => "Append",
+            Self::Secret { .. } => "Secret",
+            Self::File { .. } => "File",
+        };
+        f.debug_tuple(kind).field(&self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Effect {
     /// The variable that is changed.
     pub fn name(&self) -> &str {
         match self {
             Self::Set { name, .. }
             | Self::Unset { name, .. }
             | Self::Prepend { name, .. }
-            | Self::Append { name, .. } => name,
+            | Self::Append { name, .. }
+            | Self::Secret { name, .. }
+            | Self::File { name, .. } => name,
         }
+    }
+}
+
+impl From<Effect> for Change {
+    fn from(effect: Effect) -> Self {
+        Self { effect, origin: None, valid_for: None }
+    }
+}
+
+impl Change {
+    /// The variable gets this value.
+    pub fn set(name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
+        Effect::Set { name: name.into(), value: value.into() }.into()
+    }
+
+    /// The variable goes, or was left out of what the plugin captured.
+    pub fn unset(name: impl Into<String>, reason: Option<String>) -> Self {
+        Effect::Unset { name: name.into(), reason }.into()
+    }
+
+    /// The same change, from this file.
+    #[must_use]
+    pub fn from_file(self, origin: Option<String>) -> Self {
+        Self { origin, ..self }
+    }
+
+    /// The variable that is changed.
+    pub fn name(&self) -> &str {
+        self.effect.name()
     }
 }
 
@@ -93,6 +165,8 @@ pub struct Report {
     pub facts: Vec<(String, String)>,
     /// What the user can do about it.
     pub remedy: Option<String>,
+    /// For how long it may be used again, where the plugin says so.
+    pub valid_for: Option<Duration>,
 }
 
 /// How a prerequisite stands.
@@ -114,6 +188,10 @@ pub struct Description {
     /// One line.
     pub summary: String,
     pub settings: Vec<SettingDescription>,
+    /// What it uses, and how far; what is not in here is refused to it.
+    pub wants: Vec<Want>,
+    /// Of a prerequisite: when it can be checked, where the configuration does not say.
+    pub moment: Option<Moment>,
 }
 
 /// A setting that a plugin knows.
@@ -122,17 +200,45 @@ pub struct SettingDescription {
     pub key: String,
     /// What it does, its form, and its default.
     pub summary: String,
+    /// Whether it has no default.
+    pub required: bool,
+}
+
+/// A capability that a plugin uses, and how far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    pub capability: Capability,
+    /// In the grammar of a grant.
+    pub patterns: Vec<String>,
+    /// What for.
+    pub reason: String,
+}
+
+/// When a prerequisite can be checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    BeforeEnvironment,
+    /// It looks at the environment.
+    AfterEnvironment,
 }
 
 /// Why a plugin, or the host on its behalf, could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    #[error("its configuration is wrong: {0}")]
-    Configuration(String),
-    #[error("refused: {0}")]
-    Refused(String),
+    #[error("its setting {key:?} is wrong: {message}")]
+    Configuration { key: String, message: String },
+    #[error("not granted: {0}")]
+    NotGranted(String),
+    #[error("not approved: {0}")]
+    NotApproved(String),
+    #[error("not found: {0}")]
+    NotFound(String),
     #[error("took too long: {0}")]
     TimedOut(String),
+    #[error("too large: {0}")]
+    TooLarge(String),
+    #[error("unavailable: {0}")]
+    Unavailable(String),
     #[error("{0}")]
     Failed(String),
 }
@@ -144,39 +250,6 @@ pub enum Level {
     Warn,
     Info,
     Debug,
-}
-
-/// What came of a script.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ScriptOutcome {
-    /// There is no such file.
-    Absent,
-    /// The whole environment after the script.
-    Sourced {
-        /// The file, with placeholders and symlinks resolved.
-        path: String,
-        environment: Vec<(String, Vec<u8>)>,
-    },
-}
-
-/// What the host does for a plugin during a call; the daemon implements it.
-///
-/// A future that is still running at `deadline` is dropped, and whatever it started must end with it.
-#[async_trait::async_trait]
-pub trait Services: Send + Sync {
-    /// A message of the plugin: already limited in number and length, and free of control characters.
-    fn log(&self, level: Level, message: &str);
-
-    /// The environment of the user's login shell.
-    async fn login_environment(&self, deadline: Instant) -> Result<Vec<(String, Vec<u8>)>, Failure>;
-
-    /// Sources the script at `path`, placeholders and all, with nothing but `environment`.
-    async fn source_script(
-        &self,
-        path: &str,
-        environment: Vec<(String, Vec<u8>)>,
-        deadline: Instant,
-    ) -> Result<ScriptOutcome, Failure>;
 }
 
 /// What a component gets while it has no session, because it describes itself or is made before it is wanted: nothing but the log.
@@ -194,13 +267,5 @@ impl Services for NoSession {
             Level::Info => tracing::info!(plugin, "{message}"),
             Level::Debug => tracing::debug!(plugin, "{message}"),
         }
-    }
-
-    async fn login_environment(&self, _: Instant) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-        Err(Failure::Refused("there is no session yet".to_owned()))
-    }
-
-    async fn source_script(&self, _: &str, _: Vec<(String, Vec<u8>)>, _: Instant) -> Result<ScriptOutcome, Failure> {
-        Err(Failure::Refused("there is no session yet".to_owned()))
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 
 /// The version of the WIT package `agentd:plugin` that this host speaks.
-pub(crate) const PACKAGE_VERSION: &str = "0.1.0";
+pub(crate) const PACKAGE_VERSION: &str = "1.0.0";
 const PACKAGE: &str = "agentd:plugin/";
 /// The interface that a provider exports, and the one of a prerequisite.
 pub(crate) const PROVIDER: &str = "environment-provider";
@@ -19,6 +19,18 @@ pub struct Grant {
     pub login_shell: bool,
     /// May source the scripts whose path, with its placeholder, matches one of these: `*` is any text, `?` any character.
     pub script: Vec<String>,
+    /// Programs with their arguments.
+    pub command: Vec<String>,
+    /// Paths that may be read.
+    pub file: Vec<String>,
+    /// Hosts with their ports.
+    pub network: Vec<String>,
+    /// Paths where file systems are mounted.
+    pub mount: Vec<String>,
+    /// Names of processes.
+    pub process: Vec<String>,
+    /// Names of secrets.
+    pub secret: Vec<String>,
 }
 
 impl Grant {
@@ -27,13 +39,27 @@ impl Grant {
         match capability {
             Capability::Log | Capability::Clock => true,
             Capability::ShellEnvironment => self.login_shell,
-            Capability::Script => !self.script.is_empty(),
+            _ => !self.patterns(capability).is_empty(),
         }
     }
 
-    /// Whether this script may be sourced. A path that climbs (`..`) matches nothing: no pattern can say where it ends.
-    pub fn allows_script(&self, path: &str) -> bool {
-        !path.split('/').any(|segment| segment == "..") && self.script.iter().any(|pattern| matches(pattern, path))
+    fn patterns(&self, capability: Capability) -> &[String] {
+        match capability {
+            Capability::Log | Capability::Clock | Capability::ShellEnvironment => &[],
+            Capability::Script => &self.script,
+            Capability::Command => &self.command,
+            Capability::File => &self.file,
+            Capability::Network => &self.network,
+            Capability::Mount => &self.mount,
+            Capability::Process => &self.process,
+            Capability::Secret => &self.secret,
+        }
+    }
+
+    /// Whether what is asked for matches a pattern of the capability. What climbs (`..`) matches nothing.
+    pub fn permits(&self, capability: Capability, asked: &str) -> bool {
+        let climbs = asked.split('/').any(|segment| segment == "..");
+        !climbs && self.patterns(capability).iter().any(|pattern| matches(pattern, asked))
     }
 }
 
@@ -46,11 +72,28 @@ pub enum Capability {
     Clock,
     ShellEnvironment,
     Script,
+    Command,
+    File,
+    Network,
+    Mount,
+    Process,
+    Secret,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Log, Self::Clock, Self::ShellEnvironment, Self::Script];
+    pub const ALL: [Self; 10] = [
+        Self::Log,
+        Self::Clock,
+        Self::ShellEnvironment,
+        Self::Script,
+        Self::Command,
+        Self::File,
+        Self::Network,
+        Self::Mount,
+        Self::Process,
+        Self::Secret,
+    ];
 
     /// The interface's name in the WIT package.
     pub fn as_str(self) -> &'static str {
@@ -59,6 +102,12 @@ impl Capability {
             Self::Clock => "clock",
             Self::ShellEnvironment => "shell-environment",
             Self::Script => "script",
+            Self::Command => "command",
+            Self::File => "file",
+            Self::Network => "network",
+            Self::Mount => "mount",
+            Self::Process => "process",
+            Self::Secret => "secret",
         }
     }
 
@@ -68,6 +117,12 @@ impl Capability {
             Self::Log | Self::Clock => None,
             Self::ShellEnvironment => Some("login-shell = true"),
             Self::Script => Some("script = [\"{config}/*\"]"),
+            Self::Command => Some("command = [\"/usr/bin/PROGRAM **\"]"),
+            Self::File => Some("file = [\"/etc/PRODUCT/*\"]"),
+            Self::Network => Some("network = [\"HOST:PORT\"]"),
+            Self::Mount => Some("mount = [\"/mnt/*\"]"),
+            Self::Process => Some("process = [\"NAME\"]"),
+            Self::Secret => Some("secret = [\"NAME\"]"),
         }
     }
 }
@@ -181,14 +236,14 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const TYPES: &str = "agentd:plugin/types@0.1.0";
-    const LOG: &str = "agentd:plugin/log@0.1.0";
-    const SHELL: &str = "agentd:plugin/shell-environment@0.1.0";
-    const SCRIPT: &str = "agentd:plugin/script@0.1.0";
+    const TYPES: &str = "agentd:plugin/types@1.0.0";
+    const LOG: &str = "agentd:plugin/log@1.0.0";
+    const SHELL: &str = "agentd:plugin/shell-environment@1.0.0";
+    const SCRIPT: &str = "agentd:plugin/script@1.0.0";
 
     #[test]
     fn what_is_requested_and_granted_is_admitted_and_nothing_more() {
-        let all = Grant { login_shell: true, script: vec!["{config}/*".to_owned()] };
+        let all = Grant { login_shell: true, script: vec!["{config}/*".to_owned()], ..Grant::default() };
         assert_eq!(admit([TYPES, LOG], &all), Ok(vec![Capability::Log]));
         assert_eq!(admit([SHELL, SCRIPT], &all), Ok(vec![Capability::ShellEnvironment, Capability::Script]));
         assert_eq!(admit([LOG], &Grant::default()), Ok(vec![Capability::Log]));
@@ -196,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_is_not_granted_is_refused_by_the_name_of_the_import() {
-        let shell_only = Grant { login_shell: true, script: Vec::new() };
+        let shell_only = Grant { login_shell: true, ..Grant::default() };
         assert_eq!(
             admit([LOG, SHELL, SCRIPT], &shell_only),
             Err(Refusal::NotGranted { import: SCRIPT.to_owned(), capability: Capability::Script })
@@ -213,14 +268,14 @@ mod tests {
         let wasi = "wasi:cli/environment@0.2.0";
         assert_eq!(admit([wasi], &grant), Err(Refusal::Wasi { import: wasi.to_owned() }));
         for unknown in
-            ["agentd:plugin/network@0.1.0", "log", "evil:agentd/plugin/log@0.1.0", "agentd:pluginx/log@0.1.0"]
+            ["agentd:plugin/teleport@1.0.0", "log", "evil:agentd/plugin/log@1.0.0", "agentd:pluginx/log@1.0.0"]
         {
             assert_eq!(admit([unknown], &grant), Err(Refusal::Unknown { import: unknown.to_owned() }), "{unknown}");
         }
         for (name, found) in [
-            ("agentd:plugin/log@0.2.0", "0.2.0"),
+            ("agentd:plugin/log@1.1.0", "1.1.0"),
             ("agentd:plugin/log", "none"),
-            ("agentd:plugin/log@0.1.0-rc", "0.1.0-rc"),
+            ("agentd:plugin/log@1.0.0-rc", "1.0.0-rc"),
         ] {
             assert_eq!(
                 admit([name], &grant),
@@ -231,8 +286,8 @@ mod tests {
 
     #[test]
     fn a_component_is_of_exactly_one_world() {
-        let provider = "agentd:plugin/environment-provider@0.1.0";
-        let check = "agentd:plugin/prerequisite-check@0.1.0";
+        let provider = "agentd:plugin/environment-provider@1.0.0";
+        let check = "agentd:plugin/prerequisite-check@1.0.0";
         assert_eq!(world([provider]), Ok(PROVIDER));
         assert_eq!(world([check, "other"]), Ok(PREREQUISITE));
         assert!(matches!(world([provider, check]), Err(Refusal::World { .. })));
@@ -244,13 +299,13 @@ mod tests {
     #[test]
     fn a_script_is_allowed_by_pattern_and_never_by_climbing() {
         let grant =
-            Grant { login_shell: false, script: vec!["{cwd}/*.sh".to_owned(), "/etc/agentd/env-?.sh".to_owned()] };
+            Grant { script: vec!["{cwd}/*.sh".to_owned(), "/etc/agentd/env-?.sh".to_owned()], ..Grant::default() };
         for allowed in ["{cwd}/.agentd-env.sh", "{cwd}/a/b.sh", "/etc/agentd/env-1.sh"] {
-            assert!(grant.allows_script(allowed), "{allowed}");
+            assert!(grant.permits(Capability::Script, allowed), "{allowed}");
         }
         for refused in ["{cwd}/x", "{session}/x.sh", "{cwd}/../x.sh", "/etc/agentd/env-12.sh", "{cwd}/a/../../x.sh", ""]
         {
-            assert!(!grant.allows_script(refused), "{refused}");
+            assert!(!grant.permits(Capability::Script, refused), "{refused}");
         }
     }
 

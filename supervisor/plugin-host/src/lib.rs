@@ -16,21 +16,27 @@ mod builtin;
 mod cache;
 mod call;
 mod compile;
+mod convert;
 mod epoch;
 mod grant;
 mod host;
 mod limits;
 mod plugin;
+mod services;
 mod state;
 
 pub use builtin::{BuiltIn, builtin};
 pub use cache::{CompileLimits, CompiledError};
 pub use call::{
-    Call, Change, Description, Failure, Level, Outcome, Report, ScriptOutcome, Services, SessionFacts, Setting,
-    SettingDescription,
+    Call, Change, Description, Effect, Failure, Level, Moment, Outcome, Report, SessionFacts, Setting,
+    SettingDescription, Want,
 };
 pub use compile::{CompileError, compile};
 pub use grant::{Capability, Grant, matches as glob};
 pub use host::{Host, HostError, HostOptions, LoadError, Source};
 pub use limits::Limits;
 pub use plugin::{CallError, Plugin, World};
+pub use services::{
+    Allowed, CONTENT, Completed, ENTRIES, ERRORS, Ending, ExchangeEnding, Exchanged, FileKind, Interface, Invocation,
+    Liveness, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services, Sourced, Step, Variables, Way,
+};

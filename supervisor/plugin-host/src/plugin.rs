@@ -11,13 +11,17 @@ use wasmtime::{Engine, Store, Trap, UpdateDeadline};
 
 use crate::bindings::prerequisite::exports::agentd::plugin::prerequisite_check;
 use crate::bindings::prerequisite::{Prerequisite, PrerequisitePre};
-use crate::bindings::provider::agentd::plugin::{clock, log, script, shell_environment, types};
+use crate::bindings::provider::agentd::plugin::{
+    clock, command, file, log, mount, network, process, script, secret, shell_environment, types,
+};
 use crate::bindings::provider::exports::agentd::plugin::environment_provider;
 use crate::bindings::provider::{Provider, ProviderPre};
-use crate::call::{Call, Change, Description, Failure, NoSession, Outcome, Report, Services, SettingDescription};
+use crate::call::{Call, Change, Description, Failure, NoSession, Report};
+use crate::convert::{self, flaw, misdescribed};
 use crate::epoch::Ticker;
 use crate::grant::{Capability, Grant};
 use crate::limits::{Bytes, Exceeded, Limits, STACK, Seconds, TABLE_ENTRIES};
+use crate::services::Services;
 use crate::state::{State, variables};
 
 /// What a plugin is for.
@@ -59,6 +63,8 @@ pub enum CallError {
     Invalid { plugin: String, what: String },
     #[error("plugin {plugin:?} is a {is}, not a {wanted}")]
     World { plugin: String, is: World, wanted: World },
+    #[error("plugin {plugin:?} contributes to the environment of a session, and there is none")]
+    NoSession { plugin: String },
 }
 
 impl CallError {
@@ -74,6 +80,7 @@ impl CallError {
             Self::Failed { .. } => "plugin-failed",
             Self::Invalid { .. } => "plugin-answer",
             Self::World { .. } => "plugin-world",
+            Self::NoSession { .. } => "plugin-no-session",
         }
     }
 
@@ -83,7 +90,7 @@ impl CallError {
             Self::Time { .. } | Self::Memory { .. } | Self::Output { .. } => {
                 Some("raise the plugin's limit in the configuration if it needs more")
             }
-            Self::Failed { failure: Failure::Configuration(_), .. } => {
+            Self::Failed { failure: Failure::Configuration { .. }, .. } => {
                 Some("correct the plugin's settings in the configuration")
             }
             _ => None,
@@ -140,7 +147,13 @@ impl Plugin {
     pub async fn provide(&self, call: Call) -> Result<Vec<Change>, CallError> {
         let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return Err(linked.not_a(World::Provider)) };
-        let (services, limits, request) = into_parts(call);
+        let Call { session, environment, settings, services, limits } = call;
+        let session = session.ok_or_else(|| CallError::NoSession { plugin: linked.name.clone() })?;
+        let request = environment_provider::Request {
+            session: convert::session(session),
+            environment: variables(environment),
+            settings: convert::settings(settings),
+        };
         let (mut store, made) = match linked.take(&limits) {
             Some((mut store, instance)) => {
                 store.data_mut().begin(&limits, services);
@@ -190,7 +203,12 @@ impl Plugin {
     pub async fn check(&self, call: Call) -> Result<Report, CallError> {
         let linked = &self.inner.linked;
         let Pre::Prerequisite(pre) = &linked.pre else { return Err(linked.not_a(World::Prerequisite)) };
-        let (services, limits, request) = into_parts(call);
+        let Call { session, environment, settings, services, limits } = call;
+        let request = prerequisite_check::Request {
+            session: session.map(convert::session),
+            environment: variables(environment),
+            settings: convert::settings(settings),
+        };
         let report = linked
             .run(services, limits, async |store| {
                 let instance = pre.instantiate_async(&mut *store).await?;
@@ -258,6 +276,12 @@ impl Linked {
                     shell_environment::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
                 }
                 Capability::Script => script::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Command => command::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::File => file::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Network => network::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Mount => mount::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Process => process::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Secret => secret::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
             }
         }
         let pre = linker.instantiate_pre(component)?;
@@ -281,15 +305,14 @@ impl Linked {
             .run(services, limits, async |store| match &self.pre {
                 Pre::Provider(pre) => {
                     let instance: Provider = pre.instantiate_async(&mut *store).await?;
-                    instance.agentd_plugin_environment_provider().call_describe(store).await
+                    Ok(instance.agentd_plugin_environment_provider().call_describe(store).await?.into())
                 }
                 Pre::Prerequisite(pre) => {
                     let instance: Prerequisite = pre.instantiate_async(&mut *store).await?;
-                    instance.agentd_plugin_prerequisite_check().call_describe(store).await
+                    Ok(instance.agentd_plugin_prerequisite_check().call_describe(store).await?.into())
                 }
             })
-            .await?
-            .into();
+            .await?;
         match misdescribed(&description) {
             None => Ok(description),
             Some(what) => Err(CallError::Invalid { plugin: self.name.clone(), what }),
@@ -383,86 +406,5 @@ impl Linked {
 
     fn not_a(&self, wanted: World) -> CallError {
         CallError::World { plugin: self.name.clone(), is: self.world(), wanted }
-    }
-}
-
-fn into_parts(call: Call) -> (Arc<dyn Services>, Limits, types::Request) {
-    let Call { session, environment, settings, services, limits } = call;
-    let request = types::Request {
-        session: types::Session {
-            id: session.id,
-            name: session.name,
-            agent: session.agent,
-            directory: session.directory,
-            launch: session.launch,
-        },
-        environment: variables(environment),
-        settings: settings.into_iter().map(|s| types::Setting { key: s.key, values: s.values }).collect(),
-    };
-    (services, limits, request)
-}
-
-/// What no environment can hold.
-fn flaw(change: &Change) -> Option<String> {
-    let name = change.name();
-    if name.is_empty() || name.contains(['=', '\0']) {
-        return Some(format!("a variable of the name {name:?}"));
-    }
-    let value = match change {
-        Change::Set { value, .. } => value,
-        Change::Prepend { entry, .. } | Change::Append { entry, .. } => entry,
-        Change::Unset { .. } => return None,
-    };
-    value.contains(&0).then(|| format!("a value of {name:?} that has a NUL byte"))
-}
-
-/// What is wrong with a description.
-fn misdescribed(description: &Description) -> Option<String> {
-    let Description { name, version, summary, settings: _ } = description;
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-        return Some(format!("the name {name:?} in its description; a name is of a-z, 0-9 and -, at most 64"));
-    }
-    if version.is_empty() || version.len() > 64 || version.chars().any(char::is_control) {
-        return Some(format!("the version {version:?} in its description"));
-    }
-    (summary.contains('\n') || summary.len() > 500)
-        .then(|| "a summary in its description that is more than one line of 500 bytes".to_owned())
-}
-
-impl From<types::Description> for Description {
-    fn from(description: types::Description) -> Self {
-        let types::Description { name, version, summary, settings } = description;
-        let settings = settings.into_iter().map(|s| SettingDescription { key: s.key, summary: s.summary }).collect();
-        Self { name, version, summary, settings }
-    }
-}
-
-impl From<environment_provider::Change> for Change {
-    fn from(change: environment_provider::Change) -> Self {
-        use environment_provider::Change as Theirs;
-        match change {
-            Theirs::Set(a) => Self::Set { name: a.name, value: a.value, origin: a.origin },
-            Theirs::Unset(r) => Self::Unset { name: r.name, reason: r.reason, origin: r.origin },
-            Theirs::Prepend(entry) => Self::Prepend { name: entry.name, entry: entry.entry },
-            Theirs::Append(entry) => Self::Append { name: entry.name, entry: entry.entry },
-        }
-    }
-}
-
-impl From<prerequisite_check::Report> for Report {
-    fn from(report: prerequisite_check::Report) -> Self {
-        use prerequisite_check::Outcome as Theirs;
-        Self {
-            outcome: match report.outcome {
-                Theirs::Pass => Outcome::Pass,
-                Theirs::Warn => Outcome::Warn,
-                Theirs::Fail => Outcome::Fail,
-                Theirs::Unknown => Outcome::Unknown,
-            },
-            summary: report.summary,
-            facts: report.facts.into_iter().map(|fact| (fact.name, fact.value)).collect(),
-            remedy: report.remedy,
-        }
     }
 }

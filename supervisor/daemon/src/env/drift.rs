@@ -118,8 +118,8 @@ mod tests {
         for (name, value, provider) in variables {
             let name = (*name).to_owned();
             let change = match value {
-                Some(value) => Change::Set { name, value: value.as_bytes().to_vec(), origin: None },
-                None => Change::Unset { name, reason: None, origin: None },
+                Some(value) => Change::set(name, *value),
+                None => Change::unset(name, None),
             };
             environment.apply(provider, 1, vec![change]).unwrap();
         }

@@ -29,9 +29,7 @@ pub(super) fn withheld(policy: Functions, environment: &Environment) -> Vec<Chan
     }
     let functions = environment.pairs().map(|(name, _)| name).filter(|name| is_function(name));
     let reason = "an exported bash function; the setting environment.functions gives agents none";
-    functions
-        .map(|name| Change::Unset { name: name.to_owned(), reason: Some(reason.to_owned()), origin: None })
-        .collect()
+    functions.map(|name| Change::unset(name, Some(reason.to_owned()))).collect()
 }
 
 /// The removal of functions that name a variable which the login shell has and the environment has not any more. They would do something
@@ -44,7 +42,7 @@ pub(super) fn crippled(login: &Variables, environment: &Environment) -> Vec<Chan
         .filter_map(|(name, body)| {
             let missing = named_in(body).find(|name| lost(name))?;
             let reason = format!("an exported bash function that needs {missing}, which was dropped");
-            Some(Change::Unset { name: name.to_owned(), reason: Some(reason), origin: None })
+            Some(Change::unset(name, Some(reason)))
         })
         .collect()
 }
@@ -84,11 +82,7 @@ mod tests {
         let login = vec![variable(MODULE, body), variable("LMOD_CMD", "/l"), variable("OTHER", "x")];
         let names = |given: &[(String, Vec<u8>)]| {
             let mut environment = Environment::default();
-            let set = |(name, value): &(String, Vec<u8>)| Change::Set {
-                name: name.clone(),
-                value: value.clone(),
-                origin: None,
-            };
+            let set = |(name, value): &(String, Vec<u8>)| Change::set(name, value.clone());
             environment.apply("a", 1, given.iter().map(set).collect()).unwrap();
             crippled(&login, &environment).iter().map(|change| change.name().to_owned()).collect::<Vec<_>>()
         };
@@ -101,7 +95,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_given_none_unless_that_is_asked_for() {
-        let set = |name: &str| Change::Set { name: name.to_owned(), value: b"x".to_vec(), origin: None };
+        let set = |name: &str| Change::set(name, "x");
         let mut environment = Environment::default();
         environment.apply("a", 1, vec![set(MODULE), set("PATH")]).unwrap();
         assert_eq!(withheld(Functions::Agent, &environment), []);

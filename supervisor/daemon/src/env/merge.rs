@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use agentd_api::ByteString;
 use agentd_api::environment::{DroppedView, EnvironmentView, StepView, VariableView};
-use agentd_plugins::Change;
+use agentd_plugins::{Change, Effect};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -138,6 +138,8 @@ pub(crate) enum InvalidChange {
     Name { name: String },
     #[error("the value of {name:?} has a NUL byte in it")]
     Value { name: String },
+    #[error("{name:?} is to have a secret or a file, which is not there yet")]
+    Unresolved { name: String },
 }
 
 impl Environment {
@@ -147,16 +149,20 @@ impl Environment {
             check(change)?;
         }
         for change in changes {
-            let (name, origin, what) = match change {
-                Change::Set { name, value, origin } => (name, origin, What::Set(value)),
-                Change::Unset { name, reason, origin } => (name, origin, What::Removed(reason)),
-                Change::Prepend { name, entry } => {
+            let Change { effect, origin, valid_for: _ } = change;
+            let (name, what) = match effect {
+                Effect::Set { name, value } => (name, What::Set(value)),
+                Effect::Unset { name, reason } => (name, What::Removed(reason)),
+                Effect::Prepend { name, entry } => {
                     let list = self.list_without(&name, &entry);
-                    (name, None, What::Set(join(std::iter::once(entry).chain(list))))
+                    (name, What::Set(join(std::iter::once(entry).chain(list))))
                 }
-                Change::Append { name, entry } => {
+                Effect::Append { name, entry } => {
                     let list = self.list_without(&name, &entry);
-                    (name, None, What::Set(join(list.into_iter().chain(std::iter::once(entry)))))
+                    (name, What::Set(join(list.into_iter().chain(std::iter::once(entry)))))
+                }
+                Effect::Secret { name, .. } | Effect::File { name, .. } => {
+                    return Err(InvalidChange::Unresolved { name });
                 }
             };
             let step = Step { provider: provider.to_owned(), place, origin: origin.map(PathBuf::from), what };
@@ -346,10 +352,13 @@ fn check(change: &Change) -> Result<(), InvalidChange> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return Err(InvalidChange::Name { name: name.to_owned() });
     }
-    let value: &[u8] = match change {
-        Change::Set { value, .. } => value,
-        Change::Prepend { entry, .. } | Change::Append { entry, .. } => entry,
-        Change::Unset { .. } => &[],
+    let value: &[u8] = match &change.effect {
+        Effect::Set { value, .. } => value,
+        Effect::Prepend { entry, .. } | Effect::Append { entry, .. } => entry,
+        Effect::Unset { .. } => &[],
+        Effect::Secret { .. } | Effect::File { .. } => {
+            return Err(InvalidChange::Unresolved { name: name.to_owned() });
+        }
     };
     if value.contains(&0) {
         return Err(InvalidChange::Value { name: name.to_owned() });
@@ -371,11 +380,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn set(name: &str, value: &str) -> Change {
-        Change::Set { name: name.to_owned(), value: value.as_bytes().to_vec(), origin: None }
+        Change::set(name, value)
     }
 
     fn unset(name: &str) -> Change {
-        Change::Unset { name: name.to_owned(), reason: Some("because".to_owned()), origin: None }
+        Change::unset(name, Some("because".to_owned()))
     }
 
     fn value<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
@@ -406,13 +415,15 @@ mod tests {
     fn a_path_entry_is_moved_and_not_doubled() {
         let mut environment = Environment::default();
         let entry = |text: &str| text.as_bytes().to_vec();
+        let prepend = |name, text| Change::from(Effect::Prepend { name, entry: entry(text) });
+        let append = |name, text| Change::from(Effect::Append { name, entry: entry(text) });
         environment.apply("a", 1, vec![set("PATH", "/a:/b:/a")]).unwrap();
         let name = || "PATH".to_owned();
-        environment.apply("a", 1, vec![Change::Prepend { name: name(), entry: entry("/b") }]).unwrap();
+        environment.apply("a", 1, vec![prepend(name(), "/b")]).unwrap();
         assert_eq!(value(&environment, "PATH"), Some("/b:/a:/a"));
-        environment.apply("a", 1, vec![Change::Append { name: name(), entry: entry("/a") }]).unwrap();
+        environment.apply("a", 1, vec![append(name(), "/a")]).unwrap();
         assert_eq!(value(&environment, "PATH"), Some("/b:/a"));
-        environment.apply("a", 1, vec![Change::Append { name: "NEW".to_owned(), entry: entry("/n") }]).unwrap();
+        environment.apply("a", 1, vec![append("NEW".to_owned(), "/n")]).unwrap();
         assert_eq!(value(&environment, "NEW"), Some("/n"));
     }
 
@@ -502,8 +513,8 @@ mod tests {
             let changes: Vec<Change> = changes.into_iter().map(|(name, text, kind)| match (text, kind) {
                 (None, _) => unset(&name),
                 (Some(text), 0 | 1) => set(&name, &text),
-                (Some(text), 2) => Change::Prepend { name, entry: text.into_bytes() },
-                (Some(text), _) => Change::Append { name, entry: text.into_bytes() },
+                (Some(text), 2) => Effect::Prepend { name, entry: text.into_bytes() }.into(),
+                (Some(text), _) => Effect::Append { name, entry: text.into_bytes() }.into(),
             }).collect();
             let mut whole = Environment::default();
             whole.apply("p", 1, changes.clone()).unwrap();

@@ -319,13 +319,13 @@ impl Pipeline {
                 failed: Mutex::new(None),
             });
             let call = Call {
-                session: SessionFacts {
+                session: Some(SessionFacts {
                     id: target.id.to_string(),
                     name: target.name.clone(),
                     agent: target.agent.clone(),
                     directory: target.places.cwd.display().to_string(),
                     launch: target.launch,
-                },
+                }),
                 environment: environment.variables(),
                 settings: step.settings.clone(),
                 services: Arc::<CallServices>::clone(&services),
@@ -363,17 +363,11 @@ impl Pipeline {
         if let Some(missing) = taken.missing.iter().find(|missing| missing.required) {
             return Err(BuildError::Secret(missing.clone()));
         }
-        let secrets = taken.given.iter().map(|given| Change::Set {
-            name: given.variable.clone(),
-            value: given.value.clone(),
-            origin: Some(given.origin.clone()),
+        let secrets = taken.given.iter().map(|given| {
+            Change::set(given.variable.clone(), given.value.clone()).from_file(Some(given.origin.clone()))
         });
         let mut own = functions::withheld(self.functions, environment);
-        own.push(Change::Set {
-            name: SESSION_VARIABLE.to_owned(),
-            value: target.id.as_str().as_bytes().to_vec(),
-            origin: None,
-        });
+        own.push(Change::set(SESSION_VARIABLE, target.id.as_str()));
         let steps = [(secrets::STEP, secrets.collect()), (OWN, own)];
         for (number, (name, changes)) in (self.steps.len() + 1..).zip(steps) {
             environment

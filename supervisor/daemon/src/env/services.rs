@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use agentd_api::scripts::ScriptState;
-use agentd_plugins::{Failure, Level, ScriptOutcome, Services};
+use agentd_plugins::{Failure, Level, Services, Sourced};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
@@ -177,7 +177,7 @@ impl CallServices {
         let place = if self.plugin == config::ENV_SCRIPT { &self.places.cwd } else { script };
         let message = format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(place));
         *locked(&self.unapproved) = Some(message.clone());
-        Failure::Refused(message)
+        Failure::NotApproved(message)
     }
 }
 
@@ -205,26 +205,33 @@ impl Services for CallServices {
         Ok(functions::entering(self.functions, all))
     }
 
-    async fn source_script(
-        &self,
-        path: &str,
-        environment: Variables,
-        deadline: Instant,
-    ) -> Result<ScriptOutcome, Failure> {
+    async fn locate_scripts(&self, paths: Vec<String>, _: Instant) -> Result<Vec<Option<String>>, Failure> {
+        let places = self.places.clone();
+        let look = move |path: &String| {
+            let (file, _) = places.resolve(path)?;
+            let is_absent = file.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+            (!is_absent).then(|| file.display().to_string())
+        };
+        let looking = tokio::task::spawn_blocking(move || paths.iter().map(look).collect());
+        looking.await.map_err(|error| Failure::Failed(error.to_string()))
+    }
+
+    async fn source_script(&self, path: &str, environment: Variables, deadline: Instant) -> Result<Sourced, Failure> {
+        let absent = || Failure::NotFound(format!("there is no script {path:?}"));
         let (file, ours) = self.places.resolve(path).ok_or_else(|| {
-            Failure::Configuration(format!(
+            Failure::Failed(format!(
                 "the script {path:?} is neither absolute nor begins with {{config}}, {{cwd}} or {{session}}"
             ))
         })?;
         if self.absent.has(&file).await {
-            return Ok(ScriptOutcome::Absent);
+            return Err(absent());
         }
         let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
         let standing = tokio::task::spawn_blocking(move || trust.standing(&looked_at)).await;
         let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| {
-            if ours { Failure::Refused(chain(&error)) } else { self.not_approved(&file, &chain(&error)) }
+            if ours { Failure::Unavailable(chain(&error)) } else { self.not_approved(&file, &chain(&error)) }
         })?;
-        let Some(script) = standing else { return Ok(ScriptOutcome::Absent) };
+        let Some(script) = standing else { return Err(absent()) };
         if !ours {
             let how = match script.state {
                 ScriptState::Approved => None,
@@ -240,7 +247,7 @@ impl Services for CallServices {
         let environment = self.sourced(&script, ours, environment, deadline).await?;
         self.hidden.variables(&environment);
         let environment = functions::entering(self.functions, environment);
-        Ok(ScriptOutcome::Sourced { path: script.path.display().to_string(), environment })
+        Ok(Sourced { path: script.path.display().to_string(), environment })
     }
 }
 

@@ -260,9 +260,7 @@ mod tests {
         ) {
             let view = |variables: &BTreeMap<String, u8>| {
                 let mut environment = crate::env::Environment::default();
-                let set = |(name, value): (&String, &u8)| agentd_plugins::Change::Set {
-                    name: name.clone(), value: vec![b'0' + value], origin: None,
-                };
+                let set = |(name, value): (&String, &u8)| agentd_plugins::Change::set(name, vec![b'0' + value]);
                 environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
                 environment.view(jiff::Timestamp::UNIX_EPOCH, 1)
             };

@@ -29,11 +29,7 @@ fn id(text: &str) -> SessionId {
 }
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
-    let set = |(name, value): &(&str, &str)| Change::Set {
-        name: (*name).to_owned(),
-        value: value.as_bytes().to_vec(),
-        origin: None,
-    };
+    let set = |(name, value): &(&str, &str)| Change::set(*name, *value);
     let mut environment = Environment::default();
     environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
     environment

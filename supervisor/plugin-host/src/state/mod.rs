@@ -1,13 +1,16 @@
 //! What a guest's store holds, and the host's side of each import.
 
+mod imports;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::bindings::provider::agentd::plugin::{clock, log, script, shell_environment, types};
-use crate::call::{Failure, Level, ScriptOutcome, Services};
+use crate::bindings::provider::agentd::plugin::{clock, log, network, types};
+use crate::call::{Failure, Level};
 use crate::grant::Grant;
 use crate::limits::{Accountant, Limits, Seconds};
+use crate::services::{NetworkProblem, Services};
 
 /// Messages of one call, and bytes of one message.
 const MESSAGES: u32 = 200;
@@ -70,12 +73,36 @@ impl State {
         what: &str,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, types::Failure> {
-        let done = tokio::time::timeout_at(self.host_deadline.into(), work).await;
+        self.bounded_by(self.host_deadline, what, work).await.map_err(Into::into)
+    }
+
+    /// A host call, ended at a deadline of its own.
+    async fn bounded_by<T, E: From<Failure>>(
+        &self,
+        deadline: Instant,
+        what: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let begun = Instant::now();
+        let time = if deadline == self.host_deadline { self.started } else { begun };
         let late = |_| {
-            let time = self.host_deadline.duration_since(self.started);
-            Err(Failure::TimedOut(format!("{what} did not end within the {} that this call has for it", Seconds(time))))
+            let time = deadline.saturating_duration_since(time);
+            Err(Failure::TimedOut(format!("{what} did not end within the {} that it has", Seconds(time))).into())
         };
-        done.unwrap_or_else(late).map_err(Into::into)
+        tokio::time::timeout_at(deadline.into(), work).await.unwrap_or_else(late)
+    }
+
+    /// The same for what goes over the network, where to take too long is an answer of its own.
+    async fn contact<T>(
+        &self,
+        deadline: Instant,
+        what: &str,
+        work: impl Future<Output = Result<T, NetworkProblem>>,
+    ) -> Result<T, network::Problem> {
+        self.bounded_by(deadline, what, work).await.map_err(|problem| match problem {
+            NetworkProblem::Other(Failure::TimedOut(text)) => network::Problem::TimedOut(text),
+            other => other.into(),
+        })
     }
 }
 
@@ -127,34 +154,6 @@ impl clock::Host for State {
 
 impl types::Host for State {}
 
-impl shell_environment::Host for State {
-    async fn login(&mut self) -> wasmtime::Result<Result<Vec<types::Variable>, types::Failure>> {
-        let work = self.services.login_environment(self.host_deadline);
-        Ok(self.bounded("the login shell", work).await.map(variables))
-    }
-}
-
-impl script::Host for State {
-    async fn source(
-        &mut self,
-        path: String,
-        environment: Vec<types::Variable>,
-    ) -> wasmtime::Result<Result<script::Outcome, types::Failure>> {
-        if !self.grant.allows_script(&path) {
-            let refusal = format!("the script {path:?} is outside of what this plugin is granted");
-            return Ok(Err(types::Failure::Refused(refusal)));
-        }
-        let environment = environment.into_iter().map(|variable| (variable.name, variable.value)).collect();
-        let work = self.services.source_script(&path, environment, self.host_deadline);
-        Ok(self.bounded(&format!("the script {path:?}"), work).await.map(|outcome| match outcome {
-            ScriptOutcome::Absent => script::Outcome::Absent,
-            ScriptOutcome::Sourced { path, environment } => {
-                script::Outcome::Sourced(script::Sourced { path, environment: variables(environment) })
-            }
-        }))
-    }
-}
-
 pub(crate) fn variables(environment: Vec<(String, Vec<u8>)>) -> Vec<types::Variable> {
     environment.into_iter().map(|(name, value)| types::Variable { name, value }).collect()
 }
@@ -162,9 +161,13 @@ pub(crate) fn variables(environment: Vec<(String, Vec<u8>)>) -> Vec<types::Varia
 impl From<Failure> for types::Failure {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Configuration(text) => Self::Configuration(text),
-            Failure::Refused(text) => Self::Refused(text),
+            Failure::Configuration { key, message } => Self::Configuration(types::SettingError { key, message }),
+            Failure::NotGranted(text) => Self::NotGranted(text),
+            Failure::NotApproved(text) => Self::NotApproved(text),
+            Failure::NotFound(text) => Self::NotFound(text),
             Failure::TimedOut(text) => Self::TimedOut(text),
+            Failure::TooLarge(text) => Self::TooLarge(text),
+            Failure::Unavailable(text) => Self::Unavailable(text),
             Failure::Failed(text) => Self::Failed(text),
         }
     }
@@ -173,10 +176,27 @@ impl From<Failure> for types::Failure {
 impl From<types::Failure> for Failure {
     fn from(failure: types::Failure) -> Self {
         match failure {
-            types::Failure::Configuration(text) => Self::Configuration(text),
-            types::Failure::Refused(text) => Self::Refused(text),
+            types::Failure::Configuration(error) => Self::Configuration { key: error.key, message: error.message },
+            types::Failure::NotGranted(text) => Self::NotGranted(text),
+            types::Failure::NotApproved(text) => Self::NotApproved(text),
+            types::Failure::NotFound(text) => Self::NotFound(text),
             types::Failure::TimedOut(text) => Self::TimedOut(text),
+            types::Failure::TooLarge(text) => Self::TooLarge(text),
+            types::Failure::Unavailable(text) => Self::Unavailable(text),
             types::Failure::Failed(text) => Self::Failed(text),
+        }
+    }
+}
+
+impl From<NetworkProblem> for network::Problem {
+    fn from(problem: NetworkProblem) -> Self {
+        match problem {
+            NetworkProblem::NoSuchHost(text) => Self::NoSuchHost(text),
+            NetworkProblem::NotResolved(text) => Self::NotResolved(text),
+            NetworkProblem::Refused(text) => Self::Refused(text),
+            NetworkProblem::Unreachable(text) => Self::Unreachable(text),
+            NetworkProblem::TimedOut(text) => Self::TimedOut(text),
+            NetworkProblem::Other(failure) => Self::Other(failure.into()),
         }
     }
 }
