@@ -1,46 +1,92 @@
 //! Writing a change.
 
-use crate::{Assignment, Change, PathEntry, Removal};
+use std::time::Duration;
+
+use crate::{Change, Effect, FileContent, PathEntry, Removal, SecretValue, Variable};
 
 impl Change {
     /// The variable gets this value.
     pub fn set(name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
-        Self::Set(Assignment { name: name.into(), value: value.into(), origin: None })
+        Effect::Set(Variable::new(name, value)).into()
     }
 
     /// The variable goes, or, where it is not in the environment so far, was left out of what the plugin captured.
     pub fn unset(name: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Unset(Removal { name: name.into(), reason: Some(reason.into()), origin: None })
+        Effect::Unset(Removal { name: name.into(), reason: Some(reason.into()) }).into()
     }
 
-    /// An entry at the front of a colon-separated list.
+    /// An entry at the front of a colon-separated list; one that is there already is moved.
     pub fn prepend(name: impl Into<String>, entry: impl Into<Vec<u8>>) -> Self {
-        Self::Prepend(PathEntry { name: name.into(), entry: entry.into() })
+        Effect::Prepend(PathEntry { name: name.into(), entry: entry.into() }).into()
     }
 
-    /// An entry at the end of a colon-separated list.
+    /// An entry at the end of a colon-separated list; one that is there already is moved.
     pub fn append(name: impl Into<String>, entry: impl Into<Vec<u8>>) -> Self {
-        Self::Append(PathEntry { name: name.into(), entry: entry.into() })
+        Effect::Append(PathEntry { name: name.into(), entry: entry.into() }).into()
     }
 
-    /// Names the file that a set or an unset came from.
+    /// The variable gets the value of a secret that the configuration names; the plugin never sees it. It is granted, and wanted,
+    /// as [`crate::secret::read`] is.
+    pub fn secret(name: impl Into<String>, secret: impl Into<String>) -> Self {
+        Effect::Secret(SecretValue { name: name.into(), secret: secret.into() }).into()
+    }
+
+    /// A file that the session's agent can read, and the variable gets its path. `file_name` is 1 to 64 of `A-Z a-z 0-9 . _ -`, not
+    /// beginning with a dot.
+    pub fn file(name: impl Into<String>, file_name: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
+        Effect::File(FileContent { name: name.into(), file_name: file_name.into(), content: content.into() }).into()
+    }
+
+    /// Names the file that it came from, for who asks where the value is from.
     #[must_use]
-    pub fn from_file(mut self, path: &str) -> Self {
-        match &mut self {
-            Self::Set(Assignment { origin, .. }) | Self::Unset(Removal { origin, .. }) => {
-                *origin = Some(path.to_owned());
-            }
-            Self::Prepend(_) | Self::Append(_) => {}
-        }
+    pub fn from_file(mut self, path: impl Into<String>) -> Self {
+        self.origin = Some(path.into());
+        self
+    }
+
+    /// For how long it holds; the host takes less than a second for a second. When it is over, the provider is asked again.
+    #[must_use]
+    pub fn valid_for(mut self, time: Duration) -> Self {
+        self.valid_for = Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
     /// The variable that is changed.
     pub fn name(&self) -> &str {
-        match self {
-            Self::Set(assignment) => &assignment.name,
-            Self::Unset(removal) => &removal.name,
-            Self::Prepend(entry) | Self::Append(entry) => &entry.name,
+        match &self.effect {
+            Effect::Set(variable) => &variable.name,
+            Effect::Unset(removal) => &removal.name,
+            Effect::Prepend(entry) | Effect::Append(entry) => &entry.name,
+            Effect::Secret(secret) => &secret.name,
+            Effect::File(file) => &file.name,
+        }
+    }
+}
+
+impl From<Effect> for Change {
+    fn from(effect: Effect) -> Self {
+        Self { effect, origin: None, valid_for: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_effect_names_its_variable_and_takes_an_origin_and_a_time() {
+        let changes = [
+            Change::set("A", "1"),
+            Change::unset("A", "why"),
+            Change::prepend("A", "/x"),
+            Change::append("A", "/x"),
+            Change::secret("A", "token"),
+            Change::file("A", "a.json", "{}"),
+        ];
+        for change in changes {
+            assert_eq!((change.name(), &change.origin, change.valid_for), ("A", &None, None));
+            let change = change.from_file("/a").valid_for(Duration::from_mins(1));
+            assert_eq!((change.origin.as_deref(), change.valid_for), (Some("/a"), Some(60_000)));
         }
     }
 }

@@ -12,7 +12,6 @@
 //!     }
 //!
 //!     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
-//!         request.only_settings(&["text"])?;
 //!         Ok(vec![Change::set("GREETING", request.setting("text")?.unwrap_or("hello"))])
 //!     }
 //! }
@@ -25,8 +24,7 @@
 //! by the administrator of the machine it runs on: an import that is not granted keeps it from being loaded, so call
 //! only what you need. Each call runs in a new instance: a `static` does not outlive a call.
 //!
-//! Keep what decides apart from what calls [`shell`] and [`script`], and `cargo test` runs it natively: outside of WebAssembly
-//! the host's functions panic, except [`log`], which writes to stderr.
+//! In plain `cargo test` a plugin runs natively, against a host that the test builds: [`fake`].
 
 #[doc(hidden)]
 #[allow(
@@ -43,17 +41,28 @@ pub mod bindings {
     pub mod prerequisite;
     pub mod provider;
 }
+mod capability;
 mod change;
 mod description;
+mod failure;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod fake;
 pub mod log;
 pub mod pattern;
 mod request;
 
-pub use bindings::prerequisite::exports::agentd::plugin::prerequisite_check::{Fact, Outcome, Report};
-pub use bindings::provider::agentd::plugin::types::{
-    Description, Failure, Request, Session, Setting, SettingDescription, Variable,
+pub use capability::{clock, command, file, mount, network, process, script, secret, shell};
+pub use failure::OrNone;
+
+pub use bindings::prerequisite::exports::agentd::plugin::prerequisite_check::{
+    CheckDescription, Fact, Moment, Outcome, Report, Request as CheckRequest,
 };
-pub use bindings::provider::exports::agentd::plugin::environment_provider::{Assignment, Change, PathEntry, Removal};
+pub use bindings::provider::agentd::plugin::types::{
+    Capability, Description, Failure, Session, Setting, SettingDescription, SettingError, Variable, Want,
+};
+pub use bindings::provider::exports::agentd::plugin::environment_provider::{
+    Change, Effect, FileContent, PathEntry, Removal, Request, SecretValue,
+};
 
 /// Contributes to a session's environment.
 pub trait Provider {
@@ -67,32 +76,14 @@ pub trait Provider {
 /// Checks something outside of a session that must hold before it may start.
 pub trait Prerequisite {
     /// What the plugin is; called once, when it is loaded.
-    fn describe() -> Description;
+    fn describe() -> CheckDescription;
 
     /// What was found. A failing prerequisite is a [`Report`]; a [`Failure`] is a check that could not be made.
-    fn check(request: &Request) -> Result<Report, Failure>;
-}
-
-/// The user's login shell. Grant: `login-shell = true`.
-pub mod shell {
-    /// Its environment, as the shell gives it to a program it starts.
-    pub use crate::bindings::provider::agentd::plugin::shell_environment::login;
-}
-
-/// Environment scripts. Grant: `script = [patterns]`.
-pub mod script {
-    /// Sources a file in a fresh shell that is given only `environment`.
-    pub use crate::bindings::provider::agentd::plugin::script::source;
-    pub use crate::bindings::provider::agentd::plugin::script::{Outcome, Sourced};
-}
-
-/// Clocks.
-pub mod clock {
-    pub use crate::bindings::provider::agentd::plugin::clock::{monotonic, wall};
+    fn check(request: &CheckRequest) -> Result<Report, Failure>;
 }
 
 /// Which variables the daemon takes for secrets, by the same code.
-pub use agentd_secret_names as secret;
+pub use agentd_secret_names as secret_names;
 
 /// Makes a type that implements [`Provider`] the component's.
 #[macro_export]
@@ -124,11 +115,11 @@ macro_rules! export_prerequisite {
         const _: () = {
             struct Exported;
             impl $crate::bindings::prerequisite::exports::agentd::plugin::prerequisite_check::Guest for Exported {
-                fn describe() -> $crate::Description {
+                fn describe() -> $crate::CheckDescription {
                     $crate::log::panics();
                     <$prerequisite as $crate::Prerequisite>::describe()
                 }
-                fn check(request: $crate::Request) -> ::core::result::Result<$crate::Report, $crate::Failure> {
+                fn check(request: $crate::CheckRequest) -> ::core::result::Result<$crate::Report, $crate::Failure> {
                     $crate::log::panics();
                     <$prerequisite as $crate::Prerequisite>::check(&request)
                 }

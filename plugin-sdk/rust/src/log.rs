@@ -3,7 +3,12 @@
 
 use std::fmt::Display;
 
-use crate::bindings::provider::agentd::plugin::log::Level;
+#[cfg(target_arch = "wasm32")]
+use crate::bindings::provider::agentd::plugin as host;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::fake::imports as host;
+
+pub use crate::bindings::provider::agentd::plugin::log::Level;
 
 pub fn error(message: impl Display) {
     write(Level::Error, &message.to_string());
@@ -21,15 +26,9 @@ pub fn debug(message: impl Display) {
     write(Level::Debug, &message.to_string());
 }
 
-#[cfg(target_arch = "wasm32")]
+/// Without a host, as in a test of a part, it goes to stderr.
 fn write(level: Level, message: &str) {
-    crate::bindings::provider::agentd::plugin::log::write(level, message);
-}
-
-/// There is no host outside of WebAssembly.
-#[cfg(not(target_arch = "wasm32"))]
-fn write(level: Level, message: &str) {
-    eprintln!("{level:?}: {message}");
+    host::log::write(level, message);
 }
 
 /// Sends the text of a panic to the host, which otherwise sees no more than a trap.

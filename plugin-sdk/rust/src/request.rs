@@ -1,52 +1,95 @@
 //! Reading a request: the plugin's settings and the environment so far.
 
-use crate::{Failure, Request, Variable};
+use crate::{CheckRequest, Failure, Request, Setting, Variable};
 
-impl Request {
-    /// The setting's values, where it is set: a list's, or the one of a scalar.
-    pub fn settings(&self, key: &str) -> Option<&[String]> {
-        self.settings.iter().find(|setting| setting.key == key).map(|setting| &setting.values[..])
-    }
+macro_rules! reads {
+    ($request:ty) => {
+        impl $request {
+            /// The setting's values, where it is set: a list's, or the one of a scalar.
+            pub fn settings(&self, key: &str) -> Option<&[String]> {
+                values(&self.settings, key)
+            }
 
-    /// The setting's one value, where it is set.
-    pub fn setting(&self, key: &str) -> Result<Option<&str>, Failure> {
-        match self.settings(key) {
-            None => Ok(None),
-            Some([value]) => Ok(Some(value)),
-            Some(_) => Err(Failure::Configuration(format!("{key:?} must be one value, not a list"))),
+            /// The values of a setting that must be there.
+            pub fn required_settings(&self, key: &str) -> Result<&[String], Failure> {
+                self.settings(key).ok_or_else(|| Failure::configuration(key, "must be set, and is not"))
+            }
+
+            /// The setting's one value, where it is set.
+            pub fn setting(&self, key: &str) -> Result<Option<&str>, Failure> {
+                one(&self.settings, key)
+            }
+
+            /// The one value of a setting that must be there.
+            pub fn required_setting(&self, key: &str) -> Result<&str, Failure> {
+                self.setting(key)?.ok_or_else(|| Failure::configuration(key, "must be set, and is not"))
+            }
+
+            /// The setting as `true` or `false`, where it is set.
+            pub fn flag(&self, key: &str) -> Result<Option<bool>, Failure> {
+                flag(&self.settings, key)
+            }
+
+            /// The setting as a whole number, where it is set.
+            pub fn number(&self, key: &str) -> Result<Option<u64>, Failure> {
+                number(&self.settings, key)
+            }
+
+            /// Refuses a setting that is not one of these: a misspelt key must not pass for the default. The host does the same by
+            /// the plugin's description; this is for keys that depend on other settings.
+            pub fn only_settings(&self, known: &[&str]) -> Result<(), Failure> {
+                only(&self.settings, known)
+            }
+
+            /// The variable's value in the environment so far.
+            pub fn variable(&self, name: &str) -> Option<&[u8]> {
+                self.environment.iter().find(|variable| variable.name == name).map(|variable| &variable.value[..])
+            }
+
+            /// The same, where it is UTF-8.
+            pub fn variable_str(&self, name: &str) -> Option<&str> {
+                self.variable(name).and_then(|value| std::str::from_utf8(value).ok())
+            }
         }
-    }
+    };
+}
 
-    /// The setting as `true` or `false`, where it is set.
-    pub fn flag(&self, key: &str) -> Result<Option<bool>, Failure> {
-        match self.setting(key)? {
-            None => Ok(None),
-            Some("true") => Ok(Some(true)),
-            Some("false") => Ok(Some(false)),
-            Some(other) => Err(Failure::Configuration(format!("{key:?} is {other:?}; it must be true or false"))),
+reads!(Request);
+reads!(CheckRequest);
+
+fn values<'a>(settings: &'a [Setting], key: &str) -> Option<&'a [String]> {
+    settings.iter().find(|setting| setting.key == key).map(|setting| &setting.values[..])
+}
+
+fn one<'a>(settings: &'a [Setting], key: &str) -> Result<Option<&'a str>, Failure> {
+    match values(settings, key) {
+        None => Ok(None),
+        Some([value]) => Ok(Some(value)),
+        Some(_) => Err(Failure::configuration(key, "must be one value, not a list")),
+    }
+}
+
+fn flag(settings: &[Setting], key: &str) -> Result<Option<bool>, Failure> {
+    match one(settings, key)? {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(other) => Err(Failure::configuration(key, format!("must be true or false, and is {other:?}"))),
+    }
+}
+
+fn number(settings: &[Setting], key: &str) -> Result<Option<u64>, Failure> {
+    let Some(text) = one(settings, key)? else { return Ok(None) };
+    let wrong = |_| Failure::configuration(key, format!("must be a whole number, and is {text:?}"));
+    text.parse().map(Some).map_err(wrong)
+}
+
+fn only(settings: &[Setting], known: &[&str]) -> Result<(), Failure> {
+    match settings.iter().find(|setting| !known.contains(&setting.key.as_str())) {
+        None => Ok(()),
+        Some(Setting { key, .. }) => {
+            Err(Failure::configuration(key, format!("there is no setting {key:?}; there are {}", known.join(", "))))
         }
-    }
-
-    /// Refuses a setting that is not one of these: a misspelt key must not pass for the default.
-    pub fn only_settings(&self, known: &[&str]) -> Result<(), Failure> {
-        match self.settings.iter().find(|setting| !known.contains(&setting.key.as_str())) {
-            None => Ok(()),
-            Some(setting) => Err(Failure::Configuration(format!(
-                "there is no setting {:?}; there are {}",
-                setting.key,
-                known.join(", ")
-            ))),
-        }
-    }
-
-    /// The variable's value in the environment so far.
-    pub fn variable(&self, name: &str) -> Option<&[u8]> {
-        self.environment.iter().find(|variable| variable.name == name).map(|variable| &variable.value[..])
-    }
-
-    /// The same, where it is UTF-8.
-    pub fn variable_str(&self, name: &str) -> Option<&str> {
-        self.variable(name).and_then(|value| std::str::from_utf8(value).ok())
     }
 }
 
@@ -59,11 +102,10 @@ impl Variable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Session, Setting};
 
-    fn request(settings: &[(&str, &[&str])]) -> Request {
-        Request {
-            session: Session { id: "s".into(), name: None, agent: "demo".into(), directory: "/".into(), launch: 1 },
+    fn request(settings: &[(&str, &[&str])]) -> CheckRequest {
+        CheckRequest {
+            session: None,
             environment: vec![Variable::new("TEXT", "é"), Variable::new("BYTES", vec![0xff])],
             settings: settings
                 .iter()
@@ -77,25 +119,42 @@ mod tests {
         let request = request(&[("one", &["1"]), ("two", &["1", "2"]), ("none", &[])]);
         assert_eq!(request.setting("one"), Ok(Some("1")));
         assert_eq!(request.setting("absent"), Ok(None));
-        assert!(matches!(request.setting("two"), Err(Failure::Configuration(text)) if text.contains("\"two\"")));
+        assert!(matches!(request.setting("two"), Err(Failure::Configuration(error)) if error.key == "two"));
         assert_eq!(request.settings("none"), Some(&[][..]));
     }
 
     #[test]
-    fn a_flag_is_true_or_false_and_nothing_else() {
+    fn what_must_be_there_is_named_where_it_is_not() {
+        let request = request(&[("one", &["1"])]);
+        assert_eq!(
+            (request.required_setting("one"), request.required_settings("one").map(<[_]>::len)),
+            (Ok("1"), Ok(1))
+        );
+        for missing in [request.required_setting("two").err(), request.required_settings("two").err()] {
+            assert!(matches!(missing, Some(Failure::Configuration(error)) if error.key == "two"));
+        }
+    }
+
+    #[test]
+    fn a_flag_is_true_or_false_and_a_number_is_whole() {
         let request = request(&[("yes", &["true"]), ("no", &["false"]), ("other", &["1"])]);
         assert_eq!(
             (request.flag("yes"), request.flag("no"), request.flag("absent")),
             (Ok(Some(true)), Ok(Some(false)), Ok(None))
         );
         assert!(matches!(request.flag("other"), Err(Failure::Configuration(_))));
+        assert_eq!((request.number("other"), request.number("absent")), (Ok(Some(1)), Ok(None)));
+        assert!(
+            matches!(request.number("yes"), Err(Failure::Configuration(error)) if error.message.contains("\"true\""))
+        );
     }
 
     #[test]
     fn a_misspelt_setting_is_refused_by_name() {
         let request = request(&[("alow", &["A"])]);
+        let refused = request.only_settings(&["allow"]);
         assert!(
-            matches!(request.only_settings(&["allow"]), Err(Failure::Configuration(text)) if text.contains("\"alow\""))
+            matches!(refused, Err(Failure::Configuration(error)) if error.key == "alow" && error.message.contains("allow"))
         );
         assert_eq!(request.only_settings(&["allow", "alow"]), Ok(()));
     }

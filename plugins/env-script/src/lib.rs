@@ -2,21 +2,26 @@
 //! they change.
 //!
 //! Each script is given the environment so far with the changes of the scripts before it, so a later one overrides an
-//! earlier one, and what a script removes is gone for the next. A script that is not there is passed over; one that
-//! fails, fails the whole, in the host's words. An exported bash function is passed on like a variable, to the next script
+//! earlier one, and what a script removes is gone for the next. Where they are is asked once, before the first of them runs: a script
+//! that is not there then is passed over. One that fails, fails the whole, in the host's words. An exported bash function is passed on like a variable, to the next script
 //! too: who else gets it is the host's affair.
 
 use std::collections::BTreeMap;
 
 use agentd_plugin_sdk::pattern::matches;
-use agentd_plugin_sdk::script::{Outcome, Sourced};
-use agentd_plugin_sdk::{Change, Description, Failure, Provider, Request, Variable, export_provider, log, script};
+use agentd_plugin_sdk::script::Sourced;
+use agentd_plugin_sdk::{
+    Capability, Change, Description, Effect, Failure, OrNone, Provider, Request, Variable, export_provider, log, script,
+};
 
 /// The user's own, and the session's.
 const GLOBAL: &str = "{config}/env-setup.sh";
 const SESSION: &str = "{session}/env-setup.sh";
 /// In the working directory.
 const DIRECTORY_NAMES: &[&str] = &[".agentd-env.sh"];
+
+/// Where a script can be: the settings may name any.
+const PLACES: [&str; 4] = ["{config}/**", "{cwd}/**", "{session}/**", "/**"];
 
 /// What a shell changes by running at all: no change of the script's.
 const BOOKKEEPING: &[&str] = &["PWD", "OLDPWD", "SHLVL", "_"];
@@ -42,11 +47,20 @@ impl Provider for EnvScript {
             ),
         )
         .setting("scripts", &format!("a list of paths, sourced in order, in place of all others; default: {order}"))
+        .wants(Capability::Script, PLACES, "sources the scripts that its settings name")
     }
 
     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
         request.only_settings(&["directory_names", "scripts"])?;
-        source_all(&scripts(request)?, &request.environment, script::source)
+        let scripts = scripts(request)?;
+        let mut there = Vec::new();
+        for (path, place) in scripts.iter().zip(script::locate(&scripts)?) {
+            match place {
+                Some(_) => there.push(path.as_str()),
+                None => log::debug(format!("{path} is not there")),
+            }
+        }
+        source_all(&there, &request.environment)
     }
 }
 
@@ -56,17 +70,17 @@ export_provider!(EnvScript);
 fn scripts(request: &Request) -> Result<Vec<String>, Failure> {
     let names = request.settings("directory_names");
     match (request.settings("scripts"), names) {
-        (Some(_), Some(_)) => Err(Failure::Configuration(
-            "\"scripts\" names every script, and \"directory_names\" is not asked beside it; set one of them"
-                .to_owned(),
+        (Some(_), Some(_)) => Err(Failure::configuration(
+            "scripts",
+            "names every script, and \"directory_names\" is not asked beside it; set one of them",
         )),
         (Some(scripts), None) => Ok(scripts.to_vec()),
         (None, names) => {
             let names: Vec<&str> =
                 names.map_or_else(|| DIRECTORY_NAMES.to_vec(), |names| names.iter().map(String::as_str).collect());
             if let Some(wrong) = names.iter().find(|name| name.is_empty() || name.contains('/')) {
-                let what = format!("\"directory_names\" has {wrong:?}, and that is not the name of a file");
-                return Err(Failure::Configuration(what));
+                let what = format!("must be names of files, and has {wrong:?}");
+                return Err(Failure::configuration("directory_names", what));
             }
             let directory = names.into_iter().map(|name| format!("{{cwd}}/{name}"));
             Ok([GLOBAL.to_owned()].into_iter().chain(directory).chain([SESSION.to_owned()]).collect())
@@ -78,27 +92,20 @@ fn scripts(request: &Request) -> Result<Vec<String>, Failure> {
 type Environment = BTreeMap<String, Vec<u8>>;
 
 /// Sources the scripts one after the other; one change for each variable that is different in the end, or was for a while.
-fn source_all(
-    scripts: &[String],
-    so_far: &[Variable],
-    mut source: impl FnMut(&str, &[Variable]) -> Result<Outcome, Failure>,
-) -> Result<Vec<Change>, Failure> {
+fn source_all(scripts: &[&str], so_far: &[Variable]) -> Result<Vec<Change>, Failure> {
     let mut environment: Environment = so_far.iter().map(|v| (v.name.clone(), v.value.clone())).collect();
     let mut changes: BTreeMap<String, Change> = BTreeMap::new();
     for script in scripts {
         let given: Vec<Variable> =
             environment.iter().map(|(name, value)| Variable::new(name.as_str(), value.clone())).collect();
-        match source(script, &given)? {
-            Outcome::Absent => log::debug(format!("{script} is not there")),
-            Outcome::Sourced(Sourced { path, environment: after }) => {
-                for change in difference(&environment, after, &path) {
-                    match &change {
-                        Change::Set(set) => environment.insert(set.name.clone(), set.value.clone()),
-                        other => environment.remove(other.name()),
-                    };
-                    changes.insert(change.name().to_owned(), change);
-                }
-            }
+        // It was there a moment ago.
+        let Some(Sourced { path, environment: after }) = script::source(script, &given).or_none()? else { continue };
+        for change in difference(&environment, after, &path) {
+            match &change.effect {
+                Effect::Set(set) => environment.insert(set.name.clone(), set.value.clone()),
+                _ => environment.remove(change.name()),
+            };
+            changes.insert(change.name().to_owned(), change);
         }
     }
     Ok(changes.into_values().collect())
@@ -130,26 +137,18 @@ fn difference(before: &Environment, after: Vec<Variable>, path: &str) -> Vec<Cha
 #[cfg(test)]
 mod tests {
     use super::*;
-    use agentd_plugin_sdk::{Session, Setting};
+    use agentd_plugin_sdk::fake::{Call, Host};
 
-    fn environment(variables: &[(&str, &str)]) -> Vec<Variable> {
-        variables.iter().map(|&(name, value)| Variable::new(name, value)).collect()
-    }
-
-    /// A script as a function on environments; the file is `/PATH`.
+    /// A script as a function on environments; the file is `/NAME`.
     type Script = fn(&mut Environment);
 
     fn run(scripts: &[(&str, Option<Script>)], so_far: &[(&str, &str)]) -> Result<Vec<Change>, Failure> {
-        let names: Vec<String> = scripts.iter().map(|(name, _)| (*name).to_owned()).collect();
-        source_all(&names, &environment(so_far), |path, given| {
-            let (_, script) =
-                scripts.iter().find(|(name, _)| *name == path).expect("only what was asked for is sourced");
-            let Some(script) = script else { return Ok(Outcome::Absent) };
-            let mut after: Environment = given.iter().map(|v| (v.name.clone(), v.value.clone())).collect();
-            script(&mut after);
-            let environment = after.into_iter().map(|(name, value)| Variable { name, value }).collect();
-            Ok(Outcome::Sourced(Sourced { path: format!("/{path}"), environment }))
-        })
+        let host = Host::new().setting("scripts", scripts.iter().map(|(name, _)| format!("/{name}")));
+        let host = scripts.iter().fold(host, |host, (name, script)| match script {
+            Some(script) => host.script(&format!("/{name}"), *script),
+            None => host.nothing_at(&format!("/{name}")),
+        });
+        so_far.iter().fold(host, |host, (name, value)| host.variable(name, *value)).provide::<EnvScript>()
     }
 
     fn put(environment: &mut Environment, name: &str, value: &str) {
@@ -226,8 +225,8 @@ mod tests {
         };
         let second: Script = |e| assert!(!e.contains_key("BASH_ENV"), "{e:?}");
         let changes = run(&[("a", Some(script)), ("b", Some(second))], &[("ENV", "/mine")]).unwrap();
-        let [Change::Unset(removal)] = &changes[..] else { panic!("{changes:?}") };
-        assert_eq!((removal.name.as_str(), removal.origin.as_deref()), ("BASH_ENV", Some("/a")));
+        let [Change { effect: Effect::Unset(removal), origin, .. }] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!((removal.name.as_str(), origin.as_deref()), ("BASH_ENV", Some("/a")));
     }
 
     #[test]
@@ -258,21 +257,28 @@ mod tests {
         }
     }
 
+    /// Which scripts are looked for.
     fn named(settings: &[(&str, &[&str])]) -> Result<Vec<String>, Failure> {
-        let setting = |(key, values): &(&str, &[&str])| Setting {
-            key: (*key).to_owned(),
-            values: values.iter().map(|&value| value.to_owned()).collect(),
-        };
-        scripts(&Request {
-            session: Session { id: "s".into(), name: None, agent: "demo".into(), directory: "/".into(), launch: 1 },
-            environment: Vec::new(),
-            settings: settings.iter().map(setting).collect(),
-        })
+        let host = Host::new().nothing_at("**");
+        let host = settings.iter().fold(host, |host, (key, values)| host.setting(key, values.iter().copied()));
+        host.provide::<EnvScript>()?;
+        match &host.calls()[..] {
+            [Call::Locate(paths)] => Ok(paths.clone()),
+            calls => panic!("{calls:?}"),
+        }
     }
 
     #[test]
     fn a_refusal_of_the_host_is_passed_on_in_its_own_words() {
-        let refusal = Failure::Refused("not approved".to_owned());
-        assert_eq!(source_all(&["a".to_owned()], &[], |_, _| Err(refusal.clone())), Err(refusal));
+        let refusal = Failure::NotApproved("not approved".to_owned());
+        let host = Host::new().script_fails("{cwd}/.agentd-env.sh", refusal.clone()).nothing_at("/home/**");
+        assert_eq!(host.provide::<EnvScript>(), Err(refusal));
+    }
+
+    #[test]
+    fn a_script_that_is_gone_when_its_turn_comes_is_passed_over() {
+        let gone = Failure::not_found("gone");
+        let host = Host::new().setting("scripts", ["/a"]).script_fails("/a", gone);
+        assert_eq!(host.provide::<EnvScript>(), Ok(vec![]));
     }
 }

@@ -11,7 +11,9 @@ mod agents;
 mod rules;
 
 use agentd_plugin_sdk::pattern::matches;
-use agentd_plugin_sdk::{Change, Description, Failure, Provider, Request, Variable, export_provider, log, shell};
+use agentd_plugin_sdk::{
+    Change, Description, Effect, Failure, Provider, Request, Variable, export_provider, log, shell,
+};
 
 struct Snapshot;
 
@@ -23,6 +25,7 @@ impl Provider for Snapshot {
                 "keep",
                 "a list of patterns of names to take in spite of every rule, such as SSH_AUTH_SOCK; default: []",
             )
+            .wants_login_shell("its environment is what the session's begins with")
     }
 
     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
@@ -32,7 +35,7 @@ impl Provider for Snapshot {
             keep: request.settings("keep").unwrap_or_default(),
         };
         let changes = policy.changes(shell::login()?);
-        let dropped = changes.iter().filter(|change| matches!(change, Change::Unset(_))).count();
+        let dropped = changes.iter().filter(|change| matches!(change.effect, Effect::Unset(_))).count();
         log::debug(format!("{} variables from the login shell, {dropped} left out", changes.len() - dropped));
         Ok(changes)
     }
@@ -70,19 +73,16 @@ impl Policy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agentd_plugin_sdk::fake::Host;
 
-    fn names(list: &[&str]) -> Vec<String> {
-        list.iter().map(|&name| name.to_owned()).collect()
-    }
-
-    fn policy(drop: &[&str], keep: &[&str], login: &[&str]) -> (Vec<String>, Vec<String>) {
-        let (drop, keep) = (names(drop), names(keep));
-        let login = login.iter().map(|&name| Variable::new(name, "value")).collect();
+    fn policy(drop: &[&str], keep: &[&str], login: &[&'static str]) -> (Vec<String>, Vec<String>) {
+        let host = Host::new().login(login.iter().map(|&name| (name, "value")));
+        let host = host.setting("drop", drop.iter().copied()).setting("keep", keep.iter().copied());
         let (mut set, mut dropped) = (Vec::new(), Vec::new());
-        for change in (Policy { drop: &drop, keep: &keep }).changes(login) {
-            match change {
-                Change::Set(assignment) => set.push(assignment.name),
-                Change::Unset(removal) => {
+        for change in host.provide::<Snapshot>().unwrap() {
+            match change.effect {
+                Effect::Set(variable) => set.push(variable.name),
+                Effect::Unset(removal) => {
                     assert!(removal.reason.is_some_and(|reason| !reason.is_empty()), "{}", removal.name);
                     dropped.push(removal.name);
                 }
@@ -115,8 +115,13 @@ mod tests {
     #[test]
     fn values_are_taken_to_the_byte() {
         let value = b"line one\nline two = \xff ".to_vec();
-        let changes =
-            Policy { drop: &[], keep: &[] }.changes(vec![Variable { name: "RAW".into(), value: value.clone() }]);
-        assert_eq!(changes, [Change::set("RAW", value)]);
+        let host = Host::new().login([("RAW", value.clone())]);
+        assert_eq!(host.provide::<Snapshot>(), Ok(vec![Change::set("RAW", value)]));
+    }
+
+    #[test]
+    fn what_kept_the_login_shell_from_answering_is_passed_on() {
+        let failure = Failure::TimedOut("the login shell took more than 10 s".to_owned());
+        assert_eq!(Host::new().login_fails(failure.clone()).provide::<Snapshot>(), Err(failure));
     }
 }

@@ -9,7 +9,7 @@ mod agents;
 mod names;
 
 use agentd_plugin_sdk::pattern::{is_pattern, matches};
-use agentd_plugin_sdk::secret::{is_secret_name, is_secret_value};
+use agentd_plugin_sdk::secret_names::{is_secret_name, is_secret_value};
 use agentd_plugin_sdk::{Change, Description, Failure, Provider, Request, Variable, export_provider, log};
 use names::Preset;
 
@@ -83,18 +83,15 @@ impl Policy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn environment(variables: &[(&str, &str)]) -> Vec<Variable> {
-        variables.iter().map(|&(name, value)| Variable::new(name, value)).collect()
-    }
+    use agentd_plugin_sdk::Effect;
+    use agentd_plugin_sdk::fake::Host;
 
     fn kept_of(preset: Preset, allow: &[&str], agent: &str, variables: &[(&str, &str)]) -> Vec<String> {
-        let allow: Vec<String> = allow.iter().map(|&a| a.to_owned()).collect();
-        let value =
-            |name: &str| variables.iter().find(|variable| variable.0 == name).map(|variable| variable.1.as_bytes());
-        let policy = Policy { preset, allow: &allow, essentials: agents::essentials(agent, value) };
-        let dropped: Vec<String> =
-            policy.changes(&environment(variables)).iter().map(|change| change.name().to_owned()).collect();
+        let host = Host::new().agent(agent).setting("preset", [preset.as_str()]);
+        let host = host.setting("allow", allow.iter().copied());
+        let host = variables.iter().fold(host, |host, (name, value)| host.variable(name, *value));
+        let changes = host.provide::<Whitelist>().unwrap();
+        let dropped: Vec<String> = changes.iter().map(|change| change.name().to_owned()).collect();
         variables.iter().map(|(name, _)| (*name).to_owned()).filter(|name| !dropped.contains(name)).collect()
     }
 
@@ -114,8 +111,8 @@ mod tests {
             kept(Preset::Standard, &[], "demo", &["PATH", "LC_ALL", "JAVA_HOME", "DISPLAY"]),
             ["PATH", "LC_ALL"]
         );
-        let policy = Policy { preset: Preset::Standard, allow: &[], essentials: Vec::new() };
-        let [Change::Unset(removal)] = &policy.changes(&environment(&[("JAVA_HOME", "/")]))[..] else { panic!() };
+        let changes = Host::new().variable("JAVA_HOME", "/").provide::<Whitelist>().unwrap();
+        let Effect::Unset(removal) = &changes[0].effect else { panic!("{changes:?}") };
         assert!(removal.reason.as_deref().is_some_and(|reason| reason.contains("standard")));
     }
 

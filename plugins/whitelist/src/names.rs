@@ -72,7 +72,7 @@ impl Preset {
             "standard" => Ok(Self::Standard),
             "desktop" => Ok(Self::Desktop),
             other => {
-                Err(Failure::Configuration(format!("\"preset\" is {other:?}; it must be minimal, standard or desktop")))
+                Err(Failure::configuration("preset", format!("must be minimal, standard or desktop, and is {other:?}")))
             }
         }
     }
@@ -108,7 +108,7 @@ impl Preset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use agentd_plugin_sdk::secret::is_secret_name;
+    use agentd_plugin_sdk::secret_names::is_secret_name;
 
     #[test]
     fn each_preset_holds_the_one_before_it() {
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_preset_that_is_not_one_is_refused_with_those_that_are() {
         assert!(
-            matches!(Preset::parse("full"), Err(Failure::Configuration(text)) if text.contains("minimal, standard or desktop"))
+            matches!(Preset::parse("full"), Err(Failure::Configuration(error)) if error.message.contains("minimal, standard or desktop"))
         );
     }
 }

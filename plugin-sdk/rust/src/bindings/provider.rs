@@ -8,7 +8,8 @@
 #[allow(dead_code, clippy::all)]
 pub mod agentd {
     pub mod plugin {
-        /// Messages to the daemon's journal, with the plugin's and the session's name in their fields. Always granted; rate limited.
+        /// Messages to the daemon's journal, with the plugin's and the session's name in their fields. Always granted. A call may write 200
+        /// messages of 4 KiB unless the administrator says otherwise; what is more is counted and dropped.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod log {
             #[used]
@@ -51,6 +52,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
+            /// Of a call that crashes, the last message of level `error` is told with the crash.
             #[allow(async_fn_in_trait)]
             pub fn write(level: Level, message: &str) -> () {
                 unsafe {
@@ -58,7 +60,7 @@ pub mod agentd {
                     let ptr0 = vec0.as_ptr().cast::<u8>();
                     let len0 = vec0.len();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "agentd:plugin/log@0.1.0")]
+                    #[link(wasm_import_module = "agentd:plugin/log@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "write"]
                         fn wit_import1(_: i32, _: *mut u8, _: usize);
@@ -83,7 +85,7 @@ pub mod agentd {
             pub fn wall() -> u64 {
                 unsafe {
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "agentd:plugin/clock@0.1.0")]
+                    #[link(wasm_import_module = "agentd:plugin/clock@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "wall"]
                         fn wit_import0() -> i64;
@@ -102,7 +104,7 @@ pub mod agentd {
             pub fn monotonic() -> u64 {
                 unsafe {
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "agentd:plugin/clock@0.1.0")]
+                    #[link(wasm_import_module = "agentd:plugin/clock@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "monotonic"]
                         fn wit_import0() -> i64;
@@ -126,11 +128,13 @@ pub mod agentd {
             /// The session that a call is for.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Session {
+                /// Unique on this machine, and part of the names of its files.
                 pub id: _rt::String,
+                /// The name its user gave it.
                 pub name: ::core::option::Option<_rt::String>,
                 /// The agent's name in the configuration, or the program's name.
                 pub agent: _rt::String,
-                /// The working directory, absolute.
+                /// The working directory, absolute. What lies there comes from whoever wrote the repository.
                 pub directory: _rt::String,
                 /// From 1: which launch of the session this is.
                 pub launch: u64,
@@ -149,10 +153,12 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// One environment variable. The value is bytes: the operating system does not promise UTF-8.
+            /// One environment variable.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Variable {
+                /// Neither empty nor with `=` or NUL.
                 pub name: _rt::String,
+                /// Bytes without NUL: the operating system does not promise UTF-8.
                 pub value: _rt::Vec<u8>,
             }
             impl ::core::fmt::Debug for Variable {
@@ -166,8 +172,8 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// One entry of the plugin's configuration. A nested table's keys are joined by dots: `servers.main.host`. A scalar is a
-            /// list of one; numbers and booleans are in their TOML spelling.
+            /// One entry of the plugin's settings. A nested table's keys are joined by dots: `servers.main.host`. A scalar is a list of one;
+            /// numbers, booleans and dates are in their TOML spelling.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Setting {
                 pub key: _rt::String,
@@ -184,35 +190,43 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// What a call gets.
+            /// Which setting is wrong.
             #[derive(Clone, Eq, PartialEq)]
-            pub struct Request {
-                pub session: Session,
-                /// The environment so far, by name.
-                pub environment: _rt::Vec<Variable>,
-                pub settings: _rt::Vec<Setting>,
+            pub struct SettingError {
+                /// As in `setting`.
+                pub key: _rt::String,
+                /// What it must be, and what it is.
+                pub message: _rt::String,
             }
-            impl ::core::fmt::Debug for Request {
+            impl ::core::fmt::Debug for SettingError {
                 fn fmt(
                     &self,
                     f: &mut ::core::fmt::Formatter<'_>,
                 ) -> ::core::fmt::Result {
-                    f.debug_struct("Request")
-                        .field("session", &self.session)
-                        .field("environment", &self.environment)
-                        .field("settings", &self.settings)
+                    f.debug_struct("SettingError")
+                        .field("key", &self.key)
+                        .field("message", &self.message)
                         .finish()
                 }
             }
-            /// Why a call could not do its work.
+            /// Why something could not be done. A plugin passes on what a host call said, or finds words of its own: who reads them knows the
+            /// plugin's name, and nothing of how it works.
             #[derive(Clone, Eq, PartialEq)]
             pub enum Failure {
-                /// The plugin's configuration is wrong: which key, and what it should be.
-                Configuration(_rt::String),
-                /// A host call was refused: it is outside of the grant, or the script is not approved. Pass on the host's own words.
-                Refused(_rt::String),
+                /// A setting is missing or wrong.
+                Configuration(SettingError),
+                /// It is outside of what the administrator granted, or of what the plugin said in `wants`.
+                NotGranted(_rt::String),
+                /// It needs the user's approval, which it does not have: what to do about it is in the text.
+                NotApproved(_rt::String),
+                /// There is no such file, program, secret or host.
+                NotFound(_rt::String),
                 /// It took longer than it may.
                 TimedOut(_rt::String),
+                /// There is more of it than the host hands over.
+                TooLarge(_rt::String),
+                /// The other side cannot be used now: a connection refused, a server that is down, a file that may not be read.
+                Unavailable(_rt::String),
                 /// Anything else: what was tried, on what, and what came of it.
                 Failed(_rt::String),
             }
@@ -225,11 +239,23 @@ pub mod agentd {
                         Failure::Configuration(e) => {
                             f.debug_tuple("Failure::Configuration").field(e).finish()
                         }
-                        Failure::Refused(e) => {
-                            f.debug_tuple("Failure::Refused").field(e).finish()
+                        Failure::NotGranted(e) => {
+                            f.debug_tuple("Failure::NotGranted").field(e).finish()
+                        }
+                        Failure::NotApproved(e) => {
+                            f.debug_tuple("Failure::NotApproved").field(e).finish()
+                        }
+                        Failure::NotFound(e) => {
+                            f.debug_tuple("Failure::NotFound").field(e).finish()
                         }
                         Failure::TimedOut(e) => {
                             f.debug_tuple("Failure::TimedOut").field(e).finish()
+                        }
+                        Failure::TooLarge(e) => {
+                            f.debug_tuple("Failure::TooLarge").field(e).finish()
+                        }
+                        Failure::Unavailable(e) => {
+                            f.debug_tuple("Failure::Unavailable").field(e).finish()
                         }
                         Failure::Failed(e) => {
                             f.debug_tuple("Failure::Failed").field(e).finish()
@@ -246,12 +272,98 @@ pub mod agentd {
                 }
             }
             impl ::core::error::Error for Failure {}
-            /// A setting that `describe` declares.
+            /// What the administrator can grant; each is an import of the same name.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum Capability {
+                ShellEnvironment,
+                Script,
+                Command,
+                File,
+                Network,
+                Mount,
+                Process,
+                Secret,
+            }
+            impl ::core::fmt::Debug for Capability {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Capability::ShellEnvironment => {
+                            f.debug_tuple("Capability::ShellEnvironment").finish()
+                        }
+                        Capability::Script => {
+                            f.debug_tuple("Capability::Script").finish()
+                        }
+                        Capability::Command => {
+                            f.debug_tuple("Capability::Command").finish()
+                        }
+                        Capability::File => f.debug_tuple("Capability::File").finish(),
+                        Capability::Network => {
+                            f.debug_tuple("Capability::Network").finish()
+                        }
+                        Capability::Mount => f.debug_tuple("Capability::Mount").finish(),
+                        Capability::Process => {
+                            f.debug_tuple("Capability::Process").finish()
+                        }
+                        Capability::Secret => {
+                            f.debug_tuple("Capability::Secret").finish()
+                        }
+                    }
+                }
+            }
+            impl Capability {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> Capability {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => Capability::ShellEnvironment,
+                        1 => Capability::Script,
+                        2 => Capability::Command,
+                        3 => Capability::File,
+                        4 => Capability::Network,
+                        5 => Capability::Mount,
+                        6 => Capability::Process,
+                        7 => Capability::Secret,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            /// A capability that the plugin uses, and how far. What no want covers is refused to the plugin, granted or not, so that who reads
+            /// its description knows all that it can do. An import without a want keeps the plugin from being loaded.
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Want {
+                pub capability: Capability,
+                /// In the grammar of a grant. A plugin that cannot say, since its settings decide, says `*`, and `**` as a command's arguments.
+                /// Of `shell-environment` empty.
+                pub patterns: _rt::Vec<_rt::String>,
+                /// One line: what for.
+                pub reason: _rt::String,
+            }
+            impl ::core::fmt::Debug for Want {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Want")
+                        .field("capability", &self.capability)
+                        .field("patterns", &self.patterns)
+                        .field("reason", &self.reason)
+                        .finish()
+                }
+            }
+            /// A setting that the plugin knows.
             #[derive(Clone, Eq, PartialEq)]
             pub struct SettingDescription {
                 pub key: _rt::String,
-                /// What it does, its form, and its default.
+                /// One line: what it does, its form, and its default.
                 pub summary: _rt::String,
+                /// Whether it has no default. A plugin without such a setting is not loaded.
+                pub required: bool,
             }
             impl ::core::fmt::Debug for SettingDescription {
                 fn fmt(
@@ -261,18 +373,22 @@ pub mod agentd {
                     f.debug_struct("SettingDescription")
                         .field("key", &self.key)
                         .field("summary", &self.summary)
+                        .field("required", &self.required)
                         .finish()
                 }
             }
-            /// What a plugin says of itself.
+            /// What a plugin says of itself. Called once, when it is loaded; no capability but `log` and `clock` answers then.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Description {
-                /// `a-z 0-9 -`.
+                /// 1 to 64 of `a-z 0-9 -`.
                 pub name: _rt::String,
+                /// The plugin's own, at most 64 bytes.
                 pub version: _rt::String,
-                /// One line.
+                /// One line of at most 500 bytes.
                 pub summary: _rt::String,
+                /// All settings that it knows; another one keeps it from being loaded.
                 pub settings: _rt::Vec<SettingDescription>,
+                pub wants: _rt::Vec<Want>,
             }
             impl ::core::fmt::Debug for Description {
                 fn fmt(
@@ -284,6 +400,7 @@ pub mod agentd {
                         .field("version", &self.version)
                         .field("summary", &self.summary)
                         .field("settings", &self.settings)
+                        .field("wants", &self.wants)
                         .finish()
                 }
             }
@@ -298,8 +415,8 @@ pub mod agentd {
             pub type Variable = super::super::super::agentd::plugin::types::Variable;
             pub type Failure = super::super::super::agentd::plugin::types::Failure;
             #[allow(unused_unsafe, clippy::all)]
-            /// Runs the user's login shell, interactive and with its start-up files, from an environment that holds nothing but
-            /// who the user is; gives what the shell would give to a program it starts.
+            /// What the user's login shell, interactive and with its start-up files, gives to a program that it starts from an environment
+            /// of nothing but who the user is; or what the session begins with in its place, such as its user's terminal.
             #[allow(async_fn_in_trait)]
             pub fn login() -> ::core::result::Result<_rt::Vec<Variable>, Failure> {
                 unsafe {
@@ -308,15 +425,15 @@ pub mod agentd {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 4 * ::core::mem::size_of::<*const u8>()],
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 4
+                        [::core::mem::MaybeUninit::uninit(); 6
                             * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "agentd:plugin/shell-environment@0.1.0")]
+                    #[link(wasm_import_module = "agentd:plugin/shell-environment@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "login"]
                         fn wit_import1(_: *mut u8);
@@ -327,7 +444,7 @@ pub mod agentd {
                     }
                     wit_import1(ptr0);
                     let l2 = i32::from(*ptr0.add(0).cast::<u8>());
-                    let result26 = match l2 {
+                    let result41 = match l2 {
                         0 => {
                             let e = {
                                 let l3 = *ptr0
@@ -383,10 +500,10 @@ pub mod agentd {
                                 let l12 = i32::from(
                                     *ptr0.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
                                 );
-                                use super::super::super::agentd::plugin::types::Failure as V25;
-                                let v25 = match l12 {
+                                use super::super::super::agentd::plugin::types::Failure as V40;
+                                let v40 = match l12 {
                                     0 => {
-                                        let e25 = {
+                                        let e40 = {
                                             let l13 = *ptr0
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
@@ -399,17 +516,11 @@ pub mod agentd {
                                                 len15,
                                                 len15,
                                             );
-                                            _rt::string_lift(bytes15)
-                                        };
-                                        V25::Configuration(e25)
-                                    }
-                                    1 => {
-                                        let e25 = {
                                             let l16 = *ptr0
-                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
                                             let l17 = *ptr0
-                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len18 = l17;
                                             let bytes18 = _rt::Vec::from_raw_parts(
@@ -417,12 +528,15 @@ pub mod agentd {
                                                 len18,
                                                 len18,
                                             );
-                                            _rt::string_lift(bytes18)
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes15),
+                                                message: _rt::string_lift(bytes18),
+                                            }
                                         };
-                                        V25::Refused(e25)
+                                        V40::Configuration(e40)
                                     }
-                                    2 => {
-                                        let e25 = {
+                                    1 => {
+                                        let e40 = {
                                             let l19 = *ptr0
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
@@ -437,11 +551,10 @@ pub mod agentd {
                                             );
                                             _rt::string_lift(bytes21)
                                         };
-                                        V25::TimedOut(e25)
+                                        V40::NotGranted(e40)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 3, "invalid enum discriminant");
-                                        let e25 = {
+                                    2 => {
+                                        let e40 = {
                                             let l22 = *ptr0
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
@@ -456,20 +569,115 @@ pub mod agentd {
                                             );
                                             _rt::string_lift(bytes24)
                                         };
-                                        V25::Failed(e25)
+                                        V40::NotApproved(e40)
+                                    }
+                                    3 => {
+                                        let e40 = {
+                                            let l25 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l26 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            let bytes27 = _rt::Vec::from_raw_parts(
+                                                l25.cast(),
+                                                len27,
+                                                len27,
+                                            );
+                                            _rt::string_lift(bytes27)
+                                        };
+                                        V40::NotFound(e40)
+                                    }
+                                    4 => {
+                                        let e40 = {
+                                            let l28 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l29 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len30 = l29;
+                                            let bytes30 = _rt::Vec::from_raw_parts(
+                                                l28.cast(),
+                                                len30,
+                                                len30,
+                                            );
+                                            _rt::string_lift(bytes30)
+                                        };
+                                        V40::TimedOut(e40)
+                                    }
+                                    5 => {
+                                        let e40 = {
+                                            let l31 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l32 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len33 = l32;
+                                            let bytes33 = _rt::Vec::from_raw_parts(
+                                                l31.cast(),
+                                                len33,
+                                                len33,
+                                            );
+                                            _rt::string_lift(bytes33)
+                                        };
+                                        V40::TooLarge(e40)
+                                    }
+                                    6 => {
+                                        let e40 = {
+                                            let l34 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l35 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len36 = l35;
+                                            let bytes36 = _rt::Vec::from_raw_parts(
+                                                l34.cast(),
+                                                len36,
+                                                len36,
+                                            );
+                                            _rt::string_lift(bytes36)
+                                        };
+                                        V40::Unavailable(e40)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e40 = {
+                                            let l37 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l38 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
+                                            );
+                                            _rt::string_lift(bytes39)
+                                        };
+                                        V40::Failed(e40)
                                     }
                                 };
-                                v25
+                                v40
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result26
+                    result41
                 }
             }
         }
-        /// Environment scripts. Grant: `script = [patterns]`.
+        /// Environment scripts. Grant: `script = [patterns]` of paths, placeholders as they are.
+        ///
+        /// A path is absolute, or begins with `{config}` (the user's configuration directory of agentd), `{cwd}` (the session's working
+        /// directory) or `{session}` (the session's own state directory). A script that is in neither `{config}` nor `{session}` runs only if
+        /// the user approved it, with its content.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod script {
             #[used]
@@ -482,6 +690,7 @@ pub mod agentd {
             pub struct Sourced {
                 /// The file, with placeholders and symlinks resolved.
                 pub path: _rt::String,
+                /// The whole environment after the script.
                 pub environment: _rt::Vec<Variable>,
             }
             impl ::core::fmt::Debug for Sourced {
@@ -495,35 +704,297 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// What came of a script.
-            #[derive(Clone, Eq, PartialEq)]
-            pub enum Outcome {
-                /// There is no such file.
-                Absent,
-                /// The whole environment after the script.
-                Sourced(Sourced),
-            }
-            impl ::core::fmt::Debug for Outcome {
-                fn fmt(
-                    &self,
-                    f: &mut ::core::fmt::Formatter<'_>,
-                ) -> ::core::fmt::Result {
-                    match self {
-                        Outcome::Absent => f.debug_tuple("Outcome::Absent").finish(),
-                        Outcome::Sourced(e) => {
-                            f.debug_tuple("Outcome::Sourced").field(e).finish()
+            #[allow(unused_unsafe, clippy::all)]
+            /// Where these scripts are, placeholders resolved, in the same order; none for what is not there. Only looks: a script that is
+            /// there may still be refused.
+            #[allow(async_fn_in_trait)]
+            pub fn locate(
+                paths: &[_rt::String],
+            ) -> ::core::result::Result<
+                _rt::Vec<::core::option::Option<_rt::String>>,
+                Failure,
+            > {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec1 = paths;
+                    let len1 = vec1.len();
+                    let layout1 = _rt::alloc::Layout::from_size_align(
+                            vec1.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result1, _cleanup1) = wit_bindgen::rt::Cleanup::new(layout1);
+                    for (i, e) in vec1.into_iter().enumerate() {
+                        let base = result1
+                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let vec0 = e;
+                            let ptr0 = vec0.as_ptr().cast::<u8>();
+                            let len0 = vec0.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len0;
+                            *base.add(0).cast::<*mut u8>() = ptr0.cast_mut();
                         }
                     }
+                    let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/script@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "locate"]
+                        fn wit_import3(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import3(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import3(result1, len1, ptr2);
+                    let l4 = i32::from(*ptr2.add(0).cast::<u8>());
+                    let result41 = match l4 {
+                        0 => {
+                            let e = {
+                                let l5 = *ptr2
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l6 = *ptr2
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base11 = l5;
+                                let len11 = l6;
+                                let mut result11 = _rt::Vec::with_capacity(len11);
+                                for i in 0..len11 {
+                                    let base = base11
+                                        .add(i * (3 * ::core::mem::size_of::<*const u8>()));
+                                    let e11 = {
+                                        let l7 = i32::from(*base.add(0).cast::<u8>());
+                                        match l7 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l8 = *base
+                                                        .add(::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l9 = *base
+                                                        .add(2 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len10 = l9;
+                                                    let bytes10 = _rt::Vec::from_raw_parts(
+                                                        l8.cast(),
+                                                        len10,
+                                                        len10,
+                                                    );
+                                                    _rt::string_lift(bytes10)
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        }
+                                    };
+                                    result11.push(e11);
+                                }
+                                _rt::cabi_dealloc(
+                                    base11,
+                                    len11 * (3 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                result11
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l12 = i32::from(
+                                    *ptr2.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V40;
+                                let v40 = match l12 {
+                                    0 => {
+                                        let e40 = {
+                                            let l13 = *ptr2
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l14 = *ptr2
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len15 = l14;
+                                            let bytes15 = _rt::Vec::from_raw_parts(
+                                                l13.cast(),
+                                                len15,
+                                                len15,
+                                            );
+                                            let l16 = *ptr2
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l17 = *ptr2
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len18 = l17;
+                                            let bytes18 = _rt::Vec::from_raw_parts(
+                                                l16.cast(),
+                                                len18,
+                                                len18,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes15),
+                                                message: _rt::string_lift(bytes18),
+                                            }
+                                        };
+                                        V40::Configuration(e40)
+                                    }
+                                    1 => {
+                                        let e40 = {
+                                            let l19 = *ptr2
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l20 = *ptr2
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len21 = l20;
+                                            let bytes21 = _rt::Vec::from_raw_parts(
+                                                l19.cast(),
+                                                len21,
+                                                len21,
+                                            );
+                                            _rt::string_lift(bytes21)
+                                        };
+                                        V40::NotGranted(e40)
+                                    }
+                                    2 => {
+                                        let e40 = {
+                                            let l22 = *ptr2
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l23 = *ptr2
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len24 = l23;
+                                            let bytes24 = _rt::Vec::from_raw_parts(
+                                                l22.cast(),
+                                                len24,
+                                                len24,
+                                            );
+                                            _rt::string_lift(bytes24)
+                                        };
+                                        V40::NotApproved(e40)
+                                    }
+                                    3 => {
+                                        let e40 = {
+                                            let l25 = *ptr2
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l26 = *ptr2
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            let bytes27 = _rt::Vec::from_raw_parts(
+                                                l25.cast(),
+                                                len27,
+                                                len27,
+                                            );
+                                            _rt::string_lift(bytes27)
+                                        };
+                                        V40::NotFound(e40)
+                                    }
+                                    4 => {
+                                        let e40 = {
+                                            let l28 = *ptr2
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l29 = *ptr2
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len30 = l29;
+                                            let bytes30 = _rt::Vec::from_raw_parts(
+                                                l28.cast(),
+                                                len30,
+                                                len30,
+                                            );
+                                            _rt::string_lift(bytes30)
+                                        };
+                                        V40::TimedOut(e40)
+                                    }
+                                    5 => {
+                                        let e40 = {
+                                            let l31 = *ptr2
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l32 = *ptr2
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len33 = l32;
+                                            let bytes33 = _rt::Vec::from_raw_parts(
+                                                l31.cast(),
+                                                len33,
+                                                len33,
+                                            );
+                                            _rt::string_lift(bytes33)
+                                        };
+                                        V40::TooLarge(e40)
+                                    }
+                                    6 => {
+                                        let e40 = {
+                                            let l34 = *ptr2
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l35 = *ptr2
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len36 = l35;
+                                            let bytes36 = _rt::Vec::from_raw_parts(
+                                                l34.cast(),
+                                                len36,
+                                                len36,
+                                            );
+                                            _rt::string_lift(bytes36)
+                                        };
+                                        V40::Unavailable(e40)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e40 = {
+                                            let l37 = *ptr2
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l38 = *ptr2
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
+                                            );
+                                            _rt::string_lift(bytes39)
+                                        };
+                                        V40::Failed(e40)
+                                    }
+                                };
+                                v40
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result41
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Sources a file in a fresh shell that is given only `environment`. `path` may begin with `{config}` (the user's
-            /// configuration directory of agentd), `{cwd}` (the session's working directory) or `{session}` (the session's own state directory).
+            /// Sources a file in a fresh shell that is given only `environment`. `not-found` if it is not there.
             #[allow(async_fn_in_trait)]
             pub fn source(
                 path: &str,
                 environment: &[Variable],
-            ) -> ::core::result::Result<Outcome, Failure> {
+            ) -> ::core::result::Result<Sourced, Failure> {
                 unsafe {
                     #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
                     #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
@@ -575,7 +1046,7 @@ pub mod agentd {
                     }
                     let ptr5 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "agentd:plugin/script@0.1.0")]
+                    #[link(wasm_import_module = "agentd:plugin/script@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "source"]
                         fn wit_import6(
@@ -598,98 +1069,1179 @@ pub mod agentd {
                     }
                     wit_import6(ptr0.cast_mut(), len0, result4, len4, ptr5);
                     let l7 = i32::from(*ptr5.add(0).cast::<u8>());
-                    let result36 = match l7 {
+                    let result49 = match l7 {
                         0 => {
                             let e = {
-                                let l8 = i32::from(
-                                    *ptr5.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                let l8 = *ptr5
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l9 = *ptr5
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len10 = l9;
+                                let bytes10 = _rt::Vec::from_raw_parts(
+                                    l8.cast(),
+                                    len10,
+                                    len10,
                                 );
-                                let v21 = match l8 {
-                                    0 => Outcome::Absent,
-                                    n => {
-                                        debug_assert_eq!(n, 1, "invalid enum discriminant");
-                                        let e21 = {
-                                            let l9 = *ptr5
-                                                .add(2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
-                                            let l10 = *ptr5
-                                                .add(3 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len11 = l10;
-                                            let bytes11 = _rt::Vec::from_raw_parts(
-                                                l9.cast(),
-                                                len11,
-                                                len11,
-                                            );
-                                            let l12 = *ptr5
-                                                .add(4 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
-                                            let l13 = *ptr5
-                                                .add(5 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let base20 = l12;
-                                            let len20 = l13;
-                                            let mut result20 = _rt::Vec::with_capacity(len20);
-                                            for i in 0..len20 {
-                                                let base = base20
-                                                    .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                                let e20 = {
-                                                    let l14 = *base.add(0).cast::<*mut u8>();
-                                                    let l15 = *base
-                                                        .add(::core::mem::size_of::<*const u8>())
-                                                        .cast::<usize>();
-                                                    let len16 = l15;
-                                                    let bytes16 = _rt::Vec::from_raw_parts(
-                                                        l14.cast(),
-                                                        len16,
-                                                        len16,
-                                                    );
-                                                    let l17 = *base
-                                                        .add(2 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<*mut u8>();
-                                                    let l18 = *base
-                                                        .add(3 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<usize>();
-                                                    let len19 = l18;
-                                                    super::super::super::agentd::plugin::types::Variable {
-                                                        name: _rt::string_lift(bytes16),
-                                                        value: <_ as From<
-                                                            _rt::Vec<_>,
-                                                        >>::from(_rt::Vec::from_raw_parts(l17.cast(), len19, len19)),
-                                                    }
-                                                };
-                                                result20.push(e20);
-                                            }
-                                            _rt::cabi_dealloc(
-                                                base20,
-                                                len20 * (4 * ::core::mem::size_of::<*const u8>()),
-                                                ::core::mem::size_of::<*const u8>(),
-                                            );
-                                            Sourced {
-                                                path: _rt::string_lift(bytes11),
-                                                environment: result20,
-                                            }
-                                        };
-                                        Outcome::Sourced(e21)
-                                    }
-                                };
-                                v21
+                                let l11 = *ptr5
+                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l12 = *ptr5
+                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base19 = l11;
+                                let len19 = l12;
+                                let mut result19 = _rt::Vec::with_capacity(len19);
+                                for i in 0..len19 {
+                                    let base = base19
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e19 = {
+                                        let l13 = *base.add(0).cast::<*mut u8>();
+                                        let l14 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len15 = l14;
+                                        let bytes15 = _rt::Vec::from_raw_parts(
+                                            l13.cast(),
+                                            len15,
+                                            len15,
+                                        );
+                                        let l16 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l17 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len18 = l17;
+                                        super::super::super::agentd::plugin::types::Variable {
+                                            name: _rt::string_lift(bytes15),
+                                            value: <_ as From<
+                                                _rt::Vec<_>,
+                                            >>::from(_rt::Vec::from_raw_parts(l16.cast(), len18, len18)),
+                                        }
+                                    };
+                                    result19.push(e19);
+                                }
+                                _rt::cabi_dealloc(
+                                    base19,
+                                    len19 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                Sourced {
+                                    path: _rt::string_lift(bytes10),
+                                    environment: result19,
+                                }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l22 = i32::from(
+                                let l20 = i32::from(
                                     *ptr5.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
                                 );
-                                use super::super::super::agentd::plugin::types::Failure as V35;
-                                let v35 = match l22 {
+                                use super::super::super::agentd::plugin::types::Failure as V48;
+                                let v48 = match l20 {
                                     0 => {
-                                        let e35 = {
-                                            let l23 = *ptr5
+                                        let e48 = {
+                                            let l21 = *ptr5
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
+                                            let l22 = *ptr5
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len23 = l22;
+                                            let bytes23 = _rt::Vec::from_raw_parts(
+                                                l21.cast(),
+                                                len23,
+                                                len23,
+                                            );
                                             let l24 = *ptr5
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l25 = *ptr5
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len26 = l25;
+                                            let bytes26 = _rt::Vec::from_raw_parts(
+                                                l24.cast(),
+                                                len26,
+                                                len26,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes23),
+                                                message: _rt::string_lift(bytes26),
+                                            }
+                                        };
+                                        V48::Configuration(e48)
+                                    }
+                                    1 => {
+                                        let e48 = {
+                                            let l27 = *ptr5
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l28 = *ptr5
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len29 = l28;
+                                            let bytes29 = _rt::Vec::from_raw_parts(
+                                                l27.cast(),
+                                                len29,
+                                                len29,
+                                            );
+                                            _rt::string_lift(bytes29)
+                                        };
+                                        V48::NotGranted(e48)
+                                    }
+                                    2 => {
+                                        let e48 = {
+                                            let l30 = *ptr5
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l31 = *ptr5
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len32 = l31;
+                                            let bytes32 = _rt::Vec::from_raw_parts(
+                                                l30.cast(),
+                                                len32,
+                                                len32,
+                                            );
+                                            _rt::string_lift(bytes32)
+                                        };
+                                        V48::NotApproved(e48)
+                                    }
+                                    3 => {
+                                        let e48 = {
+                                            let l33 = *ptr5
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l34 = *ptr5
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len35 = l34;
+                                            let bytes35 = _rt::Vec::from_raw_parts(
+                                                l33.cast(),
+                                                len35,
+                                                len35,
+                                            );
+                                            _rt::string_lift(bytes35)
+                                        };
+                                        V48::NotFound(e48)
+                                    }
+                                    4 => {
+                                        let e48 = {
+                                            let l36 = *ptr5
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l37 = *ptr5
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len38 = l37;
+                                            let bytes38 = _rt::Vec::from_raw_parts(
+                                                l36.cast(),
+                                                len38,
+                                                len38,
+                                            );
+                                            _rt::string_lift(bytes38)
+                                        };
+                                        V48::TimedOut(e48)
+                                    }
+                                    5 => {
+                                        let e48 = {
+                                            let l39 = *ptr5
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l40 = *ptr5
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len41 = l40;
+                                            let bytes41 = _rt::Vec::from_raw_parts(
+                                                l39.cast(),
+                                                len41,
+                                                len41,
+                                            );
+                                            _rt::string_lift(bytes41)
+                                        };
+                                        V48::TooLarge(e48)
+                                    }
+                                    6 => {
+                                        let e48 = {
+                                            let l42 = *ptr5
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l43 = *ptr5
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len44 = l43;
+                                            let bytes44 = _rt::Vec::from_raw_parts(
+                                                l42.cast(),
+                                                len44,
+                                                len44,
+                                            );
+                                            _rt::string_lift(bytes44)
+                                        };
+                                        V48::Unavailable(e48)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e48 = {
+                                            let l45 = *ptr5
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l46 = *ptr5
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len47 = l46;
+                                            let bytes47 = _rt::Vec::from_raw_parts(
+                                                l45.cast(),
+                                                len47,
+                                                len47,
+                                            );
+                                            _rt::string_lift(bytes47)
+                                        };
+                                        V48::Failed(e48)
+                                    }
+                                };
+                                v48
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result49
+                }
+            }
+        }
+        /// Programs of the machine. Grant: `command = [patterns]`, each the program and its arguments with a space between: `*` is any text
+        /// within one of them, `?` any character, a word `**` at the end any further arguments.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod command {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Variable = super::super::super::agentd::plugin::types::Variable;
+            pub type Failure = super::super::super::agentd::plugin::types::Failure;
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Invocation {
+                /// An absolute path, or a name that is looked up in the machine's own directories of programs (not in the session's PATH).
+                pub program: _rt::String,
+                pub arguments: _rt::Vec<_rt::String>,
+                /// All of its environment: nothing is inherited.
+                pub environment: _rt::Vec<Variable>,
+                /// The directory it starts in: `{cwd}`, `{session}`, `{config}`, or none for `/`.
+                pub directory: ::core::option::Option<_rt::String>,
+                /// What it reads from its standard input.
+                pub input: _rt::Vec<u8>,
+                /// Milliseconds; none for all that is left to the call. Then it is ended, with everything that it started.
+                pub time: ::core::option::Option<u64>,
+            }
+            impl ::core::fmt::Debug for Invocation {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Invocation")
+                        .field("program", &self.program)
+                        .field("arguments", &self.arguments)
+                        .field("environment", &self.environment)
+                        .field("directory", &self.directory)
+                        .field("input", &self.input)
+                        .field("time", &self.time)
+                        .finish()
+                }
+            }
+            /// How it ended.
+            #[derive(Clone, Copy, Eq, PartialEq)]
+            pub enum Ending {
+                /// With this status.
+                Exited(u8),
+                /// By this signal.
+                Signalled(u8),
+            }
+            impl ::core::fmt::Debug for Ending {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Ending::Exited(e) => {
+                            f.debug_tuple("Ending::Exited").field(e).finish()
+                        }
+                        Ending::Signalled(e) => {
+                            f.debug_tuple("Ending::Signalled").field(e).finish()
+                        }
+                    }
+                }
+            }
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Completed {
+                pub ending: Ending,
+                /// Its standard output, at most 1 MiB: more is `too-large`.
+                pub output: _rt::Vec<u8>,
+                /// The first 64 KiB of its standard error.
+                pub errors: _rt::Vec<u8>,
+            }
+            impl ::core::fmt::Debug for Completed {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Completed")
+                        .field("ending", &self.ending)
+                        .field("output", &self.output)
+                        .field("errors", &self.errors)
+                        .finish()
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Runs a program without a terminal, and ends what it leaves behind. A program that ends with another status than 0 is no failure.
+            #[allow(async_fn_in_trait)]
+            pub fn run(
+                invocation: &Invocation,
+            ) -> ::core::result::Result<Completed, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let Invocation {
+                        program: program0,
+                        arguments: arguments0,
+                        environment: environment0,
+                        directory: directory0,
+                        input: input0,
+                        time: time0,
+                    } = invocation;
+                    let vec1 = program0;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    let vec3 = arguments0;
+                    let len3 = vec3.len();
+                    let layout3 = _rt::alloc::Layout::from_size_align(
+                            vec3.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result3, _cleanup3) = wit_bindgen::rt::Cleanup::new(layout3);
+                    for (i, e) in vec3.into_iter().enumerate() {
+                        let base = result3
+                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let vec2 = e;
+                            let ptr2 = vec2.as_ptr().cast::<u8>();
+                            let len2 = vec2.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len2;
+                            *base.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+                        }
+                    }
+                    let vec7 = environment0;
+                    let len7 = vec7.len();
+                    let layout7 = _rt::alloc::Layout::from_size_align(
+                            vec7.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result7, _cleanup7) = wit_bindgen::rt::Cleanup::new(layout7);
+                    for (i, e) in vec7.into_iter().enumerate() {
+                        let base = result7
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let super::super::super::agentd::plugin::types::Variable {
+                                name: name4,
+                                value: value4,
+                            } = e;
+                            let vec5 = name4;
+                            let ptr5 = vec5.as_ptr().cast::<u8>();
+                            let len5 = vec5.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len5;
+                            *base.add(0).cast::<*mut u8>() = ptr5.cast_mut();
+                            let vec6 = value4;
+                            let ptr6 = vec6.as_ptr().cast::<u8>();
+                            let len6 = vec6.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len6;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr6.cast_mut();
+                        }
+                    }
+                    let (result9_0, result9_1, result9_2) = match directory0 {
+                        Some(e) => {
+                            let vec8 = e;
+                            let ptr8 = vec8.as_ptr().cast::<u8>();
+                            let len8 = vec8.len();
+                            (1i32, ptr8.cast_mut(), len8)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let vec10 = input0;
+                    let ptr10 = vec10.as_ptr().cast::<u8>();
+                    let len10 = vec10.len();
+                    let (result11_0, result11_1) = match time0 {
+                        Some(e) => (1i32, _rt::as_i64(e)),
+                        None => (0i32, 0i64),
+                    };
+                    let ptr12 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/command@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "run"]
+                        fn wit_import13(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: i64,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import13(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import13(
+                        ptr1.cast_mut(),
+                        len1,
+                        result3,
+                        len3,
+                        result7,
+                        len7,
+                        result9_0,
+                        result9_1,
+                        result9_2,
+                        ptr10.cast_mut(),
+                        len10,
+                        result11_0,
+                        result11_1,
+                        ptr12,
+                    );
+                    let l14 = i32::from(*ptr12.add(0).cast::<u8>());
+                    let result54 = match l14 {
+                        0 => {
+                            let e = {
+                                let l15 = i32::from(
+                                    *ptr12.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                let v18 = match l15 {
+                                    0 => {
+                                        let e18 = {
+                                            let l16 = i32::from(
+                                                *ptr12
+                                                    .add(1 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            l16 as u8
+                                        };
+                                        Ending::Exited(e18)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 1, "invalid enum discriminant");
+                                        let e18 = {
+                                            let l17 = i32::from(
+                                                *ptr12
+                                                    .add(1 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            l17 as u8
+                                        };
+                                        Ending::Signalled(e18)
+                                    }
+                                };
+                                let l19 = *ptr12
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l20 = *ptr12
+                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len21 = l20;
+                                let l22 = *ptr12
+                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l23 = *ptr12
+                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len24 = l23;
+                                Completed {
+                                    ending: v18,
+                                    output: <_ as From<
+                                        _rt::Vec<_>,
+                                    >>::from(
+                                        _rt::Vec::from_raw_parts(l19.cast(), len21, len21),
+                                    ),
+                                    errors: <_ as From<
+                                        _rt::Vec<_>,
+                                    >>::from(_rt::Vec::from_raw_parts(l22.cast(), len24, len24)),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l25 = i32::from(
+                                    *ptr12.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V53;
+                                let v53 = match l25 {
+                                    0 => {
+                                        let e53 = {
+                                            let l26 = *ptr12
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l27 = *ptr12
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len28 = l27;
+                                            let bytes28 = _rt::Vec::from_raw_parts(
+                                                l26.cast(),
+                                                len28,
+                                                len28,
+                                            );
+                                            let l29 = *ptr12
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l30 = *ptr12
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len31 = l30;
+                                            let bytes31 = _rt::Vec::from_raw_parts(
+                                                l29.cast(),
+                                                len31,
+                                                len31,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes28),
+                                                message: _rt::string_lift(bytes31),
+                                            }
+                                        };
+                                        V53::Configuration(e53)
+                                    }
+                                    1 => {
+                                        let e53 = {
+                                            let l32 = *ptr12
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l33 = *ptr12
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len34 = l33;
+                                            let bytes34 = _rt::Vec::from_raw_parts(
+                                                l32.cast(),
+                                                len34,
+                                                len34,
+                                            );
+                                            _rt::string_lift(bytes34)
+                                        };
+                                        V53::NotGranted(e53)
+                                    }
+                                    2 => {
+                                        let e53 = {
+                                            let l35 = *ptr12
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l36 = *ptr12
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len37 = l36;
+                                            let bytes37 = _rt::Vec::from_raw_parts(
+                                                l35.cast(),
+                                                len37,
+                                                len37,
+                                            );
+                                            _rt::string_lift(bytes37)
+                                        };
+                                        V53::NotApproved(e53)
+                                    }
+                                    3 => {
+                                        let e53 = {
+                                            let l38 = *ptr12
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l39 = *ptr12
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len40 = l39;
+                                            let bytes40 = _rt::Vec::from_raw_parts(
+                                                l38.cast(),
+                                                len40,
+                                                len40,
+                                            );
+                                            _rt::string_lift(bytes40)
+                                        };
+                                        V53::NotFound(e53)
+                                    }
+                                    4 => {
+                                        let e53 = {
+                                            let l41 = *ptr12
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l42 = *ptr12
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len43 = l42;
+                                            let bytes43 = _rt::Vec::from_raw_parts(
+                                                l41.cast(),
+                                                len43,
+                                                len43,
+                                            );
+                                            _rt::string_lift(bytes43)
+                                        };
+                                        V53::TimedOut(e53)
+                                    }
+                                    5 => {
+                                        let e53 = {
+                                            let l44 = *ptr12
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l45 = *ptr12
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len46 = l45;
+                                            let bytes46 = _rt::Vec::from_raw_parts(
+                                                l44.cast(),
+                                                len46,
+                                                len46,
+                                            );
+                                            _rt::string_lift(bytes46)
+                                        };
+                                        V53::TooLarge(e53)
+                                    }
+                                    6 => {
+                                        let e53 = {
+                                            let l47 = *ptr12
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l48 = *ptr12
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len49 = l48;
+                                            let bytes49 = _rt::Vec::from_raw_parts(
+                                                l47.cast(),
+                                                len49,
+                                                len49,
+                                            );
+                                            _rt::string_lift(bytes49)
+                                        };
+                                        V53::Unavailable(e53)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e53 = {
+                                            let l50 = *ptr12
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l51 = *ptr12
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len52 = l51;
+                                            let bytes52 = _rt::Vec::from_raw_parts(
+                                                l50.cast(),
+                                                len52,
+                                                len52,
+                                            );
+                                            _rt::string_lift(bytes52)
+                                        };
+                                        V53::Failed(e53)
+                                    }
+                                };
+                                v53
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result54
+                }
+            }
+        }
+        /// Files, to read. Grant: `file = [patterns]` of paths. A path may begin with a placeholder as a script's does. Symbolic links are
+        /// resolved, and then the path must match: `*` is any text within one name, `**` any text, `?` one character of a name.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod file {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Failure = super::super::super::agentd::plugin::types::Failure;
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum Kind {
+                File,
+                Directory,
+                Other,
+            }
+            impl ::core::fmt::Debug for Kind {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Kind::File => f.debug_tuple("Kind::File").finish(),
+                        Kind::Directory => f.debug_tuple("Kind::Directory").finish(),
+                        Kind::Other => f.debug_tuple("Kind::Other").finish(),
+                    }
+                }
+            }
+            impl Kind {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> Kind {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => Kind::File,
+                        1 => Kind::Directory,
+                        2 => Kind::Other,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Metadata {
+                /// The path with everything resolved.
+                pub path: _rt::String,
+                pub kind: Kind,
+                /// Bytes; of a directory, 0.
+                pub size: u64,
+                /// Milliseconds since 1970-01-01T00:00:00Z.
+                pub modified: u64,
+            }
+            impl ::core::fmt::Debug for Metadata {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Metadata")
+                        .field("path", &self.path)
+                        .field("kind", &self.kind)
+                        .field("size", &self.size)
+                        .field("modified", &self.modified)
+                        .finish()
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// What a path is.
+            #[allow(async_fn_in_trait)]
+            pub fn inspect(path: &str) -> ::core::result::Result<Metadata, Failure> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 32 + 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 32
+                            + 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = path;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/file@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "inspect"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result39 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1.add(8).cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                let bytes6 = _rt::Vec::from_raw_parts(
+                                    l4.cast(),
+                                    len6,
+                                    len6,
+                                );
+                                let l7 = i32::from(
+                                    *ptr1
+                                        .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l8 = *ptr1
+                                    .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l9 = *ptr1
+                                    .add(24 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                Metadata {
+                                    path: _rt::string_lift(bytes6),
+                                    kind: Kind::_lift(l7 as u8),
+                                    size: l8 as u64,
+                                    modified: l9 as u64,
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l10 = i32::from(*ptr1.add(8).cast::<u8>());
+                                use super::super::super::agentd::plugin::types::Failure as V38;
+                                let v38 = match l10 {
+                                    0 => {
+                                        let e38 = {
+                                            let l11 = *ptr1
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l12 = *ptr1
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len13 = l12;
+                                            let bytes13 = _rt::Vec::from_raw_parts(
+                                                l11.cast(),
+                                                len13,
+                                                len13,
+                                            );
+                                            let l14 = *ptr1
+                                                .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l15 = *ptr1
+                                                .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len16 = l15;
+                                            let bytes16 = _rt::Vec::from_raw_parts(
+                                                l14.cast(),
+                                                len16,
+                                                len16,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes13),
+                                                message: _rt::string_lift(bytes16),
+                                            }
+                                        };
+                                        V38::Configuration(e38)
+                                    }
+                                    1 => {
+                                        let e38 = {
+                                            let l17 = *ptr1
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l18 = *ptr1
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len19 = l18;
+                                            let bytes19 = _rt::Vec::from_raw_parts(
+                                                l17.cast(),
+                                                len19,
+                                                len19,
+                                            );
+                                            _rt::string_lift(bytes19)
+                                        };
+                                        V38::NotGranted(e38)
+                                    }
+                                    2 => {
+                                        let e38 = {
+                                            let l20 = *ptr1
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l21 = *ptr1
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len22 = l21;
+                                            let bytes22 = _rt::Vec::from_raw_parts(
+                                                l20.cast(),
+                                                len22,
+                                                len22,
+                                            );
+                                            _rt::string_lift(bytes22)
+                                        };
+                                        V38::NotApproved(e38)
+                                    }
+                                    3 => {
+                                        let e38 = {
+                                            let l23 = *ptr1
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l24 = *ptr1
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len25 = l24;
+                                            let bytes25 = _rt::Vec::from_raw_parts(
+                                                l23.cast(),
+                                                len25,
+                                                len25,
+                                            );
+                                            _rt::string_lift(bytes25)
+                                        };
+                                        V38::NotFound(e38)
+                                    }
+                                    4 => {
+                                        let e38 = {
+                                            let l26 = *ptr1
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l27 = *ptr1
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len28 = l27;
+                                            let bytes28 = _rt::Vec::from_raw_parts(
+                                                l26.cast(),
+                                                len28,
+                                                len28,
+                                            );
+                                            _rt::string_lift(bytes28)
+                                        };
+                                        V38::TimedOut(e38)
+                                    }
+                                    5 => {
+                                        let e38 = {
+                                            let l29 = *ptr1
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l30 = *ptr1
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len31 = l30;
+                                            let bytes31 = _rt::Vec::from_raw_parts(
+                                                l29.cast(),
+                                                len31,
+                                                len31,
+                                            );
+                                            _rt::string_lift(bytes31)
+                                        };
+                                        V38::TooLarge(e38)
+                                    }
+                                    6 => {
+                                        let e38 = {
+                                            let l32 = *ptr1
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l33 = *ptr1
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len34 = l33;
+                                            let bytes34 = _rt::Vec::from_raw_parts(
+                                                l32.cast(),
+                                                len34,
+                                                len34,
+                                            );
+                                            _rt::string_lift(bytes34)
+                                        };
+                                        V38::Unavailable(e38)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e38 = {
+                                            let l35 = *ptr1
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l36 = *ptr1
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len37 = l36;
+                                            let bytes37 = _rt::Vec::from_raw_parts(
+                                                l35.cast(),
+                                                len37,
+                                                len37,
+                                            );
+                                            _rt::string_lift(bytes37)
+                                        };
+                                        V38::Failed(e38)
+                                    }
+                                };
+                                v38
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result39
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// A file's content, at most 1 MiB: more is `too-large`.
+            #[allow(async_fn_in_trait)]
+            pub fn read(path: &str) -> ::core::result::Result<_rt::Vec<u8>, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = path;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/file@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "read"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result36 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(l4.cast(), len6, len6))
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l7 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V35;
+                                let v35 = match l7 {
+                                    0 => {
+                                        let e35 = {
+                                            let l8 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l9 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len10 = l9;
+                                            let bytes10 = _rt::Vec::from_raw_parts(
+                                                l8.cast(),
+                                                len10,
+                                                len10,
+                                            );
+                                            let l11 = *ptr1
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l12 = *ptr1
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len13 = l12;
+                                            let bytes13 = _rt::Vec::from_raw_parts(
+                                                l11.cast(),
+                                                len13,
+                                                len13,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes10),
+                                                message: _rt::string_lift(bytes13),
+                                            }
+                                        };
+                                        V35::Configuration(e35)
+                                    }
+                                    1 => {
+                                        let e35 = {
+                                            let l14 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l15 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len16 = l15;
+                                            let bytes16 = _rt::Vec::from_raw_parts(
+                                                l14.cast(),
+                                                len16,
+                                                len16,
+                                            );
+                                            _rt::string_lift(bytes16)
+                                        };
+                                        V35::NotGranted(e35)
+                                    }
+                                    2 => {
+                                        let e35 = {
+                                            let l17 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l18 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len19 = l18;
+                                            let bytes19 = _rt::Vec::from_raw_parts(
+                                                l17.cast(),
+                                                len19,
+                                                len19,
+                                            );
+                                            _rt::string_lift(bytes19)
+                                        };
+                                        V35::NotApproved(e35)
+                                    }
+                                    3 => {
+                                        let e35 = {
+                                            let l20 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l21 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len22 = l21;
+                                            let bytes22 = _rt::Vec::from_raw_parts(
+                                                l20.cast(),
+                                                len22,
+                                                len22,
+                                            );
+                                            _rt::string_lift(bytes22)
+                                        };
+                                        V35::NotFound(e35)
+                                    }
+                                    4 => {
+                                        let e35 = {
+                                            let l23 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l24 = *ptr1
                                                 .add(3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len25 = l24;
@@ -700,14 +2252,14 @@ pub mod agentd {
                                             );
                                             _rt::string_lift(bytes25)
                                         };
-                                        V35::Configuration(e35)
+                                        V35::TimedOut(e35)
                                     }
-                                    1 => {
+                                    5 => {
                                         let e35 = {
-                                            let l26 = *ptr5
+                                            let l26 = *ptr1
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l27 = *ptr5
+                                            let l27 = *ptr1
                                                 .add(3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len28 = l27;
@@ -718,14 +2270,14 @@ pub mod agentd {
                                             );
                                             _rt::string_lift(bytes28)
                                         };
-                                        V35::Refused(e35)
+                                        V35::TooLarge(e35)
                                     }
-                                    2 => {
+                                    6 => {
                                         let e35 = {
-                                            let l29 = *ptr5
+                                            let l29 = *ptr1
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l30 = *ptr5
+                                            let l30 = *ptr1
                                                 .add(3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len31 = l30;
@@ -736,15 +2288,3531 @@ pub mod agentd {
                                             );
                                             _rt::string_lift(bytes31)
                                         };
-                                        V35::TimedOut(e35)
+                                        V35::Unavailable(e35)
                                     }
                                     n => {
-                                        debug_assert_eq!(n, 3, "invalid enum discriminant");
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
                                         let e35 = {
-                                            let l32 = *ptr5
+                                            let l32 = *ptr1
                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
+                                            let l33 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len34 = l33;
+                                            let bytes34 = _rt::Vec::from_raw_parts(
+                                                l32.cast(),
+                                                len34,
+                                                len34,
+                                            );
+                                            _rt::string_lift(bytes34)
+                                        };
+                                        V35::Failed(e35)
+                                    }
+                                };
+                                v35
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result36
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The names in a directory, sorted, at most 10,000: more is `too-large`. The directory itself must match.
+            #[allow(async_fn_in_trait)]
+            pub fn entries(
+                path: &str,
+            ) -> ::core::result::Result<_rt::Vec<_rt::String>, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = path;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/file@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "entries"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result39 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base9 = l4;
+                                let len9 = l5;
+                                let mut result9 = _rt::Vec::with_capacity(len9);
+                                for i in 0..len9 {
+                                    let base = base9
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e9 = {
+                                        let l6 = *base.add(0).cast::<*mut u8>();
+                                        let l7 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len8 = l7;
+                                        let bytes8 = _rt::Vec::from_raw_parts(
+                                            l6.cast(),
+                                            len8,
+                                            len8,
+                                        );
+                                        _rt::string_lift(bytes8)
+                                    };
+                                    result9.push(e9);
+                                }
+                                _rt::cabi_dealloc(
+                                    base9,
+                                    len9 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                result9
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l10 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V38;
+                                let v38 = match l10 {
+                                    0 => {
+                                        let e38 = {
+                                            let l11 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l12 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len13 = l12;
+                                            let bytes13 = _rt::Vec::from_raw_parts(
+                                                l11.cast(),
+                                                len13,
+                                                len13,
+                                            );
+                                            let l14 = *ptr1
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l15 = *ptr1
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len16 = l15;
+                                            let bytes16 = _rt::Vec::from_raw_parts(
+                                                l14.cast(),
+                                                len16,
+                                                len16,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes13),
+                                                message: _rt::string_lift(bytes16),
+                                            }
+                                        };
+                                        V38::Configuration(e38)
+                                    }
+                                    1 => {
+                                        let e38 = {
+                                            let l17 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l18 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len19 = l18;
+                                            let bytes19 = _rt::Vec::from_raw_parts(
+                                                l17.cast(),
+                                                len19,
+                                                len19,
+                                            );
+                                            _rt::string_lift(bytes19)
+                                        };
+                                        V38::NotGranted(e38)
+                                    }
+                                    2 => {
+                                        let e38 = {
+                                            let l20 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l21 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len22 = l21;
+                                            let bytes22 = _rt::Vec::from_raw_parts(
+                                                l20.cast(),
+                                                len22,
+                                                len22,
+                                            );
+                                            _rt::string_lift(bytes22)
+                                        };
+                                        V38::NotApproved(e38)
+                                    }
+                                    3 => {
+                                        let e38 = {
+                                            let l23 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l24 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len25 = l24;
+                                            let bytes25 = _rt::Vec::from_raw_parts(
+                                                l23.cast(),
+                                                len25,
+                                                len25,
+                                            );
+                                            _rt::string_lift(bytes25)
+                                        };
+                                        V38::NotFound(e38)
+                                    }
+                                    4 => {
+                                        let e38 = {
+                                            let l26 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l27 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len28 = l27;
+                                            let bytes28 = _rt::Vec::from_raw_parts(
+                                                l26.cast(),
+                                                len28,
+                                                len28,
+                                            );
+                                            _rt::string_lift(bytes28)
+                                        };
+                                        V38::TimedOut(e38)
+                                    }
+                                    5 => {
+                                        let e38 = {
+                                            let l29 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l30 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len31 = l30;
+                                            let bytes31 = _rt::Vec::from_raw_parts(
+                                                l29.cast(),
+                                                len31,
+                                                len31,
+                                            );
+                                            _rt::string_lift(bytes31)
+                                        };
+                                        V38::TooLarge(e38)
+                                    }
+                                    6 => {
+                                        let e38 = {
+                                            let l32 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l33 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len34 = l33;
+                                            let bytes34 = _rt::Vec::from_raw_parts(
+                                                l32.cast(),
+                                                len34,
+                                                len34,
+                                            );
+                                            _rt::string_lift(bytes34)
+                                        };
+                                        V38::Unavailable(e38)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e38 = {
+                                            let l35 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l36 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len37 = l36;
+                                            let bytes37 = _rt::Vec::from_raw_parts(
+                                                l35.cast(),
+                                                len37,
+                                                len37,
+                                            );
+                                            _rt::string_lift(bytes37)
+                                        };
+                                        V38::Failed(e38)
+                                    }
+                                };
+                                v38
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result39
+                }
+            }
+        }
+        /// The network. Grant: `network = [patterns]` of `host:port`; `*` is any text, the port a number, a range `27000-27009` or `*`. Who has
+        /// any may ask for the facts.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod network {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Failure = super::super::super::agentd::plugin::types::Failure;
+            /// Why an exchange did not come about.
+            #[derive(Clone, Eq, PartialEq)]
+            pub enum Problem {
+                /// The host has no address: the name service says that there is no such name.
+                NoSuchHost(_rt::String),
+                /// The name service did not answer, or with an error.
+                NotResolved(_rt::String),
+                /// Nobody listens there.
+                Refused(_rt::String),
+                /// There is no way there.
+                Unreachable(_rt::String),
+                /// It was tried for as long as it may be.
+                TimedOut(_rt::String),
+                /// It is outside of the grant, or another thing went wrong.
+                Other(Failure),
+            }
+            impl ::core::fmt::Debug for Problem {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Problem::NoSuchHost(e) => {
+                            f.debug_tuple("Problem::NoSuchHost").field(e).finish()
+                        }
+                        Problem::NotResolved(e) => {
+                            f.debug_tuple("Problem::NotResolved").field(e).finish()
+                        }
+                        Problem::Refused(e) => {
+                            f.debug_tuple("Problem::Refused").field(e).finish()
+                        }
+                        Problem::Unreachable(e) => {
+                            f.debug_tuple("Problem::Unreachable").field(e).finish()
+                        }
+                        Problem::TimedOut(e) => {
+                            f.debug_tuple("Problem::TimedOut").field(e).finish()
+                        }
+                        Problem::Other(e) => {
+                            f.debug_tuple("Problem::Other").field(e).finish()
+                        }
+                    }
+                }
+            }
+            impl ::core::fmt::Display for Problem {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    write!(f, "{:?}", self)
+                }
+            }
+            impl ::core::error::Error for Problem {}
+            /// One thing that is said, and what is waited for.
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Step {
+                /// What is sent; may be empty.
+                pub send: _rt::Vec<u8>,
+                /// How many bytes are waited for, at most 64 KiB; 0 to wait for none.
+                pub receive: u32,
+                /// Fewer are enough once these bytes came; empty for none.
+                pub until: _rt::Vec<u8>,
+            }
+            impl ::core::fmt::Debug for Step {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Step")
+                        .field("send", &self.send)
+                        .field("receive", &self.receive)
+                        .field("until", &self.until)
+                        .finish()
+                }
+            }
+            /// How it ended.
+            #[repr(u8)]
+            #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+            pub enum Ending {
+                /// Every step was made.
+                Complete,
+                /// The other side closed it first.
+                Closed,
+                /// The time was over.
+                TimedOut,
+            }
+            impl ::core::fmt::Debug for Ending {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Ending::Complete => f.debug_tuple("Ending::Complete").finish(),
+                        Ending::Closed => f.debug_tuple("Ending::Closed").finish(),
+                        Ending::TimedOut => f.debug_tuple("Ending::TimedOut").finish(),
+                    }
+                }
+            }
+            impl Ending {
+                #[doc(hidden)]
+                pub unsafe fn _lift(val: u8) -> Ending {
+                    if !cfg!(debug_assertions) {
+                        return unsafe { ::core::mem::transmute(val) };
+                    }
+                    match val {
+                        0 => Ending::Complete,
+                        1 => Ending::Closed,
+                        2 => Ending::TimedOut,
+                        _ => panic!("invalid enum discriminant"),
+                    }
+                }
+            }
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Exchanged {
+                /// The address that was connected to.
+                pub address: _rt::String,
+                /// Milliseconds until it was connected.
+                pub connected: u64,
+                /// What came, step by step, as far as it got.
+                pub received: _rt::Vec<_rt::Vec<u8>>,
+                pub ending: Ending,
+            }
+            impl ::core::fmt::Debug for Exchanged {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Exchanged")
+                        .field("address", &self.address)
+                        .field("connected", &self.connected)
+                        .field("received", &self.received)
+                        .field("ending", &self.ending)
+                        .finish()
+                }
+            }
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct NetworkInterface {
+                pub name: _rt::String,
+                /// Whether the administrator has it up.
+                pub up: bool,
+                /// Whether it has a carrier.
+                pub running: bool,
+                pub loopback: bool,
+                /// With their prefix: `10.8.0.2/24`.
+                pub addresses: _rt::Vec<_rt::String>,
+            }
+            impl ::core::fmt::Debug for NetworkInterface {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("NetworkInterface")
+                        .field("name", &self.name)
+                        .field("up", &self.up)
+                        .field("running", &self.running)
+                        .field("loopback", &self.loopback)
+                        .field("addresses", &self.addresses)
+                        .finish()
+                }
+            }
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Route {
+                /// With its prefix; `0.0.0.0/0` and `::/0` are the default routes.
+                pub destination: _rt::String,
+                pub gateway: ::core::option::Option<_rt::String>,
+                /// The interface's name.
+                pub via: _rt::String,
+                pub metric: u32,
+            }
+            impl ::core::fmt::Debug for Route {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Route")
+                        .field("destination", &self.destination)
+                        .field("gateway", &self.gateway)
+                        .field("via", &self.via)
+                        .field("metric", &self.metric)
+                        .finish()
+                }
+            }
+            /// Which way packets to an address go.
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Way {
+                /// The interface's name, where it can be told.
+                pub via: ::core::option::Option<_rt::String>,
+                /// The address that they come from.
+                pub source: _rt::String,
+            }
+            impl ::core::fmt::Debug for Way {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Way")
+                        .field("via", &self.via)
+                        .field("source", &self.source)
+                        .finish()
+                }
+            }
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct NameService {
+                /// Addresses of name servers.
+                pub servers: _rt::Vec<_rt::String>,
+                /// Domains that are searched.
+                pub search: _rt::Vec<_rt::String>,
+            }
+            impl ::core::fmt::Debug for NameService {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("NameService")
+                        .field("servers", &self.servers)
+                        .field("search", &self.search)
+                        .finish()
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The addresses of a host name, as programs of this machine get them, in that order. Must match a pattern, with any port.
+            #[allow(async_fn_in_trait)]
+            pub fn resolve(
+                host: &str,
+            ) -> ::core::result::Result<_rt::Vec<_rt::String>, Problem> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 7 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 7
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = host;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/network@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "resolve"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result56 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base9 = l4;
+                                let len9 = l5;
+                                let mut result9 = _rt::Vec::with_capacity(len9);
+                                for i in 0..len9 {
+                                    let base = base9
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e9 = {
+                                        let l6 = *base.add(0).cast::<*mut u8>();
+                                        let l7 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len8 = l7;
+                                        let bytes8 = _rt::Vec::from_raw_parts(
+                                            l6.cast(),
+                                            len8,
+                                            len8,
+                                        );
+                                        _rt::string_lift(bytes8)
+                                    };
+                                    result9.push(e9);
+                                }
+                                _rt::cabi_dealloc(
+                                    base9,
+                                    len9 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                result9
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l10 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                let v55 = match l10 {
+                                    0 => {
+                                        let e55 = {
+                                            let l11 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l12 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len13 = l12;
+                                            let bytes13 = _rt::Vec::from_raw_parts(
+                                                l11.cast(),
+                                                len13,
+                                                len13,
+                                            );
+                                            _rt::string_lift(bytes13)
+                                        };
+                                        Problem::NoSuchHost(e55)
+                                    }
+                                    1 => {
+                                        let e55 = {
+                                            let l14 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l15 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len16 = l15;
+                                            let bytes16 = _rt::Vec::from_raw_parts(
+                                                l14.cast(),
+                                                len16,
+                                                len16,
+                                            );
+                                            _rt::string_lift(bytes16)
+                                        };
+                                        Problem::NotResolved(e55)
+                                    }
+                                    2 => {
+                                        let e55 = {
+                                            let l17 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l18 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len19 = l18;
+                                            let bytes19 = _rt::Vec::from_raw_parts(
+                                                l17.cast(),
+                                                len19,
+                                                len19,
+                                            );
+                                            _rt::string_lift(bytes19)
+                                        };
+                                        Problem::Refused(e55)
+                                    }
+                                    3 => {
+                                        let e55 = {
+                                            let l20 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l21 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len22 = l21;
+                                            let bytes22 = _rt::Vec::from_raw_parts(
+                                                l20.cast(),
+                                                len22,
+                                                len22,
+                                            );
+                                            _rt::string_lift(bytes22)
+                                        };
+                                        Problem::Unreachable(e55)
+                                    }
+                                    4 => {
+                                        let e55 = {
+                                            let l23 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l24 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len25 = l24;
+                                            let bytes25 = _rt::Vec::from_raw_parts(
+                                                l23.cast(),
+                                                len25,
+                                                len25,
+                                            );
+                                            _rt::string_lift(bytes25)
+                                        };
+                                        Problem::TimedOut(e55)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 5, "invalid enum discriminant");
+                                        let e55 = {
+                                            let l26 = i32::from(
+                                                *ptr1
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            use super::super::super::agentd::plugin::types::Failure as V54;
+                                            let v54 = match l26 {
+                                                0 => {
+                                                    let e54 = {
+                                                        let l27 = *ptr1
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l28 = *ptr1
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len29 = l28;
+                                                        let bytes29 = _rt::Vec::from_raw_parts(
+                                                            l27.cast(),
+                                                            len29,
+                                                            len29,
+                                                        );
+                                                        let l30 = *ptr1
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l31 = *ptr1
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len32 = l31;
+                                                        let bytes32 = _rt::Vec::from_raw_parts(
+                                                            l30.cast(),
+                                                            len32,
+                                                            len32,
+                                                        );
+                                                        super::super::super::agentd::plugin::types::SettingError {
+                                                            key: _rt::string_lift(bytes29),
+                                                            message: _rt::string_lift(bytes32),
+                                                        }
+                                                    };
+                                                    V54::Configuration(e54)
+                                                }
+                                                1 => {
+                                                    let e54 = {
+                                                        let l33 = *ptr1
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l34 = *ptr1
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len35 = l34;
+                                                        let bytes35 = _rt::Vec::from_raw_parts(
+                                                            l33.cast(),
+                                                            len35,
+                                                            len35,
+                                                        );
+                                                        _rt::string_lift(bytes35)
+                                                    };
+                                                    V54::NotGranted(e54)
+                                                }
+                                                2 => {
+                                                    let e54 = {
+                                                        let l36 = *ptr1
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l37 = *ptr1
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len38 = l37;
+                                                        let bytes38 = _rt::Vec::from_raw_parts(
+                                                            l36.cast(),
+                                                            len38,
+                                                            len38,
+                                                        );
+                                                        _rt::string_lift(bytes38)
+                                                    };
+                                                    V54::NotApproved(e54)
+                                                }
+                                                3 => {
+                                                    let e54 = {
+                                                        let l39 = *ptr1
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l40 = *ptr1
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len41 = l40;
+                                                        let bytes41 = _rt::Vec::from_raw_parts(
+                                                            l39.cast(),
+                                                            len41,
+                                                            len41,
+                                                        );
+                                                        _rt::string_lift(bytes41)
+                                                    };
+                                                    V54::NotFound(e54)
+                                                }
+                                                4 => {
+                                                    let e54 = {
+                                                        let l42 = *ptr1
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l43 = *ptr1
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len44 = l43;
+                                                        let bytes44 = _rt::Vec::from_raw_parts(
+                                                            l42.cast(),
+                                                            len44,
+                                                            len44,
+                                                        );
+                                                        _rt::string_lift(bytes44)
+                                                    };
+                                                    V54::TimedOut(e54)
+                                                }
+                                                5 => {
+                                                    let e54 = {
+                                                        let l45 = *ptr1
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l46 = *ptr1
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len47 = l46;
+                                                        let bytes47 = _rt::Vec::from_raw_parts(
+                                                            l45.cast(),
+                                                            len47,
+                                                            len47,
+                                                        );
+                                                        _rt::string_lift(bytes47)
+                                                    };
+                                                    V54::TooLarge(e54)
+                                                }
+                                                6 => {
+                                                    let e54 = {
+                                                        let l48 = *ptr1
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l49 = *ptr1
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len50 = l49;
+                                                        let bytes50 = _rt::Vec::from_raw_parts(
+                                                            l48.cast(),
+                                                            len50,
+                                                            len50,
+                                                        );
+                                                        _rt::string_lift(bytes50)
+                                                    };
+                                                    V54::Unavailable(e54)
+                                                }
+                                                n => {
+                                                    debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                                    let e54 = {
+                                                        let l51 = *ptr1
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l52 = *ptr1
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len53 = l52;
+                                                        let bytes53 = _rt::Vec::from_raw_parts(
+                                                            l51.cast(),
+                                                            len53,
+                                                            len53,
+                                                        );
+                                                        _rt::string_lift(bytes53)
+                                                    };
+                                                    V54::Failed(e54)
+                                                }
+                                            };
+                                            v54
+                                        };
+                                        Problem::Other(e55)
+                                    }
+                                };
+                                v55
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result56
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Connects by TCP, to one address of the host after the other; makes the steps; closes. Without a step it only connects. `time` is
+            /// in milliseconds, for all of it.
+            #[allow(async_fn_in_trait)]
+            pub fn exchange(
+                host: &str,
+                port: u16,
+                steps: &[Step],
+                time: u64,
+            ) -> ::core::result::Result<Exchanged, Problem> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 24 + 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 24
+                            + 4 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = host;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let vec4 = steps;
+                    let len4 = vec4.len();
+                    let layout4 = _rt::alloc::Layout::from_size_align(
+                            vec4.len() * (5 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result4, _cleanup4) = wit_bindgen::rt::Cleanup::new(layout4);
+                    for (i, e) in vec4.into_iter().enumerate() {
+                        let base = result4
+                            .add(i * (5 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let Step { send: send1, receive: receive1, until: until1 } = e;
+                            let vec2 = send1;
+                            let ptr2 = vec2.as_ptr().cast::<u8>();
+                            let len2 = vec2.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len2;
+                            *base.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(receive1);
+                            let vec3 = until1;
+                            let ptr3 = vec3.as_ptr().cast::<u8>();
+                            let len3 = vec3.len();
+                            *base
+                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len3;
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr3.cast_mut();
+                        }
+                    }
+                    let ptr5 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/network@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "exchange"]
+                        fn wit_import6(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: i64,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import6(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import6(
+                        ptr0.cast_mut(),
+                        len0,
+                        _rt::as_i32(&port),
+                        result4,
+                        len4,
+                        _rt::as_i64(&time),
+                        ptr5,
+                    );
+                    let l7 = i32::from(*ptr5.add(0).cast::<u8>());
+                    let result65 = match l7 {
+                        0 => {
+                            let e = {
+                                let l8 = *ptr5.add(8).cast::<*mut u8>();
+                                let l9 = *ptr5
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len10 = l9;
+                                let bytes10 = _rt::Vec::from_raw_parts(
+                                    l8.cast(),
+                                    len10,
+                                    len10,
+                                );
+                                let l11 = *ptr5
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l12 = *ptr5
+                                    .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l13 = *ptr5
+                                    .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base17 = l12;
+                                let len17 = l13;
+                                let mut result17 = _rt::Vec::with_capacity(len17);
+                                for i in 0..len17 {
+                                    let base = base17
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e17 = {
+                                        let l14 = *base.add(0).cast::<*mut u8>();
+                                        let l15 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len16 = l15;
+                                        <_ as From<
+                                            _rt::Vec<_>,
+                                        >>::from(_rt::Vec::from_raw_parts(l14.cast(), len16, len16))
+                                    };
+                                    result17.push(e17);
+                                }
+                                _rt::cabi_dealloc(
+                                    base17,
+                                    len17 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l18 = i32::from(
+                                    *ptr5
+                                        .add(16 + 4 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                Exchanged {
+                                    address: _rt::string_lift(bytes10),
+                                    connected: l11 as u64,
+                                    received: result17,
+                                    ending: Ending::_lift(l18 as u8),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l19 = i32::from(*ptr5.add(8).cast::<u8>());
+                                let v64 = match l19 {
+                                    0 => {
+                                        let e64 = {
+                                            let l20 = *ptr5
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l21 = *ptr5
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len22 = l21;
+                                            let bytes22 = _rt::Vec::from_raw_parts(
+                                                l20.cast(),
+                                                len22,
+                                                len22,
+                                            );
+                                            _rt::string_lift(bytes22)
+                                        };
+                                        Problem::NoSuchHost(e64)
+                                    }
+                                    1 => {
+                                        let e64 = {
+                                            let l23 = *ptr5
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l24 = *ptr5
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len25 = l24;
+                                            let bytes25 = _rt::Vec::from_raw_parts(
+                                                l23.cast(),
+                                                len25,
+                                                len25,
+                                            );
+                                            _rt::string_lift(bytes25)
+                                        };
+                                        Problem::NotResolved(e64)
+                                    }
+                                    2 => {
+                                        let e64 = {
+                                            let l26 = *ptr5
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l27 = *ptr5
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len28 = l27;
+                                            let bytes28 = _rt::Vec::from_raw_parts(
+                                                l26.cast(),
+                                                len28,
+                                                len28,
+                                            );
+                                            _rt::string_lift(bytes28)
+                                        };
+                                        Problem::Refused(e64)
+                                    }
+                                    3 => {
+                                        let e64 = {
+                                            let l29 = *ptr5
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l30 = *ptr5
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len31 = l30;
+                                            let bytes31 = _rt::Vec::from_raw_parts(
+                                                l29.cast(),
+                                                len31,
+                                                len31,
+                                            );
+                                            _rt::string_lift(bytes31)
+                                        };
+                                        Problem::Unreachable(e64)
+                                    }
+                                    4 => {
+                                        let e64 = {
+                                            let l32 = *ptr5
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l33 = *ptr5
+                                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len34 = l33;
+                                            let bytes34 = _rt::Vec::from_raw_parts(
+                                                l32.cast(),
+                                                len34,
+                                                len34,
+                                            );
+                                            _rt::string_lift(bytes34)
+                                        };
+                                        Problem::TimedOut(e64)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 5, "invalid enum discriminant");
+                                        let e64 = {
+                                            let l35 = i32::from(
+                                                *ptr5
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            use super::super::super::agentd::plugin::types::Failure as V63;
+                                            let v63 = match l35 {
+                                                0 => {
+                                                    let e63 = {
+                                                        let l36 = *ptr5
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l37 = *ptr5
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len38 = l37;
+                                                        let bytes38 = _rt::Vec::from_raw_parts(
+                                                            l36.cast(),
+                                                            len38,
+                                                            len38,
+                                                        );
+                                                        let l39 = *ptr5
+                                                            .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l40 = *ptr5
+                                                            .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len41 = l40;
+                                                        let bytes41 = _rt::Vec::from_raw_parts(
+                                                            l39.cast(),
+                                                            len41,
+                                                            len41,
+                                                        );
+                                                        super::super::super::agentd::plugin::types::SettingError {
+                                                            key: _rt::string_lift(bytes38),
+                                                            message: _rt::string_lift(bytes41),
+                                                        }
+                                                    };
+                                                    V63::Configuration(e63)
+                                                }
+                                                1 => {
+                                                    let e63 = {
+                                                        let l42 = *ptr5
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l43 = *ptr5
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len44 = l43;
+                                                        let bytes44 = _rt::Vec::from_raw_parts(
+                                                            l42.cast(),
+                                                            len44,
+                                                            len44,
+                                                        );
+                                                        _rt::string_lift(bytes44)
+                                                    };
+                                                    V63::NotGranted(e63)
+                                                }
+                                                2 => {
+                                                    let e63 = {
+                                                        let l45 = *ptr5
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l46 = *ptr5
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len47 = l46;
+                                                        let bytes47 = _rt::Vec::from_raw_parts(
+                                                            l45.cast(),
+                                                            len47,
+                                                            len47,
+                                                        );
+                                                        _rt::string_lift(bytes47)
+                                                    };
+                                                    V63::NotApproved(e63)
+                                                }
+                                                3 => {
+                                                    let e63 = {
+                                                        let l48 = *ptr5
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l49 = *ptr5
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len50 = l49;
+                                                        let bytes50 = _rt::Vec::from_raw_parts(
+                                                            l48.cast(),
+                                                            len50,
+                                                            len50,
+                                                        );
+                                                        _rt::string_lift(bytes50)
+                                                    };
+                                                    V63::NotFound(e63)
+                                                }
+                                                4 => {
+                                                    let e63 = {
+                                                        let l51 = *ptr5
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l52 = *ptr5
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len53 = l52;
+                                                        let bytes53 = _rt::Vec::from_raw_parts(
+                                                            l51.cast(),
+                                                            len53,
+                                                            len53,
+                                                        );
+                                                        _rt::string_lift(bytes53)
+                                                    };
+                                                    V63::TimedOut(e63)
+                                                }
+                                                5 => {
+                                                    let e63 = {
+                                                        let l54 = *ptr5
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l55 = *ptr5
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len56 = l55;
+                                                        let bytes56 = _rt::Vec::from_raw_parts(
+                                                            l54.cast(),
+                                                            len56,
+                                                            len56,
+                                                        );
+                                                        _rt::string_lift(bytes56)
+                                                    };
+                                                    V63::TooLarge(e63)
+                                                }
+                                                6 => {
+                                                    let e63 = {
+                                                        let l57 = *ptr5
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l58 = *ptr5
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len59 = l58;
+                                                        let bytes59 = _rt::Vec::from_raw_parts(
+                                                            l57.cast(),
+                                                            len59,
+                                                            len59,
+                                                        );
+                                                        _rt::string_lift(bytes59)
+                                                    };
+                                                    V63::Unavailable(e63)
+                                                }
+                                                n => {
+                                                    debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                                    let e63 = {
+                                                        let l60 = *ptr5
+                                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l61 = *ptr5
+                                                            .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len62 = l61;
+                                                        let bytes62 = _rt::Vec::from_raw_parts(
+                                                            l60.cast(),
+                                                            len62,
+                                                            len62,
+                                                        );
+                                                        _rt::string_lift(bytes62)
+                                                    };
+                                                    V63::Failed(e63)
+                                                }
+                                            };
+                                            v63
+                                        };
+                                        Problem::Other(e64)
+                                    }
+                                };
+                                v64
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result65
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            #[allow(async_fn_in_trait)]
+            pub fn interfaces() -> ::core::result::Result<
+                _rt::Vec<NetworkInterface>,
+                Failure,
+            > {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/network@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "interfaces"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result47 = match l2 {
+                        0 => {
+                            let e = {
+                                let l3 = *ptr0
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l4 = *ptr0
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base17 = l3;
+                                let len17 = l4;
+                                let mut result17 = _rt::Vec::with_capacity(len17);
+                                for i in 0..len17 {
+                                    let base = base17
+                                        .add(i * (5 * ::core::mem::size_of::<*const u8>()));
+                                    let e17 = {
+                                        let l5 = *base.add(0).cast::<*mut u8>();
+                                        let l6 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len7 = l6;
+                                        let bytes7 = _rt::Vec::from_raw_parts(
+                                            l5.cast(),
+                                            len7,
+                                            len7,
+                                        );
+                                        let l8 = i32::from(
+                                            *base
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l9 = i32::from(
+                                            *base
+                                                .add(1 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l10 = i32::from(
+                                            *base
+                                                .add(2 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l11 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l12 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base16 = l11;
+                                        let len16 = l12;
+                                        let mut result16 = _rt::Vec::with_capacity(len16);
+                                        for i in 0..len16 {
+                                            let base = base16
+                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                            let e16 = {
+                                                let l13 = *base.add(0).cast::<*mut u8>();
+                                                let l14 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len15 = l14;
+                                                let bytes15 = _rt::Vec::from_raw_parts(
+                                                    l13.cast(),
+                                                    len15,
+                                                    len15,
+                                                );
+                                                _rt::string_lift(bytes15)
+                                            };
+                                            result16.push(e16);
+                                        }
+                                        _rt::cabi_dealloc(
+                                            base16,
+                                            len16 * (2 * ::core::mem::size_of::<*const u8>()),
+                                            ::core::mem::size_of::<*const u8>(),
+                                        );
+                                        NetworkInterface {
+                                            name: _rt::string_lift(bytes7),
+                                            up: _rt::bool_lift(l8 as u8),
+                                            running: _rt::bool_lift(l9 as u8),
+                                            loopback: _rt::bool_lift(l10 as u8),
+                                            addresses: result16,
+                                        }
+                                    };
+                                    result17.push(e17);
+                                }
+                                _rt::cabi_dealloc(
+                                    base17,
+                                    len17 * (5 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                result17
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l18 = i32::from(
+                                    *ptr0.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V46;
+                                let v46 = match l18 {
+                                    0 => {
+                                        let e46 = {
+                                            let l19 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l20 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len21 = l20;
+                                            let bytes21 = _rt::Vec::from_raw_parts(
+                                                l19.cast(),
+                                                len21,
+                                                len21,
+                                            );
+                                            let l22 = *ptr0
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l23 = *ptr0
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len24 = l23;
+                                            let bytes24 = _rt::Vec::from_raw_parts(
+                                                l22.cast(),
+                                                len24,
+                                                len24,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes21),
+                                                message: _rt::string_lift(bytes24),
+                                            }
+                                        };
+                                        V46::Configuration(e46)
+                                    }
+                                    1 => {
+                                        let e46 = {
+                                            let l25 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l26 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            let bytes27 = _rt::Vec::from_raw_parts(
+                                                l25.cast(),
+                                                len27,
+                                                len27,
+                                            );
+                                            _rt::string_lift(bytes27)
+                                        };
+                                        V46::NotGranted(e46)
+                                    }
+                                    2 => {
+                                        let e46 = {
+                                            let l28 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l29 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len30 = l29;
+                                            let bytes30 = _rt::Vec::from_raw_parts(
+                                                l28.cast(),
+                                                len30,
+                                                len30,
+                                            );
+                                            _rt::string_lift(bytes30)
+                                        };
+                                        V46::NotApproved(e46)
+                                    }
+                                    3 => {
+                                        let e46 = {
+                                            let l31 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l32 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len33 = l32;
+                                            let bytes33 = _rt::Vec::from_raw_parts(
+                                                l31.cast(),
+                                                len33,
+                                                len33,
+                                            );
+                                            _rt::string_lift(bytes33)
+                                        };
+                                        V46::NotFound(e46)
+                                    }
+                                    4 => {
+                                        let e46 = {
+                                            let l34 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l35 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len36 = l35;
+                                            let bytes36 = _rt::Vec::from_raw_parts(
+                                                l34.cast(),
+                                                len36,
+                                                len36,
+                                            );
+                                            _rt::string_lift(bytes36)
+                                        };
+                                        V46::TimedOut(e46)
+                                    }
+                                    5 => {
+                                        let e46 = {
+                                            let l37 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l38 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
+                                            );
+                                            _rt::string_lift(bytes39)
+                                        };
+                                        V46::TooLarge(e46)
+                                    }
+                                    6 => {
+                                        let e46 = {
+                                            let l40 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l41 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len42 = l41;
+                                            let bytes42 = _rt::Vec::from_raw_parts(
+                                                l40.cast(),
+                                                len42,
+                                                len42,
+                                            );
+                                            _rt::string_lift(bytes42)
+                                        };
+                                        V46::Unavailable(e46)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e46 = {
+                                            let l43 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l44 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len45 = l44;
+                                            let bytes45 = _rt::Vec::from_raw_parts(
+                                                l43.cast(),
+                                                len45,
+                                                len45,
+                                            );
+                                            _rt::string_lift(bytes45)
+                                        };
+                                        V46::Failed(e46)
+                                    }
+                                };
+                                v46
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result47
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// The main routing table.
+            #[allow(async_fn_in_trait)]
+            pub fn routes() -> ::core::result::Result<_rt::Vec<Route>, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/network@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "routes"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result46 = match l2 {
+                        0 => {
+                            let e = {
+                                let l3 = *ptr0
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l4 = *ptr0
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base16 = l3;
+                                let len16 = l4;
+                                let mut result16 = _rt::Vec::with_capacity(len16);
+                                for i in 0..len16 {
+                                    let base = base16
+                                        .add(i * (8 * ::core::mem::size_of::<*const u8>()));
+                                    let e16 = {
+                                        let l5 = *base.add(0).cast::<*mut u8>();
+                                        let l6 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len7 = l6;
+                                        let bytes7 = _rt::Vec::from_raw_parts(
+                                            l5.cast(),
+                                            len7,
+                                            len7,
+                                        );
+                                        let l8 = i32::from(
+                                            *base
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l12 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l13 = *base
+                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len14 = l13;
+                                        let bytes14 = _rt::Vec::from_raw_parts(
+                                            l12.cast(),
+                                            len14,
+                                            len14,
+                                        );
+                                        let l15 = *base
+                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i32>();
+                                        Route {
+                                            destination: _rt::string_lift(bytes7),
+                                            gateway: match l8 {
+                                                0 => None,
+                                                1 => {
+                                                    let e = {
+                                                        let l9 = *base
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l10 = *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        let len11 = l10;
+                                                        let bytes11 = _rt::Vec::from_raw_parts(
+                                                            l9.cast(),
+                                                            len11,
+                                                            len11,
+                                                        );
+                                                        _rt::string_lift(bytes11)
+                                                    };
+                                                    Some(e)
+                                                }
+                                                _ => _rt::invalid_enum_discriminant(),
+                                            },
+                                            via: _rt::string_lift(bytes14),
+                                            metric: l15 as u32,
+                                        }
+                                    };
+                                    result16.push(e16);
+                                }
+                                _rt::cabi_dealloc(
+                                    base16,
+                                    len16 * (8 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                result16
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l17 = i32::from(
+                                    *ptr0.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V45;
+                                let v45 = match l17 {
+                                    0 => {
+                                        let e45 = {
+                                            let l18 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l19 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len20 = l19;
+                                            let bytes20 = _rt::Vec::from_raw_parts(
+                                                l18.cast(),
+                                                len20,
+                                                len20,
+                                            );
+                                            let l21 = *ptr0
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l22 = *ptr0
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len23 = l22;
+                                            let bytes23 = _rt::Vec::from_raw_parts(
+                                                l21.cast(),
+                                                len23,
+                                                len23,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes20),
+                                                message: _rt::string_lift(bytes23),
+                                            }
+                                        };
+                                        V45::Configuration(e45)
+                                    }
+                                    1 => {
+                                        let e45 = {
+                                            let l24 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l25 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len26 = l25;
+                                            let bytes26 = _rt::Vec::from_raw_parts(
+                                                l24.cast(),
+                                                len26,
+                                                len26,
+                                            );
+                                            _rt::string_lift(bytes26)
+                                        };
+                                        V45::NotGranted(e45)
+                                    }
+                                    2 => {
+                                        let e45 = {
+                                            let l27 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l28 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len29 = l28;
+                                            let bytes29 = _rt::Vec::from_raw_parts(
+                                                l27.cast(),
+                                                len29,
+                                                len29,
+                                            );
+                                            _rt::string_lift(bytes29)
+                                        };
+                                        V45::NotApproved(e45)
+                                    }
+                                    3 => {
+                                        let e45 = {
+                                            let l30 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l31 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len32 = l31;
+                                            let bytes32 = _rt::Vec::from_raw_parts(
+                                                l30.cast(),
+                                                len32,
+                                                len32,
+                                            );
+                                            _rt::string_lift(bytes32)
+                                        };
+                                        V45::NotFound(e45)
+                                    }
+                                    4 => {
+                                        let e45 = {
+                                            let l33 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l34 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len35 = l34;
+                                            let bytes35 = _rt::Vec::from_raw_parts(
+                                                l33.cast(),
+                                                len35,
+                                                len35,
+                                            );
+                                            _rt::string_lift(bytes35)
+                                        };
+                                        V45::TimedOut(e45)
+                                    }
+                                    5 => {
+                                        let e45 = {
+                                            let l36 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l37 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len38 = l37;
+                                            let bytes38 = _rt::Vec::from_raw_parts(
+                                                l36.cast(),
+                                                len38,
+                                                len38,
+                                            );
+                                            _rt::string_lift(bytes38)
+                                        };
+                                        V45::TooLarge(e45)
+                                    }
+                                    6 => {
+                                        let e45 = {
+                                            let l39 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l40 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len41 = l40;
+                                            let bytes41 = _rt::Vec::from_raw_parts(
+                                                l39.cast(),
+                                                len41,
+                                                len41,
+                                            );
+                                            _rt::string_lift(bytes41)
+                                        };
+                                        V45::Unavailable(e45)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e45 = {
+                                            let l42 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l43 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len44 = l43;
+                                            let bytes44 = _rt::Vec::from_raw_parts(
+                                                l42.cast(),
+                                                len44,
+                                                len44,
+                                            );
+                                            _rt::string_lift(bytes44)
+                                        };
+                                        V45::Failed(e45)
+                                    }
+                                };
+                                v45
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result46
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// None where there is no route. `address` is not a name.
+            #[allow(async_fn_in_trait)]
+            pub fn way_to(
+                address: &str,
+            ) -> ::core::result::Result<::core::option::Option<Way>, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 7 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 7
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = address;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/network@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "way-to"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result41 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                match l4 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l5 = i32::from(
+                                                *ptr1
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>(),
+                                            );
+                                            let l9 = *ptr1
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l10 = *ptr1
+                                                .add(6 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len11 = l10;
+                                            let bytes11 = _rt::Vec::from_raw_parts(
+                                                l9.cast(),
+                                                len11,
+                                                len11,
+                                            );
+                                            Way {
+                                                via: match l5 {
+                                                    0 => None,
+                                                    1 => {
+                                                        let e = {
+                                                            let l6 = *ptr1
+                                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<*mut u8>();
+                                                            let l7 = *ptr1
+                                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                .cast::<usize>();
+                                                            let len8 = l7;
+                                                            let bytes8 = _rt::Vec::from_raw_parts(
+                                                                l6.cast(),
+                                                                len8,
+                                                                len8,
+                                                            );
+                                                            _rt::string_lift(bytes8)
+                                                        };
+                                                        Some(e)
+                                                    }
+                                                    _ => _rt::invalid_enum_discriminant(),
+                                                },
+                                                source: _rt::string_lift(bytes11),
+                                            }
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l12 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V40;
+                                let v40 = match l12 {
+                                    0 => {
+                                        let e40 = {
+                                            let l13 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l14 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len15 = l14;
+                                            let bytes15 = _rt::Vec::from_raw_parts(
+                                                l13.cast(),
+                                                len15,
+                                                len15,
+                                            );
+                                            let l16 = *ptr1
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l17 = *ptr1
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len18 = l17;
+                                            let bytes18 = _rt::Vec::from_raw_parts(
+                                                l16.cast(),
+                                                len18,
+                                                len18,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes15),
+                                                message: _rt::string_lift(bytes18),
+                                            }
+                                        };
+                                        V40::Configuration(e40)
+                                    }
+                                    1 => {
+                                        let e40 = {
+                                            let l19 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l20 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len21 = l20;
+                                            let bytes21 = _rt::Vec::from_raw_parts(
+                                                l19.cast(),
+                                                len21,
+                                                len21,
+                                            );
+                                            _rt::string_lift(bytes21)
+                                        };
+                                        V40::NotGranted(e40)
+                                    }
+                                    2 => {
+                                        let e40 = {
+                                            let l22 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l23 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len24 = l23;
+                                            let bytes24 = _rt::Vec::from_raw_parts(
+                                                l22.cast(),
+                                                len24,
+                                                len24,
+                                            );
+                                            _rt::string_lift(bytes24)
+                                        };
+                                        V40::NotApproved(e40)
+                                    }
+                                    3 => {
+                                        let e40 = {
+                                            let l25 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l26 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            let bytes27 = _rt::Vec::from_raw_parts(
+                                                l25.cast(),
+                                                len27,
+                                                len27,
+                                            );
+                                            _rt::string_lift(bytes27)
+                                        };
+                                        V40::NotFound(e40)
+                                    }
+                                    4 => {
+                                        let e40 = {
+                                            let l28 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l29 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len30 = l29;
+                                            let bytes30 = _rt::Vec::from_raw_parts(
+                                                l28.cast(),
+                                                len30,
+                                                len30,
+                                            );
+                                            _rt::string_lift(bytes30)
+                                        };
+                                        V40::TimedOut(e40)
+                                    }
+                                    5 => {
+                                        let e40 = {
+                                            let l31 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l32 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len33 = l32;
+                                            let bytes33 = _rt::Vec::from_raw_parts(
+                                                l31.cast(),
+                                                len33,
+                                                len33,
+                                            );
+                                            _rt::string_lift(bytes33)
+                                        };
+                                        V40::TooLarge(e40)
+                                    }
+                                    6 => {
+                                        let e40 = {
+                                            let l34 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l35 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len36 = l35;
+                                            let bytes36 = _rt::Vec::from_raw_parts(
+                                                l34.cast(),
+                                                len36,
+                                                len36,
+                                            );
+                                            _rt::string_lift(bytes36)
+                                        };
+                                        V40::Unavailable(e40)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e40 = {
+                                            let l37 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l38 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
+                                            );
+                                            _rt::string_lift(bytes39)
+                                        };
+                                        V40::Failed(e40)
+                                    }
+                                };
+                                v40
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result41
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            #[allow(async_fn_in_trait)]
+            pub fn name_service_facts() -> ::core::result::Result<NameService, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/network@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "name-service-facts"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result44 = match l2 {
+                        0 => {
+                            let e = {
+                                let l3 = *ptr0
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l4 = *ptr0
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base8 = l3;
+                                let len8 = l4;
+                                let mut result8 = _rt::Vec::with_capacity(len8);
+                                for i in 0..len8 {
+                                    let base = base8
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e8 = {
+                                        let l5 = *base.add(0).cast::<*mut u8>();
+                                        let l6 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len7 = l6;
+                                        let bytes7 = _rt::Vec::from_raw_parts(
+                                            l5.cast(),
+                                            len7,
+                                            len7,
+                                        );
+                                        _rt::string_lift(bytes7)
+                                    };
+                                    result8.push(e8);
+                                }
+                                _rt::cabi_dealloc(
+                                    base8,
+                                    len8 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l9 = *ptr0
+                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l10 = *ptr0
+                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base14 = l9;
+                                let len14 = l10;
+                                let mut result14 = _rt::Vec::with_capacity(len14);
+                                for i in 0..len14 {
+                                    let base = base14
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e14 = {
+                                        let l11 = *base.add(0).cast::<*mut u8>();
+                                        let l12 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len13 = l12;
+                                        let bytes13 = _rt::Vec::from_raw_parts(
+                                            l11.cast(),
+                                            len13,
+                                            len13,
+                                        );
+                                        _rt::string_lift(bytes13)
+                                    };
+                                    result14.push(e14);
+                                }
+                                _rt::cabi_dealloc(
+                                    base14,
+                                    len14 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                NameService {
+                                    servers: result8,
+                                    search: result14,
+                                }
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l15 = i32::from(
+                                    *ptr0.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V43;
+                                let v43 = match l15 {
+                                    0 => {
+                                        let e43 = {
+                                            let l16 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l17 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len18 = l17;
+                                            let bytes18 = _rt::Vec::from_raw_parts(
+                                                l16.cast(),
+                                                len18,
+                                                len18,
+                                            );
+                                            let l19 = *ptr0
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l20 = *ptr0
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len21 = l20;
+                                            let bytes21 = _rt::Vec::from_raw_parts(
+                                                l19.cast(),
+                                                len21,
+                                                len21,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes18),
+                                                message: _rt::string_lift(bytes21),
+                                            }
+                                        };
+                                        V43::Configuration(e43)
+                                    }
+                                    1 => {
+                                        let e43 = {
+                                            let l22 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l23 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len24 = l23;
+                                            let bytes24 = _rt::Vec::from_raw_parts(
+                                                l22.cast(),
+                                                len24,
+                                                len24,
+                                            );
+                                            _rt::string_lift(bytes24)
+                                        };
+                                        V43::NotGranted(e43)
+                                    }
+                                    2 => {
+                                        let e43 = {
+                                            let l25 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l26 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            let bytes27 = _rt::Vec::from_raw_parts(
+                                                l25.cast(),
+                                                len27,
+                                                len27,
+                                            );
+                                            _rt::string_lift(bytes27)
+                                        };
+                                        V43::NotApproved(e43)
+                                    }
+                                    3 => {
+                                        let e43 = {
+                                            let l28 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l29 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len30 = l29;
+                                            let bytes30 = _rt::Vec::from_raw_parts(
+                                                l28.cast(),
+                                                len30,
+                                                len30,
+                                            );
+                                            _rt::string_lift(bytes30)
+                                        };
+                                        V43::NotFound(e43)
+                                    }
+                                    4 => {
+                                        let e43 = {
+                                            let l31 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l32 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len33 = l32;
+                                            let bytes33 = _rt::Vec::from_raw_parts(
+                                                l31.cast(),
+                                                len33,
+                                                len33,
+                                            );
+                                            _rt::string_lift(bytes33)
+                                        };
+                                        V43::TimedOut(e43)
+                                    }
+                                    5 => {
+                                        let e43 = {
+                                            let l34 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l35 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len36 = l35;
+                                            let bytes36 = _rt::Vec::from_raw_parts(
+                                                l34.cast(),
+                                                len36,
+                                                len36,
+                                            );
+                                            _rt::string_lift(bytes36)
+                                        };
+                                        V43::TooLarge(e43)
+                                    }
+                                    6 => {
+                                        let e43 = {
+                                            let l37 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l38 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
+                                            );
+                                            _rt::string_lift(bytes39)
+                                        };
+                                        V43::Unavailable(e43)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e43 = {
+                                            let l40 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l41 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len42 = l41;
+                                            let bytes42 = _rt::Vec::from_raw_parts(
+                                                l40.cast(),
+                                                len42,
+                                                len42,
+                                            );
+                                            _rt::string_lift(bytes42)
+                                        };
+                                        V43::Failed(e43)
+                                    }
+                                };
+                                v43
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result44
+                }
+            }
+        }
+        /// File systems. Grant: `mount = [patterns]` of the paths where they are mounted, as those of `file`.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod mount {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Failure = super::super::super::agentd::plugin::types::Failure;
+            #[derive(Clone, Eq, PartialEq)]
+            pub struct Mounted {
+                /// Where.
+                pub path: _rt::String,
+                /// What: a device, or `server:/path`.
+                pub source: _rt::String,
+                /// The kind of file system: `ext4`, `nfs4`, `fuse.sshfs`.
+                pub kind: _rt::String,
+                /// Options, those of the mount before those of the file system.
+                pub options: _rt::Vec<_rt::String>,
+                /// `major:minor`.
+                pub device: _rt::String,
+            }
+            impl ::core::fmt::Debug for Mounted {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Mounted")
+                        .field("path", &self.path)
+                        .field("source", &self.source)
+                        .field("kind", &self.kind)
+                        .field("options", &self.options)
+                        .field("device", &self.device)
+                        .finish()
+                }
+            }
+            /// What came of a look at a path.
+            #[derive(Clone, Eq, PartialEq)]
+            pub enum Liveness {
+                /// It answered: the `major:minor` of the device that the path is on.
+                Answers(_rt::String),
+                /// It did not answer in time.
+                Hangs,
+                /// It answered with an error.
+                Error(_rt::String),
+            }
+            impl ::core::fmt::Debug for Liveness {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        Liveness::Answers(e) => {
+                            f.debug_tuple("Liveness::Answers").field(e).finish()
+                        }
+                        Liveness::Hangs => f.debug_tuple("Liveness::Hangs").finish(),
+                        Liveness::Error(e) => {
+                            f.debug_tuple("Liveness::Error").field(e).finish()
+                        }
+                    }
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Those in the mount table that match the grant, in its order.
+            #[allow(async_fn_in_trait)]
+            pub fn mounts() -> ::core::result::Result<_rt::Vec<Mounted>, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/mount@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "mounts"]
+                        fn wit_import1(_: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result53 = match l2 {
+                        0 => {
+                            let e = {
+                                let l3 = *ptr0
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l4 = *ptr0
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base23 = l3;
+                                let len23 = l4;
+                                let mut result23 = _rt::Vec::with_capacity(len23);
+                                for i in 0..len23 {
+                                    let base = base23
+                                        .add(i * (10 * ::core::mem::size_of::<*const u8>()));
+                                    let e23 = {
+                                        let l5 = *base.add(0).cast::<*mut u8>();
+                                        let l6 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len7 = l6;
+                                        let bytes7 = _rt::Vec::from_raw_parts(
+                                            l5.cast(),
+                                            len7,
+                                            len7,
+                                        );
+                                        let l8 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l9 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len10 = l9;
+                                        let bytes10 = _rt::Vec::from_raw_parts(
+                                            l8.cast(),
+                                            len10,
+                                            len10,
+                                        );
+                                        let l11 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l12 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len13 = l12;
+                                        let bytes13 = _rt::Vec::from_raw_parts(
+                                            l11.cast(),
+                                            len13,
+                                            len13,
+                                        );
+                                        let l14 = *base
+                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l15 = *base
+                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base19 = l14;
+                                        let len19 = l15;
+                                        let mut result19 = _rt::Vec::with_capacity(len19);
+                                        for i in 0..len19 {
+                                            let base = base19
+                                                .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                            let e19 = {
+                                                let l16 = *base.add(0).cast::<*mut u8>();
+                                                let l17 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len18 = l17;
+                                                let bytes18 = _rt::Vec::from_raw_parts(
+                                                    l16.cast(),
+                                                    len18,
+                                                    len18,
+                                                );
+                                                _rt::string_lift(bytes18)
+                                            };
+                                            result19.push(e19);
+                                        }
+                                        _rt::cabi_dealloc(
+                                            base19,
+                                            len19 * (2 * ::core::mem::size_of::<*const u8>()),
+                                            ::core::mem::size_of::<*const u8>(),
+                                        );
+                                        let l20 = *base
+                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l21 = *base
+                                            .add(9 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len22 = l21;
+                                        let bytes22 = _rt::Vec::from_raw_parts(
+                                            l20.cast(),
+                                            len22,
+                                            len22,
+                                        );
+                                        Mounted {
+                                            path: _rt::string_lift(bytes7),
+                                            source: _rt::string_lift(bytes10),
+                                            kind: _rt::string_lift(bytes13),
+                                            options: result19,
+                                            device: _rt::string_lift(bytes22),
+                                        }
+                                    };
+                                    result23.push(e23);
+                                }
+                                _rt::cabi_dealloc(
+                                    base23,
+                                    len23 * (10 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                result23
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l24 = i32::from(
+                                    *ptr0.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V52;
+                                let v52 = match l24 {
+                                    0 => {
+                                        let e52 = {
+                                            let l25 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l26 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            let bytes27 = _rt::Vec::from_raw_parts(
+                                                l25.cast(),
+                                                len27,
+                                                len27,
+                                            );
+                                            let l28 = *ptr0
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l29 = *ptr0
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len30 = l29;
+                                            let bytes30 = _rt::Vec::from_raw_parts(
+                                                l28.cast(),
+                                                len30,
+                                                len30,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes27),
+                                                message: _rt::string_lift(bytes30),
+                                            }
+                                        };
+                                        V52::Configuration(e52)
+                                    }
+                                    1 => {
+                                        let e52 = {
+                                            let l31 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l32 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len33 = l32;
+                                            let bytes33 = _rt::Vec::from_raw_parts(
+                                                l31.cast(),
+                                                len33,
+                                                len33,
+                                            );
+                                            _rt::string_lift(bytes33)
+                                        };
+                                        V52::NotGranted(e52)
+                                    }
+                                    2 => {
+                                        let e52 = {
+                                            let l34 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l35 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len36 = l35;
+                                            let bytes36 = _rt::Vec::from_raw_parts(
+                                                l34.cast(),
+                                                len36,
+                                                len36,
+                                            );
+                                            _rt::string_lift(bytes36)
+                                        };
+                                        V52::NotApproved(e52)
+                                    }
+                                    3 => {
+                                        let e52 = {
+                                            let l37 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l38 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
+                                            );
+                                            _rt::string_lift(bytes39)
+                                        };
+                                        V52::NotFound(e52)
+                                    }
+                                    4 => {
+                                        let e52 = {
+                                            let l40 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l41 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len42 = l41;
+                                            let bytes42 = _rt::Vec::from_raw_parts(
+                                                l40.cast(),
+                                                len42,
+                                                len42,
+                                            );
+                                            _rt::string_lift(bytes42)
+                                        };
+                                        V52::TimedOut(e52)
+                                    }
+                                    5 => {
+                                        let e52 = {
+                                            let l43 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l44 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len45 = l44;
+                                            let bytes45 = _rt::Vec::from_raw_parts(
+                                                l43.cast(),
+                                                len45,
+                                                len45,
+                                            );
+                                            _rt::string_lift(bytes45)
+                                        };
+                                        V52::TooLarge(e52)
+                                    }
+                                    6 => {
+                                        let e52 = {
+                                            let l46 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l47 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len48 = l47;
+                                            let bytes48 = _rt::Vec::from_raw_parts(
+                                                l46.cast(),
+                                                len48,
+                                                len48,
+                                            );
+                                            _rt::string_lift(bytes48)
+                                        };
+                                        V52::Unavailable(e52)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e52 = {
+                                            let l49 = *ptr0
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l50 = *ptr0
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len51 = l50;
+                                            let bytes51 = _rt::Vec::from_raw_parts(
+                                                l49.cast(),
+                                                len51,
+                                                len51,
+                                            );
+                                            _rt::string_lift(bytes51)
+                                        };
+                                        V52::Failed(e52)
+                                    }
+                                };
+                                v52
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result53
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Whether a path can be looked at. `time` is in milliseconds. A dead server costs no more than that.
+            #[allow(async_fn_in_trait)]
+            pub fn probe(
+                path: &str,
+                time: u64,
+            ) -> ::core::result::Result<Liveness, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = path;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/mount@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "probe"]
+                        fn wit_import2(_: *mut u8, _: usize, _: i64, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(
+                        _: *mut u8,
+                        _: usize,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, _rt::as_i64(&time), ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result41 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                let v11 = match l4 {
+                                    0 => {
+                                        let e11 = {
+                                            let l5 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l6 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len7 = l6;
+                                            let bytes7 = _rt::Vec::from_raw_parts(
+                                                l5.cast(),
+                                                len7,
+                                                len7,
+                                            );
+                                            _rt::string_lift(bytes7)
+                                        };
+                                        Liveness::Answers(e11)
+                                    }
+                                    1 => Liveness::Hangs,
+                                    n => {
+                                        debug_assert_eq!(n, 2, "invalid enum discriminant");
+                                        let e11 = {
+                                            let l8 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l9 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len10 = l9;
+                                            let bytes10 = _rt::Vec::from_raw_parts(
+                                                l8.cast(),
+                                                len10,
+                                                len10,
+                                            );
+                                            _rt::string_lift(bytes10)
+                                        };
+                                        Liveness::Error(e11)
+                                    }
+                                };
+                                v11
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l12 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V40;
+                                let v40 = match l12 {
+                                    0 => {
+                                        let e40 = {
+                                            let l13 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l14 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len15 = l14;
+                                            let bytes15 = _rt::Vec::from_raw_parts(
+                                                l13.cast(),
+                                                len15,
+                                                len15,
+                                            );
+                                            let l16 = *ptr1
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l17 = *ptr1
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len18 = l17;
+                                            let bytes18 = _rt::Vec::from_raw_parts(
+                                                l16.cast(),
+                                                len18,
+                                                len18,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes15),
+                                                message: _rt::string_lift(bytes18),
+                                            }
+                                        };
+                                        V40::Configuration(e40)
+                                    }
+                                    1 => {
+                                        let e40 = {
+                                            let l19 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l20 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len21 = l20;
+                                            let bytes21 = _rt::Vec::from_raw_parts(
+                                                l19.cast(),
+                                                len21,
+                                                len21,
+                                            );
+                                            _rt::string_lift(bytes21)
+                                        };
+                                        V40::NotGranted(e40)
+                                    }
+                                    2 => {
+                                        let e40 = {
+                                            let l22 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l23 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len24 = l23;
+                                            let bytes24 = _rt::Vec::from_raw_parts(
+                                                l22.cast(),
+                                                len24,
+                                                len24,
+                                            );
+                                            _rt::string_lift(bytes24)
+                                        };
+                                        V40::NotApproved(e40)
+                                    }
+                                    3 => {
+                                        let e40 = {
+                                            let l25 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l26 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            let bytes27 = _rt::Vec::from_raw_parts(
+                                                l25.cast(),
+                                                len27,
+                                                len27,
+                                            );
+                                            _rt::string_lift(bytes27)
+                                        };
+                                        V40::NotFound(e40)
+                                    }
+                                    4 => {
+                                        let e40 = {
+                                            let l28 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l29 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len30 = l29;
+                                            let bytes30 = _rt::Vec::from_raw_parts(
+                                                l28.cast(),
+                                                len30,
+                                                len30,
+                                            );
+                                            _rt::string_lift(bytes30)
+                                        };
+                                        V40::TimedOut(e40)
+                                    }
+                                    5 => {
+                                        let e40 = {
+                                            let l31 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l32 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len33 = l32;
+                                            let bytes33 = _rt::Vec::from_raw_parts(
+                                                l31.cast(),
+                                                len33,
+                                                len33,
+                                            );
+                                            _rt::string_lift(bytes33)
+                                        };
+                                        V40::TooLarge(e40)
+                                    }
+                                    6 => {
+                                        let e40 = {
+                                            let l34 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l35 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len36 = l35;
+                                            let bytes36 = _rt::Vec::from_raw_parts(
+                                                l34.cast(),
+                                                len36,
+                                                len36,
+                                            );
+                                            _rt::string_lift(bytes36)
+                                        };
+                                        V40::Unavailable(e40)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e40 = {
+                                            let l37 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l38 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
+                                            );
+                                            _rt::string_lift(bytes39)
+                                        };
+                                        V40::Failed(e40)
+                                    }
+                                };
+                                v40
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result41
+                }
+            }
+        }
+        /// Processes. Grant: `process = [patterns]` of names.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod process {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Failure = super::super::super::agentd::plugin::types::Failure;
+            #[allow(unused_unsafe, clippy::all)]
+            /// How many processes run whose program has this name: its file's, or what the kernel calls it, of which it keeps 15 bytes.
+            #[allow(async_fn_in_trait)]
+            pub fn running(name: &str) -> ::core::result::Result<u32, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = name;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/process@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "running"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result34 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                l4 as u32
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l5 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V33;
+                                let v33 = match l5 {
+                                    0 => {
+                                        let e33 = {
+                                            let l6 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l7 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len8 = l7;
+                                            let bytes8 = _rt::Vec::from_raw_parts(
+                                                l6.cast(),
+                                                len8,
+                                                len8,
+                                            );
+                                            let l9 = *ptr1
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l10 = *ptr1
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len11 = l10;
+                                            let bytes11 = _rt::Vec::from_raw_parts(
+                                                l9.cast(),
+                                                len11,
+                                                len11,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes8),
+                                                message: _rt::string_lift(bytes11),
+                                            }
+                                        };
+                                        V33::Configuration(e33)
+                                    }
+                                    1 => {
+                                        let e33 = {
+                                            let l12 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l13 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len14 = l13;
+                                            let bytes14 = _rt::Vec::from_raw_parts(
+                                                l12.cast(),
+                                                len14,
+                                                len14,
+                                            );
+                                            _rt::string_lift(bytes14)
+                                        };
+                                        V33::NotGranted(e33)
+                                    }
+                                    2 => {
+                                        let e33 = {
+                                            let l15 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l16 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len17 = l16;
+                                            let bytes17 = _rt::Vec::from_raw_parts(
+                                                l15.cast(),
+                                                len17,
+                                                len17,
+                                            );
+                                            _rt::string_lift(bytes17)
+                                        };
+                                        V33::NotApproved(e33)
+                                    }
+                                    3 => {
+                                        let e33 = {
+                                            let l18 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l19 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len20 = l19;
+                                            let bytes20 = _rt::Vec::from_raw_parts(
+                                                l18.cast(),
+                                                len20,
+                                                len20,
+                                            );
+                                            _rt::string_lift(bytes20)
+                                        };
+                                        V33::NotFound(e33)
+                                    }
+                                    4 => {
+                                        let e33 = {
+                                            let l21 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l22 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len23 = l22;
+                                            let bytes23 = _rt::Vec::from_raw_parts(
+                                                l21.cast(),
+                                                len23,
+                                                len23,
+                                            );
+                                            _rt::string_lift(bytes23)
+                                        };
+                                        V33::TimedOut(e33)
+                                    }
+                                    5 => {
+                                        let e33 = {
+                                            let l24 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l25 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len26 = l25;
+                                            let bytes26 = _rt::Vec::from_raw_parts(
+                                                l24.cast(),
+                                                len26,
+                                                len26,
+                                            );
+                                            _rt::string_lift(bytes26)
+                                        };
+                                        V33::TooLarge(e33)
+                                    }
+                                    6 => {
+                                        let e33 = {
+                                            let l27 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l28 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len29 = l28;
+                                            let bytes29 = _rt::Vec::from_raw_parts(
+                                                l27.cast(),
+                                                len29,
+                                                len29,
+                                            );
+                                            _rt::string_lift(bytes29)
+                                        };
+                                        V33::Unavailable(e33)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e33 = {
+                                            let l30 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l31 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len32 = l31;
+                                            let bytes32 = _rt::Vec::from_raw_parts(
+                                                l30.cast(),
+                                                len32,
+                                                len32,
+                                            );
+                                            _rt::string_lift(bytes32)
+                                        };
+                                        V33::Failed(e33)
+                                    }
+                                };
+                                v33
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result34
+                }
+            }
+        }
+        /// Secrets that the configuration names. Grant: `secret = [patterns]` of their names.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod secret {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type Failure = super::super::super::agentd::plugin::types::Failure;
+            #[allow(unused_unsafe, clippy::all)]
+            /// The value. To put it in a variable, give a change of the kind `secret` instead, and never see it.
+            #[allow(async_fn_in_trait)]
+            pub fn read(name: &str) -> ::core::result::Result<_rt::Vec<u8>, Failure> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 6 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 6
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = name;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "agentd:plugin/secret@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "read"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result36 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(l4.cast(), len6, len6))
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l7 = i32::from(
+                                    *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
+                                );
+                                use super::super::super::agentd::plugin::types::Failure as V35;
+                                let v35 = match l7 {
+                                    0 => {
+                                        let e35 = {
+                                            let l8 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l9 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len10 = l9;
+                                            let bytes10 = _rt::Vec::from_raw_parts(
+                                                l8.cast(),
+                                                len10,
+                                                len10,
+                                            );
+                                            let l11 = *ptr1
+                                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l12 = *ptr1
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len13 = l12;
+                                            let bytes13 = _rt::Vec::from_raw_parts(
+                                                l11.cast(),
+                                                len13,
+                                                len13,
+                                            );
+                                            super::super::super::agentd::plugin::types::SettingError {
+                                                key: _rt::string_lift(bytes10),
+                                                message: _rt::string_lift(bytes13),
+                                            }
+                                        };
+                                        V35::Configuration(e35)
+                                    }
+                                    1 => {
+                                        let e35 = {
+                                            let l14 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l15 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len16 = l15;
+                                            let bytes16 = _rt::Vec::from_raw_parts(
+                                                l14.cast(),
+                                                len16,
+                                                len16,
+                                            );
+                                            _rt::string_lift(bytes16)
+                                        };
+                                        V35::NotGranted(e35)
+                                    }
+                                    2 => {
+                                        let e35 = {
+                                            let l17 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l18 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len19 = l18;
+                                            let bytes19 = _rt::Vec::from_raw_parts(
+                                                l17.cast(),
+                                                len19,
+                                                len19,
+                                            );
+                                            _rt::string_lift(bytes19)
+                                        };
+                                        V35::NotApproved(e35)
+                                    }
+                                    3 => {
+                                        let e35 = {
+                                            let l20 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l21 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len22 = l21;
+                                            let bytes22 = _rt::Vec::from_raw_parts(
+                                                l20.cast(),
+                                                len22,
+                                                len22,
+                                            );
+                                            _rt::string_lift(bytes22)
+                                        };
+                                        V35::NotFound(e35)
+                                    }
+                                    4 => {
+                                        let e35 = {
+                                            let l23 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l24 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len25 = l24;
+                                            let bytes25 = _rt::Vec::from_raw_parts(
+                                                l23.cast(),
+                                                len25,
+                                                len25,
+                                            );
+                                            _rt::string_lift(bytes25)
+                                        };
+                                        V35::TimedOut(e35)
+                                    }
+                                    5 => {
+                                        let e35 = {
+                                            let l26 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l27 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len28 = l27;
+                                            let bytes28 = _rt::Vec::from_raw_parts(
+                                                l26.cast(),
+                                                len28,
+                                                len28,
+                                            );
+                                            _rt::string_lift(bytes28)
+                                        };
+                                        V35::TooLarge(e35)
+                                    }
+                                    6 => {
+                                        let e35 = {
+                                            let l29 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l30 = *ptr1
+                                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len31 = l30;
+                                            let bytes31 = _rt::Vec::from_raw_parts(
+                                                l29.cast(),
+                                                len31,
+                                                len31,
+                                            );
+                                            _rt::string_lift(bytes31)
+                                        };
+                                        V35::Unavailable(e35)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 7, "invalid enum discriminant");
+                                        let e35 = {
+                                            let l32 = *ptr1
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l33 = *ptr1
                                                 .add(3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len34 = l33;
@@ -782,25 +5850,27 @@ pub mod exports {
                 #[doc(hidden)]
                 static __FORCE_SECTION_REF: fn() = super::super::super::super::__link_custom_section_describing_imports;
                 use super::super::super::super::_rt;
+                pub type Session = super::super::super::super::agentd::plugin::types::Session;
+                pub type Variable = super::super::super::super::agentd::plugin::types::Variable;
+                pub type Setting = super::super::super::super::agentd::plugin::types::Setting;
                 pub type Description = super::super::super::super::agentd::plugin::types::Description;
-                pub type Request = super::super::super::super::agentd::plugin::types::Request;
                 pub type Failure = super::super::super::super::agentd::plugin::types::Failure;
                 #[derive(Clone, Eq, PartialEq)]
-                pub struct Assignment {
-                    pub name: _rt::String,
-                    pub value: _rt::Vec<u8>,
-                    /// The file it came from, for provenance.
-                    pub origin: ::core::option::Option<_rt::String>,
+                pub struct Request {
+                    pub session: Session,
+                    /// The environment so far, by name.
+                    pub environment: _rt::Vec<Variable>,
+                    pub settings: _rt::Vec<Setting>,
                 }
-                impl ::core::fmt::Debug for Assignment {
+                impl ::core::fmt::Debug for Request {
                     fn fmt(
                         &self,
                         f: &mut ::core::fmt::Formatter<'_>,
                     ) -> ::core::fmt::Result {
-                        f.debug_struct("Assignment")
-                            .field("name", &self.name)
-                            .field("value", &self.value)
-                            .field("origin", &self.origin)
+                        f.debug_struct("Request")
+                            .field("session", &self.session)
+                            .field("environment", &self.environment)
+                            .field("settings", &self.settings)
                             .finish()
                     }
                 }
@@ -811,8 +5881,6 @@ pub mod exports {
                     pub name: _rt::String,
                     /// Why, in a few words; shown to who asks where the variable went.
                     pub reason: ::core::option::Option<_rt::String>,
-                    /// The file that removed it, for provenance.
-                    pub origin: ::core::option::Option<_rt::String>,
                 }
                 impl ::core::fmt::Debug for Removal {
                     fn fmt(
@@ -822,14 +5890,14 @@ pub mod exports {
                         f.debug_struct("Removal")
                             .field("name", &self.name)
                             .field("reason", &self.reason)
-                            .field("origin", &self.origin)
                             .finish()
                     }
                 }
+                /// One entry of a colon-separated list; one that is there already is moved, not doubled.
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct PathEntry {
                     pub name: _rt::String,
-                    /// One entry of a colon-separated list; one that is there already is moved, not doubled.
+                    /// Without a colon.
                     pub entry: _rt::Vec<u8>,
                 }
                 impl ::core::fmt::Debug for PathEntry {
@@ -843,32 +5911,102 @@ pub mod exports {
                             .finish()
                     }
                 }
+                /// A variable whose value is a secret that the configuration names, granted as for the import `secret`. The value is taken by
+                /// the host and never stored.
                 #[derive(Clone, Eq, PartialEq)]
-                pub enum Change {
-                    Set(Assignment),
+                pub struct SecretValue {
+                    pub name: _rt::String,
+                    /// The secret's name in the configuration.
+                    pub secret: _rt::String,
+                }
+                impl ::core::fmt::Debug for SecretValue {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("SecretValue")
+                            .field("name", &self.name)
+                            .field("secret", &self.secret)
+                            .finish()
+                    }
+                }
+                /// A file that the session's agent can read, and a variable with its path.
+                #[derive(Clone, Eq, PartialEq)]
+                pub struct FileContent {
+                    pub name: _rt::String,
+                    /// The last part of its path: 1 to 64 of `A-Z a-z 0-9 . _ -`, not beginning with a dot. One session has one file of a name.
+                    pub file_name: _rt::String,
+                    /// At most 1 MiB. The file is the user's alone, in a directory that is gone when the session has stopped.
+                    pub content: _rt::Vec<u8>,
+                }
+                impl ::core::fmt::Debug for FileContent {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("FileContent")
+                            .field("name", &self.name)
+                            .field("file-name", &self.file_name)
+                            .field("content", &self.content)
+                            .finish()
+                    }
+                }
+                #[derive(Clone, Eq, PartialEq)]
+                pub enum Effect {
+                    Set(Variable),
                     Unset(Removal),
                     Prepend(PathEntry),
                     Append(PathEntry),
+                    Secret(SecretValue),
+                    File(FileContent),
+                }
+                impl ::core::fmt::Debug for Effect {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        match self {
+                            Effect::Set(e) => {
+                                f.debug_tuple("Effect::Set").field(e).finish()
+                            }
+                            Effect::Unset(e) => {
+                                f.debug_tuple("Effect::Unset").field(e).finish()
+                            }
+                            Effect::Prepend(e) => {
+                                f.debug_tuple("Effect::Prepend").field(e).finish()
+                            }
+                            Effect::Append(e) => {
+                                f.debug_tuple("Effect::Append").field(e).finish()
+                            }
+                            Effect::Secret(e) => {
+                                f.debug_tuple("Effect::Secret").field(e).finish()
+                            }
+                            Effect::File(e) => {
+                                f.debug_tuple("Effect::File").field(e).finish()
+                            }
+                        }
+                    }
+                }
+                #[derive(Clone, Eq, PartialEq)]
+                pub struct Change {
+                    pub effect: Effect,
+                    /// The file it came from, for who asks where the value is from.
+                    pub origin: ::core::option::Option<_rt::String>,
+                    /// Milliseconds for which it holds; less than 1,000 is 1,000. When they are over, the provider is asked again: a file is
+                    /// written anew in its place, and of a variable that would be another now the session's user is told. What was stored is not
+                    /// used beyond it.
+                    pub valid_for: ::core::option::Option<u64>,
                 }
                 impl ::core::fmt::Debug for Change {
                     fn fmt(
                         &self,
                         f: &mut ::core::fmt::Formatter<'_>,
                     ) -> ::core::fmt::Result {
-                        match self {
-                            Change::Set(e) => {
-                                f.debug_tuple("Change::Set").field(e).finish()
-                            }
-                            Change::Unset(e) => {
-                                f.debug_tuple("Change::Unset").field(e).finish()
-                            }
-                            Change::Prepend(e) => {
-                                f.debug_tuple("Change::Prepend").field(e).finish()
-                            }
-                            Change::Append(e) => {
-                                f.debug_tuple("Change::Append").field(e).finish()
-                            }
-                        }
+                        f.debug_struct("Change")
+                            .field("effect", &self.effect)
+                            .field("origin", &self.origin)
+                            .field("valid-for", &self.valid_for)
+                            .finish()
                     }
                 }
                 #[doc(hidden)]
@@ -883,6 +6021,7 @@ pub mod exports {
                             version: version2,
                             summary: summary2,
                             settings: settings2,
+                            wants: wants2,
                         } = result0;
                         let vec3 = (name2.into_bytes()).into_boxed_slice();
                         let ptr3 = vec3.as_ptr().cast::<u8>();
@@ -913,7 +6052,7 @@ pub mod exports {
                         let vec9 = settings2;
                         let len9 = vec9.len();
                         let layout9 = _rt::alloc::Layout::from_size_align(
-                                vec9.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                vec9.len() * (5 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             )
                             .unwrap();
@@ -925,11 +6064,12 @@ pub mod exports {
                         }
                         for (i, e) in vec9.into_iter().enumerate() {
                             let base = result9
-                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                .add(i * (5 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let super::super::super::super::agentd::plugin::types::SettingDescription {
                                     key: key6,
                                     summary: summary6,
+                                    required: required6,
                                 } = e;
                                 let vec7 = (key6.into_bytes()).into_boxed_slice();
                                 let ptr7 = vec7.as_ptr().cast::<u8>();
@@ -949,6 +6089,12 @@ pub mod exports {
                                 *base
                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>() = ptr8.cast_mut();
+                                *base
+                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>() = (match required6 {
+                                    true => 1,
+                                    false => 0,
+                                }) as u8;
                             }
                         }
                         *ptr1
@@ -957,6 +6103,81 @@ pub mod exports {
                         *ptr1
                             .add(6 * ::core::mem::size_of::<*const u8>())
                             .cast::<*mut u8>() = result9;
+                        let vec14 = wants2;
+                        let len14 = vec14.len();
+                        let layout14 = _rt::alloc::Layout::from_size_align(
+                                vec14.len() * (5 * ::core::mem::size_of::<*const u8>()),
+                                ::core::mem::size_of::<*const u8>(),
+                            )
+                            .unwrap();
+                        let (result14, _cleanup14) = wit_bindgen::rt::Cleanup::new(
+                            layout14,
+                        );
+                        if let Some(cleanup) = _cleanup14 {
+                            cleanup.forget();
+                        }
+                        for (i, e) in vec14.into_iter().enumerate() {
+                            let base = result14
+                                .add(i * (5 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let super::super::super::super::agentd::plugin::types::Want {
+                                    capability: capability10,
+                                    patterns: patterns10,
+                                    reason: reason10,
+                                } = e;
+                                *base.add(0).cast::<u8>() = (capability10.clone() as i32)
+                                    as u8;
+                                let vec12 = patterns10;
+                                let len12 = vec12.len();
+                                let layout12 = _rt::alloc::Layout::from_size_align(
+                                        vec12.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                        ::core::mem::size_of::<*const u8>(),
+                                    )
+                                    .unwrap();
+                                let (result12, _cleanup12) = wit_bindgen::rt::Cleanup::new(
+                                    layout12,
+                                );
+                                if let Some(cleanup) = _cleanup12 {
+                                    cleanup.forget();
+                                }
+                                for (i, e) in vec12.into_iter().enumerate() {
+                                    let base = result12
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    {
+                                        let vec11 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr11 = vec11.as_ptr().cast::<u8>();
+                                        let len11 = vec11.len();
+                                        ::core::mem::forget(vec11);
+                                        *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len11;
+                                        *base.add(0).cast::<*mut u8>() = ptr11.cast_mut();
+                                    }
+                                }
+                                *base
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len12;
+                                *base
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>() = result12;
+                                let vec13 = (reason10.into_bytes()).into_boxed_slice();
+                                let ptr13 = vec13.as_ptr().cast::<u8>();
+                                let len13 = vec13.len();
+                                ::core::mem::forget(vec13);
+                                *base
+                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len13;
+                                *base
+                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>() = ptr13.cast_mut();
+                            }
+                        }
+                        *ptr1
+                            .add(9 * ::core::mem::size_of::<*const u8>())
+                            .cast::<usize>() = len14;
+                        *ptr1
+                            .add(8 * ::core::mem::size_of::<*const u8>())
+                            .cast::<*mut u8>() = result14;
                         ptr1
                     }
                 }
@@ -993,7 +6214,7 @@ pub mod exports {
                         let len12 = l7;
                         for i in 0..len12 {
                             let base = base12
-                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                .add(i * (5 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let l8 = *base.add(0).cast::<*mut u8>();
                                 let l9 = *base
@@ -1011,7 +6232,57 @@ pub mod exports {
                         }
                         _rt::cabi_dealloc(
                             base12,
-                            len12 * (4 * ::core::mem::size_of::<*const u8>()),
+                            len12 * (5 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        );
+                        let l13 = *arg0
+                            .add(8 * ::core::mem::size_of::<*const u8>())
+                            .cast::<*mut u8>();
+                        let l14 = *arg0
+                            .add(9 * ::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base22 = l13;
+                        let len22 = l14;
+                        for i in 0..len22 {
+                            let base = base22
+                                .add(i * (5 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let l15 = *base
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l16 = *base
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base19 = l15;
+                                let len19 = l16;
+                                for i in 0..len19 {
+                                    let base = base19
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    {
+                                        let l17 = *base.add(0).cast::<*mut u8>();
+                                        let l18 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l17, l18, 1);
+                                    }
+                                }
+                                _rt::cabi_dealloc(
+                                    base19,
+                                    len19 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l20 = *base
+                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l21 = *base
+                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                _rt::cabi_dealloc(l20, l21, 1);
+                            }
+                        }
+                        _rt::cabi_dealloc(
+                            base22,
+                            len22 * (5 * ::core::mem::size_of::<*const u8>()),
                             ::core::mem::size_of::<*const u8>(),
                         );
                     }
@@ -1154,7 +6425,7 @@ pub mod exports {
                                 len20 * (4 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             );
-                            T_::provide(super::super::super::super::agentd::plugin::types::Request {
+                            T_::provide(Request {
                                 session: super::super::super::super::agentd::plugin::types::Session {
                                     id: _rt::string_lift(bytes0),
                                     name: match arg2 {
@@ -1185,82 +6456,61 @@ pub mod exports {
                         match result21 {
                             Ok(e) => {
                                 *ptr22.add(0).cast::<u8>() = (0i32) as u8;
-                                let vec37 = e;
-                                let len37 = vec37.len();
-                                let layout37 = _rt::alloc::Layout::from_size_align(
-                                        vec37.len() * (9 * ::core::mem::size_of::<*const u8>()),
-                                        ::core::mem::size_of::<*const u8>(),
+                                let vec44 = e;
+                                let len44 = vec44.len();
+                                let layout44 = _rt::alloc::Layout::from_size_align(
+                                        vec44.len()
+                                            * (16 + 10 * ::core::mem::size_of::<*const u8>()),
+                                        8,
                                     )
                                     .unwrap();
-                                let (result37, _cleanup37) = wit_bindgen::rt::Cleanup::new(
-                                    layout37,
+                                let (result44, _cleanup44) = wit_bindgen::rt::Cleanup::new(
+                                    layout44,
                                 );
-                                if let Some(cleanup) = _cleanup37 {
+                                if let Some(cleanup) = _cleanup44 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec37.into_iter().enumerate() {
-                                    let base = result37
-                                        .add(i * (9 * ::core::mem::size_of::<*const u8>()));
+                                for (i, e) in vec44.into_iter().enumerate() {
+                                    let base = result44
+                                        .add(i * (16 + 10 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        match e {
-                                            Change::Set(e) => {
+                                        let Change {
+                                            effect: effect23,
+                                            origin: origin23,
+                                            valid_for: valid_for23,
+                                        } = e;
+                                        match effect23 {
+                                            Effect::Set(e) => {
                                                 *base.add(0).cast::<u8>() = (0i32) as u8;
-                                                let Assignment {
-                                                    name: name23,
-                                                    value: value23,
-                                                    origin: origin23,
+                                                let super::super::super::super::agentd::plugin::types::Variable {
+                                                    name: name24,
+                                                    value: value24,
                                                 } = e;
-                                                let vec24 = (name23.into_bytes()).into_boxed_slice();
-                                                let ptr24 = vec24.as_ptr().cast::<u8>();
-                                                let len24 = vec24.len();
-                                                ::core::mem::forget(vec24);
-                                                *base
-                                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len24;
-                                                *base
-                                                    .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr24.cast_mut();
-                                                let vec25 = <_ as Into<_rt::Vec<_>>>::into(value23)
-                                                    .into_boxed_slice();
+                                                let vec25 = (name24.into_bytes()).into_boxed_slice();
                                                 let ptr25 = vec25.as_ptr().cast::<u8>();
                                                 let len25 = vec25.len();
                                                 ::core::mem::forget(vec25);
                                                 *base
-                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len25;
                                                 *base
-                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr25.cast_mut();
-                                                match origin23 {
-                                                    Some(e) => {
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec26 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr26 = vec26.as_ptr().cast::<u8>();
-                                                        let len26 = vec26.len();
-                                                        ::core::mem::forget(vec26);
-                                                        *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len26;
-                                                        *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr26.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
+                                                let vec26 = <_ as Into<_rt::Vec<_>>>::into(value24)
+                                                    .into_boxed_slice();
+                                                let ptr26 = vec26.as_ptr().cast::<u8>();
+                                                let len26 = vec26.len();
+                                                ::core::mem::forget(vec26);
+                                                *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len26;
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr26.cast_mut();
                                             }
-                                            Change::Unset(e) => {
+                                            Effect::Unset(e) => {
                                                 *base.add(0).cast::<u8>() = (1i32) as u8;
-                                                let Removal {
-                                                    name: name27,
-                                                    reason: reason27,
-                                                    origin: origin27,
-                                                } = e;
+                                                let Removal { name: name27, reason: reason27 } = e;
                                                 let vec28 = (name27.into_bytes()).into_boxed_slice();
                                                 let ptr28 = vec28.as_ptr().cast::<u8>();
                                                 let len28 = vec28.len();
@@ -1293,152 +6543,304 @@ pub mod exports {
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match origin27 {
-                                                    Some(e) => {
-                                                        *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec30 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr30 = vec30.as_ptr().cast::<u8>();
-                                                        let len30 = vec30.len();
-                                                        ::core::mem::forget(vec30);
-                                                        *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len30;
-                                                        *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr30.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
                                             }
-                                            Change::Prepend(e) => {
+                                            Effect::Prepend(e) => {
                                                 *base.add(0).cast::<u8>() = (2i32) as u8;
-                                                let PathEntry { name: name31, entry: entry31 } = e;
-                                                let vec32 = (name31.into_bytes()).into_boxed_slice();
+                                                let PathEntry { name: name30, entry: entry30 } = e;
+                                                let vec31 = (name30.into_bytes()).into_boxed_slice();
+                                                let ptr31 = vec31.as_ptr().cast::<u8>();
+                                                let len31 = vec31.len();
+                                                ::core::mem::forget(vec31);
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len31;
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr31.cast_mut();
+                                                let vec32 = <_ as Into<_rt::Vec<_>>>::into(entry30)
+                                                    .into_boxed_slice();
                                                 let ptr32 = vec32.as_ptr().cast::<u8>();
                                                 let len32 = vec32.len();
                                                 ::core::mem::forget(vec32);
                                                 *base
-                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len32;
                                                 *base
-                                                    .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr32.cast_mut();
-                                                let vec33 = <_ as Into<_rt::Vec<_>>>::into(entry31)
-                                                    .into_boxed_slice();
-                                                let ptr33 = vec33.as_ptr().cast::<u8>();
-                                                let len33 = vec33.len();
-                                                ::core::mem::forget(vec33);
-                                                *base
-                                                    .add(4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len33;
-                                                *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr33.cast_mut();
+                                                    .cast::<*mut u8>() = ptr32.cast_mut();
                                             }
-                                            Change::Append(e) => {
+                                            Effect::Append(e) => {
                                                 *base.add(0).cast::<u8>() = (3i32) as u8;
-                                                let PathEntry { name: name34, entry: entry34 } = e;
-                                                let vec35 = (name34.into_bytes()).into_boxed_slice();
+                                                let PathEntry { name: name33, entry: entry33 } = e;
+                                                let vec34 = (name33.into_bytes()).into_boxed_slice();
+                                                let ptr34 = vec34.as_ptr().cast::<u8>();
+                                                let len34 = vec34.len();
+                                                ::core::mem::forget(vec34);
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len34;
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr34.cast_mut();
+                                                let vec35 = <_ as Into<_rt::Vec<_>>>::into(entry33)
+                                                    .into_boxed_slice();
                                                 let ptr35 = vec35.as_ptr().cast::<u8>();
                                                 let len35 = vec35.len();
                                                 ::core::mem::forget(vec35);
                                                 *base
-                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len35;
                                                 *base
-                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr35.cast_mut();
-                                                let vec36 = <_ as Into<_rt::Vec<_>>>::into(entry34)
-                                                    .into_boxed_slice();
-                                                let ptr36 = vec36.as_ptr().cast::<u8>();
-                                                let len36 = vec36.len();
-                                                ::core::mem::forget(vec36);
+                                            }
+                                            Effect::Secret(e) => {
+                                                *base.add(0).cast::<u8>() = (4i32) as u8;
+                                                let SecretValue { name: name36, secret: secret36 } = e;
+                                                let vec37 = (name36.into_bytes()).into_boxed_slice();
+                                                let ptr37 = vec37.as_ptr().cast::<u8>();
+                                                let len37 = vec37.len();
+                                                ::core::mem::forget(vec37);
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len37;
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr37.cast_mut();
+                                                let vec38 = (secret36.into_bytes()).into_boxed_slice();
+                                                let ptr38 = vec38.as_ptr().cast::<u8>();
+                                                let len38 = vec38.len();
+                                                ::core::mem::forget(vec38);
                                                 *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len36;
+                                                    .cast::<usize>() = len38;
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr36.cast_mut();
+                                                    .cast::<*mut u8>() = ptr38.cast_mut();
+                                            }
+                                            Effect::File(e) => {
+                                                *base.add(0).cast::<u8>() = (5i32) as u8;
+                                                let FileContent {
+                                                    name: name39,
+                                                    file_name: file_name39,
+                                                    content: content39,
+                                                } = e;
+                                                let vec40 = (name39.into_bytes()).into_boxed_slice();
+                                                let ptr40 = vec40.as_ptr().cast::<u8>();
+                                                let len40 = vec40.len();
+                                                ::core::mem::forget(vec40);
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len40;
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr40.cast_mut();
+                                                let vec41 = (file_name39.into_bytes()).into_boxed_slice();
+                                                let ptr41 = vec41.as_ptr().cast::<u8>();
+                                                let len41 = vec41.len();
+                                                ::core::mem::forget(vec41);
+                                                *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len41;
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr41.cast_mut();
+                                                let vec42 = <_ as Into<_rt::Vec<_>>>::into(content39)
+                                                    .into_boxed_slice();
+                                                let ptr42 = vec42.as_ptr().cast::<u8>();
+                                                let len42 = vec42.len();
+                                                ::core::mem::forget(vec42);
+                                                *base
+                                                    .add(6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len42;
+                                                *base
+                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr42.cast_mut();
                                             }
                                         }
+                                        match origin23 {
+                                            Some(e) => {
+                                                *base
+                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let vec43 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr43 = vec43.as_ptr().cast::<u8>();
+                                                let len43 = vec43.len();
+                                                ::core::mem::forget(vec43);
+                                                *base
+                                                    .add(9 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len43;
+                                                *base
+                                                    .add(8 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr43.cast_mut();
+                                            }
+                                            None => {
+                                                *base
+                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match valid_for23 {
+                                            Some(e) => {
+                                                *base
+                                                    .add(10 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                *base
+                                                    .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>() = _rt::as_i64(e);
+                                            }
+                                            None => {
+                                                *base
+                                                    .add(10 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
                                     }
                                 }
                                 *ptr22
                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len37;
+                                    .cast::<usize>() = len44;
                                 *ptr22
                                     .add(::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result37;
+                                    .cast::<*mut u8>() = result44;
                             }
                             Err(e) => {
                                 *ptr22.add(0).cast::<u8>() = (1i32) as u8;
-                                use super::super::super::super::agentd::plugin::types::Failure as V42;
+                                use super::super::super::super::agentd::plugin::types::Failure as V55;
                                 match e {
-                                    V42::Configuration(e) => {
+                                    V55::Configuration(e) => {
                                         *ptr22
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
-                                        let vec38 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr38 = vec38.as_ptr().cast::<u8>();
-                                        let len38 = vec38.len();
-                                        ::core::mem::forget(vec38);
+                                        let super::super::super::super::agentd::plugin::types::SettingError {
+                                            key: key45,
+                                            message: message45,
+                                        } = e;
+                                        let vec46 = (key45.into_bytes()).into_boxed_slice();
+                                        let ptr46 = vec46.as_ptr().cast::<u8>();
+                                        let len46 = vec46.len();
+                                        ::core::mem::forget(vec46);
                                         *ptr22
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len38;
+                                            .cast::<usize>() = len46;
                                         *ptr22
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr38.cast_mut();
+                                            .cast::<*mut u8>() = ptr46.cast_mut();
+                                        let vec47 = (message45.into_bytes()).into_boxed_slice();
+                                        let ptr47 = vec47.as_ptr().cast::<u8>();
+                                        let len47 = vec47.len();
+                                        ::core::mem::forget(vec47);
+                                        *ptr22
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len47;
+                                        *ptr22
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr47.cast_mut();
                                     }
-                                    V42::Refused(e) => {
+                                    V55::NotGranted(e) => {
                                         *ptr22
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
-                                        let vec39 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr39 = vec39.as_ptr().cast::<u8>();
-                                        let len39 = vec39.len();
-                                        ::core::mem::forget(vec39);
+                                        let vec48 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr48 = vec48.as_ptr().cast::<u8>();
+                                        let len48 = vec48.len();
+                                        ::core::mem::forget(vec48);
                                         *ptr22
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len39;
+                                            .cast::<usize>() = len48;
                                         *ptr22
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr39.cast_mut();
+                                            .cast::<*mut u8>() = ptr48.cast_mut();
                                     }
-                                    V42::TimedOut(e) => {
+                                    V55::NotApproved(e) => {
                                         *ptr22
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (2i32) as u8;
-                                        let vec40 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr40 = vec40.as_ptr().cast::<u8>();
-                                        let len40 = vec40.len();
-                                        ::core::mem::forget(vec40);
+                                        let vec49 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr49 = vec49.as_ptr().cast::<u8>();
+                                        let len49 = vec49.len();
+                                        ::core::mem::forget(vec49);
                                         *ptr22
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len40;
+                                            .cast::<usize>() = len49;
                                         *ptr22
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr40.cast_mut();
+                                            .cast::<*mut u8>() = ptr49.cast_mut();
                                     }
-                                    V42::Failed(e) => {
+                                    V55::NotFound(e) => {
                                         *ptr22
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (3i32) as u8;
-                                        let vec41 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr41 = vec41.as_ptr().cast::<u8>();
-                                        let len41 = vec41.len();
-                                        ::core::mem::forget(vec41);
+                                        let vec50 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr50 = vec50.as_ptr().cast::<u8>();
+                                        let len50 = vec50.len();
+                                        ::core::mem::forget(vec50);
                                         *ptr22
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len41;
+                                            .cast::<usize>() = len50;
                                         *ptr22
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr41.cast_mut();
+                                            .cast::<*mut u8>() = ptr50.cast_mut();
+                                    }
+                                    V55::TimedOut(e) => {
+                                        *ptr22
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (4i32) as u8;
+                                        let vec51 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr51 = vec51.as_ptr().cast::<u8>();
+                                        let len51 = vec51.len();
+                                        ::core::mem::forget(vec51);
+                                        *ptr22
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len51;
+                                        *ptr22
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr51.cast_mut();
+                                    }
+                                    V55::TooLarge(e) => {
+                                        *ptr22
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (5i32) as u8;
+                                        let vec52 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr52 = vec52.as_ptr().cast::<u8>();
+                                        let len52 = vec52.len();
+                                        ::core::mem::forget(vec52);
+                                        *ptr22
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len52;
+                                        *ptr22
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr52.cast_mut();
+                                    }
+                                    V55::Unavailable(e) => {
+                                        *ptr22
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (6i32) as u8;
+                                        let vec53 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr53 = vec53.as_ptr().cast::<u8>();
+                                        let len53 = vec53.len();
+                                        ::core::mem::forget(vec53);
+                                        *ptr22
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len53;
+                                        *ptr22
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr53.cast_mut();
+                                    }
+                                    V55::Failed(e) => {
+                                        *ptr22
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (7i32) as u8;
+                                        let vec54 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr54 = vec54.as_ptr().cast::<u8>();
+                                        let len54 = vec54.len();
+                                        ::core::mem::forget(vec54);
+                                        *ptr22
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len54;
+                                        *ptr22
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr54.cast_mut();
                                     }
                                 }
                             }
@@ -1459,11 +6861,11 @@ pub mod exports {
                                 let l2 = *arg0
                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base30 = l1;
-                                let len30 = l2;
-                                for i in 0..len30 {
-                                    let base = base30
-                                        .add(i * (9 * ::core::mem::size_of::<*const u8>()));
+                                let base38 = l1;
+                                let len38 = l2;
+                                for i in 0..len38 {
+                                    let base = base38
+                                        .add(i * (16 + 10 * ::core::mem::size_of::<*const u8>()));
                                     {
                                         let l3 = i32::from(*base.add(0).cast::<u8>());
                                         match l3 {
@@ -1484,152 +6886,219 @@ pub mod exports {
                                                 let base8 = l6;
                                                 let len8 = l7;
                                                 _rt::cabi_dealloc(base8, len8 * 1, 1);
-                                                let l9 = i32::from(
-                                                    *base
-                                                        .add(5 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<u8>(),
-                                                );
-                                                match l9 {
-                                                    0 => {}
-                                                    _ => {
-                                                        let l10 = *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>();
-                                                        let l11 = *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>();
-                                                        _rt::cabi_dealloc(l10, l11, 1);
-                                                    }
-                                                }
                                             }
                                             1 => {
-                                                let l12 = *base
+                                                let l9 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l13 = *base
+                                                let l10 = *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l12, l13, 1);
-                                                let l14 = i32::from(
+                                                _rt::cabi_dealloc(l9, l10, 1);
+                                                let l11 = i32::from(
                                                     *base
                                                         .add(3 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                match l14 {
+                                                match l11 {
                                                     0 => {}
                                                     _ => {
-                                                        let l15 = *base
+                                                        let l12 = *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
-                                                        let l16 = *base
+                                                        let l13 = *base
                                                             .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        _rt::cabi_dealloc(l15, l16, 1);
-                                                    }
-                                                }
-                                                let l17 = i32::from(
-                                                    *base
-                                                        .add(6 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<u8>(),
-                                                );
-                                                match l17 {
-                                                    0 => {}
-                                                    _ => {
-                                                        let l18 = *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>();
-                                                        let l19 = *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>();
-                                                        _rt::cabi_dealloc(l18, l19, 1);
+                                                        _rt::cabi_dealloc(l12, l13, 1);
                                                     }
                                                 }
                                             }
                                             2 => {
-                                                let l20 = *base
+                                                let l14 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l21 = *base
+                                                let l15 = *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l20, l21, 1);
-                                                let l22 = *base
+                                                _rt::cabi_dealloc(l14, l15, 1);
+                                                let l16 = *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l23 = *base
+                                                let l17 = *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let base24 = l22;
-                                                let len24 = l23;
-                                                _rt::cabi_dealloc(base24, len24 * 1, 1);
+                                                let base18 = l16;
+                                                let len18 = l17;
+                                                _rt::cabi_dealloc(base18, len18 * 1, 1);
+                                            }
+                                            3 => {
+                                                let l19 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l20 = *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l19, l20, 1);
+                                                let l21 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l22 = *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let base23 = l21;
+                                                let len23 = l22;
+                                                _rt::cabi_dealloc(base23, len23 * 1, 1);
+                                            }
+                                            4 => {
+                                                let l24 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l25 = *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l24, l25, 1);
+                                                let l26 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l27 = *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l26, l27, 1);
                                             }
                                             _ => {
-                                                let l25 = *base
+                                                let l28 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l26 = *base
+                                                let l29 = *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l25, l26, 1);
-                                                let l27 = *base
+                                                _rt::cabi_dealloc(l28, l29, 1);
+                                                let l30 = *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l28 = *base
+                                                let l31 = *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let base29 = l27;
-                                                let len29 = l28;
-                                                _rt::cabi_dealloc(base29, len29 * 1, 1);
+                                                _rt::cabi_dealloc(l30, l31, 1);
+                                                let l32 = *base
+                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l33 = *base
+                                                    .add(6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let base34 = l32;
+                                                let len34 = l33;
+                                                _rt::cabi_dealloc(base34, len34 * 1, 1);
+                                            }
+                                        }
+                                        let l35 = i32::from(
+                                            *base
+                                                .add(7 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l35 {
+                                            0 => {}
+                                            _ => {
+                                                let l36 = *base
+                                                    .add(8 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l37 = *base
+                                                    .add(9 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l36, l37, 1);
                                             }
                                         }
                                     }
                                 }
                                 _rt::cabi_dealloc(
-                                    base30,
-                                    len30 * (9 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base38,
+                                    len38 * (16 + 10 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
                             }
                             _ => {
-                                let l31 = i32::from(
+                                let l39 = i32::from(
                                     *arg0.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
                                 );
-                                match l31 {
+                                match l39 {
                                     0 => {
-                                        let l32 = *arg0
+                                        let l40 = *arg0
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l33 = *arg0
+                                        let l41 = *arg0
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l32, l33, 1);
+                                        _rt::cabi_dealloc(l40, l41, 1);
+                                        let l42 = *arg0
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l43 = *arg0
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l42, l43, 1);
                                     }
                                     1 => {
-                                        let l34 = *arg0
+                                        let l44 = *arg0
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l35 = *arg0
+                                        let l45 = *arg0
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l34, l35, 1);
+                                        _rt::cabi_dealloc(l44, l45, 1);
                                     }
                                     2 => {
-                                        let l36 = *arg0
+                                        let l46 = *arg0
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l37 = *arg0
+                                        let l47 = *arg0
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l36, l37, 1);
+                                        _rt::cabi_dealloc(l46, l47, 1);
+                                    }
+                                    3 => {
+                                        let l48 = *arg0
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l49 = *arg0
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l48, l49, 1);
+                                    }
+                                    4 => {
+                                        let l50 = *arg0
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l51 = *arg0
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l50, l51, 1);
+                                    }
+                                    5 => {
+                                        let l52 = *arg0
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l53 = *arg0
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l52, l53, 1);
+                                    }
+                                    6 => {
+                                        let l54 = *arg0
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l55 = *arg0
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l54, l55, 1);
                                     }
                                     _ => {
-                                        let l38 = *arg0
+                                        let l56 = *arg0
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l39 = *arg0
+                                        let l57 = *arg0
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l38, l39, 1);
+                                        _rt::cabi_dealloc(l56, l57, 1);
                                     }
                                 }
                             }
@@ -1647,18 +7116,18 @@ pub mod exports {
                 }
                 #[doc(hidden)]
                 #[macro_export]
-                macro_rules! __export_agentd_plugin_environment_provider_0_1_0_cabi {
+                macro_rules! __export_agentd_plugin_environment_provider_1_0_0_cabi {
                     ($ty:ident with_types_in $($path_to_types:tt)*) => {
                         const _ : () = { #[unsafe (export_name =
-                        "agentd:plugin/environment-provider@0.1.0#describe")] unsafe
+                        "agentd:plugin/environment-provider@1.0.0#describe")] unsafe
                         extern "C" fn export_describe() -> * mut u8 { unsafe {
                         $($path_to_types)*:: _export_describe_cabi::<$ty > () } }
                         #[unsafe (export_name =
-                        "cabi_post_agentd:plugin/environment-provider@0.1.0#describe")]
+                        "cabi_post_agentd:plugin/environment-provider@1.0.0#describe")]
                         unsafe extern "C" fn _post_return_describe(arg0 : * mut u8,) {
                         unsafe { $($path_to_types)*:: __post_return_describe::<$ty >
                         (arg0) } } #[unsafe (export_name =
-                        "agentd:plugin/environment-provider@0.1.0#provide")] unsafe
+                        "agentd:plugin/environment-provider@1.0.0#provide")] unsafe
                         extern "C" fn export_provide(arg0 : * mut u8, arg1 : usize, arg2
                         : i32, arg3 : * mut u8, arg4 : usize, arg5 : * mut u8, arg6 :
                         usize, arg7 : * mut u8, arg8 : usize, arg9 : i64, arg10 : * mut
@@ -1666,23 +7135,23 @@ pub mod exports {
                         { unsafe { $($path_to_types)*:: _export_provide_cabi::<$ty >
                         (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9,
                         arg10, arg11, arg12, arg13) } } #[unsafe (export_name =
-                        "cabi_post_agentd:plugin/environment-provider@0.1.0#provide")]
+                        "cabi_post_agentd:plugin/environment-provider@1.0.0#provide")]
                         unsafe extern "C" fn _post_return_provide(arg0 : * mut u8,) {
                         unsafe { $($path_to_types)*:: __post_return_provide::<$ty >
                         (arg0) } } };
                     };
                 }
                 #[doc(hidden)]
-                pub use __export_agentd_plugin_environment_provider_0_1_0_cabi;
+                pub use __export_agentd_plugin_environment_provider_1_0_0_cabi;
                 #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
                 #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
                 struct _RetArea(
                     [::core::mem::MaybeUninit<
                         u8,
-                    >; 8 * ::core::mem::size_of::<*const u8>()],
+                    >; 10 * ::core::mem::size_of::<*const u8>()],
                 );
                 static mut _RET_AREA: _RetArea = _RetArea(
-                    [::core::mem::MaybeUninit::uninit(); 8
+                    [::core::mem::MaybeUninit::uninit(); 10
                         * ::core::mem::size_of::<*const u8>()],
                 );
             }
@@ -1718,6 +7187,99 @@ mod _rt {
         }
     }
     pub use alloc_crate::alloc;
+    pub fn as_i64<T: AsI64>(t: T) -> i64 {
+        t.as_i64()
+    }
+    pub trait AsI64 {
+        fn as_i64(self) -> i64;
+    }
+    impl<'a, T: Copy + AsI64> AsI64 for &'a T {
+        fn as_i64(self) -> i64 {
+            (*self).as_i64()
+        }
+    }
+    impl AsI64 for i64 {
+        #[inline]
+        fn as_i64(self) -> i64 {
+            self as i64
+        }
+    }
+    impl AsI64 for u64 {
+        #[inline]
+        fn as_i64(self) -> i64 {
+            self as i64
+        }
+    }
+    pub fn as_i32<T: AsI32>(t: T) -> i32 {
+        t.as_i32()
+    }
+    pub trait AsI32 {
+        fn as_i32(self) -> i32;
+    }
+    impl<'a, T: Copy + AsI32> AsI32 for &'a T {
+        fn as_i32(self) -> i32 {
+            (*self).as_i32()
+        }
+    }
+    impl AsI32 for i32 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for u32 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for i16 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for u16 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for i8 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for u8 {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for char {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    impl AsI32 for usize {
+        #[inline]
+        fn as_i32(self) -> i32 {
+            self as i32
+        }
+    }
+    pub unsafe fn bool_lift(val: u8) -> bool {
+        if cfg!(debug_assertions) {
+            match val {
+                0 => false,
+                1 => true,
+                _ => panic!("invalid bool discriminant"),
+            }
+        } else {
+            val != 0
+        }
+    }
     #[cfg(target_arch = "wasm32")]
     pub fn run_ctors_once() {
         wit_bindgen::rt::run_ctors_once();
@@ -1750,46 +7312,93 @@ macro_rules! __export_provider_impl {
     };
     ($ty:ident with_types_in $($path_to_types_root:tt)*) => {
         $($path_to_types_root)*::
-        exports::agentd::plugin::environment_provider::__export_agentd_plugin_environment_provider_0_1_0_cabi!($ty
+        exports::agentd::plugin::environment_provider::__export_agentd_plugin_environment_provider_1_0_0_cabi!($ty
         with_types_in $($path_to_types_root)*::
         exports::agentd::plugin::environment_provider); const _ : () = { #[rustfmt::skip]
         #[cfg(target_arch = "wasm32")] #[unsafe (link_section =
-        "component-type:wit-bindgen:0.63.0:agentd:plugin@0.1.0:provider:imports and exports")]
+        "component-type:wit-bindgen:0.63.0:agentd:plugin@1.0.0:provider:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1370] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3304] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xdb\x09\x01A\x02\x01\
-A\x10\x01B\x04\x01m\x04\x05error\x04warn\x04info\x05debug\x04\0\x05level\x03\0\0\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe9\x18\x01A\x02\x01\
+A\x1d\x01B\x04\x01m\x04\x05error\x04warn\x04info\x05debug\x04\0\x05level\x03\0\0\
 \x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x17agentd:\
-plugin/log@0.1.0\x05\0\x01B\x03\x01@\0\0w\x04\0\x04wall\x01\0\x04\0\x09monotonic\
-\x01\0\x03\0\x19agentd:plugin/clock@0.1.0\x05\x01\x01B\x14\x01ks\x01r\x05\x02ids\
+plugin/log@1.0.0\x05\0\x01B\x03\x01@\0\0w\x04\0\x04wall\x01\0\x04\0\x09monotonic\
+\x01\0\x03\0\x19agentd:plugin/clock@1.0.0\x05\x01\x01B\x17\x01ks\x01r\x05\x02ids\
 \x04name\0\x05agents\x09directorys\x06launchw\x04\0\x07session\x03\0\x01\x01p}\x01\
 r\x02\x04names\x05value\x03\x04\0\x08variable\x03\0\x04\x01ps\x01r\x02\x03keys\x06\
-values\x06\x04\0\x07setting\x03\0\x07\x01p\x05\x01p\x08\x01r\x03\x07session\x02\x0b\
-environment\x09\x08settings\x0a\x04\0\x07request\x03\0\x0b\x01q\x04\x0dconfigura\
-tion\x01s\0\x07refused\x01s\0\x09timed-out\x01s\0\x06failed\x01s\0\x04\0\x07fail\
-ure\x03\0\x0d\x01r\x02\x03keys\x07summarys\x04\0\x13setting-description\x03\0\x0f\
-\x01p\x10\x01r\x04\x04names\x07versions\x07summarys\x08settings\x11\x04\0\x0bdes\
-cription\x03\0\x12\x03\0\x19agentd:plugin/types@0.1.0\x05\x02\x02\x03\0\x02\x08v\
-ariable\x02\x03\0\x02\x07failure\x01B\x08\x02\x03\x02\x01\x03\x04\0\x08variable\x03\
-\0\0\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\x02\x01p\x01\x01j\x01\x04\x01\x03\
-\x01@\0\0\x05\x04\0\x05login\x01\x06\x03\0%agentd:plugin/shell-environment@0.1.0\
-\x05\x05\x01B\x0c\x02\x03\x02\x01\x03\x04\0\x08variable\x03\0\0\x02\x03\x02\x01\x04\
-\x04\0\x07failure\x03\0\x02\x01p\x01\x01r\x02\x04paths\x0benvironment\x04\x04\0\x07\
-sourced\x03\0\x05\x01q\x02\x06absent\0\0\x07sourced\x01\x06\0\x04\0\x07outcome\x03\
-\0\x07\x01j\x01\x08\x01\x03\x01@\x02\x04paths\x0benvironment\x04\0\x09\x04\0\x06\
-source\x01\x0a\x03\0\x1aagentd:plugin/script@0.1.0\x05\x06\x02\x03\0\x02\x0bdesc\
-ription\x02\x03\0\x02\x07request\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0bdescripti\
-on\x03\0\0\x02\x03\x02\x01\x08\x04\0\x07request\x03\0\x02\x02\x03\x02\x01\x04\x04\
-\0\x07failure\x03\0\x04\x01p}\x01ks\x01r\x03\x04names\x05value\x06\x06origin\x07\
-\x04\0\x0aassignment\x03\0\x08\x01r\x03\x04names\x06reason\x07\x06origin\x07\x04\
-\0\x07removal\x03\0\x0a\x01r\x02\x04names\x05entry\x06\x04\0\x0apath-entry\x03\0\
-\x0c\x01q\x04\x03set\x01\x09\0\x05unset\x01\x0b\0\x07prepend\x01\x0d\0\x06append\
-\x01\x0d\0\x04\0\x06change\x03\0\x0e\x01@\0\0\x01\x04\0\x08describe\x01\x10\x01p\
-\x0f\x01j\x01\x11\x01\x05\x01@\x01\x07request\x03\0\x12\x04\0\x07provide\x01\x13\
-\x04\0(agentd:plugin/environment-provider@0.1.0\x05\x09\x04\0\x1cagentd:plugin/p\
-rovider@0.1.0\x04\0\x0b\x0e\x01\0\x08provider\x03\0\0\0G\x09producers\x01\x0cpro\
-cessed-by\x02\x0dwit-component\x070.262.0\x10wit-bindgen-rust\x060.63.0";
+values\x06\x04\0\x07setting\x03\0\x07\x01r\x02\x03keys\x07messages\x04\0\x0dsett\
+ing-error\x03\0\x09\x01q\x08\x0dconfiguration\x01\x0a\0\x0bnot-granted\x01s\0\x0c\
+not-approved\x01s\0\x09not-found\x01s\0\x09timed-out\x01s\0\x09too-large\x01s\0\x0b\
+unavailable\x01s\0\x06failed\x01s\0\x04\0\x07failure\x03\0\x0b\x01m\x08\x11shell\
+-environment\x06script\x07command\x04file\x07network\x05mount\x07process\x06secr\
+et\x04\0\x0acapability\x03\0\x0d\x01r\x03\x0acapability\x0e\x08patterns\x06\x06r\
+easons\x04\0\x04want\x03\0\x0f\x01r\x03\x03keys\x07summarys\x08required\x7f\x04\0\
+\x13setting-description\x03\0\x11\x01p\x12\x01p\x10\x01r\x05\x04names\x07version\
+s\x07summarys\x08settings\x13\x05wants\x14\x04\0\x0bdescription\x03\0\x15\x03\0\x19\
+agentd:plugin/types@1.0.0\x05\x02\x02\x03\0\x02\x08variable\x02\x03\0\x02\x07fai\
+lure\x01B\x08\x02\x03\x02\x01\x03\x04\0\x08variable\x03\0\0\x02\x03\x02\x01\x04\x04\
+\0\x07failure\x03\0\x02\x01p\x01\x01j\x01\x04\x01\x03\x01@\0\0\x05\x04\0\x05logi\
+n\x01\x06\x03\0%agentd:plugin/shell-environment@1.0.0\x05\x05\x01B\x10\x02\x03\x02\
+\x01\x03\x04\0\x08variable\x03\0\0\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\x02\
+\x01p\x01\x01r\x02\x04paths\x0benvironment\x04\x04\0\x07sourced\x03\0\x05\x01ps\x01\
+ks\x01p\x08\x01j\x01\x09\x01\x03\x01@\x01\x05paths\x07\0\x0a\x04\0\x06locate\x01\
+\x0b\x01j\x01\x06\x01\x03\x01@\x02\x04paths\x0benvironment\x04\0\x0c\x04\0\x06so\
+urce\x01\x0d\x03\0\x1aagentd:plugin/script@1.0.0\x05\x06\x01B\x12\x02\x03\x02\x01\
+\x03\x04\0\x08variable\x03\0\0\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\x02\x01\
+ps\x01p\x01\x01ks\x01p}\x01kw\x01r\x06\x07programs\x09arguments\x04\x0benvironme\
+nt\x05\x09directory\x06\x05input\x07\x04time\x08\x04\0\x0ainvocation\x03\0\x09\x01\
+q\x02\x06exited\x01}\0\x09signalled\x01}\0\x04\0\x06ending\x03\0\x0b\x01r\x03\x06\
+ending\x0c\x06output\x07\x06errors\x07\x04\0\x09completed\x03\0\x0d\x01j\x01\x0e\
+\x01\x03\x01@\x01\x0ainvocation\x0a\0\x0f\x04\0\x03run\x01\x10\x03\0\x1bagentd:p\
+lugin/command@1.0.0\x05\x07\x01B\x11\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\
+\x01m\x03\x04file\x09directory\x05other\x04\0\x04kind\x03\0\x02\x01r\x04\x04path\
+s\x04kind\x03\x04sizew\x08modifiedw\x04\0\x08metadata\x03\0\x04\x01j\x01\x05\x01\
+\x01\x01@\x01\x04paths\0\x06\x04\0\x07inspect\x01\x07\x01p}\x01j\x01\x08\x01\x01\
+\x01@\x01\x04paths\0\x09\x04\0\x04read\x01\x0a\x01ps\x01j\x01\x0b\x01\x01\x01@\x01\
+\x04paths\0\x0c\x04\0\x07entries\x01\x0d\x03\0\x18agentd:plugin/file@1.0.0\x05\x08\
+\x01B,\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\x01q\x06\x0cno-such-host\x01\
+s\0\x0cnot-resolved\x01s\0\x07refused\x01s\0\x0bunreachable\x01s\0\x09timed-out\x01\
+s\0\x05other\x01\x01\0\x04\0\x07problem\x03\0\x02\x01p}\x01r\x03\x04send\x04\x07\
+receivey\x05until\x04\x04\0\x04step\x03\0\x05\x01m\x03\x08complete\x06closed\x09\
+timed-out\x04\0\x06ending\x03\0\x07\x01p\x04\x01r\x04\x07addresss\x09connectedw\x08\
+received\x09\x06ending\x08\x04\0\x09exchanged\x03\0\x0a\x01ps\x01r\x05\x04names\x02\
+up\x7f\x07running\x7f\x08loopback\x7f\x09addresses\x0c\x04\0\x11network-interfac\
+e\x03\0\x0d\x01ks\x01r\x04\x0bdestinations\x07gateway\x0f\x03vias\x06metricy\x04\
+\0\x05route\x03\0\x10\x01r\x02\x03via\x0f\x06sources\x04\0\x03way\x03\0\x12\x01r\
+\x02\x07servers\x0c\x06search\x0c\x04\0\x0cname-service\x03\0\x14\x01j\x01\x0c\x01\
+\x03\x01@\x01\x04hosts\0\x16\x04\0\x07resolve\x01\x17\x01p\x06\x01j\x01\x0b\x01\x03\
+\x01@\x04\x04hosts\x04port{\x05steps\x18\x04timew\0\x19\x04\0\x08exchange\x01\x1a\
+\x01p\x0e\x01j\x01\x1b\x01\x01\x01@\0\0\x1c\x04\0\x0ainterfaces\x01\x1d\x01p\x11\
+\x01j\x01\x1e\x01\x01\x01@\0\0\x1f\x04\0\x06routes\x01\x20\x01k\x13\x01j\x01!\x01\
+\x01\x01@\x01\x07addresss\0\"\x04\0\x06way-to\x01#\x01j\x01\x15\x01\x01\x01@\0\0\
+$\x04\0\x12name-service-facts\x01%\x03\0\x1bagentd:plugin/network@1.0.0\x05\x09\x01\
+B\x0e\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\x01ps\x01r\x05\x04paths\x06so\
+urces\x04kinds\x07options\x02\x06devices\x04\0\x07mounted\x03\0\x03\x01q\x03\x07\
+answers\x01s\0\x05hangs\0\0\x05error\x01s\0\x04\0\x08liveness\x03\0\x05\x01p\x04\
+\x01j\x01\x07\x01\x01\x01@\0\0\x08\x04\0\x06mounts\x01\x09\x01j\x01\x06\x01\x01\x01\
+@\x02\x04paths\x04timew\0\x0a\x04\0\x05probe\x01\x0b\x03\0\x19agentd:plugin/moun\
+t@1.0.0\x05\x0a\x01B\x05\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\x01j\x01y\x01\
+\x01\x01@\x01\x04names\0\x02\x04\0\x07running\x01\x03\x03\0\x1bagentd:plugin/pro\
+cess@1.0.0\x05\x0b\x01B\x06\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\x01p}\x01\
+j\x01\x02\x01\x01\x01@\x01\x04names\0\x03\x04\0\x04read\x01\x04\x03\0\x1aagentd:\
+plugin/secret@1.0.0\x05\x0c\x02\x03\0\x02\x07session\x02\x03\0\x02\x07setting\x02\
+\x03\0\x02\x0bdescription\x01B#\x02\x03\x02\x01\x0d\x04\0\x07session\x03\0\0\x02\
+\x03\x02\x01\x03\x04\0\x08variable\x03\0\x02\x02\x03\x02\x01\x0e\x04\0\x07settin\
+g\x03\0\x04\x02\x03\x02\x01\x0f\x04\0\x0bdescription\x03\0\x06\x02\x03\x02\x01\x04\
+\x04\0\x07failure\x03\0\x08\x01p\x03\x01p\x05\x01r\x03\x07session\x01\x0benviron\
+ment\x0a\x08settings\x0b\x04\0\x07request\x03\0\x0c\x01ks\x01r\x02\x04names\x06r\
+eason\x0e\x04\0\x07removal\x03\0\x0f\x01p}\x01r\x02\x04names\x05entry\x11\x04\0\x0a\
+path-entry\x03\0\x12\x01r\x02\x04names\x06secrets\x04\0\x0csecret-value\x03\0\x14\
+\x01r\x03\x04names\x09file-names\x07content\x11\x04\0\x0cfile-content\x03\0\x16\x01\
+q\x06\x03set\x01\x03\0\x05unset\x01\x10\0\x07prepend\x01\x13\0\x06append\x01\x13\
+\0\x06secret\x01\x15\0\x04file\x01\x17\0\x04\0\x06effect\x03\0\x18\x01kw\x01r\x03\
+\x06effect\x19\x06origin\x0e\x09valid-for\x1a\x04\0\x06change\x03\0\x1b\x01@\0\0\
+\x07\x04\0\x08describe\x01\x1d\x01p\x1c\x01j\x01\x1e\x01\x09\x01@\x01\x07request\
+\x0d\0\x1f\x04\0\x07provide\x01\x20\x04\0(agentd:plugin/environment-provider@1.0\
+.0\x05\x10\x04\0\x1cagentd:plugin/provider@1.0.0\x04\0\x0b\x0e\x01\0\x08provider\
+\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.262.0\x10\
+wit-bindgen-rust\x060.63.0";
         };
     };
 }
@@ -1798,35 +7407,77 @@ pub use __export_provider_impl as export_provider_world;
 #[rustfmt::skip]
 #[cfg(target_arch = "wasm32")]
 #[unsafe(
-    link_section = "component-type:wit-bindgen:0.63.0:agentd:plugin@0.1.0:provider-with-all-of-its-exports-removed:encoded world"
+    link_section = "component-type:wit-bindgen:0.63.0:agentd:plugin@1.0.0:provider-with-all-of-its-exports-removed:encoded world"
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1079] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x98\x07\x01A\x02\x01\
-A\x0c\x01B\x04\x01m\x04\x05error\x04warn\x04info\x05debug\x04\0\x05level\x03\0\0\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2813] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xde\x14\x01A\x02\x01\
+A\x18\x01B\x04\x01m\x04\x05error\x04warn\x04info\x05debug\x04\0\x05level\x03\0\0\
 \x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x05write\x01\x02\x03\0\x17agentd:\
-plugin/log@0.1.0\x05\0\x01B\x03\x01@\0\0w\x04\0\x04wall\x01\0\x04\0\x09monotonic\
-\x01\0\x03\0\x19agentd:plugin/clock@0.1.0\x05\x01\x01B\x14\x01ks\x01r\x05\x02ids\
+plugin/log@1.0.0\x05\0\x01B\x03\x01@\0\0w\x04\0\x04wall\x01\0\x04\0\x09monotonic\
+\x01\0\x03\0\x19agentd:plugin/clock@1.0.0\x05\x01\x01B\x17\x01ks\x01r\x05\x02ids\
 \x04name\0\x05agents\x09directorys\x06launchw\x04\0\x07session\x03\0\x01\x01p}\x01\
 r\x02\x04names\x05value\x03\x04\0\x08variable\x03\0\x04\x01ps\x01r\x02\x03keys\x06\
-values\x06\x04\0\x07setting\x03\0\x07\x01p\x05\x01p\x08\x01r\x03\x07session\x02\x0b\
-environment\x09\x08settings\x0a\x04\0\x07request\x03\0\x0b\x01q\x04\x0dconfigura\
-tion\x01s\0\x07refused\x01s\0\x09timed-out\x01s\0\x06failed\x01s\0\x04\0\x07fail\
-ure\x03\0\x0d\x01r\x02\x03keys\x07summarys\x04\0\x13setting-description\x03\0\x0f\
-\x01p\x10\x01r\x04\x04names\x07versions\x07summarys\x08settings\x11\x04\0\x0bdes\
-cription\x03\0\x12\x03\0\x19agentd:plugin/types@0.1.0\x05\x02\x02\x03\0\x02\x08v\
-ariable\x02\x03\0\x02\x07failure\x01B\x08\x02\x03\x02\x01\x03\x04\0\x08variable\x03\
-\0\0\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\x02\x01p\x01\x01j\x01\x04\x01\x03\
-\x01@\0\0\x05\x04\0\x05login\x01\x06\x03\0%agentd:plugin/shell-environment@0.1.0\
-\x05\x05\x01B\x0c\x02\x03\x02\x01\x03\x04\0\x08variable\x03\0\0\x02\x03\x02\x01\x04\
-\x04\0\x07failure\x03\0\x02\x01p\x01\x01r\x02\x04paths\x0benvironment\x04\x04\0\x07\
-sourced\x03\0\x05\x01q\x02\x06absent\0\0\x07sourced\x01\x06\0\x04\0\x07outcome\x03\
-\0\x07\x01j\x01\x08\x01\x03\x01@\x02\x04paths\x0benvironment\x04\0\x09\x04\0\x06\
-source\x01\x0a\x03\0\x1aagentd:plugin/script@0.1.0\x05\x06\x04\0<agentd:plugin/p\
-rovider-with-all-of-its-exports-removed@0.1.0\x04\0\x0b.\x01\0(provider-with-all\
--of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-c\
-omponent\x070.262.0\x10wit-bindgen-rust\x060.63.0";
+values\x06\x04\0\x07setting\x03\0\x07\x01r\x02\x03keys\x07messages\x04\0\x0dsett\
+ing-error\x03\0\x09\x01q\x08\x0dconfiguration\x01\x0a\0\x0bnot-granted\x01s\0\x0c\
+not-approved\x01s\0\x09not-found\x01s\0\x09timed-out\x01s\0\x09too-large\x01s\0\x0b\
+unavailable\x01s\0\x06failed\x01s\0\x04\0\x07failure\x03\0\x0b\x01m\x08\x11shell\
+-environment\x06script\x07command\x04file\x07network\x05mount\x07process\x06secr\
+et\x04\0\x0acapability\x03\0\x0d\x01r\x03\x0acapability\x0e\x08patterns\x06\x06r\
+easons\x04\0\x04want\x03\0\x0f\x01r\x03\x03keys\x07summarys\x08required\x7f\x04\0\
+\x13setting-description\x03\0\x11\x01p\x12\x01p\x10\x01r\x05\x04names\x07version\
+s\x07summarys\x08settings\x13\x05wants\x14\x04\0\x0bdescription\x03\0\x15\x03\0\x19\
+agentd:plugin/types@1.0.0\x05\x02\x02\x03\0\x02\x08variable\x02\x03\0\x02\x07fai\
+lure\x01B\x08\x02\x03\x02\x01\x03\x04\0\x08variable\x03\0\0\x02\x03\x02\x01\x04\x04\
+\0\x07failure\x03\0\x02\x01p\x01\x01j\x01\x04\x01\x03\x01@\0\0\x05\x04\0\x05logi\
+n\x01\x06\x03\0%agentd:plugin/shell-environment@1.0.0\x05\x05\x01B\x10\x02\x03\x02\
+\x01\x03\x04\0\x08variable\x03\0\0\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\x02\
+\x01p\x01\x01r\x02\x04paths\x0benvironment\x04\x04\0\x07sourced\x03\0\x05\x01ps\x01\
+ks\x01p\x08\x01j\x01\x09\x01\x03\x01@\x01\x05paths\x07\0\x0a\x04\0\x06locate\x01\
+\x0b\x01j\x01\x06\x01\x03\x01@\x02\x04paths\x0benvironment\x04\0\x0c\x04\0\x06so\
+urce\x01\x0d\x03\0\x1aagentd:plugin/script@1.0.0\x05\x06\x01B\x12\x02\x03\x02\x01\
+\x03\x04\0\x08variable\x03\0\0\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\x02\x01\
+ps\x01p\x01\x01ks\x01p}\x01kw\x01r\x06\x07programs\x09arguments\x04\x0benvironme\
+nt\x05\x09directory\x06\x05input\x07\x04time\x08\x04\0\x0ainvocation\x03\0\x09\x01\
+q\x02\x06exited\x01}\0\x09signalled\x01}\0\x04\0\x06ending\x03\0\x0b\x01r\x03\x06\
+ending\x0c\x06output\x07\x06errors\x07\x04\0\x09completed\x03\0\x0d\x01j\x01\x0e\
+\x01\x03\x01@\x01\x0ainvocation\x0a\0\x0f\x04\0\x03run\x01\x10\x03\0\x1bagentd:p\
+lugin/command@1.0.0\x05\x07\x01B\x11\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\
+\x01m\x03\x04file\x09directory\x05other\x04\0\x04kind\x03\0\x02\x01r\x04\x04path\
+s\x04kind\x03\x04sizew\x08modifiedw\x04\0\x08metadata\x03\0\x04\x01j\x01\x05\x01\
+\x01\x01@\x01\x04paths\0\x06\x04\0\x07inspect\x01\x07\x01p}\x01j\x01\x08\x01\x01\
+\x01@\x01\x04paths\0\x09\x04\0\x04read\x01\x0a\x01ps\x01j\x01\x0b\x01\x01\x01@\x01\
+\x04paths\0\x0c\x04\0\x07entries\x01\x0d\x03\0\x18agentd:plugin/file@1.0.0\x05\x08\
+\x01B,\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\x01q\x06\x0cno-such-host\x01\
+s\0\x0cnot-resolved\x01s\0\x07refused\x01s\0\x0bunreachable\x01s\0\x09timed-out\x01\
+s\0\x05other\x01\x01\0\x04\0\x07problem\x03\0\x02\x01p}\x01r\x03\x04send\x04\x07\
+receivey\x05until\x04\x04\0\x04step\x03\0\x05\x01m\x03\x08complete\x06closed\x09\
+timed-out\x04\0\x06ending\x03\0\x07\x01p\x04\x01r\x04\x07addresss\x09connectedw\x08\
+received\x09\x06ending\x08\x04\0\x09exchanged\x03\0\x0a\x01ps\x01r\x05\x04names\x02\
+up\x7f\x07running\x7f\x08loopback\x7f\x09addresses\x0c\x04\0\x11network-interfac\
+e\x03\0\x0d\x01ks\x01r\x04\x0bdestinations\x07gateway\x0f\x03vias\x06metricy\x04\
+\0\x05route\x03\0\x10\x01r\x02\x03via\x0f\x06sources\x04\0\x03way\x03\0\x12\x01r\
+\x02\x07servers\x0c\x06search\x0c\x04\0\x0cname-service\x03\0\x14\x01j\x01\x0c\x01\
+\x03\x01@\x01\x04hosts\0\x16\x04\0\x07resolve\x01\x17\x01p\x06\x01j\x01\x0b\x01\x03\
+\x01@\x04\x04hosts\x04port{\x05steps\x18\x04timew\0\x19\x04\0\x08exchange\x01\x1a\
+\x01p\x0e\x01j\x01\x1b\x01\x01\x01@\0\0\x1c\x04\0\x0ainterfaces\x01\x1d\x01p\x11\
+\x01j\x01\x1e\x01\x01\x01@\0\0\x1f\x04\0\x06routes\x01\x20\x01k\x13\x01j\x01!\x01\
+\x01\x01@\x01\x07addresss\0\"\x04\0\x06way-to\x01#\x01j\x01\x15\x01\x01\x01@\0\0\
+$\x04\0\x12name-service-facts\x01%\x03\0\x1bagentd:plugin/network@1.0.0\x05\x09\x01\
+B\x0e\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\x01ps\x01r\x05\x04paths\x06so\
+urces\x04kinds\x07options\x02\x06devices\x04\0\x07mounted\x03\0\x03\x01q\x03\x07\
+answers\x01s\0\x05hangs\0\0\x05error\x01s\0\x04\0\x08liveness\x03\0\x05\x01p\x04\
+\x01j\x01\x07\x01\x01\x01@\0\0\x08\x04\0\x06mounts\x01\x09\x01j\x01\x06\x01\x01\x01\
+@\x02\x04paths\x04timew\0\x0a\x04\0\x05probe\x01\x0b\x03\0\x19agentd:plugin/moun\
+t@1.0.0\x05\x0a\x01B\x05\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\x01j\x01y\x01\
+\x01\x01@\x01\x04names\0\x02\x04\0\x07running\x01\x03\x03\0\x1bagentd:plugin/pro\
+cess@1.0.0\x05\x0b\x01B\x06\x02\x03\x02\x01\x04\x04\0\x07failure\x03\0\0\x01p}\x01\
+j\x01\x02\x01\x01\x01@\x01\x04names\0\x03\x04\0\x04read\x01\x04\x03\0\x1aagentd:\
+plugin/secret@1.0.0\x05\x0c\x04\0<agentd:plugin/provider-with-all-of-its-exports\
+-removed@1.0.0\x04\0\x0b.\x01\0(provider-with-all-of-its-exports-removed\x03\0\0\
+\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.262.0\x10wit-bind\
+gen-rust\x060.63.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -1,0 +1,24 @@
+//! What the host does for a plugin: one module for each capability.
+//!
+//! A function here that a plugin does not call leaves no import in its component. Every call ends by the call's deadline.
+
+pub mod clock;
+pub mod command;
+pub mod file;
+pub mod mount;
+pub mod network;
+pub mod process;
+pub mod script;
+pub mod secret;
+pub mod shell;
+
+/// The host's functions, under the names of the interface; in a test, those of the test's own host.
+#[cfg(target_arch = "wasm32")]
+use crate::bindings::provider::agentd::plugin as host;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::fake::imports as host;
+
+/// A time as the interface counts it.
+fn milliseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,34 @@
+//! Where the placeholders of paths are.
+
+/// The directories behind `{cwd}`, `{session}`, `{config}` and `{home}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    pub cwd: String,
+    pub session: String,
+    pub config: String,
+    pub home: String,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            cwd: "/work".to_owned(),
+            session: "/home/demo/.local/state/agentd/sessions/s1".to_owned(),
+            config: "/home/demo/.config/agentd".to_owned(),
+            home: "/home/demo".to_owned(),
+        }
+    }
+}
+
+impl Places {
+    /// The path, or pattern of paths, with what stands for its placeholder.
+    pub(crate) fn resolve(&self, path: &str) -> String {
+        let places =
+            [("{cwd}", &self.cwd), ("{session}", &self.session), ("{config}", &self.config), ("{home}", &self.home)];
+        let found = places.iter().find_map(|(placeholder, place)| Some((place, path.strip_prefix(placeholder)?)));
+        match found {
+            Some((place, rest)) if rest.is_empty() || rest.starts_with('/') => format!("{place}{rest}"),
+            _ => path.to_owned(),
+        }
+    }
+}
