@@ -157,7 +157,7 @@ async fn output_ends_at_its_limit_in_one_value_and_in_many() {
     let one = answer(1) + &set_name(2 << 20);
     let error = error_of(&Guest { provide: &one, ..Guest::default() }).await;
     assert_eq!(error.to_string(), "plugin \"hostile\" handed over more than its 1 MiB of output");
-    let error = error_of(&Guest { provide: &answer(100_000), ..Guest::default() }).await;
+    let error = error_of(&Guest { provide: &answer(50_000), ..Guest::default() }).await;
     assert!(matches!(error, CallError::Output { .. }), "{error}");
 }
 
