@@ -1,0 +1,97 @@
+//! What `modulecmd` says on its standard error: which of it is an error, in the words of the module or of modulecmd.
+
+/// What an error begins with, by release: 4 and 5 (`  ERROR: …`, `  Module ERROR: …`), 3 (`ModuleCmd_Load.c(213):ERROR:105: …`), Lmod.
+const LMOD: &str = "Lmod has detected the following error:";
+
+/// The errors, each as one line; and what else was said.
+pub(crate) fn split(said: &[u8]) -> (Vec<String>, Vec<String>) {
+    let said = String::from_utf8_lossy(said);
+    let (mut errors, mut notes) = (Vec::new(), Vec::new());
+    let mut lines = said.lines().peekable();
+    while let Some(line) = lines.next() {
+        if let Some(words) = line.trim().strip_prefix(LMOD) {
+            let mut words = words.trim().to_owned();
+            while let Some(more) = lines.next_if(|line| !line.trim().is_empty()) {
+                words = format!("{words} {}", more.trim());
+            }
+            errors.push(plain(&words));
+        } else if let Some(words) = error(line) {
+            let hint = lines.next_if(|line| line.trim().starts_with("HINT:")).map(str::trim).unwrap_or_default();
+            errors.push(plain(format!("{words} {hint}").trim()));
+        } else if !line.trim().is_empty() {
+            notes.push(plain(line.trim()));
+        }
+    }
+    (errors, notes)
+}
+
+fn error(line: &str) -> Option<&str> {
+    let (before, words) = line.split_once("ERROR:")?;
+    match before.trim() {
+        "" | "Module" => Some(words.trim()),
+        place if place.ends_with("):") => {
+            let number = words.find(|c: char| !c.is_ascii_digit()).unwrap_or(words.len());
+            Some(words[number..].trim_start_matches(':').trim())
+        }
+        _ => None,
+    }
+}
+
+/// Whether an error says that there is no such module: in releases 3 to 5, and in Lmod.
+pub(crate) fn is_missing(error: &str) -> bool {
+    error.starts_with("Unable to locate a modulefile for") || error.contains("module(s) are unknown")
+}
+
+/// One line, without control characters.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(said: &str) -> Vec<String> {
+        split(said.as_bytes()).0
+    }
+
+    #[test]
+    fn an_error_is_told_in_its_own_words_whichever_release_says_it() {
+        for (said, error) in [
+            ("ERROR: Unable to locate a modulefile for 'gcc/99'\n", "Unable to locate a modulefile for 'gcc/99'"),
+            ("\nLoading conf\n  ERROR: Conflicting odd is loaded\n", "Conflicting odd is loaded"),
+            (
+                "Loading conf\n  ERROR: Module cannot be loaded due to a conflict.\n    HINT: Might try \"module unload odd\" first.\n",
+                "Module cannot be loaded due to a conflict. HINT: Might try \"module unload odd\" first.",
+            ),
+            (
+                "Loading bad\n  Module ERROR: invalid command name \"x\"\n        while executing\n    \"x\"\n",
+                "invalid command name \"x\"",
+            ),
+            (
+                "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for 'gcc'\n",
+                "Unable to locate a modulefile for 'gcc'",
+            ),
+            (
+                "Lmod has detected the following error: The following module(s) are unknown:\n\"gcc\"\n\nPlease check\n",
+                "The following module(s) are unknown: \"gcc\"",
+            ),
+        ] {
+            assert_eq!(errors(said), [error], "{said}");
+        }
+        assert_eq!(errors("Loading pre\n  ERROR: one\n  ERROR: two\n"), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_note_is_no_error() {
+        let (errors, notes) = split("a note\nthis ERROR: is mine\n\n  WARNING: old\n\x1b[1mbold\n".as_bytes());
+        assert_eq!(errors, [""; 0]);
+        assert_eq!(notes, ["a note", "this ERROR: is mine", "WARNING: old", " [1mbold"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_told_from_what_fails() {
+        assert!(is_missing("Unable to locate a modulefile for 'gcc'"));
+        assert!(!is_missing("Conflicting odd is loaded"));
+    }
+}
