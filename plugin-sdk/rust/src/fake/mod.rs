@@ -297,3 +297,6 @@ impl Debug for Host {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
