@@ -12,6 +12,7 @@ mod frame;
 mod launch;
 mod log;
 mod platform;
+mod runner;
 mod serve;
 mod session;
 mod store;

@@ -58,6 +58,7 @@ pub(crate) struct Agent {
 pub(crate) fn launch(record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)> {
     let spawned = spawn::spawn(&Program {
         path: &record.program,
+        arg0: None,
         args: &record.args,
         environment: &record.environment,
         directory: &record.directory,

@@ -15,6 +15,8 @@ use crate::protocol::HoldArgs;
 pub enum Role {
     Hold(HoldArgs),
     Run,
+    /// With how many seconds it may live.
+    Look(u32),
     DumpEnvironment(RawFd),
     Version,
 }
@@ -23,15 +25,16 @@ pub enum Role {
 pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRECTORY --socket PATH
                    [--rotate BYTES] [--sync never|asked|always] [--orphan-ttl SECONDS]
 agentd-keeper run
+agentd-keeper look SECONDS
 agentd-keeper dump-environment FD
 agentd-keeper --version";
 
 /// Why the arguments make no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    #[error("a role is missing: hold, run or dump-environment")]
+    #[error("a role is missing: hold, run, look or dump-environment")]
     NoRole,
-    #[error("{0:?} is not a role: there are hold, run and dump-environment")]
+    #[error("{0:?} is not a role: there are hold, run, look and dump-environment")]
     Role(OsString),
     #[error("{0:?} is not known, stands twice or has no value")]
     Argument(OsString),
@@ -46,6 +49,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
     let parsed = match role.to_str() {
         Some("hold") => return hold(args).map(Role::Hold),
         Some("run") => Role::Run,
+        Some("look") => {
+            let seconds = args.next().and_then(|seconds| seconds.to_str()?.parse().ok()).filter(|seconds| *seconds > 0);
+            Role::Look(seconds.ok_or(UsageError::Value("how many seconds"))?)
+        }
         Some("dump-environment") => {
             let fd = args.next().and_then(|fd| fd.to_str()?.parse().ok()).filter(|fd| *fd >= 0);
             Role::DumpEnvironment(fd.ok_or(UsageError::Value("the descriptor's number"))?)
@@ -147,6 +154,7 @@ mod tests {
         };
         assert_eq!(parsed("hold --launch 2 --session a --socket /r/k --state /s"), Ok(Role::Hold(hold)));
         assert_eq!(parsed("run"), Ok(Role::Run));
+        assert_eq!(parsed("look 30"), Ok(Role::Look(30)));
         assert_eq!(parsed("dump-environment 12"), Ok(Role::DumpEnvironment(12)));
     }
 
@@ -168,6 +176,8 @@ mod tests {
             ("", "a role is missing"),
             ("serve", "\"serve\" is not a role"),
             ("run now", "\"now\" is not known"),
+            ("look", "how many seconds"),
+            ("look 0", "how many seconds"),
             ("dump-environment x", "the descriptor's number"),
             ("dump-environment -1", "the descriptor's number"),
             ("hold --session", "\"--session\" is not known, stands twice or has no value"),

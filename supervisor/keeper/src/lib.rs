@@ -15,6 +15,7 @@ pub mod hold;
 mod keeper;
 mod lines;
 mod log;
+pub mod look;
 mod machine;
 pub mod mask;
 mod mute;

@@ -253,7 +253,7 @@ pub struct RunRequest {
     /// `{capture}` in [`RunRequest::stdin`] stands for its path.
     #[serde(default)]
     pub capture_fifo: bool,
-    /// What the program reads on stdin, at most 4096 bytes, and then the end. Null where this is absent.
+    /// What the program reads on stdin, and then the end. Null where this is absent.
     #[serde(default)]
     pub stdin: Option<ByteString>,
     /// The form in which the program tells what it does, for [`RunResult::sourced`].
@@ -266,8 +266,17 @@ pub struct RunRequest {
     /// killed all the same.
     #[serde(default)]
     pub leave: bool,
-    /// Of each of stdout, stderr and the capture, at most so many bytes are read; more of the capture ends the run.
+    /// Of each of stdout, stderr and the capture, at most so many bytes are kept; more of the capture ends the run.
     pub max_output: u64,
+    /// More of stdout ends the run too.
+    #[serde(default)]
+    pub whole_stdout: bool,
+    /// Of stderr the first so many bytes are kept, and not the last `max_output`. Not with a trace.
+    #[serde(default)]
+    pub first_of_stderr: Option<u64>,
+    /// The program's `argv[0]`, where it is not its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arg0: Option<ByteString>,
     /// A file that the program reads: if it is another one, the program is not started, and if it becomes another one while the
     /// program runs, there is no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -284,7 +293,8 @@ pub struct ExpectedFile {
 
 impl std::fmt::Debug for RunRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunRequest").field("program", &self.program).field("args", &self.args).finish_non_exhaustive()
+        // Arguments may be secrets as values are.
+        f.debug_struct("RunRequest").field("program", &self.program).finish_non_exhaustive()
     }
 }
 
@@ -296,7 +306,7 @@ pub struct RunResult {
     pub captured: ByteString,
     /// The first [`RunRequest::max_output`] bytes.
     pub stdout: ByteString,
-    /// The last [`RunRequest::max_output`] bytes, without the trace; nothing where the trace cannot be told from the rest.
+    /// The last [`RunRequest::max_output`] bytes, or the [first](RunRequest::first_of_stderr), without the trace; nothing where the trace cannot be told from the rest.
     pub stderr: ByteString,
     /// How many processes had to be killed at the end.
     pub killed: u32,
@@ -351,7 +361,7 @@ pub enum RunOutcome {
     TimedOut,
     /// stdin ended: nobody waits for the result any more.
     Cancelled,
-    /// The capture was longer than allowed.
+    /// The capture, or stdout where it is wanted whole, was longer than allowed.
     TooMuchOutput,
     /// The program could not be executed.
     NotExecuted(String),

@@ -12,6 +12,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use agentd_api::ByteString;
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags};
 
@@ -28,8 +29,6 @@ use crate::wait::{self, Read};
 
 /// The least number a capture may have: below are the descriptors that this process and the standard library open.
 const LEAST_CAPTURE: RawFd = 10;
-/// What a pipe takes at once, whatever its reader does (`PIPE_BUF`).
-const MOST_STDIN: usize = 4096;
 /// What stands for the FIFO's path in the program's stdin.
 const CAPTURE: &str = "{capture}";
 
@@ -44,8 +43,6 @@ pub enum RunError {
     CaptureFd(RawFd),
     #[error("cannot {action}")]
     Setup { action: &'static str, source: io::Error },
-    #[error("the program's stdin is to be {0} bytes; at most {MOST_STDIN} can be had")]
-    Stdin(usize),
     #[error("cannot write the result to stdout")]
     Result(#[source] FrameError),
 }
@@ -71,9 +68,10 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
         let (made, reader) = Fifo::make().map_err(setup("make a FIFO for the capture"))?;
         (fifo, captured) = (Some(made), Some(reader));
     }
-    let stdin = request.stdin.as_ref().map(|text| with_path(text, fifo.as_ref())).transpose()?;
+    let stdin = request.stdin.as_ref().map(|text| with_path(text, fifo.as_ref()));
     let program = Program {
         path: &request.program,
+        arg0: request.arg0.as_ref(),
         args: &request.args,
         environment: &request.environment,
         directory: &request.directory,
@@ -87,13 +85,9 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     let mut result = match spawned {
         None => result(RunOutcome::Changed),
         Some(Err(error)) => result(RunOutcome::NotExecuted(error.to_string())),
-        Some(Ok(mut spawned)) => {
-            if let (Some(pipe), Some(text)) = (spawned.stdin.take(), stdin) {
-                // It fits; a program that is gone already needs none of it. Its end is the drop's.
-                let _ = nix::unistd::write(&pipe, &text);
-            }
+        Some(Ok(spawned)) => {
             let deadline = started.checked_add(Duration::from_millis(request.deadline_ms));
-            let mut run = Run::new(spawned, captured, traced, &request);
+            let mut run = Run::new(spawned, stdin.unwrap_or_default(), captured, traced, &request);
             let outcome =
                 run.until_it_ends(&signals, input.as_fd(), deadline).map_err(setup("wait for the program"))?;
             run.finish(outcome)
@@ -127,12 +121,12 @@ fn result(outcome: RunOutcome) -> RunResult {
 }
 
 /// The program's stdin, with the FIFO's path in its place.
-fn with_path(text: &ByteString, fifo: Option<&Fifo>) -> Result<Vec<u8>, RunError> {
+fn with_path(text: &ByteString, fifo: Option<&Fifo>) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     if let (Some(fifo), Some(at)) = (fifo, memchr::memmem::find(&bytes, CAPTURE.as_bytes())) {
         bytes.splice(at..at + CAPTURE.len(), fifo.path().as_os_str().as_bytes().iter().copied());
     }
-    if bytes.len() > MOST_STDIN { Err(RunError::Stdin(bytes.len())) } else { Ok(bytes) }
+    bytes
 }
 
 /// A pipe whose writing end has exactly this number.
@@ -148,6 +142,35 @@ fn pipe_with(number: RawFd) -> Result<(OwnedFd, OwnedFd), RunError> {
     // SAFETY: fcntl made this descriptor just now, so nobody else owns it.
     let writer = unsafe { OwnedFd::from_raw_fd(got) };
     if got == number { Ok((reader.into(), writer)) } else { Err(RunError::CaptureFd(number)) }
+}
+
+/// The program's stdin, written as it is read.
+#[derive(Debug)]
+struct Input {
+    pipe: Option<OwnedFd>,
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl Input {
+    fn poll_fd(&self) -> Option<PollFd<'_>> {
+        self.pipe.as_ref().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT))
+    }
+
+    /// Writes what the pipe takes, and closes it after the last byte, or when nobody reads it any more.
+    fn write(&mut self) {
+        while let Some(pipe) = self.pipe.as_ref() {
+            match nix::unistd::write(pipe, &self.bytes[self.written..]) {
+                Ok(n) => self.written += n,
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN) => break,
+                Err(_) => self.written = self.bytes.len(),
+            }
+            if self.written == self.bytes.len() {
+                self.pipe = None;
+            }
+        }
+    }
 }
 
 /// Which part of too much is kept.
@@ -223,6 +246,7 @@ impl Output {
 #[derive(Debug)]
 struct Run {
     pid: i32,
+    stdin: Input,
     captured: Output,
     stdout: Output,
     stderr: Output,
@@ -232,22 +256,38 @@ struct Run {
     trace_on_stderr: bool,
     /// Who is left when the program has ended may stay.
     leave: bool,
+    /// More of stdout than is kept ends the run.
+    whole_stdout: bool,
 }
 
 impl Run {
-    fn new(spawned: Spawned, captured: Option<OwnedFd>, traced: Option<OwnedFd>, request: &RunRequest) -> Self {
-        let limit = usize::try_from(request.max_output).unwrap_or(usize::MAX);
+    fn new(
+        spawned: Spawned,
+        stdin: Vec<u8>,
+        captured: Option<OwnedFd>,
+        traced: Option<OwnedFd>,
+        request: &RunRequest,
+    ) -> Self {
+        let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let limit = size(request.max_output);
+        let (keep, of_stderr) = request.first_of_stderr.map_or((Keep::Last, limit), |first| (Keep::First, size(first)));
         Self {
             pid: spawned.pid,
+            stdin: Input { pipe: spawned.stdin, bytes: stdin, written: 0 },
             captured: Output::new(captured, Keep::First, limit),
             stdout: Output::new(Some(spawned.stdout), Keep::First, limit),
-            stderr: Output::new(Some(spawned.stderr), Keep::Last, limit),
+            stderr: Output::new(Some(spawned.stderr), keep, of_stderr),
             // Taken apart as it comes, and not kept.
             traced: Output::new(traced, Keep::First, usize::MAX),
             trace: request.trace.map(Reader::new),
             trace_on_stderr: request.trace == Some(Trace::Zsh),
             leave: request.leave,
+            whole_stdout: request.whole_stdout,
         }
+    }
+
+    fn too_much(&self) -> bool {
+        self.captured.over || (self.whole_stdout && self.stdout.over)
     }
 
     /// Reads what is in the pipes, at most so much of each.
@@ -272,6 +312,7 @@ impl Run {
         deadline: Option<Instant>,
     ) -> io::Result<RunOutcome> {
         loop {
+            self.stdin.write();
             let mut fds = vec![
                 PollFd::new(input, PollFlags::POLLIN),
                 PollFd::new(signals.children(), PollFlags::POLLIN),
@@ -280,6 +321,7 @@ impl Run {
             fds.extend(
                 [&self.captured, &self.stdout, &self.stderr, &self.traced].into_iter().filter_map(Output::poll_fd),
             );
+            fds.extend(self.stdin.poll_fd());
             wait::wait(&mut fds, deadline)?;
             let input_ready = wait::ready(&fds[0]);
             drop(fds);
@@ -295,7 +337,7 @@ impl Run {
                 }
             }
             self.read(256 << 10);
-            if self.captured.over {
+            if self.too_much() {
                 return Ok(RunOutcome::TooMuchOutput);
             }
             if signals.take_terminate() || (input_ready && ended(input)) {
@@ -318,7 +360,7 @@ impl Run {
         // Who was left, or changed its user and cannot be killed, may write for ever: hence a bound here too.
         self.read(4 << 20);
         let outcome = match outcome {
-            RunOutcome::Exited(_) if self.captured.over => RunOutcome::TooMuchOutput,
+            RunOutcome::Exited(_) if self.too_much() => RunOutcome::TooMuchOutput,
             outcome => outcome,
         };
         let mut stderr = self.stderr.into_bytes();

@@ -17,6 +17,8 @@ use crate::protocol::Variable;
 /// The program and all that it gets.
 pub(crate) struct Program<'a> {
     pub(crate) path: &'a ByteString,
+    /// `argv[0]`, where it is not the path.
+    pub(crate) arg0: Option<&'a ByteString>,
     pub(crate) args: &'a [ByteString],
     pub(crate) environment: &'a [Variable],
     pub(crate) directory: &'a ByteString,
@@ -46,6 +48,9 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
         .stdin(if program.stdin { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    if let Some(arg0) = program.arg0 {
+        command.arg0(arg0.as_os_str());
+    }
     prepare(&mut command, program.inherit);
     let mut child = command.spawn().map_err(|error| explain(&error, program))?;
     let stdin = child.stdin.take().map(OwnedFd::from);

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use agentd_keeper::cli::{self, Role, USAGE};
 use agentd_keeper::hold::HoldError;
-use agentd_keeper::{environment, hold, run};
+use agentd_keeper::{environment, hold, look, run};
 
 fn main() -> ExitCode {
     let role = match cli::parse(std::env::args_os().skip(1)) {
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             held => held.map_err(Box::from),
         },
         Role::Run => run::run(std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
+        Role::Look(seconds) => look::look(seconds, std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
         Role::DumpEnvironment(fd) => environment::dump(fd).map_err(Box::from),
         Role::Version => writeln!(std::io::stdout(), "agentd-keeper {}", env!("CARGO_PKG_VERSION")).map_err(Box::from),
     };

@@ -18,6 +18,9 @@ fn request(text: &str) -> RunRequest {
         trace_fd: None,
         leave: false,
         max_output: 100_000,
+        whole_stdout: false,
+        first_of_stderr: None,
+        arg0: None,
         expect: None,
     }
 }
@@ -118,6 +121,42 @@ fn a_capture_over_its_limit_ends_a_run_and_other_output_does_not() {
     ));
     assert_eq!((result.outcome, result.stdout.0.len()), (RunOutcome::Exited(0), 100_000));
     assert!(result.stderr.0.len() == 100_000 && result.stderr.0.ends_with(b"xend\n"));
+}
+
+#[test]
+fn more_of_stdout_than_is_kept_ends_a_run_that_wants_all_of_it() {
+    let whole = |text| RunRequest { whole_stdout: true, max_output: 1000, ..request(text) };
+    let result = run(&whole("(exec yes) & echo $!; exec yes"));
+    assert_eq!(result.outcome, RunOutcome::TooMuchOutput);
+    let (first, _) = result.stdout.as_str().unwrap().split_once('\n').unwrap();
+    assert!(!alive(first.parse().unwrap()));
+    assert_eq!(run(&whole("head -c 1001 /dev/zero")).outcome, RunOutcome::TooMuchOutput);
+    assert_eq!(run(&whole("head -c 1000 /dev/zero")).outcome, RunOutcome::Exited(0));
+}
+
+#[test]
+fn a_run_reads_any_length_of_stdin_and_keeps_the_end_of_stderr_that_is_asked_for() {
+    let text = "x".repeat(1 << 20);
+    let given = RunRequest {
+        stdin: Some(text.as_str().into()),
+        ..request("sleep 0.1; wc -c; echo first >&2; yes | head -c 1000000 >&2")
+    };
+    let result = run(&RunRequest { first_of_stderr: Some(8), ..given.clone() });
+    assert_eq!((result.outcome, result.stdout.display().trim()), (RunOutcome::Exited(0), "1048576"));
+    assert_eq!(result.stderr, "first\ny\n".into());
+    // A program that reads none of it ends all the same.
+    let result = run(&RunRequest { args: strings(&["-c", "exec 0<&-; echo done"]), ..given });
+    assert_eq!((result.outcome, result.stdout), (RunOutcome::Exited(0), "done\n".into()));
+}
+
+#[test]
+fn a_program_can_be_called_by_another_name() {
+    let result = run(&RunRequest {
+        arg0: Some("/usr/bin/other".into()),
+        args: strings(&["-c", "cat /proc/$$/cmdline"]),
+        ..request("")
+    });
+    assert!(result.stdout.0.starts_with(b"/usr/bin/other\0-c\0"), "{result:?}");
 }
 
 #[test]

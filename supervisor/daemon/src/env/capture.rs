@@ -1,5 +1,5 @@
-//! Runs the login shell and environment scripts, each in a process session of its own under `agentd-keeper run`, which ends it with
-//! its whole tree at the deadline, when this daemon ends, or when nobody waits for it any more.
+//! Runs the login shell and environment scripts, each in a process session of its own under `agentd-keeper run` (`runner`), which ends
+//! it with its whole tree.
 //!
 //! The environment comes back over a descriptor of its own, NUL-separated: what start-up files print is not mistaken for it. A run ends
 //! when the *shell* ends, whoever else holds its descriptors; what becomes of those is a policy ([`Children`]).
@@ -9,20 +9,18 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use agentd_api::ByteString;
 use agentd_keeper::protocol::{ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
-use tokio::process::Command;
 
 use super::seed::{Seed, USER_PATH};
 use super::shell::{self, Attempt, Home, Interpreter, OF_THE_RUN, Shell, Start};
 use super::trust::Script;
 use crate::config::Children;
-use crate::frame;
+use crate::runner;
 
 /// Names and values, in the order the shell has them.
 pub(crate) type Variables = Vec<(String, Vec<u8>)>;
@@ -294,6 +292,9 @@ impl Capture {
             trace_fd: start.trace_fd,
             leave: self.children == Children::Leave,
             max_output: MAX_ENVIRONMENT,
+            whole_stdout: false,
+            first_of_stderr: None,
+            arg0: None,
             expect: None,
         }
     }
@@ -325,26 +326,7 @@ impl Capture {
 
     async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
         let failed = |source| CaptureError::Helper { keeper: self.keeper.clone(), source };
-        let mut child = Command::new(&self.keeper)
-            .arg("run")
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
-        let (Some(mut stdin), Some(mut stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed(std::io::Error::other("it has no pipes")));
-        };
-        // Where this future is dropped, stdin closes, and that is how the helper learns that nobody waits.
-        frame::write(&mut stdin, request).await.map_err(failed)?;
-        let result: RunResult = frame::read(&mut stdout).await.map_err(failed)?.ok_or_else(|| {
-            failed(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "it ended without a result"))
-        })?;
-        drop(stdin);
-        let _ = child.wait().await;
-        Ok(result)
+        runner::run(&self.keeper, request).await.map_err(failed)
     }
 }
 

@@ -4,11 +4,15 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::{Process, closure};
 
@@ -156,6 +160,40 @@ fn by_pid(pid: i32, signal: Signal) -> io::Result<()> {
     Ok(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)?)
 }
 
+/// A handle on what a path names, if there is no symbolic link in it; nothing is opened, so that a device or a pipe notices nothing.
+pub(crate) fn pin(path: &Path) -> io::Result<OwnedFd> {
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    match openat2(AT_FDCWD, path, how) {
+        // Linux before 5.6, or a filter of system calls that is older than the call.
+        Err(Errno::ENOSYS | Errno::EPERM) => pin_by_steps(path),
+        pinned => Ok(pinned?),
+    }
+}
+
+fn pin_by_steps(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut at = nix::fcntl::open("/", flags, Mode::empty())?;
+    for name in path.components().skip(1) {
+        // Of a link this is the link itself: nothing can be opened below it.
+        at = nix::fcntl::openat(&at, name.as_os_str(), flags, Mode::empty())?;
+    }
+    if SFlag::from_bits_truncate(fstat(&at)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFLNK {
+        return Err(Errno::ELOOP.into());
+    }
+    Ok(at)
+}
+
+/// Opens for reading what [`pin`] found, and nothing that took its place.
+pub(crate) fn reopen(pinned: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    Ok(nix::fcntl::open(format!("/proc/self/fd/{}", pinned.as_raw_fd()).as_str(), flags, Mode::empty())?)
+}
+
+/// Major and minor number.
+pub(crate) fn device(number: u64) -> (u64, u64) {
+    (nix::sys::stat::major(number), nix::sys::stat::minor(number))
+}
+
 /// Whether a system call is not there.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
@@ -228,6 +266,27 @@ mod tests {
             .status()
             .unwrap();
         assert!(status.success(), "{status}");
+    }
+
+    #[test]
+    fn a_path_is_pinned_with_a_link_neither_in_it_nor_at_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
+        fs::create_dir(at("d")).unwrap();
+        fs::write(at("d/f"), "content").unwrap();
+        std::os::unix::fs::symlink(at("d"), at("to-d")).unwrap();
+        std::os::unix::fs::symlink(at("d/f"), at("to-f")).unwrap();
+        for pin in [pin, pin_by_steps] {
+            let mut text = String::new();
+            let file = reopen(&pin(&at("d/f")).unwrap()).unwrap();
+            io::Read::read_to_string(&mut fs::File::from(file), &mut text).unwrap();
+            assert_eq!(text, "content");
+            for link in ["to-d/f", "to-d", "to-f"] {
+                let error = pin(&at(link)).unwrap_err();
+                assert!(matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)), "{link}: {error}");
+            }
+            assert_eq!(pin(&at("d/g")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
     }
 
     #[test]

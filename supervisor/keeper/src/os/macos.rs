@@ -4,11 +4,14 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpeereid};
 
 use super::{Process, closure};
@@ -92,6 +95,23 @@ pub(crate) fn signal(process: &Process, signal: Signal) -> io::Result<bool> {
         Err(Errno::ESRCH) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// What a path names, opened, if there is no symbolic link in it. There is no handle here that does not open it.
+pub(crate) fn pin(path: &Path) -> io::Result<OwnedFd> {
+    let no_links = OFlag::from_bits_retain(libc::O_NOFOLLOW_ANY);
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | no_links;
+    Ok(nix::fcntl::open(path, flags, Mode::empty())?)
+}
+
+/// The same file once more.
+pub(crate) fn reopen(pinned: &OwnedFd) -> io::Result<OwnedFd> {
+    pinned.try_clone()
+}
+
+/// Major and minor number (`sys/types.h`).
+pub(crate) fn device(number: u64) -> (u64, u64) {
+    ((number >> 24) & 0xff, number & 0x00ff_ffff)
 }
 
 #[allow(unsafe_code, reason = "libproc has no safe binding here")]

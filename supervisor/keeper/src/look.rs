@@ -1,0 +1,380 @@
+//! `agentd-keeper look`: looks for the daemon at what may not answer, in a process that can be thrown away.
+//!
+//! A dead file server or name service keeps a thread of its caller in the kernel or in the C library for as long as it likes. Here it
+//! keeps this process, and the daemon kills it when the time is over. Questions come as frames on stdin and are answered in order.
+//!
+//! A file is looked at in two steps: [`Look::Resolve`] says which it is, and the asker thinks about that; then comes what it wants to
+//! know of it. What was resolved has no symbolic link in it, and is opened such that none has come into it since.
+//!
+//! Not its job: who may look at what, and for how long.
+
+use std::ffi::CStr;
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use agentd_api::ByteString;
+use dns_lookup::{AddrInfoHints, LookupErrorKind};
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access, alarm};
+use serde::{Deserialize, Serialize};
+
+use crate::frame::{self, FrameError};
+use crate::os;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Look {
+    /// Which file this path names; [`Looked::Path`]. The next three are about that file.
+    Resolve(ByteString),
+    /// What it is; [`Looked::Metadata`].
+    Inspect,
+    /// A regular file's content; [`Looked::Content`].
+    Read { most: u64 },
+    /// The names in a directory, sorted; [`Looked::Names`].
+    Entries { most: u64 },
+    /// The first of these that is there, which must be a program; [`Looked::Program`].
+    Program(Vec<ByteString>),
+    /// On which device this path is, asked of its file system anew; [`Looked::Device`].
+    Device(ByteString),
+    /// The addresses of a host, as getaddrinfo(3) gives them; [`Looked::Addresses`].
+    Addresses(String),
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Looked {
+    Path(ByteString),
+    Metadata(Seen),
+    Content(ByteString),
+    Names(Vec<ByteString>),
+    /// As it was asked for, and with everything resolved.
+    Program {
+        named: ByteString,
+        path: ByteString,
+    },
+    /// `major:minor`.
+    Device(String),
+    /// Without a port; that of a link has its interface's number behind a `%`.
+    Addresses(Vec<String>),
+    Not {
+        why: Why,
+        text: String,
+    },
+}
+
+/// What can be said of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    pub kind: Kind,
+    /// Bytes; of a directory 0.
+    pub size: u64,
+    /// Milliseconds since 1970.
+    pub modified: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    File,
+    Directory,
+    Other,
+}
+
+/// Why something was not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// There is no such file, or the name service says that there is no such host.
+    NotFound,
+    /// It is not allowed to this user, or is no file, directory or program as it should be.
+    Unusable,
+    /// A link took the file's place since it was resolved.
+    Changed,
+    TooLarge,
+    Other,
+}
+
+/// Why the role itself could not be played.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    #[error("cannot close what was inherited")]
+    Inherited(#[source] io::Error),
+    #[error("cannot read a question from stdin")]
+    Question(#[source] FrameError),
+    #[error("cannot write an answer to stdout")]
+    Answer(#[source] FrameError),
+}
+
+struct Not(Why, String);
+
+impl From<io::Error> for Not {
+    fn from(error: io::Error) -> Self {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Why::NotFound,
+            io::ErrorKind::PermissionDenied => Why::Unusable,
+            _ => Why::Other,
+        };
+        Self(why, error.to_string())
+    }
+}
+
+impl From<Errno> for Not {
+    fn from(errno: Errno) -> Self {
+        io::Error::from(errno).into()
+    }
+}
+
+/// Answers what comes on `input`, to its end or until so many seconds are over: then it is killed by an alarm, whoever asked it may be
+/// gone. To be called in a process that has its three standard descriptors and no other.
+pub fn look(seconds: u32, mut input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
+    os::close_inherited().map_err(LookError::Inherited)?;
+    alarm::set(seconds);
+    let mut resolved = PathBuf::new();
+    while let Some(question) = frame::read(&mut input).map_err(LookError::Question)? {
+        let answer = answer(question, &mut resolved).unwrap_or_else(|Not(why, text)| Looked::Not { why, text });
+        frame::write(output, &answer).map_err(LookError::Answer)?;
+    }
+    Ok(())
+}
+
+fn answer(look: Look, resolved: &mut PathBuf) -> Result<Looked, Not> {
+    Ok(match look {
+        Look::Resolve(path) => {
+            *resolved = Path::new(path.as_os_str()).canonicalize()?;
+            Looked::Path(resolved.as_os_str().into())
+        }
+        Look::Inspect => Looked::Metadata(seen(&File::from(pin(resolved)?).metadata()?)),
+        Look::Read { most } => Looked::Content(content(resolved, most)?.into()),
+        Look::Entries { most } => Looked::Names(names(resolved, most)?),
+        Look::Program(candidates) => program(&candidates)?,
+        Look::Device(path) => device(Path::new(path.as_os_str()))?,
+        Look::Addresses(host) => Looked::Addresses(addresses(&host)?),
+    })
+}
+
+fn pin(path: &Path) -> Result<OwnedFd, Not> {
+    os::pin(path).map_err(|error| match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
+        Errno::ELOOP => Not(Why::Changed, "a symbolic link took its place while it was looked at".to_owned()),
+        _ => error.into(),
+    })
+}
+
+fn seen(metadata: &Metadata) -> Seen {
+    let kind = match metadata {
+        it if it.is_file() => Kind::File,
+        it if it.is_dir() => Kind::Directory,
+        _ => Kind::Other,
+    };
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    Seen {
+        kind,
+        size: if kind == Kind::Directory { 0 } else { metadata.len() },
+        modified: u64::try_from(modified.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+fn content(path: &Path, most: u64) -> Result<Vec<u8>, Not> {
+    let pinned = pin(path)?;
+    let metadata = File::from(pinned.try_clone()?).metadata()?;
+    if !metadata.is_file() {
+        return Err(Not(Why::Unusable, "it is not a regular file".to_owned()));
+    }
+    let too_large = || Not(Why::TooLarge, format!("it has more than {most} bytes"));
+    if metadata.len() > most {
+        return Err(too_large());
+    }
+    let mut content = Vec::new();
+    // Files of proc(5) say that they have no bytes.
+    File::from(os::reopen(&pinned)?).take(most.saturating_add(1)).read_to_end(&mut content)?;
+    if content.len() as u64 > most { Err(too_large()) } else { Ok(content) }
+}
+
+fn names(path: &Path, most: u64) -> Result<Vec<ByteString>, Not> {
+    let pinned = pin(path)?;
+    if !File::from(pinned.try_clone()?).metadata()?.is_dir() {
+        return Err(Not(Why::Unusable, "it is not a directory".to_owned()));
+    }
+    let mut names: Vec<ByteString> = Vec::new();
+    for entry in nix::dir::Dir::from_fd(os::reopen(&pinned)?)?.iter() {
+        let entry = entry?;
+        let name: &CStr = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if names.len() as u64 == most {
+            return Err(Not(Why::TooLarge, format!("it has more than {most} entries")));
+        }
+        names.push(name.to_bytes().to_vec().into());
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn program(candidates: &[ByteString]) -> Result<Looked, Not> {
+    for named in candidates {
+        let path = match Path::new(named.as_os_str()).canonicalize().map_err(Not::from) {
+            Err(Not(Why::NotFound, _)) => continue,
+            path => path?,
+        };
+        if !path.metadata()?.is_file() || access(&path, AccessFlags::X_OK).is_err() {
+            return Err(Not(Why::Unusable, "it is not a file that may be executed".to_owned()));
+        }
+        return Ok(Looked::Program { named: named.clone(), path: path.as_os_str().into() });
+    }
+    Err(Not(Why::NotFound, "there is no such program".to_owned()))
+}
+
+/// A server's answer to stat(2) may be one that it gave a minute ago; to statvfs(3) it is not.
+fn device(path: &Path) -> Result<Looked, Not> {
+    let device = path.metadata()?.dev();
+    match nix::sys::statvfs::statvfs(path) {
+        Ok(_) | Err(Errno::ENOSYS | Errno::EOPNOTSUPP) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let (major, minor) = os::device(device);
+    Ok(Looked::Device(format!("{major}:{minor}")))
+}
+
+fn addresses(host: &str) -> Result<Vec<String>, Not> {
+    let hints = AddrInfoHints { socktype: nix::libc::SOCK_STREAM, ..AddrInfoHints::default() };
+    let found = dns_lookup::getaddrinfo(Some(host), None, Some(hints)).map_err(|error| {
+        let why = match error.kind() {
+            LookupErrorKind::NoName | LookupErrorKind::NoData => Why::NotFound,
+            _ => Why::Other,
+        };
+        Not(why, io::Error::from(error).to_string())
+    })?;
+    let mut addresses: Vec<String> = Vec::new();
+    for one in found {
+        let address = match one?.sockaddr {
+            SocketAddr::V6(address) if address.scope_id() != 0 => {
+                format!("{}%{}", address.ip(), address.scope_id())
+            }
+            address => address.ip().to_string(),
+        };
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn after(path: &Path, look: Look) -> Looked {
+        let mut resolved = path.to_owned();
+        answer(look, &mut resolved).unwrap_or_else(|Not(why, text)| Looked::Not { why, text })
+    }
+
+    fn why(looked: &Looked) -> Option<Why> {
+        if let Looked::Not { why, .. } = looked { Some(*why) } else { None }
+    }
+
+    #[test]
+    fn a_file_is_resolved_and_then_read_as_far_as_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
+        std::fs::write(at("f"), b"12345\xff").unwrap();
+        symlink(at("f"), at("l")).unwrap();
+        let mut resolved = PathBuf::new();
+        let looked = answer(Look::Resolve(at("l").as_os_str().into()), &mut resolved).ok().unwrap();
+        assert_eq!((looked, &resolved), (Looked::Path(at("f").as_os_str().into()), &at("f")));
+        assert_eq!(after(&at("f"), Look::Read { most: 6 }), Looked::Content(b"12345\xff".to_vec().into()));
+        assert_eq!(why(&after(&at("f"), Look::Read { most: 5 })), Some(Why::TooLarge));
+        assert!(matches!(
+            after(&at("f"), Look::Inspect),
+            Looked::Metadata(Seen { kind: Kind::File, size: 6, modified: 1.. })
+        ));
+        assert_eq!(why(&after(&at("x"), Look::Resolve(at("x").as_os_str().into()))), Some(Why::NotFound));
+        assert_eq!(why(&after(&at("f"), Look::Entries { most: 1 })), Some(Why::Unusable));
+        assert_eq!(after(&at(""), Look::Entries { most: 2 }), Looked::Names(vec!["f".into(), "l".into()]));
+        assert_eq!(why(&after(&at(""), Look::Entries { most: 1 })), Some(Why::TooLarge));
+    }
+
+    #[test]
+    fn a_link_that_took_the_files_place_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
+        std::fs::create_dir(at("d")).unwrap();
+        std::fs::write(at("d/f"), "secret").unwrap();
+        symlink(at("d/f"), at("f")).unwrap();
+        symlink(at("d"), at("e")).unwrap();
+        for (swapped, look) in [
+            (at("f"), Look::Read { most: 9 }),
+            (at("e/f"), Look::Read { most: 9 }),
+            (at("e"), Look::Entries { most: 9 }),
+            (at("f"), Look::Inspect),
+        ] {
+            assert_eq!(why(&after(&swapped, look)), Some(Why::Changed), "{}", swapped.display());
+        }
+    }
+
+    #[test]
+    fn a_pipe_and_a_device_are_refused_and_do_not_notice() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().canonicalize().unwrap().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [&pipe, Path::new("/dev/zero")] {
+            assert_eq!(why(&after(path, Look::Read { most: 9 })), Some(Why::Unusable));
+            assert!(matches!(after(path, Look::Inspect), Looked::Metadata(Seen { kind: Kind::Other, .. })));
+        }
+    }
+
+    #[test]
+    fn a_file_that_says_it_is_empty_is_read_all_the_same() {
+        let status = Path::new("/proc/1/status");
+        if !status.exists() {
+            // No such files on this system.
+            return;
+        }
+        let Looked::Content(text) = after(status, Look::Read { most: 1 << 20 }) else { panic!("not read") };
+        assert!(text.display().contains("Pid:\t1\n"), "{text:?}");
+    }
+
+    #[test]
+    fn a_program_is_the_first_of_its_places_that_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
+        let look = |names: &[PathBuf]| {
+            after(Path::new(""), Look::Program(names.iter().map(|path| path.as_os_str().into()).collect()))
+        };
+        symlink("/bin/sh", at("link")).unwrap();
+        std::fs::write(at("text"), "").unwrap();
+        let path = Path::new("/bin/sh").canonicalize().unwrap();
+        assert_eq!(
+            look(&[at("none"), at("link"), at("text")]),
+            Looked::Program { named: at("link").as_os_str().into(), path: path.as_os_str().into() }
+        );
+        assert_eq!(why(&look(&[at("text"), at("link")])), Some(Why::Unusable));
+        assert_eq!(why(&look(&[at("none"), at("text/x")])), Some(Why::NotFound));
+    }
+
+    #[test]
+    fn the_machine_knows_itself_by_name_and_no_host_of_a_name_that_cannot_be() {
+        let Looked::Addresses(found) = after(Path::new(""), Look::Addresses("localhost".to_owned())) else {
+            panic!("not found")
+        };
+        assert!(found.iter().any(|address| address == "127.0.0.1" || address == "::1"), "{found:?}");
+        let distinct: std::collections::BTreeSet<_> = found.iter().collect();
+        assert_eq!(distinct.len(), found.len());
+    }
+
+    #[test]
+    fn a_device_is_that_of_the_file_system() {
+        let Looked::Device(root) = after(Path::new(""), Look::Device("/".into())) else { panic!("not seen") };
+        let Looked::Device(proc) = after(Path::new(""), Look::Device("/proc".into())) else { panic!("not seen") };
+        assert!(root.contains(':') && root != proc, "{root} {proc}");
+        assert_eq!(why(&after(Path::new(""), Look::Device("/none".into()))), Some(Why::NotFound));
+    }
+}
