@@ -68,6 +68,9 @@ fn nobody_knows_who_calls_it() {
         ("acp", "crate::"),
         ("launch", "crate::session"),
         ("launch", "crate::env"),
+        ("capability", "crate::env"),
+        ("capability", "crate::session"),
+        ("capability", "crate::control"),
     ] {
         let own = format!("crate::{below}");
         let offenders: Vec<String> = sources(&format!("{daemon}/{below}"))

@@ -30,7 +30,7 @@ use crate::os;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Look {
-    /// Which file this path names; [`Looked::Path`]. The next three are about that file.
+    /// Which file this path names; [`Looked::Path`] or [`Looked::Absent`]. The next three are about that file.
     Resolve(ByteString),
     /// What it is; [`Looked::Metadata`].
     Inspect,
@@ -51,6 +51,12 @@ pub enum Look {
 #[serde(rename_all = "snake_case")]
 pub enum Looked {
     Path(ByteString),
+    /// As far as it is there with everything resolved, and the rest as it was asked for.
+    Absent {
+        path: ByteString,
+        why: Why,
+        text: String,
+    },
     Metadata(Seen),
     Content(ByteString),
     Names(Vec<ByteString>),
@@ -147,7 +153,13 @@ pub fn look(seconds: u32, mut input: impl Read, output: &mut impl Write) -> Resu
 fn answer(look: Look, resolved: &mut PathBuf) -> Result<Looked, Not> {
     Ok(match look {
         Look::Resolve(path) => {
-            *resolved = Path::new(path.as_os_str()).canonicalize()?;
+            let asked = Path::new(path.as_os_str());
+            match asked.canonicalize().map_err(Not::from) {
+                Ok(found) => *resolved = found,
+                Err(Not(why, text)) => {
+                    return Ok(Looked::Absent { path: nearest(asked).as_os_str().into(), why, text });
+                }
+            }
             Looked::Path(resolved.as_os_str().into())
         }
         Look::Inspect => Looked::Metadata(seen(&File::from(pin(resolved)?).metadata()?)),
@@ -157,6 +169,14 @@ fn answer(look: Look, resolved: &mut PathBuf) -> Result<Looked, Not> {
         Look::Device(path) => device(Path::new(path.as_os_str()))?,
         Look::Addresses(host) => Looked::Addresses(addresses(&host)?),
     })
+}
+
+fn nearest(path: &Path) -> PathBuf {
+    let there = path.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match there {
+        Some((above, resolved)) => resolved.join(path.strip_prefix(above).unwrap_or(path)),
+        None => path.to_owned(),
+    }
 }
 
 fn pin(path: &Path) -> Result<OwnedFd, Not> {
@@ -296,10 +316,15 @@ mod tests {
             after(&at("f"), Look::Inspect),
             Looked::Metadata(Seen { kind: Kind::File, size: 6, modified: 1.. })
         ));
-        assert_eq!(why(&after(&at("x"), Look::Resolve(at("x").as_os_str().into()))), Some(Why::NotFound));
+        std::fs::create_dir(at("d")).unwrap();
+        symlink(at("d"), at("m")).unwrap();
+        let absent = after(Path::new(""), Look::Resolve(at("m/x/y").as_os_str().into()));
+        let Looked::Absent { path, why: Why::NotFound, .. } = absent else { panic!("{absent:?}") };
+        assert_eq!(path, at("d/x/y").as_os_str().into());
         assert_eq!(why(&after(&at("f"), Look::Entries { most: 1 })), Some(Why::Unusable));
-        assert_eq!(after(&at(""), Look::Entries { most: 2 }), Looked::Names(vec!["f".into(), "l".into()]));
-        assert_eq!(why(&after(&at(""), Look::Entries { most: 1 })), Some(Why::TooLarge));
+        let names = ["d", "f", "l", "m"].map(Into::into).to_vec();
+        assert_eq!(after(&at(""), Look::Entries { most: 4 }), Looked::Names(names));
+        assert_eq!(why(&after(&at(""), Look::Entries { most: 3 })), Some(Why::TooLarge));
     }
 
     #[test]

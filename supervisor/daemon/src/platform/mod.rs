@@ -2,10 +2,18 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+mod linux_facts;
 #[cfg(target_os = "macos")]
 mod macos;
+#[cfg(target_os = "macos")]
+mod macos_facts;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{activated_socket, kill_remains, marked_sessions, start_time, terminate, unit_of};
+#[cfg(target_os = "linux")]
+pub(crate) use linux_facts::{mounts, processes, routes};
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{activated_socket, kill_remains, marked_sessions, start_time, terminate, unit_of};
+#[cfg(target_os = "macos")]
+pub(crate) use macos_facts::{mounts, processes, routes};
