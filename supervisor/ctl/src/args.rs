@@ -1,5 +1,7 @@
 //! The command line.
 
+pub(crate) mod plugin;
+
 use std::path::PathBuf;
 
 use agentd_api::environment::Moment;
@@ -164,6 +166,9 @@ pub(crate) enum Command {
     /// What sessions' environments begin with: the login shell's environment, which is taken once and used while it is true
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Plugins: begin one, look at it, test it
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
     /// List the agents that are configured
     Agents,
     /// Print the versions of this program and of the daemon; never starts one

@@ -51,6 +51,8 @@ pub(crate) enum Error {
     NotAgentd { program: PathBuf, reason: String },
     #[error("cannot prepare to run")]
     Setup(#[source] io::Error),
+    #[error(transparent)]
+    NewPlugin(#[from] crate::commands::NewError),
     /// Something to do with a session that is in the state that `detail` tells.
     #[error("{detail}")]
     Session { detail: String, hint: Option<String> },
@@ -93,6 +95,7 @@ impl Error {
             Self::Away { .. } => Some("the session goes on without it; start agentd and attach again".into()),
             Self::NotStarted { log, .. } => Some(format!("its log is {}", log.display())),
             Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
+            Self::NewPlugin(error) => error.hint(),
             Self::Session { hint, .. } => hint.clone(),
             _ => None,
         }

@@ -5,12 +5,15 @@ mod events;
 mod info;
 mod life;
 mod list;
+mod plugin;
 mod scripts;
 mod secret;
 mod snapshot;
 mod talk;
 mod upgrade;
 mod validate;
+
+pub(crate) use plugin::NewError;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -52,7 +55,12 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
 }
 
 async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
-    if !matches!(command, Command::Version) {
+    let alone = match &command {
+        Command::Version => true,
+        Command::Plugin(command) => !command.asks_the_daemon(),
+        _ => false,
+    };
+    if !alone {
         context.reach().await?;
     }
     match command {
@@ -78,6 +86,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
             events::events(context, &session, after, last, !no_follow).await
         }
         Command::Snapshot(command) => snapshot::snapshot(context, command).await,
+        Command::Plugin(command) => plugin::plugin(context, command).await,
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
         Command::UpgradeCheck { program } => upgrade::check(context, program).await,

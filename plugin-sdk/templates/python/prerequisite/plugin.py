@@ -1,0 +1,105 @@
+"""my-plugin: checks that a server of the company's can be reached.
+
+The text in wit/deps/ says what everything here means. Each call runs in an instance of its own: a global does not outlive it.
+"""
+
+import traceback
+
+from componentize_py_types import Err
+from wit_world.exports.prerequisite_check import CheckDescription, Fact, Moment, Outcome, Report
+from wit_world.imports import log, network
+from wit_world.imports.types import (
+    Capability,
+    Description,
+    Failure_Configuration,
+    SettingDescription,
+    SettingError,
+    Want,
+)
+
+
+def wrong(key, message):
+    """A setting that is wrong, as the person who wrote it is told."""
+    return Err(Failure_Configuration(SettingError(key, message)))
+
+
+class Settings:
+    """What is configured, checked."""
+
+    def __init__(self, settings):
+        self._given = {setting.key: setting.values for setting in settings}
+        self.host = self._one("host")
+        if self.host == "":
+            raise wrong("host", "must not be empty")
+        self.port = self._number("port", 65535)
+        self.time = self._number("time", 60000, "2000")
+        self.remedy = self._one("remedy") if "remedy" in self._given else None
+
+    def _one(self, key, *default):
+        values = self._given.get(key, default)
+        if len(values) != 1:
+            raise wrong(key, f"must be one value, and has {len(values)}")
+        return values[0]
+
+    def _number(self, key, most, *default):
+        text = self._one(key, *default)
+        if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= most):
+            raise wrong(key, f'must be a whole number from 1 to {most}, and is "{text}"')
+        return int(text)
+
+
+class PrerequisiteCheck:
+    def describe(self):
+        setting = SettingDescription
+        plugin = Description(
+            name="my-plugin",
+            version="0.1.0",
+            summary="checks that a server can be reached",
+            settings=[
+                setting("host", "the server's name or address", True),
+                setting("port", "its TCP port", True),
+                setting("time", "how many milliseconds it may take to answer; default: 2000", False),
+                setting("remedy", "what the user can do where it does not answer; default: nothing is said", False),
+            ],
+            wants=[Want(Capability.NETWORK, ["*:*"], "to connect to the server that the settings name")],
+        )
+        return CheckDescription(plugin, Moment.BEFORE_ENVIRONMENT)
+
+    def check(self, request):
+        try:
+            return check(request)
+        except Err:
+            raise
+        except Exception:
+            # A mistake in this program ends the call; the crash itself says nothing.
+            log.write(log.Level.ERROR, traceback.format_exc())
+            raise
+
+
+def check(request):
+    settings = Settings(request.settings)
+    server = f"{settings.host}:{settings.port}"
+
+    def fails(summary):
+        return Report(Outcome.FAIL, summary, [], settings.remedy, None)
+
+    try:
+        # Without a step it only connects.
+        done = network.exchange(settings.host, settings.port, [], settings.time)
+    except Err as error:
+        match error.value:
+            case network.Problem_NoSuchHost():
+                return fails(f'there is no host "{settings.host}"')
+            case network.Problem_Refused():
+                return fails(f"nobody listens at {server}")
+            case network.Problem_Unreachable():
+                return fails(f"there is no way to {server}")
+            case network.Problem_TimedOut():
+                return fails(f"{server} did not answer within {settings.time} ms")
+            case network.Problem_NotResolved(why):
+                summary = f'the address of "{settings.host}" cannot be told: {why}'
+                return Report(Outcome.UNKNOWN, summary, [], None, None)
+            case network.Problem_Other(failure):
+                raise Err(failure)  # what the host says is this call's failure as it is
+    facts = [Fact("address", done.address), Fact("connected after", f"{done.connected} ms")]
+    return Report(Outcome.PASS, f"{server} answers", facts, None, None)

@@ -1,0 +1,120 @@
+"""my-plugin: puts a toolchain into a session's environment.
+
+The text in wit/deps/ says what everything here means. Each call runs in an instance of its own: a global does not outlive it.
+"""
+
+import traceback
+
+from componentize_py_types import Err
+from wit_world.exports.environment_provider import (
+    Change,
+    Effect_File,
+    Effect_Prepend,
+    Effect_Set,
+    Effect_Unset,
+    FileContent,
+    PathEntry,
+    Removal,
+)
+from wit_world.imports import file, log
+from wit_world.imports.types import (
+    Capability,
+    Description,
+    Failure_Configuration,
+    Failure_Failed,
+    SettingDescription,
+    SettingError,
+    Variable,
+    Want,
+)
+
+HOUR = 3_600_000  # milliseconds
+
+
+def wrong(key, message):
+    """A setting that is wrong, as the person who wrote it is told."""
+    return Err(Failure_Configuration(SettingError(key, message)))
+
+
+class Settings:
+    """What is configured, checked."""
+
+    def __init__(self, settings):
+        given = {setting.key: setting.values for setting in settings}
+        self.root = self._one(given, "root", None)
+        if not self.root.startswith("/"):
+            raise wrong("root", f'must be an absolute path, and is "{self.root}"')
+        self.bin = given.get("bin", ["bin"])
+        for directory in self.bin:
+            if directory == "" or ":" in directory:
+                raise wrong("bin", f'must be names of directories without a colon, and has "{directory}"')
+        self.version_file = self._one(given, "version-file", "VERSION")
+        self.drop = given.get("drop", [])
+        hours = self._one(given, "hours", "24")
+        if not (hours.isascii() and hours.isdigit() and len(hours) <= 4 and 1 <= int(hours) <= 8760):
+            raise wrong("hours", f'must be a whole number from 1 to 8760, and is "{hours}"')
+        self.hours = int(hours)
+
+    @staticmethod
+    def _one(given, key, default):
+        values = given.get(key, [] if default is None else [default])
+        if len(values) != 1:
+            raise wrong(key, f"must be one value, and has {len(values)}")
+        return values[0]
+
+
+class EnvironmentProvider:
+    def describe(self):
+        setting = SettingDescription
+        return Description(
+            name="my-plugin",
+            version="0.1.0",
+            summary="puts a toolchain in front of PATH and says which version it is",
+            settings=[
+                setting("root", "the toolchain's directory, absolute", True),
+                setting("bin", "directories below it that go in front of PATH, in this order; default: bin", False),
+                setting("version-file", "the file below it that has its version; default: VERSION", False),
+                setting("drop", "variables that are taken away, since they would disturb it; default: none", False),
+                setting("hours", "after how many hours its version is looked at again; default: 24", False),
+            ],
+            wants=[Want(Capability.FILE, ["/**"], "to read the toolchain's version")],
+        )
+
+    def provide(self, request):
+        try:
+            return provide(request)
+        except Err:
+            raise
+        except Exception:
+            # A mistake in this program ends the call; the crash itself says nothing.
+            log.write(log.Level.ERROR, traceback.format_exc())
+            raise
+
+
+def provide(request):
+    settings = Settings(request.settings)
+    path = f"{settings.root}/{settings.version_file}"
+    # What the host says of a file that it cannot give is raised by `read`, and is this call's failure as it is.
+    version = file.read(path).strip()
+    if not version:
+        raise Err(Failure_Failed(f'there is no version in "{path}"'))
+    log.write(log.Level.INFO, f"the toolchain is at {settings.root}")
+
+    root = settings.root.encode()
+    names = {variable.name for variable in request.environment}
+    changes = [
+        Change(Effect_Unset(Removal(name, f"it would disturb the toolchain at {settings.root}")), None, None)
+        for name in settings.drop
+        if name in names
+    ]
+    # The last that is put in front is the first.
+    for directory in reversed(settings.bin):
+        entry = f"{settings.root}/{directory}".encode()
+        changes.append(Change(Effect_Prepend(PathEntry("PATH", entry)), None, None))
+    changes.append(Change(Effect_Set(Variable("TOOLCHAIN_ROOT", root)), None, None))
+    # Values are bytes, whatever their encoding.
+    valid_for = settings.hours * HOUR
+    changes.append(Change(Effect_Set(Variable("TOOLCHAIN_VERSION", version)), path, valid_for))
+    content = b"root = " + root + b"\nversion = " + version + b"\n"
+    changes.append(Change(Effect_File(FileContent("TOOLCHAIN_CONFIG", "toolchain.conf", content)), path, valid_for))
+    return changes

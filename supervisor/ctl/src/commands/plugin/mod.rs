@@ -1,0 +1,18 @@
+//! `agentctl plugin`: the tools of who writes a plugin, and what the daemon says of the ones it has.
+//!
+//! Not responsible for running a component: what needs the box is done by `agentd plugin-tool`, a child of this program.
+
+mod new;
+mod templates;
+
+pub(crate) use new::NewError;
+
+use super::Context;
+use crate::args::plugin::PluginCommand;
+use crate::error::Error;
+
+pub(super) async fn plugin(_context: &Context, command: PluginCommand) -> Result<u8, Error> {
+    match command {
+        PluginCommand::New(args) => new::new(args),
+    }
+}
