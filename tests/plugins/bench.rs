@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Call, Failure, Grant, Host, HostOptions, Level, Limits, LoadError, Plugin, Services, SessionFacts, Source, Sourced,
-    Variables, builtin,
+    Call, Failure, Grant, Host, HostOptions, Level, Limits, LoadError, Places, Plugin, Services, SessionFacts, Source,
+    Sourced, Variables, builtin,
 };
 use tempfile::TempDir;
 
@@ -86,7 +86,7 @@ pub(crate) fn everything() -> Grant {
     Grant {
         login_shell: true,
         script: anything(),
-        command: anything(),
+        command: vec!["**".to_owned()],
         file: anything(),
         network: anything(),
         mount: anything(),
@@ -106,6 +106,7 @@ pub(crate) fn call(services: impl Services + 'static) -> Call {
         }),
         environment: Vec::new(),
         settings: Vec::new(),
+        places: Places::default(),
         services: Arc::new(services),
         limits: Limits { time: Duration::from_secs(5), ..Limits::default() },
     }

@@ -1,6 +1,6 @@
 //! The committed components: each loads under its own grant and under nothing more, says who it is, and does its work.
 
-use agentd_plugins::{Capability, Change, Effect, Grant, LoadError, Setting, World, builtin};
+use agentd_plugins::{Capability, Change, Effect, Grant, LoadError, Refusal, Setting, World, builtin};
 
 use crate::bench::{Bench, Fake, call, everything, source};
 
@@ -35,7 +35,7 @@ async fn without_its_grant_it_is_refused_by_the_name_of_the_import() {
         error.to_string(),
         "plugin \"snapshot\" imports \"agentd:plugin/shell-environment@1.0.0\", which it is not granted"
     );
-    assert!(matches!(&error, LoadError::NotGranted { .. }));
+    assert!(matches!(&error, LoadError::Refused { refusal: Refusal::NotGranted { .. }, .. }));
     assert!(error.hint().is_some_and(|hint| hint.contains("login-shell = true")));
 }
 

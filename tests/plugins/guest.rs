@@ -38,8 +38,16 @@ pub(crate) const LOG: &str = r#"(import "agentd:plugin/log@1.0.0" "write" (func 
 pub(crate) const SCRIPT: &str =
     r#"(import "agentd:plugin/script@1.0.0" "source" (func $source (param i32 i32 i32 i32 i32)))"#;
 
+/// A want of each capability, as it lies in memory: `* **` of commands and `*` of the others, both from 65016 on.
+fn wants() -> String {
+    let (any, command) = (65000, 65008);
+    let want = |capability: u32| [capability, if capability == 2 { command } else { any }, 1, 128, 7];
+    let bytes = (0..8).flat_map(want).flat_map(u32::to_le_bytes);
+    bytes.map(|byte| format!("\\{byte:02x}")).collect::<Vec<_>>().concat()
+}
+
 /// What every guest has: memory, an allocator that only goes forward, a description at 16, a variable's name at 144.
-/// Addresses from 256 to 65536 are free to use; the rest of the memory is the allocator's.
+/// Addresses from 256 to 64512 are free to use; from there on stands that it wants everything, and the rest is the allocator's.
 fn frame(guest: &Guest<'_>, exports: &str) -> String {
     let Guest { imports, fields, pages, .. } = guest;
     format!(
@@ -52,11 +60,16 @@ fn frame(guest: &Guest<'_>, exports: &str) -> String {
     (global.set $next (i32.add (local.get $at) (local.get $size)))
     (local.get $at))
   (data (i32.const 16) "\80\00\00\00\07\00\00\00\88\00\00\00\05\00\00\00\8e\00\00\00\01\00\00\00")
+  (data (i32.const 48) "\00\fc\00\00\08\00\00\00")
+  (data (i32.const 64512) "{wants}")
+  (data (i32.const 65000) "\f8\fd\00\00\01\00\00\00\f8\fd\00\00\04\00\00\00")
+  (data (i32.const 65016) "* **")
   (data (i32.const 128) "hostile\000.1.0\00s\00")
   (data (i32.const 144) "NAME")
   {fields}
   {exports})"#,
         pages = if *pages == 0 { 2 } else { *pages },
+        wants = wants(),
     )
 }
 

@@ -13,7 +13,7 @@ const TIME: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_secs(5);
 
 fn limits() -> Limits {
-    Limits { time: TIME, memory: 8 << 20, output: 1 << 20 }
+    Limits { time: TIME, memory: 8 << 20, output: 1 << 20, ..Limits::default() }
 }
 
 fn hostile_call() -> Call {

@@ -41,7 +41,7 @@ pub fn builtin() -> &'static [BuiltIn] {
             name: "env-script",
             bytes: include_bytes!("../../../plugins/dist/env-script.wasm"),
             login_shell: false,
-            script: &["{config}/*", "{cwd}/*", "{session}/*"],
+            script: &["{config}/**", "{cwd}/**", "{session}/**"],
         },
     ]
 }

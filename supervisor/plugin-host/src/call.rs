@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::grant::Capability;
+use crate::grant::{Capability, Places};
 use crate::limits::Limits;
 use crate::services::Services;
 
@@ -15,6 +15,8 @@ pub struct Call {
     /// The environment so far.
     pub environment: Vec<(String, Vec<u8>)>,
     pub settings: Vec<Setting>,
+    /// Where the places are that paths and patterns begin with.
+    pub places: Places,
     /// What the host does for the plugin while the call lasts.
     pub services: Arc<dyn Services>,
     pub limits: Limits,

@@ -1,5 +1,6 @@
 //! From the words of the interface to those of this crate, and back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::bindings::prerequisite::exports::agentd::plugin::prerequisite_check;
@@ -9,9 +10,21 @@ use crate::call::{
     Change, Description, Effect, Moment, Outcome, Report, SessionFacts, Setting, SettingDescription, Want,
 };
 use crate::grant::Capability;
+use crate::services::CONTENT;
+use crate::text::{line, shown};
 
 /// What holds for less than this holds for this long: an environment that is always out of date is none.
 const SHORTEST: Duration = Duration::from_secs(1);
+/// What is valid for longer than this is valid for this long: a clock's end must not be reached.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+/// The most settings of a plugin, and bytes of a key.
+const SETTINGS: usize = 256;
+const KEY: usize = 256;
+/// Bytes of a summary, and of another text of a line or two.
+const SUMMARY: usize = 500;
+const TEXT: usize = 4096;
+/// The most facts of a report.
+const FACTS: usize = 256;
 
 pub(crate) fn session(session: SessionFacts) -> types::Session {
     let SessionFacts { id, name, agent, directory, launch } = session;
@@ -31,14 +44,43 @@ pub(crate) fn flaw(change: &Change) -> Option<String> {
     let value = match &change.effect {
         Effect::Set { value, .. } => value,
         Effect::Prepend { entry, .. } | Effect::Append { entry, .. } => entry,
-        Effect::Unset { .. } | Effect::Secret { .. } | Effect::File { .. } => return None,
+        Effect::File { file_name, content, .. } => return misnamed(file_name, content.len()),
+        Effect::Unset { .. } | Effect::Secret { .. } => return None,
     };
-    value.contains(&0).then(|| format!("a value of {name:?} that has a NUL byte"))
+    if value.contains(&0) {
+        return Some(format!("a value of {name:?} that has a NUL byte"));
+    }
+    let entry = matches!(change.effect, Effect::Prepend { .. } | Effect::Append { .. });
+    (entry && value.contains(&b':')).then(|| format!("an entry of {name:?} that has a colon, and so is more than one"))
+}
+
+/// What no file of a session can be.
+fn misnamed(file_name: &str, size: usize) -> Option<String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let fits = (1..=64).contains(&file_name.len()) && file_name.bytes().all(plain) && !file_name.starts_with('.');
+    if !fits {
+        let name = shown(file_name);
+        return Some(format!("a file of the name {name}; a name is 1 to 64 of A-Z a-z 0-9 . _ -, not a dot first"));
+    }
+    (size > CONTENT).then(|| format!("a file {file_name:?} of more than {CONTENT} bytes"))
+}
+
+/// A session has one file of a name.
+pub(crate) fn repeated(changes: &[Change]) -> Option<String> {
+    let mut files = BTreeMap::new();
+    changes.iter().find_map(|change| match &change.effect {
+        Effect::File { file_name, content, .. } => {
+            let before = files.insert(file_name, content);
+            let differs = before.is_some_and(|before| before != content);
+            differs.then(|| format!("two files of the name {file_name:?}"))
+        }
+        _ => None,
+    })
 }
 
 /// What is wrong with a description.
 pub(crate) fn misdescribed(description: &Description) -> Option<String> {
-    let Description { name, version, summary, settings: _, wants: _, moment: _ } = description;
+    let Description { name, version, summary, settings, wants: _, moment: _ } = description;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
         return Some(format!("the name {name:?} in its description; a name is of a-z, 0-9 and -, at most 64"));
@@ -46,8 +88,18 @@ pub(crate) fn misdescribed(description: &Description) -> Option<String> {
     if version.is_empty() || version.len() > 64 || version.chars().any(char::is_control) {
         return Some(format!("the version {version:?} in its description"));
     }
-    (summary.contains('\n') || summary.len() > 500)
-        .then(|| "a summary in its description that is more than one line of 500 bytes".to_owned())
+    if summary.contains('\n') || summary.len() > SUMMARY {
+        return Some("a summary in its description that is more than one line of 500 bytes".to_owned());
+    }
+    if settings.len() > SETTINGS {
+        return Some(format!("more than {SETTINGS} settings in its description"));
+    }
+    let unfit = |setting: &&SettingDescription| {
+        let key = &setting.key;
+        key.is_empty() || key.len() > KEY || key.chars().any(char::is_control)
+    };
+    let unfit = settings.iter().find(unfit)?;
+    Some(format!("the setting {} in its description; a key is one line of 1 to {KEY} bytes", shown(&unfit.key)))
 }
 
 impl From<types::Capability> for Capability {
@@ -73,8 +125,10 @@ impl From<types::Description> for Description {
         let want = |want: types::Want| Want {
             capability: want.capability.into(),
             patterns: want.patterns,
-            reason: want.reason,
+            reason: line(&want.reason, SUMMARY),
         };
+        // A summary of more than a line is refused; this is for what else disturbs a terminal.
+        let summary = if summary.contains('\n') || summary.len() > SUMMARY { summary } else { line(&summary, SUMMARY) };
         Self {
             name,
             version,
@@ -101,20 +155,23 @@ impl From<environment_provider::Change> for Change {
         use environment_provider::Effect as Theirs;
         let effect = match change.effect {
             Theirs::Set(variable) => Effect::Set { name: variable.name, value: variable.value },
-            Theirs::Unset(removal) => Effect::Unset { name: removal.name, reason: removal.reason },
+            Theirs::Unset(removal) => {
+                Effect::Unset { name: removal.name, reason: removal.reason.map(|reason| line(&reason, SUMMARY)) }
+            }
             Theirs::Prepend(entry) => Effect::Prepend { name: entry.name, entry: entry.entry },
             Theirs::Append(entry) => Effect::Append { name: entry.name, entry: entry.entry },
             Theirs::Secret(value) => Effect::Secret { name: value.name, secret: value.secret },
             Theirs::File(file) => Effect::File { name: file.name, file_name: file.file_name, content: file.content },
         };
-        let valid_for = change.valid_for.map(|time| Duration::from_millis(time).max(SHORTEST));
-        Self { effect, origin: change.origin, valid_for }
+        let valid_for = change.valid_for.map(|time| Duration::from_millis(time).clamp(SHORTEST, LONGEST));
+        Self { effect, origin: change.origin.map(|origin| line(&origin, TEXT)), valid_for }
     }
 }
 
 impl From<prerequisite_check::Report> for Report {
     fn from(report: prerequisite_check::Report) -> Self {
         use prerequisite_check::Outcome as Theirs;
+        let fact = |fact: prerequisite_check::Fact| (line(&fact.name, SUMMARY), line(&fact.value, TEXT));
         Self {
             outcome: match report.outcome {
                 Theirs::Pass => Outcome::Pass,
@@ -122,10 +179,10 @@ impl From<prerequisite_check::Report> for Report {
                 Theirs::Fail => Outcome::Fail,
                 Theirs::Unknown => Outcome::Unknown,
             },
-            summary: report.summary,
-            facts: report.facts.into_iter().map(|fact| (fact.name, fact.value)).collect(),
-            remedy: report.remedy,
-            valid_for: report.valid_for.map(Duration::from_millis),
+            summary: line(&report.summary, TEXT),
+            facts: report.facts.into_iter().take(FACTS).map(fact).collect(),
+            remedy: report.remedy.map(|remedy| line(&remedy, TEXT)),
+            valid_for: report.valid_for.map(|time| Duration::from_millis(time).min(LONGEST)),
         }
     }
 }

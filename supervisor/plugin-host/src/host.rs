@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! bytes -> pinned hash -> a component at all? -> compiled (child, cached) -> world, version, imports against the grant
-//!       -> linked with the granted imports -> describes itself -> Plugin
+//!       -> linked with the granted imports -> describes itself -> wants against the grant, settings -> Plugin
 //! ```
-//! No code of the plugin runs before the last step.
+//! No code of the plugin runs before it describes itself.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -15,17 +15,23 @@ use std::time::Duration;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine};
 
-use crate::cache::{Cache, CompileLimits, CompiledError, Hash, blocking, hash, hex};
-use crate::call::NoSession;
+use crate::cache::{Cache, CompileLimits, Hash, blocking, hash, hex};
+use crate::call::{Description, NoSession, Setting};
 use crate::epoch::Ticker;
-use crate::grant::{self, Capability, Grant, PACKAGE_VERSION, Refusal};
-use crate::limits::{Bytes, Limits, STACK};
-use crate::plugin::{CallError, Linked, Plugin, World};
+use crate::error::LoadError;
+use crate::grant::{
+    Admission, Capability, Grant, Made, PREREQUISITE, PatternError, Patterns, Refusal, Requested, Rules, admit,
+    made_for,
+};
+use crate::inspect::Inspection;
+use crate::limits::{Limits, STACK};
+use crate::linked::Linked;
+use crate::plugin::{Facts, Plugin, World};
 
 /// The largest component that is read; one of a whole Python interpreter is 18 MB.
 const COMPONENT: usize = 64 << 20;
 /// How long a component's name for itself may take.
-const DESCRIBE: Limits = Limits { time: Duration::from_secs(2), memory: 64 << 20, output: 64 << 10 };
+const DESCRIBE: Limits = Limits { time: Duration::from_secs(2), memory: 64 << 20, output: 64 << 10, log: 20 };
 
 /// What a host needs.
 #[derive(Debug, Clone)]
@@ -86,77 +92,16 @@ impl Source {
     }
 }
 
-/// Why a plugin was not loaded. Each names the plugin.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    #[error("could not read plugin {plugin:?} from {path}")]
-    Read { plugin: String, path: PathBuf, source: io::Error },
-    #[error("plugin {plugin:?} is larger than {}", Bytes(*limit))]
-    Size { plugin: String, limit: usize },
-    #[error("plugin {plugin:?} is not the pinned one: its SHA-256 is {found}, pinned is {pinned}")]
-    Pin { plugin: String, found: String, pinned: String },
-    #[error("plugin {plugin:?} is {is}, not a WebAssembly component")]
-    NotComponent { plugin: String, is: &'static str },
-    #[error("plugin {plugin:?} could not be compiled")]
-    Compile { plugin: String, source: CompiledError },
-    #[error("plugin {plugin:?} imports {import:?}, which it is not granted")]
-    NotGranted { plugin: String, import: String, capability: Capability },
-    #[error("plugin {plugin:?} imports {import:?}; there is no WASI here")]
-    Wasi { plugin: String, import: String },
-    #[error("plugin {plugin:?} imports {import:?}, which does not exist here")]
-    UnknownImport { plugin: String, import: String },
-    #[error(
-        "plugin {plugin:?} is made for version {found} of agentd:plugin/{interface}, and this is version {supported}"
-    )]
-    Version { plugin: String, interface: String, found: String, supported: &'static str },
-    #[error("plugin {plugin:?} is neither a provider nor a prerequisite: it exports {}", list(exports))]
-    World { plugin: String, exports: Vec<String> },
-    #[error("plugin {plugin:?} does not fit the interface of its world")]
-    Link { plugin: String, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("plugin {plugin:?} could not describe itself")]
-    Describe { plugin: String, source: CallError },
-}
-
-fn list(names: &[String]) -> String {
-    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
-}
-
-impl LoadError {
-    /// A stable word for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Read { .. } => "plugin-unreadable",
-            Self::Size { .. } => "plugin-too-large",
-            Self::Pin { .. } => "plugin-not-pinned",
-            Self::NotComponent { .. } => "plugin-not-a-component",
-            Self::Compile { .. } => "plugin-not-compiled",
-            Self::NotGranted { .. } => "plugin-not-granted",
-            Self::Wasi { .. } => "plugin-wasi",
-            Self::UnknownImport { .. } => "plugin-unknown-import",
-            Self::Version { .. } => "plugin-version",
-            Self::World { .. } => "plugin-wrong-world",
-            Self::Link { .. } => "plugin-misfit",
-            Self::Describe { .. } => "plugin-not-described",
-        }
-    }
-
-    /// What the user can do, where it is something.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Pin { .. } => Some("pin the new SHA-256 if you meant to change the file".to_owned()),
-            Self::NotComponent { is: "a core module", .. } => {
-                Some("build it with wasm-component-ld as its linker".to_owned())
-            }
-            Self::NotGranted { capability, .. } => {
-                capability.grant_line().map(|line| format!("if you trust it, grant it in its configuration: {line}"))
-            }
-            Self::Wasi { .. } => {
-                Some("build it for wasm32-unknown-unknown, or have its toolchain stub WASI (--stub-wasi)".to_owned())
-            }
-            Self::Version { supported, .. } => Some(format!("build it against agentd:plugin@{supported}")),
-            _ => None,
-        }
-    }
+/// On what terms a plugin is loaded.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// The name that it goes by; the source's own where there is none.
+    pub name: Option<String>,
+    pub grant: Grant,
+    /// What the administrator denies, whatever is granted.
+    pub deny: Option<Grant>,
+    /// The settings of each of its uses, to be compared with those that it knows.
+    pub settings: Vec<Vec<Setting>>,
 }
 
 /// Where plugins live. Cheap to clone; keep one for the whole process.
@@ -188,52 +133,127 @@ impl Host {
         Ok(Self { inner: Arc::new(Inner { engine, ticker, cache: Arc::new(cache), describe: describe_limits }) })
     }
 
-    /// Loads a component: the steps are in the module's comment.
+    /// Loads a component with nothing denied: the steps are in the module's comment.
     pub async fn load(&self, source: Source, grant: &Grant) -> Result<Plugin, LoadError> {
-        let plugin = source.name();
-        let compile = |source| LoadError::Compile { plugin: plugin.clone(), source };
-        let (bytes, digest) = blocking(move || read(source)).await.map_err(compile)??;
-        let component = self.inner.cache.load(&self.inner.engine, bytes, digest).await.map_err(compile)?;
-        let linked = self.link(&plugin, grant, &component)?;
-        let services = Arc::new(NoSession { plugin: plugin.clone() });
-        let description = linked
-            .describe(services, self.inner.describe)
-            .await
-            .map_err(|source| LoadError::Describe { plugin, source })?;
-        Ok(Plugin::new(linked, description))
+        self.load_on(source, Terms { grant: grant.clone(), ..Terms::default() }).await
     }
 
-    fn link(&self, plugin: &str, grant: &Grant, component: &Component) -> Result<Linked, LoadError> {
-        let refused = |refusal| refuse(plugin, refusal);
-        let ty = component.component_type();
-        let engine = &self.inner.engine;
-        let world = match grant::world(ty.exports(engine).map(|(name, _)| name)).map_err(refused)? {
-            grant::PREREQUISITE => World::Prerequisite,
-            _ => World::Provider,
+    /// Loads a component.
+    pub async fn load_on(&self, source: Source, terms: Terms) -> Result<Plugin, LoadError> {
+        let Terms { name, grant, deny, settings } = terms;
+        let plugin = name.unwrap_or_else(|| source.name());
+        let read = self.read(&plugin, source).await?;
+        let requested = Requested { imports: read.imports.clone(), wants: None };
+        let admission = admitted(&plugin, &requested, &grant, deny.as_ref())?;
+        let rules = rules(&plugin, &grant, deny.as_ref())?;
+        let mut linked = self.link(&plugin, &read, rules, admission.linked)?;
+        let description = self.describe(&plugin, &linked).await?;
+        let requested = Requested { wants: Some(description.wants.clone()), ..requested };
+        let admission = admitted(&plugin, &requested, &grant, deny.as_ref())?;
+        linked.wants(compiled(&plugin, &Grant::wanted(&description.wants), Refusal::Want)?);
+        let facts = Facts {
+            description,
+            narrowed: admission.narrowed,
+            sha256: hex(&read.digest),
+            interface: read.made.version,
         };
-        let imports = grant::admit(ty.imports(engine).map(|(name, _)| name), grant).map_err(refused)?;
+        let plugin = Plugin::new(linked, facts);
+        settings.iter().try_for_each(|settings| plugin.check_settings(settings))?;
+        Ok(plugin)
+    }
+
+    /// Looks at a component without any grant: it is asked to describe itself, and whatever it asks of the host is refused to it.
+    pub async fn inspect(&self, source: Source) -> Result<Inspection, LoadError> {
+        let plugin = source.name();
+        let read = self.read(&plugin, source).await?;
+        let requested = Requested { imports: read.imports.clone(), wants: None };
+        let admission = admitted(&plugin, &requested, &everything(), None)?;
+        let linked = self.link(&plugin, &read, Rules::default(), admission.linked)?;
+        let description = self.describe(&plugin, &linked).await?;
+        Ok(Inspection {
+            description,
+            world: linked.world(),
+            interface: read.made.version,
+            imports: read.imports,
+            size: read.size,
+            sha256: hex(&read.digest),
+        })
+    }
+
+    async fn read(&self, plugin: &str, source: Source) -> Result<Read, LoadError> {
+        let compile = |source| LoadError::Compile { plugin: plugin.to_owned(), source };
+        let name = plugin.to_owned();
+        let (bytes, digest) = blocking(move || read(name, source)).await.map_err(compile)??;
+        let size = bytes.len();
+        let engine = &self.inner.engine;
+        let component = self.inner.cache.load(engine, bytes, digest).await.map_err(compile)?;
+        let ty = component.component_type();
+        let made = made_for(ty.exports(engine).map(|(name, _)| name))
+            .map_err(|refusal| LoadError::Refused { plugin: plugin.to_owned(), refusal })?;
+        let imports = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
+        Ok(Read { component, made, imports, size, digest })
+    }
+
+    fn link(&self, plugin: &str, read: &Read, rules: Rules, imports: Vec<Capability>) -> Result<Linked, LoadError> {
+        let world = if read.made.interface == PREREQUISITE { World::Prerequisite } else { World::Provider };
         let ticker = Arc::clone(&self.inner.ticker);
-        Linked::new(plugin.to_owned(), ticker, grant.clone(), imports, world, component)
+        Linked::new(plugin.to_owned(), ticker, rules, imports, world, &read.component)
             .map_err(|error| LoadError::Link { plugin: plugin.to_owned(), source: error.into() })
+    }
+
+    async fn describe(&self, plugin: &str, linked: &Linked) -> Result<Description, LoadError> {
+        let services = Arc::new(NoSession { plugin: plugin.to_owned() });
+        let described = linked.describe(services, self.inner.describe).await;
+        described.map_err(|source| LoadError::Describe { plugin: plugin.to_owned(), source })
     }
 }
 
-fn refuse(plugin: &str, refusal: Refusal) -> LoadError {
-    let plugin = plugin.to_owned();
-    match refusal {
-        Refusal::NotGranted { import, capability } => LoadError::NotGranted { plugin, import, capability },
-        Refusal::Wasi { import } => LoadError::Wasi { plugin, import },
-        Refusal::Unknown { import } => LoadError::UnknownImport { plugin, import },
-        Refusal::Version { interface, found } => {
-            LoadError::Version { plugin, interface, found, supported: PACKAGE_VERSION }
-        }
-        Refusal::World { exports } => LoadError::World { plugin, exports },
+/// A component that was read and compiled.
+struct Read {
+    component: Component,
+    made: Made,
+    /// The names of its imports.
+    imports: Vec<String>,
+    size: usize,
+    digest: Hash,
+}
+
+/// Some of every capability.
+fn everything() -> Grant {
+    let any = || vec!["*".to_owned()];
+    Grant {
+        login_shell: true,
+        script: any(),
+        command: any(),
+        file: any(),
+        network: any(),
+        mount: any(),
+        process: any(),
+        secret: any(),
     }
+}
+
+/// What was admitted, or the first reason why the plugin is not.
+fn admitted(plugin: &str, requested: &Requested, grant: &Grant, deny: Option<&Grant>) -> Result<Admission, LoadError> {
+    let mut admission = admit(requested, grant, deny);
+    if admission.refused.is_empty() {
+        return Ok(admission);
+    }
+    Err(LoadError::Refused { plugin: plugin.to_owned(), refusal: admission.refused.swap_remove(0) })
+}
+
+fn compiled(plugin: &str, grant: &Grant, refusal: fn(PatternError) -> Refusal) -> Result<Patterns, LoadError> {
+    Patterns::new(grant).map_err(|error| LoadError::Refused { plugin: plugin.to_owned(), refusal: refusal(error) })
+}
+
+fn rules(plugin: &str, grant: &Grant, deny: Option<&Grant>) -> Result<Rules, LoadError> {
+    let granted = compiled(plugin, grant, Refusal::Grant)?;
+    let denied = deny.map(|deny| compiled(plugin, deny, Refusal::Deny)).transpose()?.unwrap_or_default();
+    Ok(Rules { granted, denied, wanted: None })
 }
 
 /// The bytes of a component, known by their hash.
-fn read(source: Source) -> Result<(Arc<[u8]>, Hash), LoadError> {
-    let plugin = source.name();
+fn read(plugin: String, source: Source) -> Result<(Arc<[u8]>, Hash), LoadError> {
     let (bytes, pinned): (Arc<[u8]>, _) = match source {
         Source::BuiltIn { bytes, .. } => (bytes.into(), None),
         Source::File { path, sha256 } => match read_file(&path) {

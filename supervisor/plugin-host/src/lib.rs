@@ -6,6 +6,7 @@
 //!
 //! Promises:
 //! - A plugin's imports are compared with its [`Grant`] before any of its code runs; one that is not granted is refused by name.
+//! - A host call is done only if it is within the grant, within what the plugin says it wants, and not denied.
 //! - A call ends within its [`Limits`], host calls included, or fails with an error that names the plugin and the limit.
 //! - Nothing is kept from one call to the next, except the compiled code: an instance is used by one call, though it may have been
 //!   made before it.
@@ -18,12 +19,17 @@ mod call;
 mod compile;
 mod convert;
 mod epoch;
+mod error;
 mod grant;
 mod host;
+mod inspect;
 mod limits;
+mod linked;
 mod plugin;
 mod services;
+mod settings;
 mod state;
+mod text;
 
 pub use builtin::{BuiltIn, builtin};
 pub use cache::{CompileLimits, CompiledError};
@@ -32,11 +38,16 @@ pub use call::{
     SettingDescription, Want,
 };
 pub use compile::{CompileError, compile};
-pub use grant::{Capability, Grant, matches as glob};
-pub use host::{Host, HostError, HostOptions, LoadError, Source};
+pub use error::{CallError, LoadError};
+pub use grant::{
+    Admission, Capability, Grant, Narrowed, PatternError, Places, Refusal, Requested, admit, matches as glob,
+};
+pub use host::{Host, HostError, HostOptions, Source, Terms};
+pub use inspect::Inspection;
 pub use limits::Limits;
-pub use plugin::{CallError, Plugin, World};
+pub use plugin::{Plugin, World};
 pub use services::{
     Allowed, CONTENT, Completed, ENTRIES, ERRORS, Ending, ExchangeEnding, Exchanged, FileKind, Interface, Invocation,
     Liveness, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services, Sourced, Step, Variables, Way,
 };
+pub use settings::SettingsProblem;

@@ -17,11 +17,13 @@ pub struct Limits {
     pub memory: usize,
     /// Bytes that the plugin may hand to the host at once: the result, or the arguments of one host call.
     pub output: usize,
+    /// Messages to the log; what is more is counted and dropped.
+    pub log: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { time: Duration::from_secs(30), memory: 64 << 20, output: 4 << 20 }
+        Self { time: Duration::from_secs(30), memory: 64 << 20, output: 4 << 20, log: 200 }
     }
 }
 

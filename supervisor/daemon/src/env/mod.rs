@@ -303,6 +303,7 @@ impl Pipeline {
         let configured = self.scripts();
         let files = configured.iter().filter_map(|script| target.places.resolve(script)).map(|(file, _)| file);
         let absent = Arc::new(Absent::among(files.collect()));
+        let places = target.places.canonical().await;
         for (number, step) in (1..).zip(&self.steps) {
             let services = Arc::new(CallServices {
                 plugin: step.name.clone(),
@@ -328,6 +329,7 @@ impl Pipeline {
                 }),
                 environment: environment.variables(),
                 settings: step.settings.clone(),
+                places: places.clone(),
                 services: Arc::<CallServices>::clone(&services),
                 limits: self.limits,
             };

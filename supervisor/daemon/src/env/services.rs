@@ -108,6 +108,19 @@ impl LoginOnce {
 }
 
 impl Placeholders {
+    /// The places that patterns begin with, symbolic links resolved; of one that is not there, or whose name is no text, none.
+    pub(super) async fn canonical(&self) -> agentd_plugins::Places {
+        let Self { config, cwd, session } = self.clone();
+        let canonical = |place: PathBuf| place.canonicalize().ok()?.into_os_string().into_string().ok();
+        let look = tokio::task::spawn_blocking(move || agentd_plugins::Places {
+            cwd: canonical(cwd),
+            session: canonical(session),
+            config: canonical(config),
+            home: std::env::home_dir().and_then(canonical),
+        });
+        look.await.unwrap_or_default() // the program ends
+    }
+
     /// The path, and whether what lies there is the user's own word or whoever wrote the working directory's.
     pub(super) fn resolve(&self, path: &str) -> Option<(PathBuf, bool)> {
         let below = |place: &Path, rest: &str| place.join(rest.trim_start_matches('/'));

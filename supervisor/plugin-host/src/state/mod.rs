@@ -1,24 +1,42 @@
-//! What a guest's store holds, and the host's side of each import.
+//! What a guest's store holds while a call lasts, and the imports that are always granted: the log and the clocks.
+//!
+//! The others are in the modules below: what is asked is judged ([`permit`]), the services do it, what they answer is bounded once more,
+//! and both are put into the words of the interface.
 
-mod imports;
+mod command;
+mod file;
+mod machine;
+mod network;
+mod permit;
+mod script;
+mod words;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::bindings::provider::agentd::plugin::{clock, log, network, types};
+use crate::bindings::provider::agentd::plugin::{clock, log, types};
 use crate::call::{Failure, Level};
-use crate::grant::Grant;
+use crate::grant::{Led, Places};
 use crate::limits::{Accountant, Limits, Seconds};
-use crate::services::{NetworkProblem, Services};
+use crate::services::Services;
+use crate::text::lines;
 
-/// Messages of one call, and bytes of one message.
-const MESSAGES: u32 = 200;
+pub(crate) use permit::Bounds;
+pub(crate) use words::variables;
+
+/// What the host's side of an import answers.
+type Answer<T> = wasmtime::Result<Result<T, types::Failure>>;
+
+/// Bytes of one message.
 const MESSAGE: usize = 4096;
 
 /// What is left to the guest after a host call took all the time it could: a tenth of the call's time, and at most this. In
 /// it a guest can say what took so long, which is worth more than the bare fact.
 const GRACE: Duration = Duration::from_millis(200);
+
+/// How long after its deadline a service is waited for: it ends what it started, and says more than the host can.
+const SLACK: Duration = Duration::from_millis(100);
 
 /// A longer time than this is this: a clock's end must not be reached.
 const LONGEST: Duration = Duration::from_hours(24);
@@ -30,15 +48,19 @@ pub(crate) struct State {
     /// When the host calls of this call must have ended.
     host_deadline: Instant,
     started: Instant,
-    grant: Arc<Grant>,
+    bounds: Arc<Bounds>,
+    places: Places,
+    /// Where the links in the patterns lead, once that was asked.
+    led: Option<Arc<Led>>,
     services: Arc<dyn Services>,
     messages: u32,
+    most_messages: u32,
     /// The last message at the level of an error: a panic's text comes this way, before the trap.
     pub(crate) last_error: Option<String>,
 }
 
 impl State {
-    pub(crate) fn new(limits: &Limits, grant: Arc<Grant>, services: Arc<dyn Services>) -> Self {
+    pub(crate) fn new(limits: &Limits, bounds: Arc<Bounds>, services: Arc<dyn Services>, places: Places) -> Self {
         let started = Instant::now();
         let time = limits.time.min(LONGEST);
         Self {
@@ -46,78 +68,61 @@ impl State {
             deadline: started + time,
             host_deadline: started + time.saturating_sub(GRACE.min(time / 10)),
             started,
-            grant,
+            bounds,
+            places,
+            led: None,
             services,
             messages: 0,
+            most_messages: limits.log,
             last_error: None,
         }
     }
 
     /// A call begins in an instance that was made before it: its time, its services and its limits are the call's own.
-    pub(crate) fn begin(&mut self, limits: &Limits, services: Arc<dyn Services>) {
+    pub(crate) fn begin(&mut self, limits: &Limits, services: Arc<dyn Services>, places: Places) {
         let mut accountant = std::mem::replace(&mut self.accountant, Accountant::new(limits));
         accountant.limit(limits);
-        *self = Self { accountant, ..Self::new(limits, Arc::clone(&self.grant), services) };
+        *self = Self { accountant, ..Self::new(limits, Arc::clone(&self.bounds), services, places) };
     }
 
     /// Says how many messages were not passed on.
     pub(crate) fn finish(&mut self) {
-        if let Some(lost) = self.messages.checked_sub(MESSAGES).filter(|&lost| lost > 0) {
-            self.services.log(Level::Warn, &format!("{lost} more messages were dropped; a call may write {MESSAGES}"));
+        let most = self.most_messages;
+        if let Some(lost) = self.messages.checked_sub(most).filter(|&lost| lost > 0) {
+            self.services.log(Level::Warn, &format!("{lost} more messages were dropped; a call may write {most}"));
         }
     }
 
-    /// A host call, ended a little before the deadline of the whole call.
-    async fn bounded<T>(
-        &self,
-        what: &str,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, types::Failure> {
-        self.bounded_by(self.host_deadline, what, work).await.map_err(Into::into)
+    /// The time that a plugin asked for, as far as the call has it.
+    fn until(&self, milliseconds: u64) -> Instant {
+        let asked = Instant::now().checked_add(Duration::from_millis(milliseconds));
+        asked.map_or(self.host_deadline, |asked| asked.min(self.host_deadline))
     }
 
-    /// A host call, ended at a deadline of its own.
+    /// A host call that may take all that is left.
+    async fn bounded<T, E: From<Failure>>(&self, what: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.bounded_by(self.host_deadline, what, work).await
+    }
+
+    /// A host call, ended at a deadline of its own: by the service that does it, and by the host where that does not.
     async fn bounded_by<T, E: From<Failure>>(
         &self,
         deadline: Instant,
         what: &str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let begun = Instant::now();
-        let time = if deadline == self.host_deadline { self.started } else { begun };
+        let begun = if deadline == self.host_deadline { self.started } else { Instant::now() };
+        let last = self.host_deadline + self.deadline.saturating_duration_since(self.host_deadline) / 2;
+        let end = (deadline + SLACK).min(last);
         let late = |_| {
-            let time = deadline.saturating_duration_since(time);
+            let time = deadline.saturating_duration_since(begun);
             Err(Failure::TimedOut(format!("{what} did not end within the {} that it has", Seconds(time))).into())
         };
-        tokio::time::timeout_at(deadline.into(), work).await.unwrap_or_else(late)
-    }
-
-    /// The same for what goes over the network, where to take too long is an answer of its own.
-    async fn contact<T>(
-        &self,
-        deadline: Instant,
-        what: &str,
-        work: impl Future<Output = Result<T, NetworkProblem>>,
-    ) -> Result<T, network::Problem> {
-        self.bounded_by(deadline, what, work).await.map_err(|problem| match problem {
-            NetworkProblem::Other(Failure::TimedOut(text)) => network::Problem::TimedOut(text),
-            other => other.into(),
-        })
+        tokio::time::timeout_at(end.into(), work).await.unwrap_or_else(late)
     }
 }
 
-/// Cut to length, and without what would disturb a terminal or forge a line of a log.
-fn presentable(message: &str) -> String {
-    let mut text: String = message
-        .chars()
-        .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })
-        .collect();
-    if text.len() > MESSAGE {
-        text.truncate(text.floor_char_boundary(MESSAGE));
-        text.push_str(" ...");
-    }
-    text
-}
+impl types::Host for State {}
 
 impl log::Host for State {
     async fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
@@ -128,9 +133,10 @@ impl log::Host for State {
             log::Level::Info => Level::Info,
             log::Level::Debug => Level::Debug,
         };
-        if self.messages <= MESSAGES || level == Level::Error {
-            let message = presentable(&message);
-            if self.messages <= MESSAGES {
+        let passed_on = self.messages <= self.most_messages;
+        if passed_on || level == Level::Error {
+            let message = lines(&message, MESSAGE);
+            if passed_on {
                 self.services.log(level, &message);
             }
             if level == Level::Error {
@@ -149,67 +155,5 @@ impl clock::Host for State {
 
     async fn monotonic(&mut self) -> wasmtime::Result<u64> {
         Ok(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-}
-
-impl types::Host for State {}
-
-pub(crate) fn variables(environment: Vec<(String, Vec<u8>)>) -> Vec<types::Variable> {
-    environment.into_iter().map(|(name, value)| types::Variable { name, value }).collect()
-}
-
-impl From<Failure> for types::Failure {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Configuration { key, message } => Self::Configuration(types::SettingError { key, message }),
-            Failure::NotGranted(text) => Self::NotGranted(text),
-            Failure::NotApproved(text) => Self::NotApproved(text),
-            Failure::NotFound(text) => Self::NotFound(text),
-            Failure::TimedOut(text) => Self::TimedOut(text),
-            Failure::TooLarge(text) => Self::TooLarge(text),
-            Failure::Unavailable(text) => Self::Unavailable(text),
-            Failure::Failed(text) => Self::Failed(text),
-        }
-    }
-}
-
-impl From<types::Failure> for Failure {
-    fn from(failure: types::Failure) -> Self {
-        match failure {
-            types::Failure::Configuration(error) => Self::Configuration { key: error.key, message: error.message },
-            types::Failure::NotGranted(text) => Self::NotGranted(text),
-            types::Failure::NotApproved(text) => Self::NotApproved(text),
-            types::Failure::NotFound(text) => Self::NotFound(text),
-            types::Failure::TimedOut(text) => Self::TimedOut(text),
-            types::Failure::TooLarge(text) => Self::TooLarge(text),
-            types::Failure::Unavailable(text) => Self::Unavailable(text),
-            types::Failure::Failed(text) => Self::Failed(text),
-        }
-    }
-}
-
-impl From<NetworkProblem> for network::Problem {
-    fn from(problem: NetworkProblem) -> Self {
-        match problem {
-            NetworkProblem::NoSuchHost(text) => Self::NoSuchHost(text),
-            NetworkProblem::NotResolved(text) => Self::NotResolved(text),
-            NetworkProblem::Refused(text) => Self::Refused(text),
-            NetworkProblem::Unreachable(text) => Self::Unreachable(text),
-            NetworkProblem::TimedOut(text) => Self::TimedOut(text),
-            NetworkProblem::Other(failure) => Self::Other(failure.into()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_is_cut_at_a_character_and_cannot_move_the_cursor() {
-        assert_eq!(presentable("a\tb\nc"), "a\tb\nc");
-        assert_eq!(presentable("\x1b[31mred\r"), "\u{fffd}[31mred\u{fffd}");
-        let long = presentable(&"é".repeat(MESSAGE));
-        assert!(long.len() <= MESSAGE + 4 && long.ends_with(" ..."), "{}", long.len());
     }
 }

@@ -1,0 +1,332 @@
+//! Requested ∩ granted, minus what is denied: pure, and decided before any of the plugin's code runs, and once more when it has said
+//! what it wants.
+
+use super::patterns::Patterns;
+use super::version::{Name, parse};
+use super::{Capability, Grant, PatternError};
+use crate::call::Want;
+
+/// The most wants of a plugin, patterns of all of them, and bytes of those.
+const WANTS: usize = 64;
+const PATTERNS: usize = 256;
+const BYTES: usize = 16 << 10;
+
+/// What a component asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requested {
+    /// The names of its imports, as they stand in it.
+    pub imports: Vec<String>,
+    /// What it says in its description that it wants; none before it was asked.
+    pub wants: Option<Vec<Want>>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// What is requested and granted and not denied.
+    pub linked: Vec<Capability>,
+    /// What keeps the plugin from being loaded.
+    pub refused: Vec<Refusal>,
+    /// What the plugin wants and will not get, though it is loaded.
+    pub narrowed: Vec<Narrowed>,
+}
+
+/// A want that no grant covers even in part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Narrowed {
+    pub capability: Capability,
+    pub pattern: String,
+    /// What the plugin says it wants it for.
+    pub reason: String,
+    /// Whether it would be granted, and is denied.
+    pub denied: bool,
+}
+
+/// Why a component is not loaded; reads on after its name. The names are the component's own.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("imports {import:?}, which it is not granted")]
+    NotGranted { import: String, capability: Capability },
+    #[error("imports {import:?}, which the administrator denies")]
+    Denied { import: String, capability: Capability },
+    #[error("imports {import:?} and does not say what it wants of it")]
+    NotWanted { import: String, capability: Capability },
+    #[error("imports {import:?}; there is no WASI here")]
+    Wasi { import: String },
+    #[error("imports {import:?}, which does not exist here")]
+    Unknown { import: String },
+    #[error("is made for version {found} of agentd:plugin/{interface}, and this is version {}", super::version::list())]
+    Version { interface: String, found: String },
+    #[error("is neither a provider nor a prerequisite: it exports {}", list(exports))]
+    World { exports: Vec<String> },
+    /// A pattern that the administrator wrote.
+    #[error("has a grant that is none: {0}")]
+    Grant(PatternError),
+    #[error("is refused because what is denied is not clear: {0}")]
+    Deny(PatternError),
+    /// A pattern that the plugin wrote.
+    #[error("wants what is no grant: {0}")]
+    Want(PatternError),
+    #[error("wants more than {WANTS} things, {PATTERNS} patterns, or {BYTES} bytes of patterns")]
+    Wants,
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+impl Refusal {
+    /// A stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotGranted { .. } => "plugin-not-granted",
+            Self::Denied { .. } => "plugin-denied",
+            Self::NotWanted { .. } => "plugin-not-wanted",
+            Self::Wasi { .. } => "plugin-wasi",
+            Self::Unknown { .. } => "plugin-unknown-import",
+            Self::Version { .. } => "plugin-version",
+            Self::World { .. } => "plugin-wrong-world",
+            Self::Grant(_) | Self::Deny(_) => "plugin-grant",
+            Self::Want(_) | Self::Wants => "plugin-wants",
+        }
+    }
+
+    /// What the user can do, where it is something.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotGranted { capability, .. } => {
+                capability.grant_line().map(|line| format!("if you trust it, grant it in its configuration: {line}"))
+            }
+            Self::Denied { .. } => Some("ask the administrator: [plugin_policy] in /etc/agentd denies it".to_owned()),
+            Self::NotWanted { capability, .. } => {
+                Some(format!("its author adds a want of {capability} to what it describes"))
+            }
+            Self::Wasi { .. } => {
+                Some("build it for wasm32-unknown-unknown, or have its toolchain stub WASI (--stub-wasi)".to_owned())
+            }
+            Self::Version { .. } => Some(format!("build it against agentd:plugin@{}", super::version::latest())),
+            Self::Grant(_) => Some("correct the pattern in its configuration".to_owned()),
+            Self::Unknown { .. } | Self::World { .. } | Self::Deny(_) | Self::Want(_) | Self::Wants => None,
+        }
+    }
+}
+
+/// What is requested and granted and not denied; and what is not.
+///
+/// `deny` is the administrator's word over a plugin that somebody else declared.
+pub fn admit(requested: &Requested, grant: &Grant, deny: Option<&Grant>) -> Admission {
+    let mut admission = Admission::default();
+    let mut compiled = |grant: Option<&Grant>, refusal: fn(PatternError) -> Refusal| match grant.map(Patterns::new) {
+        None => Patterns::default(),
+        Some(Ok(patterns)) => patterns,
+        Some(Err(error)) => {
+            admission.refused.push(refusal(error));
+            Patterns::default()
+        }
+    };
+    let granted = compiled(Some(grant), Refusal::Grant);
+    let denied = compiled(deny, Refusal::Deny);
+    for import in &requested.imports {
+        match capability(import) {
+            Ok(None) => {} // words, nothing to call
+            Ok(Some(capability)) if !grant.allows(capability) => {
+                admission.refused.push(Refusal::NotGranted { import: import.clone(), capability });
+            }
+            Ok(Some(capability)) if denied.is_everything(capability) => {
+                admission.refused.push(Refusal::Denied { import: import.clone(), capability });
+            }
+            Ok(Some(capability)) => admission.linked.push(capability),
+            Err(refusal) => admission.refused.push(refusal),
+        }
+    }
+    if let Some(wants) = &requested.wants {
+        compare(requested, wants, &granted, &denied, &mut admission);
+    }
+    admission
+}
+
+/// What an import is of.
+fn capability(import: &str) -> Result<Option<Capability>, Refusal> {
+    let unknown = || Refusal::Unknown { import: import.to_owned() };
+    match parse(import) {
+        Name::Ours("types") => Ok(None),
+        Name::Ours(interface) => {
+            let found = Capability::ALL.into_iter().find(|capability| capability.as_str() == interface);
+            found.map(Some).ok_or_else(unknown)
+        }
+        Name::OurVersion { interface, found } => {
+            Err(Refusal::Version { interface: interface.to_owned(), found: found.to_owned() })
+        }
+        Name::Foreign if import.starts_with("wasi:") => Err(Refusal::Wasi { import: import.to_owned() }),
+        Name::Foreign => Err(unknown()),
+    }
+}
+
+/// What is wanted beside what is imported and granted.
+fn compare(requested: &Requested, wants: &[Want], granted: &Patterns, denied: &Patterns, admission: &mut Admission) {
+    let patterns = || wants.iter().flat_map(|want| &want.patterns);
+    if wants.len() > WANTS || patterns().count() > PATTERNS || patterns().map(String::len).sum::<usize>() > BYTES {
+        admission.refused.push(Refusal::Wants);
+        return; // what they are is not worth the time
+    }
+    for import in &requested.imports {
+        let Ok(Some(capability)) = capability(import) else { continue };
+        let always = matches!(capability, Capability::Log | Capability::Clock);
+        if !always && !wants.iter().any(|want| want.capability == capability) {
+            admission.refused.push(Refusal::NotWanted { import: import.clone(), capability });
+        }
+    }
+    for want in wants {
+        let each = |pattern: &str| Want { patterns: vec![pattern.to_owned()], ..want.clone() };
+        let parts = match want.capability {
+            Capability::ShellEnvironment => vec![(String::new(), want.clone())],
+            _ => want.patterns.iter().map(|pattern| (pattern.clone(), each(pattern))).collect(),
+        };
+        for (pattern, part) in parts {
+            let capability = want.capability;
+            let wanted = match Patterns::new(&Grant::wanted(&[part])) {
+                Ok(wanted) => wanted,
+                Err(error) => {
+                    admission.refused.push(Refusal::Want(error));
+                    continue;
+                }
+            };
+            let linked = admission.linked.contains(&capability);
+            let denied = denied.is_everything(capability);
+            if linked && (denied || !granted.may_overlap(&wanted, capability)) {
+                admission.narrowed.push(Narrowed { capability, pattern, reason: want.reason.clone(), denied });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TYPES: &str = "agentd:plugin/types@1.0.0";
+    const LOG: &str = "agentd:plugin/log@1.0.0";
+    const SHELL: &str = "agentd:plugin/shell-environment@1.0.0";
+    const SCRIPT: &str = "agentd:plugin/script@1.0.0";
+    const FILE: &str = "agentd:plugin/file@1.0.0";
+
+    fn imports(imports: &[&str]) -> Requested {
+        Requested { imports: imports.iter().map(|&import| import.to_owned()).collect(), wants: None }
+    }
+
+    fn want(capability: Capability, patterns: &[&str]) -> Want {
+        let patterns = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+        Want { capability, patterns, reason: "to try".to_owned() }
+    }
+
+    fn files(patterns: &[&str]) -> Grant {
+        Grant { file: patterns.iter().map(|&pattern| pattern.to_owned()).collect(), ..Grant::default() }
+    }
+
+    fn linked(linked: &[Capability]) -> Admission {
+        Admission { linked: linked.to_vec(), ..Admission::default() }
+    }
+
+    #[test]
+    fn what_is_requested_and_granted_is_admitted_and_nothing_more() {
+        let all = Grant { login_shell: true, script: vec!["{config}/*".to_owned()], ..Grant::default() };
+        assert_eq!(admit(&imports(&[TYPES, LOG]), &all, None), linked(&[Capability::Log]));
+        let both = linked(&[Capability::ShellEnvironment, Capability::Script]);
+        assert_eq!(admit(&imports(&[SHELL, SCRIPT]), &all, None), both);
+        assert_eq!(admit(&imports(&[LOG]), &Grant::default(), None), linked(&[Capability::Log]));
+    }
+
+    #[test]
+    fn every_import_that_is_not_granted_is_refused_by_its_name() {
+        let shell_only = Grant { login_shell: true, ..Grant::default() };
+        let admission = admit(&imports(&[LOG, SHELL, SCRIPT, FILE]), &shell_only, None);
+        assert_eq!(admission.linked, [Capability::Log, Capability::ShellEnvironment]);
+        let not_granted = |import: &str, capability| Refusal::NotGranted { import: import.to_owned(), capability };
+        let expected = [not_granted(SCRIPT, Capability::Script), not_granted(FILE, Capability::File)];
+        assert_eq!(admission.refused, expected);
+    }
+
+    #[test]
+    fn what_is_denied_as_a_whole_is_refused_whatever_is_granted() {
+        let admission = admit(&imports(&[FILE]), &files(&["*"]), Some(&files(&["**"])));
+        assert_eq!(admission.refused, [Refusal::Denied { import: FILE.to_owned(), capability: Capability::File }]);
+        assert!(admission.linked.is_empty());
+        let part = admit(&imports(&[FILE]), &files(&["*"]), Some(&files(&["/home/**"])));
+        assert_eq!(part, linked(&[Capability::File]));
+        let shell = Grant { login_shell: true, ..Grant::default() };
+        assert_eq!(admit(&imports(&[SHELL]), &shell, Some(&shell)).refused.len(), 1);
+    }
+
+    #[test]
+    fn wasi_unknown_interfaces_and_other_versions_are_told_apart() {
+        let refused = |import: &str| admit(&imports(&[import]), &Grant::default(), None).refused;
+        let wasi = "wasi:cli/environment@0.2.0";
+        assert_eq!(refused(wasi), [Refusal::Wasi { import: wasi.to_owned() }]);
+        for unknown in
+            ["agentd:plugin/teleport@1.0.0", "log", "evil:agentd/plugin/log@1.0.0", "agentd:pluginx/log@1.0.0"]
+        {
+            assert_eq!(refused(unknown), [Refusal::Unknown { import: unknown.to_owned() }], "{unknown}");
+        }
+        for (name, found) in [("agentd:plugin/log@1.1.0", "1.1.0"), ("agentd:plugin/log", "none")] {
+            assert_eq!(refused(name), [Refusal::Version { interface: "log".to_owned(), found: found.to_owned() }]);
+        }
+    }
+
+    #[test]
+    fn an_import_without_a_want_is_refused_and_log_needs_none() {
+        let requested = Requested { wants: Some(vec![]), ..imports(&[LOG, FILE]) };
+        let admission = admit(&requested, &files(&["*"]), None);
+        assert_eq!(admission.refused, [Refusal::NotWanted { import: FILE.to_owned(), capability: Capability::File }]);
+        // Of the network one may want the facts alone, and so no host.
+        let wanted = Requested { wants: Some(vec![want(Capability::File, &[])]), ..requested };
+        assert_eq!(admit(&wanted, &files(&["*"]), None).refused, []);
+    }
+
+    #[test]
+    fn a_want_that_no_grant_covers_at_all_is_told_and_keeps_nobody_out() {
+        let wants =
+            vec![want(Capability::File, &["/etc/a/*", "/opt/**", "*"]), want(Capability::ShellEnvironment, &[])];
+        let requested = Requested { wants: Some(wants), ..imports(&[FILE]) };
+        let admission = admit(&requested, &files(&["/etc/*/x"]), None);
+        assert_eq!((admission.linked, admission.refused), (vec![Capability::File], vec![]));
+        // The shell's environment is not imported: nothing is lost by it.
+        assert_eq!(
+            admission.narrowed,
+            [Narrowed {
+                capability: Capability::File,
+                pattern: "/opt/**".to_owned(),
+                reason: "to try".to_owned(),
+                denied: false
+            }]
+        );
+    }
+
+    #[test]
+    fn patterns_that_are_none_are_refused_by_who_wrote_them() {
+        let wanting =
+            |patterns: &[&str]| Requested { wants: Some(vec![want(Capability::File, patterns)]), ..imports(&[FILE]) };
+        let refused = |requested: &Requested, grant: &Grant, deny: Option<&Grant>| {
+            admit(requested, grant, deny).refused.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let good = files(&["*"]);
+        let is = "file \"a/b\": a pattern of paths is absolute, begins with {cwd}, {session}, {config} or {home}, or is \"*\"";
+        assert_eq!(refused(&wanting(&["a/b"]), &good, None), [format!("wants what is no grant: {is}")]);
+        assert_eq!(refused(&wanting(&["*"]), &files(&["a/b"]), None), [format!("has a grant that is none: {is}")]);
+        let deny = refused(&wanting(&["*"]), &good, Some(&files(&["a/b"])));
+        assert_eq!(deny, [format!("is refused because what is denied is not clear: {is}")]);
+    }
+
+    #[test]
+    fn more_wants_than_anybody_reads_are_refused() {
+        let good = files(&["*"]);
+        let refused = |wants| {
+            let requested = Requested { wants: Some(wants), ..imports(&[FILE]) };
+            admit(&requested, &good, None).refused
+        };
+        assert_eq!(refused(vec![want(Capability::File, &["*"]); 65]), [Refusal::Wants]);
+        assert_eq!(refused(vec![want(Capability::File, &["*"; 257])]), [Refusal::Wants]);
+        let long = format!("/{}", "a".repeat(4000));
+        assert_eq!(refused(vec![want(Capability::File, &[long.as_str(); 5])]), [Refusal::Wants]);
+        assert_eq!(refused(vec![want(Capability::File, &[long.as_str(); 4])]), []);
+    }
+}

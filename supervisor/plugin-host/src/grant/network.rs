@@ -1,0 +1,269 @@
+//! Hosts and ports.
+//!
+//! An address has many spellings (`127.1`, `0x7f000001`, `::ffff:127.0.0.1`), and the resolver takes most of them: a host that looks like
+//! a number but is not written as everybody writes an address is no host here, and an address is compared in one spelling.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::RangeInclusive;
+
+use super::glob::Glob;
+
+/// The longest name of a host.
+const LONGEST: usize = 253;
+
+/// A host that a plugin asks for, in the spelling that patterns are compared with: small letters, no dot at the end; of an address its
+/// usual text, without a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Host {
+    /// What is compared.
+    text: String,
+    /// What is connected to: an address keeps its zone.
+    pub(crate) target: String,
+}
+
+impl Host {
+    pub(crate) fn parse(host: &str) -> Result<Self, &'static str> {
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let (address, zone) = host.split_once('%').map_or((host, None), |(address, zone)| (address, Some(zone)));
+        if let Ok(address) = address.parse::<IpAddr>() {
+            let text = address.to_canonical().to_string();
+            let target = match zone {
+                None => text.clone(),
+                Some(zone) if address.is_ipv6() && is_zone(zone) => format!("{address}%{zone}"),
+                Some(_) => return Err("has a zone that is no interface's name"),
+            };
+            return Ok(Self { text, target });
+        }
+        let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        if name.is_empty() || name.len() > LONGEST || !name.split('.').all(is_label) {
+            return Err("is neither an address nor a name of letters, digits, \"-\", \"_\" and dots");
+        }
+        if is_number(&name) {
+            return Err("looks like a number and is not written as an address is");
+        }
+        Ok(Self { target: name.clone(), text: name })
+    }
+}
+
+fn is_label(label: &str) -> bool {
+    !label.is_empty() && label.len() <= 63 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
+/// An interface's name, as the kernel allows it, or its number.
+fn is_zone(zone: &str) -> bool {
+    !zone.is_empty() && zone.len() <= 15 && zone.bytes().all(|b| b.is_ascii_graphic() && !b"/:%[]".contains(&b))
+}
+
+/// Whether a resolver may take the name for an address in another base or with fewer parts: its last part is a number.
+fn is_number(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let hexadecimal = last.strip_prefix("0x").is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+    hexadecimal || last.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// A pattern of hosts and ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NetworkPattern {
+    host: Glob,
+    ports: RangeInclusive<u16>,
+}
+
+impl NetworkPattern {
+    pub(crate) fn parse(pattern: &str) -> Result<Self, &'static str> {
+        if matches!(pattern, "*" | "**") {
+            return Ok(Self { host: Glob::flat("*"), ports: 0..=u16::MAX });
+        }
+        let (host, ports) = match pattern.strip_prefix('[') {
+            Some(rest) => rest.split_once("]:").ok_or("an address in brackets is followed by \":\" and its ports")?,
+            None => pattern.rsplit_once(':').ok_or("a pattern of the network is HOST:PORT")?,
+        };
+        let host = host_pattern(host, pattern.starts_with('['))?;
+        let ports = match ports.split_once('-') {
+            _ if ports == "*" => 0..=u16::MAX,
+            None => port(ports)?..=port(ports)?,
+            Some((from, to)) => port(from)?..=port(to)?,
+        };
+        if ports.is_empty() {
+            return Err("the range of ports ends before it begins");
+        }
+        Ok(Self { host: Glob::flat(&host), ports })
+    }
+
+    /// Whether it matches every host and port.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.host.is_everything() && self.is_every_port()
+    }
+
+    pub(crate) fn is_every_port(&self) -> bool {
+        *self.ports.start() <= 1 && *self.ports.end() == u16::MAX
+    }
+
+    pub(crate) fn matches_host(&self, host: &Host) -> bool {
+        self.host.matches(&host.text)
+    }
+
+    pub(crate) fn matches(&self, host: &Host, port: u16) -> bool {
+        self.ports.contains(&port) && self.matches_host(host)
+    }
+
+    /// Whether a host and port can match both.
+    pub(crate) fn may_overlap(&self, other: &Self) -> bool {
+        let ports = self.ports.start() <= other.ports.end() && other.ports.start() <= self.ports.end();
+        ports && self.host.overlaps(&other.host)
+    }
+}
+
+/// A port as people write it.
+fn port(text: &str) -> Result<u16, &'static str> {
+    let number = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+    number.then(|| text.parse().ok()).flatten().ok_or("a port is a number from 1 to 65535, a range of two, or \"*\"")
+}
+
+/// The host's part in the spelling of a `Host`.
+fn host_pattern(host: &str, brackets: bool) -> Result<String, &'static str> {
+    let address = |host: &str| host.parse::<Ipv6Addr>().map(|address| IpAddr::V6(address).to_canonical().to_string());
+    if brackets && host.contains('*') {
+        let plain = host.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'*');
+        return if plain { Ok(host.to_ascii_lowercase()) } else { Err("in brackets stands an IPv6 address") };
+    }
+    if brackets {
+        return address(host).map_err(|_| "in brackets stands an IPv6 address");
+    }
+    if host.contains(':') {
+        return Err("an IPv6 address stands in brackets, and a host is followed by one \":\" and its ports");
+    }
+    if host.contains('*') {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.*".contains(&b);
+        let fits = host.bytes().all(plain) && host.len() <= LONGEST;
+        let wrong = "a host is of letters, digits, \"-\", \"_\", dots and \"*\"";
+        return if fits { Ok(host.to_ascii_lowercase()) } else { Err(wrong) };
+    }
+    let host = Host::parse(host).map_err(|_| "a host is a name or an address as everybody writes it")?;
+    Ok(host.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, host: &str, port: u16) -> bool {
+        NetworkPattern::parse(pattern).unwrap().matches(&Host::parse(host).unwrap(), port)
+    }
+
+    #[test]
+    fn a_host_and_a_port_match_together() {
+        for (pattern, host, port, expected) in [
+            ("licenses.corp:27000", "licenses.corp", 27000, true),
+            ("licenses.corp:27000", "licenses.corp", 27001, false),
+            ("licenses.corp:27000", "LICENSES.corp.", 27000, true),
+            ("Licenses.Corp.:27000", "licenses.corp", 27000, true),
+            ("licenses.corp:27000-27009", "licenses.corp", 27009, true),
+            ("licenses.corp:27000-27009", "licenses.corp", 27010, false),
+            ("licenses.corp:*", "licenses.corp", 1, true),
+            ("*.corp:443", "a.b.corp", 443, true),
+            ("*.corp:443", "corp", 443, false),
+            ("*.corp:443", "a.corp.evil", 443, false),
+            ("*:443", "10.0.0.1", 443, true),
+            ("*", "a", 9, true),
+            ("10.0.*:22", "10.0.3.4", 22, true),
+            ("10.0.0.1:22", "::ffff:10.0.0.1", 22, true),
+            ("[::1]:80", "::1", 80, true),
+            ("[::1]:80", "[::1]", 80, true),
+            ("[::1]:80", "0:0:0:0:0:0:0:1", 80, true),
+            ("[0:0::0:1]:80", "::1", 80, true),
+            ("[fd00:*]:*", "FD00::5", 7, true),
+            ("[fe80::1]:80", "fe80::1%eth0", 80, true),
+            ("[::ffff:10.0.0.1]:80", "10.0.0.1", 80, true),
+            ("[::1]:80", "::2", 80, false),
+        ] {
+            assert_eq!(matches(pattern, host, port), expected, "{pattern} {host} {port}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_and_port_is_no_pattern() {
+        for pattern in [
+            "",
+            "a",
+            "a:",
+            ":1",
+            "a:0",
+            "a:01",
+            "a:65536",
+            "a:-1",
+            "a:1-",
+            "a:9-1",
+            "a:1-2-3",
+            "a:x",
+            "a b:1",
+            "::1:80",
+            "[::1]",
+            "[::1]80",
+            "[a.b]:80",
+            "[::1:80",
+            "a?:80",
+            "http://a:80",
+            "127.1:80",
+            "0x7f.1:80",
+            "a..b:1",
+            "[fe80::1%eth0]:1",
+            "user@a:1",
+            "a\0:1",
+            "ä:1",
+        ] {
+            assert!(NetworkPattern::parse(pattern).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_of_an_address_are_no_host() {
+        for host in [
+            "",
+            ".",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "0x7f.0.0.1",
+            "127.0.0.0x1",
+            "0177.0.0.1",
+            "127.0.0.1.",
+            "a b",
+            "a/b",
+            "a:1",
+            "a@b",
+            "a\0",
+            "-\n",
+            "ä",
+            "a..b",
+            "1.2.3.4%eth0",
+            "::1%",
+            "::1%a/b",
+            "0x",
+            "x.0x",
+        ] {
+            assert!(Host::parse(host).is_err(), "{host:?}");
+        }
+        assert!(Host::parse(&"a.".repeat(200)).is_err());
+        assert_eq!(Host::parse("fe80::1%eth0").unwrap().target, "fe80::1%eth0");
+        assert_eq!(Host::parse("[FE80::1]").unwrap().target, "fe80::1");
+        for host in ["a", "a-b.c_d", "3com.example", "1.2.3.4"] {
+            assert_eq!(Host::parse(host).unwrap().target, host);
+        }
+    }
+
+    #[test]
+    fn ranges_and_hosts_overlap_or_not() {
+        for (a, b, expected) in [
+            ("*.corp:1-10", "x.corp:10-20", true),
+            ("*.corp:1-10", "x.corp:11-20", false),
+            ("a:*", "b:*", false),
+            ("*:*", "[::1]:5", true),
+        ] {
+            let (a, b) = (NetworkPattern::parse(a).unwrap(), NetworkPattern::parse(b).unwrap());
+            assert_eq!((a.may_overlap(&b), b.may_overlap(&a)), (expected, expected), "{a:?} {b:?}");
+        }
+        let everything = |pattern| NetworkPattern::parse(pattern).unwrap().is_everything();
+        assert!(everything("*") && everything("*:*") && everything("**") && everything("*:1-65535"));
+        assert!(!everything("*:443") && !everything("a:*"));
+    }
+}

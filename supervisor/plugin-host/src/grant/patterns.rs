@@ -1,0 +1,342 @@
+//! All patterns of a grant, of what a plugin wants, or of what is denied, and the judgement of one call by the three of them.
+
+use super::command::CommandPattern;
+use super::fronts::Fronts;
+use super::glob::Glob;
+use super::network::{Host, NetworkPattern};
+use super::path::{Asked, PathPattern, Places};
+use super::{Capability, Grant, PatternError};
+
+/// A grant, ready to be matched.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Patterns {
+    login_shell: bool,
+    script: Vec<PathPattern>,
+    command: Vec<CommandPattern>,
+    file: Vec<PathPattern>,
+    network: Vec<NetworkPattern>,
+    mount: Vec<PathPattern>,
+    process: Vec<Glob>,
+    secret: Vec<Glob>,
+}
+
+impl Patterns {
+    pub(crate) fn new(grant: &Grant) -> Result<Self, PatternError> {
+        fn each<T>(
+            capability: Capability,
+            patterns: &[String],
+            parse: impl Fn(&str) -> Result<T, &'static str>,
+        ) -> Result<Vec<T>, PatternError> {
+            let parse = |pattern: &String| {
+                parse(pattern).map_err(|problem| PatternError { capability, pattern: pattern.clone(), problem })
+            };
+            patterns.iter().map(parse).collect()
+        }
+        Ok(Self {
+            login_shell: grant.login_shell,
+            script: each(Capability::Script, &grant.script, PathPattern::parse)?,
+            command: each(Capability::Command, &grant.command, CommandPattern::parse)?,
+            file: each(Capability::File, &grant.file, PathPattern::parse)?,
+            network: each(Capability::Network, &grant.network, NetworkPattern::parse)?,
+            mount: each(Capability::Mount, &grant.mount, PathPattern::parse)?,
+            process: each(Capability::Process, &grant.process, name)?,
+            secret: each(Capability::Secret, &grant.secret, name)?,
+        })
+    }
+
+    /// Whether nothing of the capability is left out.
+    pub(crate) fn is_everything(&self, capability: Capability) -> bool {
+        match capability {
+            Capability::Log | Capability::Clock => false,
+            Capability::ShellEnvironment => self.login_shell,
+            Capability::Script => self.script.iter().any(PathPattern::is_everything),
+            Capability::Command => self.command.iter().any(CommandPattern::is_everything),
+            Capability::File => self.file.iter().any(PathPattern::is_everything),
+            Capability::Network => self.network.iter().any(NetworkPattern::is_everything),
+            Capability::Mount => self.mount.iter().any(PathPattern::is_everything),
+            Capability::Process => self.process.iter().any(Glob::is_everything),
+            Capability::Secret => self.secret.iter().any(Glob::is_everything),
+        }
+    }
+
+    /// Whether something of the capability can be in both.
+    pub(crate) fn may_overlap(&self, other: &Self, capability: Capability) -> bool {
+        fn any<T>(mine: &[T], theirs: &[T], overlap: impl Fn(&T, &T) -> bool) -> bool {
+            mine.iter().any(|mine| theirs.iter().any(|theirs| overlap(mine, theirs)))
+        }
+        match capability {
+            Capability::Log | Capability::Clock => true,
+            Capability::ShellEnvironment => self.login_shell && other.login_shell,
+            Capability::Script => any(&self.script, &other.script, PathPattern::may_overlap),
+            Capability::Command => any(&self.command, &other.command, CommandPattern::may_overlap),
+            Capability::File => any(&self.file, &other.file, PathPattern::may_overlap),
+            Capability::Network => any(&self.network, &other.network, NetworkPattern::may_overlap),
+            Capability::Mount => any(&self.mount, &other.mount, PathPattern::may_overlap),
+            Capability::Process => any(&self.process, &other.process, Glob::overlaps),
+            Capability::Secret => any(&self.secret, &other.secret, Glob::overlaps),
+        }
+    }
+
+    pub(crate) fn has_network(&self) -> bool {
+        !self.network.is_empty()
+    }
+
+    /// The fronts of its paths that may be symbolic links of the machine's own. Mounts are compared as the mount table has them, and
+    /// looking at one of a dead server may never end.
+    pub(crate) fn fronts(&self) -> impl Iterator<Item = &str> {
+        let paths = self.script.iter().chain(&self.file).filter_map(PathPattern::front);
+        paths.chain(self.command.iter().filter_map(CommandPattern::front))
+    }
+}
+
+/// A pattern of names.
+fn name(pattern: &str) -> Result<Glob, &'static str> {
+    match pattern {
+        "" => Err("a name is not empty"),
+        pattern if pattern.len() > 4096 => Err("a pattern of a name has at most 4096 bytes"),
+        pattern if pattern.contains('\0') => Err("a name has no NUL byte"),
+        pattern => Ok(Glob::flat(pattern)),
+    }
+}
+
+/// Patterns, with what a call makes of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prepared<'a> {
+    patterns: &'a Patterns,
+    places: &'a Places,
+    fronts: &'a Fronts,
+}
+
+impl Prepared<'_> {
+    fn path(&self, patterns: &[PathPattern], path: &str) -> bool {
+        let resolved =
+            |pattern: &PathPattern| pattern.front().and_then(|front| self.fronts.get(front)).map(String::as_str);
+        patterns.iter().any(|pattern| pattern.matches(path, self.places, resolved(pattern)))
+    }
+
+    pub(crate) fn login_shell(&self) -> bool {
+        self.patterns.login_shell
+    }
+
+    pub(crate) fn script(&self, asked: &Asked) -> bool {
+        let patterns = &self.patterns.script;
+        patterns.iter().any(|pattern| pattern.matches_written(&asked.written))
+            || asked.absolute.as_ref().is_some_and(|path| self.path(patterns, path))
+    }
+
+    pub(crate) fn file(&self, path: &str) -> bool {
+        self.path(&self.patterns.file, path)
+    }
+
+    /// Whether the command can be within, whatever file the program turns out to be.
+    pub(crate) fn may_be_command(&self, program: &str, arguments: &[String]) -> bool {
+        let fits = |pattern: &&CommandPattern| pattern.may_match_program(program);
+        self.patterns.command.iter().filter(fits).any(|pattern| pattern.matches_arguments(arguments))
+    }
+
+    pub(crate) fn command(&self, program: &str, file: &str, arguments: &[String]) -> bool {
+        let fits = |pattern: &&CommandPattern| {
+            let resolved = pattern.front().and_then(|front| self.fronts.get(front)).map(String::as_str);
+            pattern.matches_program(program, file, resolved)
+        };
+        self.patterns.command.iter().filter(fits).any(|pattern| pattern.matches_arguments(arguments))
+    }
+
+    pub(crate) fn exchange(&self, host: &Host, port: u16) -> bool {
+        self.patterns.network.iter().any(|pattern| pattern.matches(host, port))
+    }
+
+    /// Whether some port of the host is within.
+    pub(crate) fn host(&self, host: &Host) -> bool {
+        self.patterns.network.iter().any(|pattern| pattern.matches_host(host))
+    }
+
+    /// Whether every port of the host is within.
+    pub(crate) fn whole_host(&self, host: &Host) -> bool {
+        self.patterns.network.iter().any(|pattern| pattern.is_every_port() && pattern.matches_host(host))
+    }
+
+    pub(crate) fn mount(&self, path: &str) -> bool {
+        self.path(&self.patterns.mount, path)
+    }
+
+    pub(crate) fn process(&self, name: &str) -> bool {
+        self.patterns.process.iter().any(|pattern| pattern.matches(name))
+    }
+
+    pub(crate) fn secret(&self, name: &str) -> bool {
+        self.patterns.secret.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+/// Why a call is refused; reads on after what was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Outside {
+    #[error("is denied by the administrator")]
+    Denied,
+    #[error("is outside of what this plugin is granted")]
+    Granted,
+    #[error("is outside of what this plugin says it wants")]
+    Wanted,
+    #[error("cannot be asked for before the plugin has described itself")]
+    NotDescribed,
+}
+
+/// What decides over every call of a plugin.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules {
+    pub(crate) granted: Patterns,
+    pub(crate) denied: Patterns,
+    /// None while it has not said what it wants.
+    pub(crate) wanted: Option<Patterns>,
+}
+
+/// Where the fronts of all patterns lead, for one call.
+#[derive(Debug, Default)]
+pub(crate) struct Led {
+    /// By links that only root can have made.
+    pub(crate) trusted: Fronts,
+    /// By any link: what is denied is denied by each of its names.
+    pub(crate) denied: Fronts,
+}
+
+impl Rules {
+    /// Whether a link may have a say in any of the patterns.
+    pub(crate) fn has_fronts(&self) -> bool {
+        [&self.granted, &self.denied].into_iter().chain(&self.wanted).any(|patterns| patterns.fronts().next().is_some())
+    }
+
+    /// Whether the port of an address is denied.
+    pub(crate) fn denies(&self, address: &Host, port: u16) -> bool {
+        self.denied.network.iter().any(|pattern| pattern.matches(address, port))
+    }
+
+    /// Whether what is asked for is granted and wanted and not denied; `within` says whether it is within one of the three.
+    pub(crate) fn judge(
+        &self,
+        places: &Places,
+        led: &Led,
+        within: impl Fn(Prepared<'_>) -> bool,
+    ) -> Result<(), Outside> {
+        self.judge_apart(places, led, &within, &within)
+    }
+
+    /// The same, where what is denied is told in another way.
+    pub(crate) fn judge_apart(
+        &self,
+        places: &Places,
+        led: &Led,
+        within: impl Fn(Prepared<'_>) -> bool,
+        denied: impl Fn(Prepared<'_>) -> bool,
+    ) -> Result<(), Outside> {
+        let wanted = self.wanted.as_ref().ok_or(Outside::NotDescribed)?;
+        if denied(Prepared { patterns: &self.denied, places, fronts: &led.denied }) {
+            return Err(Outside::Denied);
+        }
+        let prepared = |patterns| Prepared { patterns, places, fronts: &led.trusted };
+        if !within(prepared(&self.granted)) {
+            return Err(Outside::Granted);
+        }
+        if !within(prepared(wanted)) {
+            return Err(Outside::Wanted);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(grant: &Grant) -> Patterns {
+        Patterns::new(grant).unwrap()
+    }
+
+    fn files(patterns_of: &[&str]) -> Patterns {
+        patterns(&Grant { file: patterns_of.iter().map(|&p| p.to_owned()).collect(), ..Grant::default() })
+    }
+
+    fn judge(granted: &[&str], wanted: &[&str], denied: &[&str], path: &str) -> Result<(), Outside> {
+        let rules = Rules { granted: files(granted), wanted: Some(files(wanted)), denied: files(denied) };
+        rules.judge(&Places::default(), &Led::default(), |p| p.file(path))
+    }
+
+    #[test]
+    fn what_is_granted_and_wanted_and_not_denied_is_allowed_and_nothing_else() {
+        assert_eq!(judge(&["/a/*"], &["/*/b"], &[], "/a/b"), Ok(()));
+        assert_eq!(judge(&["/a/*"], &["/*/b"], &[], "/a/c"), Err(Outside::Wanted));
+        assert_eq!(judge(&["/a/*"], &["/*/b"], &[], "/c/b"), Err(Outside::Granted));
+        assert_eq!(judge(&["/a/*"], &["*"], &["/**/b"], "/a/b"), Err(Outside::Denied));
+        assert_eq!(judge(&["/a/*"], &["*"], &["/**/b"], "/a/c"), Ok(()));
+        assert_eq!(judge(&[], &["*"], &[], "/a"), Err(Outside::Granted));
+        let undescribed = Rules { granted: files(&["*"]), ..Rules::default() };
+        let verdict = undescribed.judge(&Places::default(), &Led::default(), |p| p.file("/a"));
+        assert_eq!(verdict, Err(Outside::NotDescribed));
+    }
+
+    #[test]
+    fn a_front_of_what_is_granted_and_one_of_what_is_denied_lead_by_links_of_their_own() {
+        let rules =
+            Rules { granted: files(&["/lib/*"]), wanted: Some(files(&["*"])), denied: files(&["/home/u/link/*"]) };
+        let led = Led {
+            trusted: [("/lib".to_owned(), "/usr/lib".to_owned())].into_iter().collect(),
+            denied: [("/home/u/link".to_owned(), "/usr/lib".to_owned())].into_iter().collect(),
+        };
+        let verdict = |led: &Led| rules.judge(&Places::default(), led, |p| p.file("/usr/lib/x"));
+        assert_eq!(verdict(&led), Err(Outside::Denied));
+        assert_eq!(verdict(&Led { trusted: led.trusted.clone(), ..Led::default() }), Ok(()));
+        assert_eq!(verdict(&Led::default()), Err(Outside::Granted));
+    }
+
+    #[test]
+    fn a_host_is_resolved_by_the_hosts_of_the_patterns_and_denied_only_with_all_its_ports() {
+        let network =
+            |of: &[&str]| patterns(&Grant { network: of.iter().map(|&p| p.to_owned()).collect(), ..Grant::default() });
+        let rules = |denied: &[&str]| Rules {
+            granted: network(&["*.corp:443"]),
+            wanted: Some(network(&["*"])),
+            denied: network(denied),
+        };
+        let resolve = |rules: &Rules, host: &str| {
+            let host = Host::parse(host).unwrap();
+            rules.judge_apart(&Places::default(), &Led::default(), |p| p.host(&host), |p| p.whole_host(&host))
+        };
+        assert_eq!(resolve(&rules(&[]), "a.corp"), Ok(()));
+        assert_eq!(resolve(&rules(&[]), "a.other"), Err(Outside::Granted));
+        assert_eq!(resolve(&rules(&["*:25"]), "a.corp"), Ok(()));
+        assert_eq!(resolve(&rules(&["a.corp:*"]), "a.corp"), Err(Outside::Denied));
+    }
+
+    #[test]
+    fn a_capability_is_denied_as_a_whole_only_by_a_pattern_of_everything() {
+        let whole = Grant {
+            login_shell: true,
+            script: vec!["**".into()],
+            command: vec!["**".into()],
+            file: vec!["*".into()],
+            network: vec!["*:*".into()],
+            mount: vec!["/**".into()],
+            process: vec!["*".into()],
+            secret: vec!["*".into()],
+        };
+        let part = Grant {
+            login_shell: false,
+            script: vec!["/*".into()],
+            command: vec!["*".into()],
+            file: vec!["/home/**".into()],
+            network: vec!["*:1-1024".into()],
+            mount: vec!["{cwd}".into()],
+            process: vec!["?*".into()],
+            secret: vec!["a*".into()],
+        };
+        for capability in Capability::ALL {
+            let always = matches!(capability, Capability::Log | Capability::Clock);
+            assert_eq!(patterns(&whole).is_everything(capability), !always, "{capability}");
+            assert!(!patterns(&part).is_everything(capability), "{capability}");
+            assert!(
+                patterns(&part).may_overlap(&patterns(&whole), capability)
+                    || capability == Capability::ShellEnvironment
+            );
+        }
+    }
+}

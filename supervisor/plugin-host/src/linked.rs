@@ -1,0 +1,241 @@
+//! A component with its imports resolved: it makes stores and instances, and works in them within the limits of a call.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::{Engine, Store, Trap, UpdateDeadline};
+
+use crate::bindings::prerequisite::{Prerequisite, PrerequisitePre};
+use crate::bindings::provider::agentd::plugin::{
+    clock, command, file, log, mount, network, process, script, secret, shell_environment, types,
+};
+use crate::bindings::provider::{Provider, ProviderPre};
+use crate::call::Description;
+use crate::convert::misdescribed;
+use crate::epoch::Ticker;
+use crate::error::CallError;
+use crate::grant::{Capability, Patterns, Places, Rules};
+use crate::limits::{Exceeded, Limits, STACK, TABLE_ENTRIES};
+use crate::plugin::World;
+use crate::services::Services;
+use crate::state::{Bounds, State};
+
+/// Bytes of memory that an instance may hold while nobody calls it; a whole interpreter holds more.
+const KEPT: usize = 4 << 20;
+/// Used stores that wait to be thrown away.
+const USED: usize = 2;
+
+/// What lies between two calls.
+#[derive(Default)]
+struct Shelf {
+    ready: Option<Ready>,
+    used: Vec<Store<State>>,
+}
+
+/// An instance that no call has used.
+struct Ready {
+    store: Store<State>,
+    instance: Provider,
+    /// The limit under which it was made.
+    memory: usize,
+}
+
+/// A component with its grant's imports resolved; not called yet.
+pub(crate) struct Linked {
+    pub(crate) name: String,
+    engine: Engine,
+    ticker: Arc<Ticker>,
+    bounds: Arc<Bounds>,
+    pub(crate) imports: Vec<Capability>,
+    pub(crate) pre: Pre,
+    shelf: Mutex<Shelf>,
+}
+
+pub(crate) enum Pre {
+    Provider(ProviderPre<State>),
+    Prerequisite(PrerequisitePre<State>),
+}
+
+impl Linked {
+    /// Links what was admitted, and nothing else.
+    pub(crate) fn new(
+        name: String,
+        ticker: Arc<Ticker>,
+        rules: Rules,
+        imports: Vec<Capability>,
+        world: World,
+        component: &Component,
+    ) -> wasmtime::Result<Self> {
+        let engine = component.engine().clone();
+        let mut linker = Linker::<State>::new(&engine);
+        types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+        for import in &imports {
+            match import {
+                Capability::Log => log::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Clock => clock::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::ShellEnvironment => {
+                    shell_environment::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+                }
+                Capability::Script => script::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Command => command::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::File => file::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Network => network::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Mount => mount::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Process => process::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Secret => secret::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+            }
+        }
+        let pre = linker.instantiate_pre(component)?;
+        let pre = match world {
+            World::Provider => Pre::Provider(ProviderPre::new(pre)?),
+            World::Prerequisite => Pre::Prerequisite(PrerequisitePre::new(pre)?),
+        };
+        Ok(Self { name, engine, ticker, bounds: Bounds::new(rules), imports, pre, shelf: Mutex::default() })
+    }
+
+    /// From now on it gets what it said that it wants, of what it is granted.
+    pub(crate) fn wants(&mut self, wanted: Patterns) {
+        self.bounds = Bounds::new(Rules { wanted: Some(wanted), ..self.bounds.rules.clone() });
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.bounds.rules
+    }
+
+    pub(crate) fn world(&self) -> World {
+        match self.pre {
+            Pre::Provider(_) => World::Provider,
+            Pre::Prerequisite(_) => World::Prerequisite,
+        }
+    }
+
+    /// Asks the plugin what it is.
+    pub(crate) async fn describe(&self, services: Arc<dyn Services>, limits: Limits) -> Result<Description, CallError> {
+        let description: Description = self
+            .run(services, limits, Places::default(), async |store| match &self.pre {
+                Pre::Provider(pre) => {
+                    let instance: Provider = pre.instantiate_async(&mut *store).await?;
+                    Ok(instance.agentd_plugin_environment_provider().call_describe(store).await?.into())
+                }
+                Pre::Prerequisite(pre) => {
+                    let instance: Prerequisite = pre.instantiate_async(&mut *store).await?;
+                    Ok(instance.agentd_plugin_prerequisite_check().call_describe(store).await?.into())
+                }
+            })
+            .await?;
+        match misdescribed(&description) {
+            None => Ok(description),
+            Some(what) => Err(self.invalid(what)),
+        }
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Throws away what calls have left, and says whether an instance is wanted for the next one.
+    pub(crate) fn clear(&self) -> bool {
+        let used = std::mem::take(&mut self.shelf().used);
+        drop(used);
+        self.shelf().ready.is_none()
+    }
+
+    /// Keeps an instance for the next call, if it is a small one.
+    pub(crate) fn keep(&self, store: Store<State>, instance: Provider, limits: &Limits) {
+        if store.data().accountant.memory() <= KEPT {
+            self.shelf().ready = Some(Ready { store, instance, memory: limits.memory });
+        }
+    }
+
+    /// An instance that was made under the same limit of memory, if there is one.
+    pub(crate) fn take(&self, limits: &Limits) -> Option<(Store<State>, Provider)> {
+        let ready = self.shelf().ready.take().filter(|ready| ready.memory == limits.memory)?;
+        Some((ready.store, ready.instance))
+    }
+
+    /// Keeps a used store until somebody has the time to throw it away.
+    pub(crate) fn put_away(&self, used: Store<State>) {
+        let used_before = &mut self.shelf().used;
+        if used_before.len() < USED {
+            used_before.push(used);
+        }
+    }
+
+    /// One call, in a store of its own, within its limits.
+    pub(crate) async fn run<T>(
+        &self,
+        services: Arc<dyn Services>,
+        limits: Limits,
+        places: Places,
+        work: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
+    ) -> Result<T, CallError> {
+        let mut store = self.store(services, &limits, places);
+        self.within(&mut store, limits, work).await
+    }
+
+    pub(crate) fn store(&self, services: Arc<dyn Services>, limits: &Limits, places: Places) -> Store<State> {
+        let state = State::new(limits, Arc::clone(&self.bounds), services, places);
+        let mut store = Store::new(&self.engine, state);
+        store.limiter(|state| &mut state.accountant);
+        store.epoch_deadline_callback(|context| {
+            if Instant::now() >= context.data().deadline {
+                return Err(Exceeded::Time.into());
+            }
+            Ok(UpdateDeadline::Yield(1)) // a guest that computes must not hold the thread of others
+        });
+        store
+    }
+
+    /// Works in a store within the limits of one call.
+    pub(crate) async fn within<T>(
+        &self,
+        store: &mut Store<State>,
+        limits: Limits,
+        work: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
+    ) -> Result<T, CallError> {
+        store.set_hostcall_fuel(limits.output);
+        store.set_epoch_deadline(1);
+        let deadline = store.data().deadline;
+        let running = self.ticker.running();
+        let result = tokio::time::timeout_at(deadline.into(), work(store)).await;
+        drop(running);
+        store.data_mut().finish();
+        match result {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.explain(&error, &limits, store.data_mut().last_error.take())),
+            Err(_) => Err(CallError::Time { plugin: self.name.clone(), limit: limits.time }),
+        }
+    }
+
+    fn explain(&self, error: &wasmtime::Error, limits: &Limits, said: Option<String>) -> CallError {
+        let plugin = self.name.clone();
+        match error.downcast_ref::<Exceeded>() {
+            Some(Exceeded::Time) => return CallError::Time { plugin, limit: limits.time },
+            Some(Exceeded::Memory) => return CallError::Memory { plugin, limit: limits.memory },
+            Some(Exceeded::TableEntries) => return CallError::TableEntries { plugin, limit: TABLE_ENTRIES },
+            None => {}
+        }
+        if error.downcast_ref::<Trap>() == Some(&Trap::StackOverflow) {
+            return CallError::Stack { plugin, limit: STACK };
+        }
+        let trap = error.root_cause().to_string();
+        // wasmtime has no public type for this one; a test holds the text.
+        if trap.contains("fuel allocated for hostcalls has been exhausted") {
+            return CallError::Output { plugin, limit: limits.output };
+        }
+        CallError::Crashed { plugin, trap, said }
+    }
+
+    pub(crate) fn failed(&self, failure: types::Failure) -> CallError {
+        CallError::Failed { plugin: self.name.clone(), failure: failure.into() }
+    }
+
+    pub(crate) fn not_a(&self, wanted: World) -> CallError {
+        CallError::World { plugin: self.name.clone(), is: self.world(), wanted }
+    }
+
+    pub(crate) fn invalid(&self, what: String) -> CallError {
+        CallError::Invalid { plugin: self.name.clone(), what }
+    }
+}

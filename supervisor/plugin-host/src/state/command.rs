@@ -1,0 +1,93 @@
+//! Programs of the machine.
+
+use super::permit::{Gate, refused};
+use super::words::environment;
+use super::{Answer, State};
+use crate::bindings::provider::agentd::plugin::command;
+use crate::call::Failure;
+use crate::services::{CONTENT, Completed, ERRORS, Ending, Invocation};
+use crate::text::shown;
+
+/// The most bytes of all arguments together. A program that needs more reads them from its input.
+const ARGUMENTS: usize = 128 << 10;
+
+impl State {
+    async fn ran(&mut self, invocation: command::Invocation) -> Result<Completed, Failure> {
+        let command::Invocation { program, arguments, environment: given, directory, input, time } = invocation;
+        let deadline = time.map_or(self.host_deadline, |time| self.until(time));
+        let what = format!("the program {}", shown(&program));
+        let program = self.program(&what, program)?;
+        if arguments.iter().map(|argument| argument.len() + 1).sum::<usize>() > ARGUMENTS {
+            return Err(Failure::TooLarge(format!("{what} was given more than {ARGUMENTS} bytes of arguments")));
+        }
+        if arguments.iter().any(|argument| argument.contains('\0')) {
+            return Err(Failure::Failed(format!("{what} was given an argument that has a NUL byte")));
+        }
+        if let Some(directory) = directory.as_deref().filter(|&d| !matches!(d, "{cwd}" | "{session}" | "{config}")) {
+            let directory = shown(directory);
+            return Err(Failure::Failed(format!(
+                "{what} cannot begin in {directory}: it is neither {{cwd}} nor {{session}} nor {{config}}"
+            )));
+        }
+        let given = environment(&what, given)?;
+        let led = self.led().await?;
+        let command = with_arguments(&what, &arguments);
+        let (rules, places) = (&self.bounds.rules, &self.places);
+        // Which file it is can be told only when it was looked for; that no file would do is told before.
+        let never = rules.judge_apart(
+            places,
+            &led,
+            |patterns| patterns.may_be_command(&program, &arguments),
+            |patterns| patterns.command(&program, &program, &arguments),
+        );
+        never.map_err(|outside| refused(&command, outside))?;
+        let gate = Gate::new(&command, &program, |file| {
+            rules.judge(places, &led, |patterns| patterns.command(&program, file, &arguments))
+        });
+        let gate = if program.starts_with('/') { gate } else { gate.opened() };
+        let invocation =
+            Invocation { program: program.clone(), arguments: arguments.clone(), environment: given, directory, input };
+        let allowed = |resolved: &str| gate.allows(resolved);
+        let work = self.services.run_command(invocation, &allowed, deadline);
+        let answer = self.bounded_by(deadline, &what, work).await;
+        let mut completed = gate.told(answer)?;
+        if completed.output.len() > CONTENT {
+            return Err(Failure::TooLarge(format!("the output of {what} is more than {CONTENT} bytes")));
+        }
+        completed.errors.truncate(ERRORS);
+        Ok(completed)
+    }
+
+    /// A program's name, or its path put in order.
+    fn program(&self, what: &str, program: String) -> Result<String, Failure> {
+        if program.starts_with('/') {
+            return Ok(self.asked(what, &program)?.written);
+        }
+        if program.is_empty() || program == "." || program == ".." || program.contains(['/', '\0']) {
+            return Err(Failure::Failed(format!("{what} is neither an absolute path nor a program's name")));
+        }
+        Ok(program)
+    }
+}
+
+/// The program with the arguments that decided over it, not longer than a line.
+fn with_arguments(what: &str, arguments: &[String]) -> String {
+    if arguments.is_empty() {
+        return what.to_owned();
+    }
+    format!("{what} with the arguments {}", shown(&arguments.join(" ")))
+}
+
+impl command::Host for State {
+    async fn run(&mut self, invocation: command::Invocation) -> Answer<command::Completed> {
+        let completed = self.ran(invocation).await.map(|completed| command::Completed {
+            ending: match completed.ending {
+                Ending::Exited(status) => command::Ending::Exited(status),
+                Ending::Signalled(signal) => command::Ending::Signalled(signal),
+            },
+            output: completed.output,
+            errors: completed.errors,
+        });
+        Ok(completed.map_err(Into::into))
+    }
+}

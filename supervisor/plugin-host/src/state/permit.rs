@@ -1,0 +1,218 @@
+//! Whether a host call is permitted, and the words of its refusal.
+//!
+//! Where a path's links have a say, a service resolves them and asks the [`Gate`]. What the gate refused is refused, whatever the service
+//! makes of it; and of a path that is not within the grant as it was asked for, nothing is told but that: not even whether it is there.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Semaphore;
+
+use super::State;
+use crate::call::Failure;
+use crate::grant::fronts::{Follow, resolve};
+use crate::grant::{Asked, Led, Outside, PathError, Places, Prepared, Rules};
+use crate::text::shown;
+
+/// How many threads of one plugin may look where links lead; one of a dead file server never comes back.
+const LOOKS: usize = 2;
+/// The user whose links are followed.
+const ROOT: u32 = 0;
+
+/// What holds for every call of a plugin.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    pub(crate) rules: Rules,
+    looks: Arc<Semaphore>,
+}
+
+impl Bounds {
+    pub(crate) fn new(rules: Rules) -> Arc<Self> {
+        Arc::new(Self { rules, looks: Arc::new(Semaphore::new(LOOKS)) })
+    }
+}
+
+/// What is to be said of a resolved path.
+type Judge<'a> = Box<dyn Fn(&str) -> Result<(), Outside> + Send + Sync + 'a>;
+
+/// What a service asks about the path that it resolved.
+pub(super) struct Gate<'a> {
+    /// What was asked for, as it is told: `the file "x"`.
+    what: &'a str,
+    /// Whether it is within the grant as it was asked for.
+    plain: Result<(), Outside>,
+    /// Whether more may be told of it than that it is outside.
+    open: bool,
+    judge: Judge<'a>,
+    /// The path that was asked about last, and what came of it.
+    asked: Mutex<Option<(String, Result<(), Outside>)>>,
+}
+
+impl<'a> Gate<'a> {
+    /// `plain` is the path as it was asked for, without links.
+    pub(super) fn new(
+        what: &'a str,
+        plain: &str,
+        judge: impl Fn(&str) -> Result<(), Outside> + Send + Sync + 'a,
+    ) -> Self {
+        let plain = judge(plain);
+        Self { what, plain, open: plain.is_ok(), judge: Box::new(judge), asked: Mutex::default() }
+    }
+
+    /// The same for a name that is looked up: where that leads is no secret.
+    pub(super) fn opened(self) -> Self {
+        Self { open: true, ..self }
+    }
+
+    pub(super) fn allows(&self, resolved: &str) -> bool {
+        let verdict = (self.judge)(resolved);
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        // A refusal stands, whatever is asked after it.
+        if !matches!(*asked, Some((_, Err(_)))) {
+            *asked = Some((resolved.to_owned(), verdict));
+        }
+        verdict.is_ok()
+    }
+
+    /// What may be told of what the service answered.
+    pub(super) fn told<T>(self, answer: Result<T, Failure>) -> Result<T, Failure> {
+        let Self { what, plain, open, asked, .. } = self;
+        let asked = asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match (asked, plain, answer) {
+            (Some((_, Ok(()))), _, answer) => answer,
+            (_, _, Err(failure @ Failure::TimedOut(_))) => Err(failure),
+            (Some((resolved, Err(outside))), _, _) if open => {
+                Err(Failure::NotGranted(format!("{what} is {}, which {outside}", shown(&resolved))))
+            }
+            (None, _, Err(failure)) if open => Err(failure),
+            // Nothing was resolved: it is what it was asked for as.
+            (None, Ok(()), answer) => answer,
+            (_, Err(outside), _) | (Some((_, Err(outside))), _, _) => Err(refused(what, outside)),
+        }
+    }
+}
+
+/// A refusal, with what was asked for.
+pub(super) fn refused(what: &str, outside: Outside) -> Failure {
+    Failure::NotGranted(format!("{what} {outside}"))
+}
+
+impl State {
+    /// Judges what no link has a say in.
+    pub(super) fn judge(&self, what: &str, within: impl Fn(Prepared<'_>) -> bool) -> Result<(), Failure> {
+        let verdict = self.bounds.rules.judge(&self.places, &Led::default(), within);
+        verdict.map_err(|outside| refused(what, outside))
+    }
+
+    /// A path that a plugin asks for, put in order.
+    pub(super) fn asked(&self, what: &str, path: &str) -> Result<Asked, Failure> {
+        Asked::new(path, &self.places).map_err(|error| match error {
+            PathError::Climbs => refused(&format!("{what} {error}, and so"), Outside::Granted),
+            error => Failure::Failed(format!("{what} {error}")),
+        })
+    }
+
+    /// The same, where it must be known which file that is.
+    pub(super) fn asked_absolute(&self, what: &str, path: &str) -> Result<(Asked, String), Failure> {
+        let asked = self.asked(what, path)?;
+        match asked.absolute.clone() {
+            Some(absolute) => Ok((asked, absolute)),
+            None => Err(Failure::NotFound(format!("{what} begins with a place that this call does not have"))),
+        }
+    }
+
+    /// Where the links in the patterns lead, looked for once in a call.
+    pub(super) async fn led(&mut self) -> Result<Arc<Led>, Failure> {
+        if let Some(led) = &self.led {
+            return Ok(Arc::clone(led));
+        }
+        let led = Arc::new(self.look().await?);
+        self.led = Some(Arc::clone(&led));
+        Ok(led)
+    }
+
+    async fn look(&self) -> Result<Led, Failure> {
+        let bounds = Arc::clone(&self.bounds);
+        if !bounds.rules.has_fronts() {
+            return Ok(Led::default());
+        }
+        let (looks, places) = (Arc::clone(&bounds.looks), self.places.clone());
+        let look = async {
+            let permit = looks.acquire_owned().await.ok();
+            let look = tokio::task::spawn_blocking(move || {
+                let _permit = permit; // a thread that hangs keeps it
+                look_for(&bounds.rules, &places)
+            });
+            look.await.map_err(|_| Failure::Failed("the program ends".to_owned()))
+        };
+        self.bounded("looking where the paths of the grant lead", look).await
+    }
+}
+
+fn look_for(rules: &Rules, places: &Places) -> Led {
+    let wanted = rules.wanted.iter().flat_map(crate::grant::Patterns::fronts);
+    Led {
+        trusted: resolve(rules.granted.fronts().chain(wanted), Follow::OwnedBy(ROOT, places)),
+        denied: resolve(rules.denied.fronts(), Follow::All),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gate to everything below `/open`.
+    fn gate<'a>(plain: &str) -> Gate<'a> {
+        let below = |path: &str| if path.starts_with("/open/") { Ok(()) } else { Err(Outside::Granted) };
+        Gate::new("the file \"x\"", plain, below)
+    }
+
+    fn not_granted(text: &str) -> Result<(), Failure> {
+        Err(Failure::NotGranted(text.to_owned()))
+    }
+
+    fn absent() -> Result<(), Failure> {
+        Err(Failure::NotFound("absent".to_owned()))
+    }
+
+    #[test]
+    fn what_the_gate_refused_is_refused_even_if_the_service_did_it() {
+        let inside = gate("/open/link");
+        assert!(!inside.allows("/secret"));
+        assert!(inside.allows("/open/a"));
+        let told = inside.told(Ok(()));
+        assert_eq!(told, not_granted("the file \"x\" is \"/secret\", which is outside of what this plugin is granted"));
+    }
+
+    #[test]
+    fn of_what_is_outside_nothing_is_told_but_that() {
+        let outside = not_granted("the file \"x\" is outside of what this plugin is granted");
+        assert_eq!(gate("/secret").told(absent()), outside);
+        assert_eq!(gate("/secret").told(Ok(())), outside);
+        let asked = gate("/secret");
+        assert!(!asked.allows("/other"));
+        assert_eq!(asked.told(absent()), outside);
+        let late = Failure::TimedOut("late".to_owned());
+        assert_eq!(gate("/secret").told::<()>(Err(late.clone())), Err(late));
+    }
+
+    #[test]
+    fn a_name_that_is_looked_up_may_lead_nowhere_and_that_is_told() {
+        assert_eq!(gate("ls").opened().told(absent()), absent());
+        let elsewhere = gate("ls").opened();
+        assert!(!elsewhere.allows("/bin/ls"));
+        let told = not_granted("the file \"x\" is \"/bin/ls\", which is outside of what this plugin is granted");
+        assert_eq!(elsewhere.told(Ok(())), told);
+        let outside = not_granted("the file \"x\" is outside of what this plugin is granted");
+        assert_eq!(gate("ls").opened().told(Ok(())), outside);
+    }
+
+    #[test]
+    fn what_is_within_is_told_as_it_is() {
+        assert_eq!(gate("/open/a").told(absent()), absent());
+        assert_eq!(gate("/open/a").told(Ok(())), Ok(()));
+        // A link from outside to what is granted.
+        let link = gate("/elsewhere");
+        assert!(link.allows("/open/a"));
+        assert_eq!(link.told(Ok(())), Ok(()));
+    }
+}
