@@ -128,3 +128,8 @@ macro_rules! export_prerequisite {
         };
     };
 }
+
+/// The Rust of the README compiles, and what it asserts holds.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -1,6 +1,6 @@
 //! Files, to read. Grant: `file = [patterns]` of paths.
 //!
-//! A path is absolute, or begins with `{config}`, `{cwd}`, `{session}` or `{home}`; links are resolved before it is matched.
+//! A path is absolute, or begins with `{config}`, `{cwd}` or `{session}`; links are resolved before it is matched.
 
 use super::host;
 use crate::Failure;

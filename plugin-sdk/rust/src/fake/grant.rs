@@ -3,7 +3,39 @@
 //! The daemon's own rules are its own; a test says what they come to in the same cases.
 
 use super::places::Places;
+use crate::Capability;
 use crate::pattern::matches;
+
+/// Whether it is a pattern at all.
+pub(super) fn is_pattern(capability: Capability, pattern: &str) -> bool {
+    match capability {
+        Capability::ShellEnvironment => false, // it has none
+        Capability::Script | Capability::File | Capability::Mount => is_path(pattern),
+        Capability::Command => {
+            let words: Vec<&str> = pattern.split(' ').collect();
+            let program = words[0];
+            let rest_at_end = !words[..words.len() - 1].contains(&"**") || words.len() == 1;
+            let is_program = if program.contains('/') { program.starts_with('/') && is_path(program) } else { true };
+            is_program && rest_at_end && words.iter().all(|word| !word.is_empty())
+        }
+        Capability::Network => pattern.rsplit_once(':').is_some_and(|(host, port)| {
+            let is_number = |port: &str| port.parse::<u16>().is_ok();
+            let is_range = port.split_once('-').is_some_and(|(first, last)| is_number(first) && is_number(last));
+            !host.is_empty() && (port == "*" || is_number(port) || is_range)
+        }),
+        Capability::Process | Capability::Secret => !pattern.is_empty(),
+    }
+}
+
+fn is_path(pattern: &str) -> bool {
+    let places = ["{cwd}", "{session}", "{config}", "{home}"];
+    let rest = places.iter().find_map(|place| pattern.strip_prefix(place));
+    let begins = match rest {
+        Some(rest) => rest.is_empty() || rest.starts_with('/'),
+        None => pattern.starts_with('/') || matches!(pattern, "*" | "**"),
+    };
+    begins && !pattern.split('/').any(|name| name == "..")
+}
 
 /// A path, placeholders resolved: `*` and `?` stay within a name, `**` is any text, and `..` is nowhere.
 pub(super) fn path(pattern: &str, path: &str, places: &Places) -> bool {
@@ -14,6 +46,9 @@ pub(super) fn path(pattern: &str, path: &str, places: &Places) -> bool {
 
 /// A program and its arguments, a word for each.
 pub(super) fn command(pattern: &str, program: &str, arguments: &[String]) -> bool {
+    if pattern == "**" {
+        return true;
+    }
     let mut words = pattern.split(' ');
     let first = words.next().unwrap_or_default();
     let allowed = if first.starts_with('/') {
@@ -97,11 +132,43 @@ mod tests {
         };
         assert!(allowed("/usr/bin/git rev-parse *", &["/usr/bin/git", "rev-parse", "a b"]));
         assert!(allowed("git **", &["git"]) && allowed("git log **", &["git", "log", "-1", "x"]));
-        assert!(allowed("* **", &["/usr/bin/git", "log"]));
+        assert!(allowed("* **", &["/usr/bin/git", "log"]) && allowed("**", &["/usr/bin/git", "log"]));
         assert!(!allowed("git", &["git", "log"]));
         assert!(!allowed("git log *", &["git", "log"]));
         assert!(!allowed("git log **", &["git"]));
         assert!(!allowed("/usr/*/git", &["/usr/local/bin/git"]));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_none() {
+        for (capability, pattern) in [
+            (Capability::File, "etc/x"),
+            (Capability::Script, "{cwd}x"),
+            (Capability::Mount, "/a/../b"),
+            (Capability::File, "{other}/x"),
+            (Capability::Command, "git  log"),
+            (Capability::Command, "git ** log"),
+            (Capability::Command, "./git"),
+            (Capability::Network, "host"),
+            (Capability::Network, "host:http"),
+            (Capability::Network, ":80"),
+            (Capability::Secret, ""),
+            (Capability::ShellEnvironment, "*"),
+        ] {
+            assert!(!is_pattern(capability, pattern), "{capability:?} {pattern}");
+        }
+        for (capability, pattern) in [
+            (Capability::File, "{home}/.config/*"),
+            (Capability::Script, "**"),
+            (Capability::Command, "/** r load *"),
+            (Capability::Command, "**"),
+            (Capability::Command, "* **"),
+            (Capability::Network, "*.example:27000-27009"),
+            (Capability::Network, "[::1]:*"),
+            (Capability::Process, "*"),
+        ] {
+            assert!(is_pattern(capability, pattern), "{capability:?} {pattern}");
+        }
     }
 
     #[test]

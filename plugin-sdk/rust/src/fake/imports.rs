@@ -64,6 +64,11 @@ fn admit(state: &State, capability: Capability, subject: &str, covers: impl Fn(&
 
 /// The path with its placeholder resolved, if it may be used.
 fn admit_path(state: &State, capability: Capability, what: &str, path: &str) -> Result<String, Failure> {
+    // A pattern can begin with `{home}`, what is asked for cannot.
+    if !path.starts_with('/') && !["{cwd}", "{session}", "{config}"].iter().any(|place| path.starts_with(place)) {
+        let rule = "is neither absolute nor begins with {cwd}, {session} or {config}";
+        return Err(Failure::Failed(format!("{what} {path:?} {rule}")));
+    }
     let path = state.places.resolve(path);
     admit(state, capability, &format!("{what} {path}"), |pattern| grant::path(pattern, &path, &state.places))?;
     Ok(path)

@@ -167,7 +167,10 @@ impl Host {
     /// Grants this, and nothing else that no other grant allows. Without any, all is granted.
     #[must_use]
     pub fn grant<P: Into<String>>(self, capability: Capability, patterns: impl IntoIterator<Item = P>) -> Self {
-        let patterns = patterns.into_iter().map(Into::into).collect();
+        let patterns: Vec<String> = patterns.into_iter().map(Into::into).collect();
+        if let Some(wrong) = patterns.iter().find(|pattern| !grant::is_pattern(capability, pattern)) {
+            panic!("{wrong:?} is no pattern of {capability:?}");
+        }
         self.state.borrow_mut().grants.get_or_insert_default().push((capability, patterns));
         self
     }

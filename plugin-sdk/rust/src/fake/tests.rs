@@ -112,6 +112,9 @@ fn scripts_and_files_are_found_by_their_places_and_nothing_is_where_the_test_say
         assert_eq!(file::read("/secret"), Err(Failure::unavailable("may not be read")));
         assert_eq!(file::read("/nowhere/a").or_none(), Ok(None));
         assert!(matches!(file::read("{cwd}"), Err(Failure::Unavailable(_))));
+        for path in ["a", "{home}/a", ""] {
+            assert!(matches!(file::read(path), Err(Failure::Failed(text)) if text.contains("absolute")), "{path}");
+        }
     });
 }
 

@@ -1,6 +1,7 @@
 //! What the daemon would refuse of a plugin's answer: a mistake of the plugin's, and here the end of the test.
 
-use crate::{Change, Description, Effect, Report};
+use super::grant;
+use crate::{Change, Description, Effect, Report, Want};
 
 /// What a plugin says of itself.
 pub(super) fn description(description: &Description) {
@@ -14,8 +15,15 @@ pub(super) fn description(description: &Description) {
     for setting in &description.settings {
         line("summary of a setting", &setting.summary);
     }
-    for want in &description.wants {
-        line("reason of a want", &want.reason);
+    for Want { capability, patterns, reason } in &description.wants {
+        line("reason of a want", reason);
+        for pattern in patterns {
+            let is_one = grant::is_pattern(*capability, pattern);
+            assert!(
+                is_one,
+                "the daemon refuses the want {capability:?} {pattern:?}: it is no pattern of this capability"
+            );
+        }
     }
 }
 
