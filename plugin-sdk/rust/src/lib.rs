@@ -49,6 +49,7 @@ mod failure;
 pub mod fake;
 pub mod log;
 pub mod pattern;
+mod report;
 mod request;
 
 pub use capability::{clock, command, file, mount, network, process, script, secret, shell};
@@ -74,6 +75,35 @@ pub trait Provider {
 }
 
 /// Checks something outside of a session that must hold before it may start.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use agentd_plugin_sdk::{
+///     Capability, CheckDescription, CheckRequest, Description, Failure, Moment, Prerequisite, Report, fake, network,
+/// };
+///
+/// struct Artifacts;
+///
+/// impl Prerequisite for Artifacts {
+///     fn describe() -> CheckDescription {
+///         Description::new("artifacts", "1.0.0", "the artifact server answers")
+///             .wants(Capability::Network, ["artifacts.example:443"], "connects to it")
+///             .checked(Moment::BeforeEnvironment)
+///     }
+///
+///     fn check(_: &CheckRequest) -> Result<Report, Failure> {
+///         Ok(match network::connect("artifacts.example", 443, Duration::from_secs(2)) {
+///             Ok(connected) => Report::pass(format!("artifacts.example answers at {}", connected.address)),
+///             Err(problem) => Report::fail(problem.message()).remedy("connect the VPN"),
+///         })
+///     }
+/// }
+///
+/// let refused = |_: &[_]| Err(network::Problem::Refused("nobody listens there".to_owned()));
+/// let report = fake::Host::new().listens("artifacts.example", 443, refused).check::<Artifacts>();
+/// assert_eq!(report, Ok(Report::fail("nobody listens there").remedy("connect the VPN")));
+/// ```
 pub trait Prerequisite {
     /// What the plugin is; called once, when it is loaded.
     fn describe() -> CheckDescription;

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use agentd_plugin_sdk::fake::Host;
 
-    fn policy(drop: &[&str], keep: &[&str], login: &[&'static str]) -> (Vec<String>, Vec<String>) {
+    fn policy(drop: &[&str], keep: &[&str], login: &[&str]) -> (Vec<String>, Vec<String>) {
         let host = Host::new().login(login.iter().map(|&name| (name, "value")));
         let host = host.setting("drop", drop.iter().copied()).setting("keep", keep.iter().copied());
         let (mut set, mut dropped) = (Vec::new(), Vec::new());

@@ -102,7 +102,7 @@ pub(super) struct Answers {
 impl Host {
     /// What the login shell gives.
     #[must_use]
-    pub fn login<V: Into<Vec<u8>>>(self, environment: impl IntoIterator<Item = (&'static str, V)>) -> Self {
+    pub fn login<N: Into<String>, V: Into<Vec<u8>>>(self, environment: impl IntoIterator<Item = (N, V)>) -> Self {
         let variables = environment.into_iter().map(|(name, value)| Variable::new(name, value)).collect();
         self.answer(|answers| answers.login = Some(Ok(variables)))
     }

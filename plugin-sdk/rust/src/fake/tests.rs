@@ -3,7 +3,7 @@ use crate::command::Command;
 use crate::mount::{Liveness, Mounted};
 use crate::network::{NameService, Problem, Step};
 use crate::{
-    CheckDescription, Fact, Moment, OrNone, Outcome, clock, file, log, mount, network, process, script, secret, shell,
+    CheckDescription, Moment, OrNone, Outcome, clock, file, log, mount, network, process, script, secret, shell,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -170,13 +170,8 @@ impl Prerequisite for Server {
             Err(Problem::Other(failure)) => return Err(failure),
             Err(_) => Outcome::Fail,
         };
-        Ok(Report {
-            outcome,
-            summary: format!("{mounts} {alive:?} {servers}"),
-            facts: vec![Fact { name: "session".to_owned(), value: request.session.is_some().to_string() }],
-            remedy: None,
-            valid_for: None,
-        })
+        let session = request.session.is_some().to_string();
+        Ok(Report::new(outcome, format!("{mounts} {alive:?} {servers}")).fact("session", session))
     }
 }
 
