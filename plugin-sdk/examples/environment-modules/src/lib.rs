@@ -138,6 +138,9 @@ impl<'a> Loading<'a> {
         if answer.status == Some(false) {
             return Err(Failure::failed(format!("{what}: {} says that it failed, and not why", self.program)));
         }
+        if answer.status.is_none() && answer.variables.is_empty() && answer.others > 0 {
+            return Err(spoilt("it is not in the form that modulecmd has for R".to_owned()));
+        }
         if answer.others > 0 {
             log::debug(format!("{what}: {} lines of its output are for a shell, and left out", answer.others));
         }

@@ -1,21 +1,12 @@
 //! What `modulecmd` says on its standard error: which of it is an error, in the words of the module or of modulecmd.
 
-/// What an error begins with, by release: 4 and 5 (`  ERROR: …`, `  Module ERROR: …`), 3 (`ModuleCmd_Load.c(213):ERROR:105: …`), Lmod.
-const LMOD: &str = "Lmod has detected the following error:";
-
 /// The errors, each as one line; and what else was said.
 pub(crate) fn split(said: &[u8]) -> (Vec<String>, Vec<String>) {
     let said = String::from_utf8_lossy(said);
     let (mut errors, mut notes) = (Vec::new(), Vec::new());
     let mut lines = said.lines().peekable();
     while let Some(line) = lines.next() {
-        if let Some(words) = line.trim().strip_prefix(LMOD) {
-            let mut words = words.trim().to_owned();
-            while let Some(more) = lines.next_if(|line| !line.trim().is_empty()) {
-                words = format!("{words} {}", more.trim());
-            }
-            errors.push(plain(&words));
-        } else if let Some(words) = error(line) {
+        if let Some(words) = error(line) {
             let hint = lines.next_if(|line| line.trim().starts_with("HINT:")).map(str::trim).unwrap_or_default();
             errors.push(plain(format!("{words} {hint}").trim()));
         } else if !line.trim().is_empty() {
@@ -25,6 +16,7 @@ pub(crate) fn split(said: &[u8]) -> (Vec<String>, Vec<String>) {
     (errors, notes)
 }
 
+/// In releases 4 and 5 `  ERROR: …` and `  Module ERROR: …`, in 3 `ModuleCmd_Load.c(213):ERROR:105: …`.
 fn error(line: &str) -> Option<&str> {
     let (before, words) = line.split_once("ERROR:")?;
     match before.trim() {
@@ -37,9 +29,9 @@ fn error(line: &str) -> Option<&str> {
     }
 }
 
-/// Whether an error says that there is no such module: in releases 3 to 5, and in Lmod.
+/// Whether an error says that there is no such module.
 pub(crate) fn is_missing(error: &str) -> bool {
-    error.starts_with("Unable to locate a modulefile for") || error.contains("module(s) are unknown")
+    error.starts_with("Unable to locate a modulefile for")
 }
 
 /// One line, without control characters.
@@ -71,10 +63,6 @@ mod tests {
             (
                 "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for 'gcc'\n",
                 "Unable to locate a modulefile for 'gcc'",
-            ),
-            (
-                "Lmod has detected the following error: The following module(s) are unknown:\n\"gcc\"\n\nPlease check\n",
-                "The following module(s) are unknown: \"gcc\"",
             ),
         ] {
             assert_eq!(errors(said), [error], "{said}");
