@@ -198,7 +198,7 @@ impl Pipeline {
         let hidden = Arc::new(Hidden::default());
         let login = self.login(target, &hidden);
         let mut environment = Environment::default();
-        let (mut taken, provided) = {
+        let (taken, provided) = {
             let of_login = login.variables(Instant::now() + self.limits.time);
             let mut taking = pin!(secrets.take(&target.agent, &target.places.cwd, of_login));
             let mut providing = pin!(self.provide(target, trust, &login, &hidden, &mut environment));
@@ -217,26 +217,7 @@ impl Pipeline {
             };
             (taken, provided)
         };
-        for given in &taken.given {
-            hidden.value(&given.value);
-        }
-        for missing in &mut taken.missing {
-            missing.reason = hidden.text(&missing.reason);
-        }
-        let finished = match provided {
-            Ok(()) => self.finish(target, &taken, &login, &mut environment),
-            Err(error) => Err(error),
-        };
-        hidden.variables(&environment.variables());
-        match finished {
-            Ok(()) => Ok(Built {
-                hidden: hidden.values().into_iter().map(ByteString::from).collect(),
-                environment,
-                secrets: taken.given.into_iter().map(|given| given.name).collect(),
-                missing: taken.missing,
-            }),
-            Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
-        }
+        self.conclude(target, provided, taken, &login, environment)
     }
 
     /// Gives a stored environment again. No provider is run; named secrets are taken anew, and those that no file has are looked for
@@ -253,10 +234,7 @@ impl Pipeline {
         let mut environment = Environment::from_view(stored);
         environment.restore(remembered);
         let deadline = Instant::now() + self.limits.time;
-        let mut taken = secrets.take(&target.agent, &target.places.cwd, login.variables(deadline)).await;
-        for given in &taken.given {
-            hidden.value(&given.value);
-        }
+        let taken = secrets.take(&target.agent, &target.places.cwd, login.variables(deadline)).await;
         let named = |name: &str| taken.given.iter().any(|given| given.variable == name);
         if environment.missing().any(|name| !named(name)) {
             match login.variables(deadline).await {
@@ -266,21 +244,40 @@ impl Pipeline {
                 }
             }
         }
+        self.conclude(target, Ok(()), taken, &login, environment)
+    }
+
+    /// What becomes of what was provided: agentd's own steps come behind it, and nothing that is said of it holds a secret.
+    fn conclude(
+        &self,
+        target: &Target,
+        provided: Result<(), BuildError>,
+        mut taken: Taken,
+        login: &LoginOnce,
+        mut environment: Environment,
+    ) -> Result<Built, Unbuilt> {
+        let hidden = &login.hidden;
+        for given in &taken.given {
+            hidden.value(&given.value);
+        }
         for missing in &mut taken.missing {
             missing.reason = hidden.text(&missing.reason);
         }
-        let finished = self.finish(target, &taken, &login, &mut environment);
+        let finished = provided.and_then(|()| self.finish(target, &taken, login, &mut environment));
         hidden.variables(&environment.variables());
+        // A stored one may have secrets that do not look like any.
         for (_, value) in environment.secret_pairs() {
             hidden.value(value);
         }
-        finished.map_err(|error| Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) })?;
-        Ok(Built {
-            hidden: hidden.values().into_iter().map(ByteString::from).collect(),
-            environment,
-            secrets: taken.given.into_iter().map(|given| given.name).collect(),
-            missing: taken.missing,
-        })
+        match finished {
+            Ok(()) => Ok(Built {
+                hidden: hidden.values().into_iter().map(ByteString::from).collect(),
+                environment,
+                secrets: taken.given.into_iter().map(|given| given.name).collect(),
+                missing: taken.missing,
+            }),
+            Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
+        }
     }
 
     fn login(&self, target: &Target, hidden: &Arc<Hidden>) -> Arc<LoginOnce> {
