@@ -17,7 +17,7 @@ use agentd_api::{Body, ByteString, Event};
 use agentd_journal::Reader;
 use agentd_keeper::frame;
 use agentd_keeper::protocol::{
-    Append, FromKeeper, Hello, LaunchRecord, Mute, NewRecord, StopTimes, ToKeeper, Variable,
+    Append, FromKeeper, Hello, Hide, LaunchRecord, Mute, NewRecord, StopTimes, ToKeeper, Variable,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -429,6 +429,27 @@ fn what_an_agent_repeats_of_its_secrets_is_masked() {
     assert_eq!(text.matches("‹secret›").count(), 4, "{text}");
     assert!(text.contains(r#""data":{"k":"‹secret›"}"#) && text.contains(r#""data":[1,"‹secret›"]"#), "{text}");
     assert!(!text.contains("ss/word") && !text.contains("token-1"), "{text}");
+}
+
+#[test]
+fn what_an_agent_comes_by_later_is_masked_from_then_on() {
+    let (keeper, mut daemon) = Keeper::with(script(
+        r#"echo '{"n":"token-later"}'; read x; echo '{"k":"a token-later"}'; echo "a token-later" >&2"#,
+    ));
+    assert!(keeper.wait_for_out(1)[0].contains("token-later"), "nobody has said yet that it is one");
+    let hide = Hide { secrets: strings(&["token-later"]) };
+    assert!(!format!("{hide:?}").contains("token"), "{hide:?}");
+    assert!(matches!(daemon.call(&ToKeeper::Hide(hide)), FromKeeper::Hidden));
+    daemon.say(&json!({}));
+    let (_, journal) = keeper.ended();
+    let said = journal.iter().filter_map(|event| match &event.body {
+        Body::AgentOut(data) => Some(data.get().to_owned()),
+        Body::AgentStderr(text) => Some(text.text.display().into_owned()),
+        _ => None,
+    });
+    let mut said: Vec<String> = said.skip(1).collect();
+    said.sort();
+    assert_eq!(said, ["a ‹secret›", r#"{"k":"a ‹secret›"}"#]);
 }
 
 #[test]

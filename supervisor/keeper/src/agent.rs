@@ -22,7 +22,7 @@ use crate::log::Log;
 use crate::mask::Mask;
 use crate::mute::{Mute, Verdict};
 use crate::os;
-use crate::protocol::{self, LaunchRecord, Rate, STDERR_RATE};
+use crate::protocol::{self, Hide, LaunchRecord, Rate, STDERR_RATE};
 use crate::rate::Bucket;
 use crate::spawn::{self, Program};
 use crate::wait::{self, Read};
@@ -132,6 +132,11 @@ impl Agent {
         if let Some(dropped) = self.flood.tell(now, false) {
             write(log, &[left_out(dropped)]);
         }
+    }
+
+    /// Hides these in whatever is read from here on.
+    pub(crate) fn hide(&mut self, hide: &Hide) {
+        self.mask.add(hide.secrets.iter().map(agentd_api::ByteString::as_bytes));
     }
 
     /// From here on a replay is expected.

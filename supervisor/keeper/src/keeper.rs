@@ -331,6 +331,12 @@ impl<'a> Keeper<'a> {
                 }
                 (answer, None)
             }
+            Ok(ToKeeper::Hide(hide)) => {
+                if let Some(agent) = &mut self.agent {
+                    agent.hide(&hide);
+                }
+                (FromKeeper::Hidden, None)
+            }
             Ok(ToKeeper::Stop(times)) => (FromKeeper::Stopping, Some(stop(times))),
             Err(error) => {
                 (refused("unknown-request", format!("the request is not known to this keeper: {error}")), None)

@@ -9,6 +9,7 @@
 //! The daemon hides with the same rules in what it says of an environment that could not be built.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 
 use memchr::memmem::{self, Finder};
 
@@ -18,6 +19,8 @@ pub const MASK: &str = "‹secret›";
 /// The shortest value that is hidden, bytes. `none`, `true` and `1234` stand where a secret is meant to, and everywhere else too: to
 /// hide them would make what an agent says unreadable and keep nothing from anybody.
 pub const SHORTEST: usize = 6;
+/// How many additions count.
+const ADDED: u64 = 8;
 /// The shortest line of a value of several lines that is hidden where it stands alone.
 const SHORTEST_LINE: usize = 8;
 
@@ -82,6 +85,8 @@ const PROTOCOL: &[&[u8]] = &[
 #[derive(Default)]
 pub struct Mask {
     needles: Vec<Needle>,
+    /// How often values were added.
+    added: u64,
 }
 
 struct Needle {
@@ -89,13 +94,15 @@ struct Needle {
     found_as: Finder<'static>,
     /// It has characters that JSON writers escape by habit.
     escapable: bool,
+    /// The addition that it came with; 0 for those of the beginning.
+    added: u64,
 }
 
 impl Needle {
     fn new(value: Vec<u8>) -> Self {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~:,;@%^*()[]{}|?!# ".contains(byte);
         let escapable = !value.iter().all(plain);
-        Self { found_as: Finder::new(&value).into_owned(), escapable, value }
+        Self { found_as: Finder::new(&value).into_owned(), escapable, value, added: 0 }
     }
 
     fn is_escaped_in(&self, text: &[u8]) -> bool {
@@ -127,10 +134,28 @@ impl Mask {
             let escaped: Vec<_> = values.iter().filter_map(|value| escape(value)).collect();
             values.extend(escaped);
         }
-        // The longest first: a value may be a part of another.
-        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        values.dedup();
-        Self { needles: values.into_iter().map(Needle::new).collect() }
+        let mut mask = Self { needles: values.into_iter().map(Needle::new).collect(), added: 0 };
+        mask.order();
+        mask
+    }
+
+    /// Hides these values too. Of what was added the last [`ADDED`] times count: a token that is renewed every minute must not make
+    /// every line slower for as long as the agent lives.
+    pub fn add<'a>(&mut self, secrets: impl IntoIterator<Item = &'a [u8]>) {
+        self.added += 1;
+        let added = self.added;
+        self.needles.extend(Self::new(secrets).needles.into_iter().map(|needle| Needle { added, ..needle }));
+        self.needles.retain(|needle| needle.added == 0 || needle.added + ADDED > added);
+        self.order();
+    }
+
+    /// The longest first: a value may be a part of another. Of two that are the same, the one that stays longer.
+    fn order(&mut self) {
+        let stays = |needle: &Needle| (needle.added != 0, Reverse(needle.added));
+        self.needles.sort_by(|a, b| {
+            b.value.len().cmp(&a.value.len()).then_with(|| a.value.cmp(&b.value)).then_with(|| stays(a).cmp(&stays(b)))
+        });
+        self.needles.dedup_by(|a, b| a.value == b.value);
     }
 
     /// The text with its secrets hidden; with `cut`, the beginning of one at the end too, because the text goes on unseen.
@@ -392,6 +417,21 @@ mod tests {
             json(&["abcdef", "abcdefgh", "abcde", "1", ""], r#"["abcdefgh","abcdef","abcde",1]"#),
             r#"["‹secret›","‹secret›","abcde",1]"#
         );
+    }
+
+    #[test]
+    fn values_that_come_later_are_hidden_too_and_the_oldest_of_them_go() {
+        let mut mask = mask(&["from the start"]);
+        for n in 0..=ADDED {
+            mask.add([format!("token-{n}").as_bytes(), b"from the start", b"in each"]);
+        }
+        let said = "from the start, in each, token-0, token-1, token-8";
+        assert_eq!(
+            mask.text(said.as_bytes(), false),
+            "‹secret›, ‹secret›, token-0, ‹secret›, ‹secret›".as_bytes(),
+            "eight additions count"
+        );
+        assert_eq!(mask.needles.len(), 10);
     }
 
     proptest! {

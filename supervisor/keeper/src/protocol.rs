@@ -32,6 +32,8 @@ pub enum ToKeeper {
     Launch(Box<LaunchRecord>),
     /// Write records, in one piece, and then send what is to be sent. Answered with [`FromKeeper::Appended`].
     Append(Append),
+    /// Mask these values too, from now on: the agent can come by them only after the answer, [`FromKeeper::Hidden`].
+    Hide(Hide),
     /// End the agent in an orderly way: close stdin, wait, SIGTERM, wait, kill the whole tree. Answered with
     /// [`FromKeeper::Stopping`]; `agent.exited` follows in the journal, and then the keeper ends.
     Stop(StopTimes),
@@ -144,6 +146,19 @@ pub struct NewRecord {
     pub send: bool,
 }
 
+/// Values that the agent may print from now on, as those of [`LaunchRecord::secrets`]; what was masked stays so.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Hide {
+    pub secrets: Vec<ByteString>,
+}
+
+/// How many: never what they are.
+impl std::fmt::Debug for Hide {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hide({} values)", self.secrets.len())
+    }
+}
+
 /// Do not journal `session/update` notifications whose `params.update.sessionUpdate` is one of `updates`, until the response to
 /// `response_to` has come and no such notification has come for `quiet_ms` after it. Then one `agent.replayed` says how many.
 ///
@@ -175,6 +190,7 @@ pub enum FromKeeper {
         pid: u32,
     },
     Appended(Appended),
+    Hidden,
     Stopping,
     Grown(Tail),
     /// The request was not carried out, and changed nothing. Codes: `unknown-request`, `already-launched`, `wrong-launch`, `bad-record`

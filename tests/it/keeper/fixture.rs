@@ -42,6 +42,7 @@ fn gist(answer: &FromKeeper) -> Option<String> {
         FromKeeper::Hello(hello) => Some(format!("hello {} {} {}", hello.protocol, hello.session, hello.launch)),
         FromKeeper::Launched { .. } => Some("launched".to_owned()),
         FromKeeper::Appended(appended) => Some(format!("appended {}", appended.request)),
+        FromKeeper::Hidden => Some("hidden".to_owned()),
         FromKeeper::Stopping => Some("stopping".to_owned()),
         FromKeeper::Refused { code, .. } => Some(format!("refused {code}")),
     }
