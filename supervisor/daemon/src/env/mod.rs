@@ -50,7 +50,7 @@ use crate::config::{self, Children, Config, Functions};
 use merge::InvalidChange;
 use results::Results;
 use secrets::{Hidden, Taken};
-use services::{Absent, CallServices, LoginOnce, locked};
+use services::{CallServices, LoginOnce, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
 pub(crate) const SESSION_VARIABLE: &str = "AGENTD_SESSION";
@@ -297,9 +297,6 @@ impl Pipeline {
         hidden: &Arc<Hidden>,
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
-        let configured = self.scripts();
-        let files = configured.iter().filter_map(|script| target.places.resolve(script)).map(|(file, _)| file);
-        let absent = Arc::new(Absent::among(files.collect()));
         let places = target.places.canonical().await;
         for (number, step) in (1..).zip(&self.steps) {
             let services = Arc::new(CallServices {
@@ -312,7 +309,6 @@ impl Pipeline {
                 results: Arc::clone(&self.results),
                 places: target.places.clone(),
                 trust: Arc::clone(trust),
-                absent: Arc::clone(&absent),
                 unapproved: Mutex::new(None),
                 failed: Mutex::new(None),
             });

@@ -1,6 +1,6 @@
 //! What the host does for a provider during one call: the login shell, scripts with their trust, its log.
 
-use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -8,7 +8,6 @@ use std::time::Instant;
 use agentd_api::scripts::ScriptState;
 use agentd_plugins::{Failure, Level, Services, Sourced};
 use tokio::sync::OnceCell;
-use tokio::task::JoinHandle;
 
 use super::capture::{Capture, CaptureError, Variables};
 use super::functions;
@@ -36,7 +35,6 @@ pub(crate) struct CallServices {
     pub(crate) results: Arc<Results>,
     pub(crate) places: Placeholders,
     pub(crate) trust: Arc<Trust>,
-    pub(crate) absent: Arc<Absent>,
     pub(crate) login: Arc<LoginOnce>,
     /// What must not be in any message.
     pub(crate) hidden: Arc<Hidden>,
@@ -44,34 +42,6 @@ pub(crate) struct CallServices {
     pub(crate) unapproved: Mutex<Option<String>>,
     /// What was run and failed, as the condition's reason.
     pub(crate) failed: Mutex<Option<&'static str>>,
-}
-
-/// The configured scripts that are not there, for one build: most are not, and looking for all at once costs one wait and not one each.
-#[derive(Debug)]
-pub(crate) struct Absent {
-    looking: Mutex<Option<JoinHandle<HashSet<PathBuf>>>>,
-    found: OnceCell<HashSet<PathBuf>>,
-}
-
-impl Absent {
-    /// Begins to look.
-    pub(crate) fn among(files: Vec<PathBuf>) -> Self {
-        let is_absent =
-            |file: &PathBuf| file.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-        let looking = tokio::task::spawn_blocking(move || files.into_iter().filter(is_absent).collect());
-        Self { looking: Mutex::new(Some(looking)), found: OnceCell::new() }
-    }
-
-    async fn has(&self, file: &Path) -> bool {
-        let found = self.found.get_or_init(|| async {
-            let looking = locked(&self.looking).take();
-            match looking {
-                Some(looking) => looking.await.unwrap_or_default(),
-                None => HashSet::new(),
-            }
-        });
-        found.await.contains(file)
-    }
 }
 
 /// What the environment begins with, for one build: whoever asks first has it taken, and everybody gets the same.
@@ -164,6 +134,12 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// What cannot be looked at is there, for all that is known; who sources it is told what is wrong with it.
+fn is_absent(file: &Path) -> bool {
+    let kind = file.symlink_metadata().err().map(|error| error.kind());
+    matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
+}
+
 fn failure(error: &CaptureError) -> Failure {
     let text = chain(error);
     match error {
@@ -184,6 +160,14 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl CallServices {
+    fn resolve(&self, path: &str) -> Result<(PathBuf, bool), Failure> {
+        self.places.resolve(path).ok_or_else(|| {
+            Failure::Failed(format!(
+                "the script {path:?} is neither absolute nor begins with {{config}}, {{cwd}} or {{session}}"
+            ))
+        })
+    }
+
     /// The refusal of a script, with what to do about it.
     fn not_approved(&self, script: &Path, what: &str) -> Failure {
         // Scripts that a provider of one's own asks for are listed nowhere, and so are approved one by one.
@@ -218,33 +202,24 @@ impl Services for CallServices {
         Ok(functions::entering(self.functions, all))
     }
 
-    async fn locate_scripts(&self, paths: Vec<String>, _: Instant) -> Result<Vec<Option<String>>, Failure> {
-        let places = self.places.clone();
-        let look = move |path: &String| {
-            let (file, _) = places.resolve(path)?;
-            let is_absent = file.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-            (!is_absent).then(|| file.display().to_string())
-        };
-        let looking = tokio::task::spawn_blocking(move || paths.iter().map(look).collect());
-        looking.await.map_err(|error| Failure::Failed(error.to_string()))
+    /// All of them are looked for at once, which costs one wait and not one each.
+    async fn locate_scripts(&self, paths: Vec<String>, _deadline: Instant) -> Result<Vec<Option<String>>, Failure> {
+        let files: Vec<PathBuf> =
+            paths.iter().map(|path| self.resolve(path).map(|(file, _)| file)).collect::<Result<_, _>>()?;
+        let shown = |file: PathBuf| (!is_absent(&file)).then(|| file.display().to_string());
+        let located = tokio::task::spawn_blocking(move || files.into_iter().map(shown).collect()).await;
+        located.map_err(|error| Failure::Failed(error.to_string()))
     }
 
     async fn source_script(&self, path: &str, environment: Variables, deadline: Instant) -> Result<Sourced, Failure> {
-        let absent = || Failure::NotFound(format!("there is no script {path:?}"));
-        let (file, ours) = self.places.resolve(path).ok_or_else(|| {
-            Failure::Failed(format!(
-                "the script {path:?} is neither absolute nor begins with {{config}}, {{cwd}} or {{session}}"
-            ))
-        })?;
-        if self.absent.has(&file).await {
-            return Err(absent());
-        }
+        let (file, ours) = self.resolve(path)?;
         let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
         let standing = tokio::task::spawn_blocking(move || trust.standing(&looked_at)).await;
         let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| {
             if ours { Failure::Unavailable(chain(&error)) } else { self.not_approved(&file, &chain(&error)) }
         })?;
-        let Some(script) = standing else { return Err(absent()) };
+        let gone = || Failure::NotFound(format!("there is no script {}", file.display()));
+        let script = standing.ok_or_else(gone)?;
         if !ours {
             let how = match script.state {
                 ScriptState::Approved => None,
