@@ -8,6 +8,7 @@ mod architecture;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod drift;
+mod effects;
 mod environment;
 mod events;
 mod faults;

@@ -10,7 +10,7 @@ use crate::harness::Daemon;
 
 #[path = "../plugins/guest.rs"]
 #[allow(dead_code, reason = "the plugin host's own tests use the rest")]
-mod guest;
+pub(crate) mod guest;
 
 use guest::{Guest, LOGIN};
 

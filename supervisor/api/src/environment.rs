@@ -97,6 +97,15 @@ pub struct VariableView {
     /// Whether its value is a secret: never shown, and stored only where the file is encrypted.
     #[serde(default)]
     pub secret: bool,
+    /// The secret of the configuration that its value is, because a plugin asked for that; taken anew at each launch and stored nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named_secret: Option<String>,
+    /// The file that its value is the path of, where a plugin gave the session one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileView>,
+    /// Until when it holds, where the plugin said so. Then the plugin is asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
     /// Every step that set or took it away, the first one first; the last is what it is. Left out where only one step touched it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<StepView>,
@@ -113,8 +122,19 @@ impl VariableView {
             reason: None,
             value: self.value.clone(),
             digest: self.digest.clone(),
+            file: self.file.clone(),
+            expires_at: self.expires_at,
         }
     }
+}
+
+/// A file that a plugin gave the session. Its content is in no answer, and in no file of agentd's but itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileView {
+    /// Bytes.
+    pub size: u64,
+    /// SHA-256 of the content, hex.
+    pub digest: String,
 }
 
 /// What one step of the pipeline made of a variable.
@@ -136,6 +156,12 @@ pub struct StepView {
     pub value: Option<ByteString>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// As of a variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileView>,
+    /// As of a variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A variable that a provider took away.
@@ -150,6 +176,9 @@ pub struct DroppedView {
     /// The script that removed it, where the provider knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<PathBuf>,
+    /// As of a variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
     /// As of a variable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<StepView>,
@@ -166,6 +195,8 @@ impl DroppedView {
             reason: self.reason.clone(),
             value: None,
             digest: None,
+            file: None,
+            expires_at: self.expires_at,
         }
     }
 }

@@ -98,6 +98,8 @@ bodies! {
     "condition" => Condition(Condition),
     /// The environment was built. Names only.
     "environment.built" => EnvironmentBuilt(EnvironmentBuilt),
+    /// What of the running agent's environment holds for a limited time was asked for again.
+    "environment.refreshed" => EnvironmentRefreshed(EnvironmentRefreshed),
     /// Written by the keeper: it holds the journal from here on.
     "keeper.started" => KeeperStarted(KeeperStarted),
     /// Written by the keeper: the agent's process runs.
@@ -217,6 +219,34 @@ pub struct EnvironmentBuilt {
     /// How long the providers took, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
+    /// When the first of it expires, where something does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Never a value, nor a file's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentRefreshed {
+    pub launch: u64,
+    /// The files that were written anew, by name.
+    #[serde(default)]
+    pub files: Vec<String>,
+    /// The variables that hold no longer: the agent has what they were.
+    #[serde(default)]
+    pub stale: Vec<StaleVariable>,
+    /// When the next of it expires, where something does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A variable of a running agent that would be another now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleVariable {
+    pub name: String,
+    /// The provider that gave what the agent has, or would give it now.
+    pub provider: String,
+    /// Since when what the agent has holds no longer.
+    pub since: Timestamp,
 }
 
 /// What became of a variable since the launch before. Never its value.

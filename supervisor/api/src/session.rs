@@ -189,6 +189,9 @@ pub enum ConditionType {
     ConversationReady,
     /// True where a stored environment was given and a fresh one would be another.
     EnvironmentDrifted,
+    /// False where something in the agent's environment holds no longer, or could not be asked for again; only where something holds
+    /// for a limited time.
+    EnvironmentCurrent,
     #[serde(other)]
     Unknown,
 }

@@ -93,6 +93,11 @@ impl Directories {
         self.session_runtime(id).join("keeper.sock")
     }
 
+    /// What plugins gave the session's agent to read.
+    pub(crate) fn session_files(&self, id: &SessionId) -> PathBuf {
+        self.session_runtime(id).join("files")
+    }
+
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.runtime.join(agentd_api::paths::CONTROL_SOCKET)
     }

@@ -1,6 +1,6 @@
 //! env: what an agent's environment holds, who put it there and what has changed; and the key it is kept under.
 
-use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, StepView, VariableView};
+use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, FileView, StepView, VariableView};
 use serde::Serialize;
 
 use super::{Context, print, print_document, scripts, tell};
@@ -126,9 +126,18 @@ fn provider(step: Option<&StepView>) -> String {
 fn side_value(change: &ChangeView, step: Option<&StepView>, screen: Screen) -> String {
     match step.filter(|step| !step.removed) {
         Some(_) if change.secret => "‹secret›".to_owned(),
-        Some(step) => step.value.as_ref().map(|value| screen.line(&value.display())).unwrap_or_default(),
+        Some(step) => {
+            let value = step.value.as_ref().map(|value| screen.line(&value.display())).unwrap_or_default();
+            // Of a file the path is the same on both sides.
+            step.file.iter().fold(value, |value, file| format!("{value} ({})", content(file)))
+        }
         None => String::new(),
     }
+}
+
+/// What can be told of a file's content.
+fn content(file: &FileView) -> String {
+    format!("{} bytes, sha256 {}", file.size, file.digest.get(..12).unwrap_or(&file.digest))
 }
 
 /// A variable's life in the pipeline.
@@ -138,6 +147,9 @@ struct Explanation {
     /// `set`, `dropped`, `missing`: it could not be had again, or `unknown`: no step has named it.
     state: &'static str,
     secret: bool,
+    /// The secret of the configuration that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    named_secret: Option<String>,
     /// The first step first; the last one says what the variable is.
     history: Vec<StepView>,
 }
@@ -149,13 +161,14 @@ fn explanation(view: &EnvironmentView, name: &str) -> Explanation {
     if let Some((variable, state)) = variable.chain(missing).find(|(variable, _)| variable.name == name) {
         let earlier = variable.history.split_last().map(|(_, earlier)| earlier).unwrap_or_default();
         let history = earlier.iter().cloned().chain([variable.last_step()]).collect();
-        return Explanation { name, state, secret: variable.secret, history };
+        let named_secret = variable.named_secret.clone();
+        return Explanation { name, state, secret: variable.secret, named_secret, history };
     }
     let Some(dropped) = view.dropped.iter().find(|dropped| dropped.name == name) else {
-        return Explanation { name, state: "unknown", secret: false, history: Vec::new() };
+        return Explanation { name, state: "unknown", secret: false, named_secret: None, history: Vec::new() };
     };
     let history = if dropped.history.is_empty() { vec![dropped.last_step()] } else { dropped.history.clone() };
-    Explanation { name, state: "dropped", secret: false, history }
+    Explanation { name, state: "dropped", secret: false, named_secret: None, history }
 }
 
 fn explain(context: &Context, view: &EnvironmentView, name: &str) -> Result<u8, Error> {
@@ -191,6 +204,15 @@ fn explained(explanation: &Explanation, screen: Screen) -> String {
         }
         _ => format!("{name} is {}, set by {by}\n", value(last)),
     };
+    let file = last.file.iter().map(|file| format!("  a file of the session: {}\n", content(file)));
+    let named = explanation
+        .named_secret
+        .iter()
+        .map(|name| format!("  the secret {}, taken anew at each launch: agentctl secret ls\n", screen.line(name)));
+    let expires = last
+        .expires_at
+        .iter()
+        .map(|at| format!("  holds until {at}; then {} is asked again\n", screen.line(&last.provider)));
     let before = explanation.history.iter().rev().skip(1).map(|step| {
         let by = format!("{}, step {}{}", screen.line(&step.provider), step.step, origin(step));
         if step.removed {
@@ -199,15 +221,22 @@ fn explained(explanation: &Explanation, screen: Screen) -> String {
             format!("  before: {}, set by {by}\n", value(step))
         }
     });
-    std::iter::once(first).chain(before).collect()
+    std::iter::once(first).chain(file).chain(named).chain(expires).chain(before).collect()
 }
 
 fn variable_table(view: &EnvironmentView, screen: Screen, values: bool) -> Table {
-    let columns = [("NAME", Cut::Never), ("PROVIDER", Cut::Never), ("ORIGIN", Cut::Start), ("VALUE", Cut::Never)];
-    let mut table = Table::new(&columns[..if values { 4 } else { 3 }]);
+    // Few environments have anything that expires.
+    let expires = view.variables.iter().any(|variable| variable.expires_at.is_some());
+    let mut columns = vec![("NAME", Cut::Never), ("PROVIDER", Cut::Never), ("ORIGIN", Cut::Start)];
+    columns.extend(expires.then_some(("EXPIRES", Cut::Never)));
+    columns.extend(values.then_some(("VALUE", Cut::Never)));
+    let mut table = Table::new(&columns);
     for variable in &view.variables {
         let origin = variable.origin.as_ref().map(|path| path.to_string_lossy()).unwrap_or_default();
         let mut row = vec![screen.line(&variable.name), screen.line(&variable.provider), screen.line(&origin)];
+        if expires {
+            row.push(variable.expires_at.map(|at| at.to_string()).unwrap_or_default());
+        }
         if values {
             row.push(shown_value(variable, screen));
         }
@@ -273,6 +302,42 @@ mod tests {
         );
         assert!(text("TOKEN").contains("could not be had again"));
         assert!(text("NEVER").contains("no provider has set it"));
+    }
+
+    #[test]
+    fn a_file_a_named_secret_and_a_limit_are_told() {
+        let file = |digest: &str| serde_json::json!({ "size": 12, "digest": digest.repeat(16) });
+        let view: EnvironmentView = serde_json::from_value(serde_json::json!({
+            "captured": "2026-01-01T00:00:00Z", "launch": 1, "digest": "",
+            "variables": [
+                { "name": "KUBECONFIG", "value": "/run/f", "provider": "corp", "step": 3, "file": file("00ff"),
+                  "expires_at": "2026-01-01T01:00:00Z" },
+                { "name": "KEY", "provider": "corp", "step": 3, "origin": "corp-key", "secret": true, "named_secret": "corp-key" },
+            ],
+        }))
+        .unwrap();
+        let text = |name: &str| explained(&explanation(&view, name), screen());
+        assert_eq!(
+            text("KUBECONFIG"),
+            "KUBECONFIG is \"/run/f\", set by corp, step 3\n  a file of the session: 12 bytes, sha256 00ff00ff00ff\n  \
+             holds until 2026-01-01T01:00:00Z; then corp is asked again\n"
+        );
+        assert!(text("KEY").contains("is ‹secret›") && text("KEY").contains("the secret corp-key, taken anew"));
+        let table = variable_table(&view, screen(), false).render(None);
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!((rows[0].len(), &rows[1][..]), (4, &["KUBECONFIG", "corp", "2026-01-01T01:00:00Z"][..]));
+
+        let side = |digest: &str| serde_json::json!({ "provider": "corp", "step": 3, "value": "/run/f", "file": file(digest) });
+        let difference: DifferenceView = serde_json::from_value(serde_json::json!({
+            "from": "last", "to": "now", "added": [], "removed": [],
+            "changed": [{ "name": "KUBECONFIG", "before": side("00ff"), "after": side("ff00") }],
+        }))
+        .unwrap();
+        let text = difference_table(&difference, screen(), true).render(None);
+        assert!(
+            text.contains("/run/f (12 bytes, sha256 00ff00ff00ff)") && text.contains("sha256 ff00ff00ff00"),
+            "{text}"
+        );
     }
 
     #[test]

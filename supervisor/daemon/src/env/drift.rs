@@ -28,7 +28,8 @@ pub(crate) fn drift(old: &EnvironmentView, new: &EnvironmentView) -> Drift {
             continue;
         };
         match (&earlier.digest, &variable.digest) {
-            (Some(then), Some(now)) if then == now => {}
+            // Of a file the value is the path, which stays what it is.
+            (Some(then), Some(now)) if then == now && earlier.file == variable.file => {}
             (None, _) | (_, None) if earlier.secret || variable.secret => drift.not_compared.push((*name).to_owned()),
             _ => drift.changed.push(change(variable, Some(earlier.last_step()), Some(variable.last_step()))),
         }

@@ -82,7 +82,7 @@ mod tests {
         let login = vec![variable(MODULE, body), variable("LMOD_CMD", "/l"), variable("OTHER", "x")];
         let names = |given: &[(String, Vec<u8>)]| {
             let mut environment = Environment::default();
-            let set = |(name, value): &(String, Vec<u8>)| Change::set(name, value.clone());
+            let set = |(name, value): &(String, Vec<u8>)| Change::set(name, value.as_slice());
             environment.apply("a", 1, given.iter().map(set).collect()).unwrap();
             crippled(&login, &environment).iter().map(|change| change.name().to_owned()).collect::<Vec<_>>()
         };

@@ -5,8 +5,11 @@
 
 mod capture;
 mod drift;
+mod files;
 mod functions;
 mod merge;
+mod refresh;
+mod renewal;
 mod results;
 mod secret;
 mod secrets;
@@ -29,11 +32,14 @@ use agentd_api::{ByteString, SessionId};
 use agentd_plugins::{
     Call, CallError, Change, Grant, Host, HostError, HostOptions, LoadError, Plugin, SessionFacts, Setting, Source,
 };
+use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 pub(crate) use capture::Capture;
 pub(crate) use drift::{describe, drift};
+pub(crate) use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
 pub(crate) use merge::{Background, Environment, hex, without_secrets};
+pub(crate) use renewal::{Renewal, not_to_be_given_again};
 pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets,
     named as named_secrets, redacted as redacted_script,
@@ -49,7 +55,7 @@ pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
 use crate::config::{self, Children, Config, Functions};
 use merge::InvalidChange;
 use results::Results;
-use secrets::{Hidden, Taken};
+use secrets::{Given, Hidden, Taken};
 use services::{CallServices, LoginOnce, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
@@ -109,6 +115,8 @@ enum BuildError {
     Change { provider: String, source: InvalidChange },
     #[error("{0}; see `agentctl secret check`, and set required = false to start sessions without it")]
     Secret(MissingSecret),
+    #[error("environment provider {provider:?} gives the secret {name:?}, {why}; `agentctl secret ls` lists them")]
+    NoSuchSecret { provider: String, name: String, why: &'static str },
 }
 
 /// An environment, and what goes with it.
@@ -139,7 +147,7 @@ impl BuildError {
             Self::Run { reason, .. } => reason,
             Self::NotApproved(_) => "ScriptNotApproved",
             Self::Change { .. } => "ProviderAnswerInvalid",
-            Self::Secret(_) => "SecretUnavailable",
+            Self::Secret(_) | Self::NoSuchSecret { .. } => "SecretUnavailable",
         }
     }
 }
@@ -152,6 +160,8 @@ pub(crate) struct Target {
     pub(crate) agent: String,
     pub(crate) launch: u64,
     pub(crate) places: Placeholders,
+    /// Where its files are.
+    pub(crate) files: PathBuf,
     /// What it begins with.
     pub(crate) chosen: Arc<Chosen>,
 }
@@ -197,11 +207,11 @@ impl Pipeline {
     async fn run(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
         let hidden = Arc::new(Hidden::default());
         let login = self.login(target, &hidden);
-        let mut environment = Environment::default();
+        let mut environment = Environment::with_files_in(target.files.clone());
         let (taken, provided) = {
             let of_login = login.variables(Instant::now() + self.limits.time);
             let mut taking = pin!(secrets.take(&target.agent, &target.places.cwd, of_login));
-            let mut providing = pin!(self.provide(target, trust, &login, &hidden, &mut environment));
+            let mut providing = pin!(self.provide(target, trust, &login, self.steps.len(), &mut environment));
             let mut taken = None;
             let provided = loop {
                 tokio::select! {
@@ -217,7 +227,8 @@ impl Pipeline {
             };
             (taken, provided)
         };
-        self.conclude(target, provided, taken, &login, environment)
+        let finished = provided.and_then(|()| self.finish(target, &taken, secrets, &login, &mut environment));
+        conclude(finished, taken, &login, environment)
     }
 
     /// Gives a stored environment again. No provider is run; named secrets are taken anew, and those that no file has are looked for
@@ -244,40 +255,8 @@ impl Pipeline {
                 }
             }
         }
-        self.conclude(target, Ok(()), taken, &login, environment)
-    }
-
-    /// What becomes of what was provided: agentd's own steps come behind it, and nothing that is said of it holds a secret.
-    fn conclude(
-        &self,
-        target: &Target,
-        provided: Result<(), BuildError>,
-        mut taken: Taken,
-        login: &LoginOnce,
-        mut environment: Environment,
-    ) -> Result<Built, Unbuilt> {
-        let hidden = &login.hidden;
-        for given in &taken.given {
-            hidden.value(&given.value);
-        }
-        for missing in &mut taken.missing {
-            missing.reason = hidden.text(&missing.reason);
-        }
-        let finished = provided.and_then(|()| self.finish(target, &taken, login, &mut environment));
-        hidden.variables(&environment.variables());
-        // A stored one may have secrets that do not look like any.
-        for (_, value) in environment.secret_pairs() {
-            hidden.value(value);
-        }
-        match finished {
-            Ok(()) => Ok(Built {
-                hidden: hidden.values().into_iter().map(ByteString::from).collect(),
-                environment,
-                secrets: taken.given.into_iter().map(|given| given.name).collect(),
-                missing: taken.missing,
-            }),
-            Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
-        }
+        let finished = self.finish(target, &taken, secrets, &login, &mut environment);
+        conclude(finished, taken, &login, environment)
     }
 
     fn login(&self, target: &Target, hidden: &Arc<Hidden>) -> Arc<LoginOnce> {
@@ -289,22 +268,23 @@ impl Pipeline {
         })
     }
 
+    /// Calls the first so many providers, in order.
     async fn provide(
         &self,
         target: &Target,
         trust: &Arc<Trust>,
         login: &Arc<LoginOnce>,
-        hidden: &Arc<Hidden>,
+        upto: usize,
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
         let places = target.places.canonical().await;
-        for (number, step) in (1..).zip(&self.steps) {
+        for (number, step) in (1..).zip(&self.steps[..upto]) {
             let services = Arc::new(CallServices {
                 plugin: step.name.clone(),
                 session: target.id.to_string(),
                 capture: login.capture.clone(),
                 login: Arc::clone(login),
-                hidden: Arc::clone(hidden),
+                hidden: Arc::clone(&login.hidden),
                 functions: self.functions,
                 results: Arc::clone(&self.results),
                 places: target.places.clone(),
@@ -335,7 +315,7 @@ impl Pipeline {
                 }
             })?;
             environment
-                .apply(&step.name, number, changes)
+                .apply_at(&step.name, number, changes, Timestamp::now())
                 .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
             if let Some(snapshot) = login.captured.get() {
                 let crippled = functions::crippled(&snapshot.variables, environment);
@@ -351,19 +331,18 @@ impl Pipeline {
         &self,
         target: &Target,
         taken: &Taken,
+        secrets: &Secrets,
         login: &LoginOnce,
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
         environment.background = self.background(&login.capture);
-        if let Some(missing) = taken.missing.iter().find(|missing| missing.required) {
-            return Err(BuildError::Secret(missing.clone()));
-        }
-        let secrets = taken.given.iter().map(|given| {
-            Change::set(given.variable.clone(), given.value.clone()).from_file(Some(given.origin.clone()))
-        });
+        fill(target, taken, secrets, environment)?;
+        let named =
+            |given: &Given| Change::set(&given.variable, given.value.as_slice()).from_file(Some(given.origin.clone()));
+        let named = taken.given.iter().map(named).collect();
         let mut own = functions::withheld(self.functions, environment);
         own.push(Change::set(SESSION_VARIABLE, target.id.as_str()));
-        let steps = [(secrets::STEP, secrets.collect()), (OWN, own)];
+        let steps = [(secrets::STEP, named), (OWN, own)];
         for (number, (name, changes)) in (self.steps.len() + 1..).zip(steps) {
             environment
                 .apply(name, u32::try_from(number).unwrap_or(u32::MAX), changes)
@@ -410,6 +389,53 @@ impl Pipeline {
     fn scripts(&self) -> Vec<String> {
         let steps = self.steps.iter().filter(|step| step.plugin.description().name == config::ENV_SCRIPT);
         steps.flat_map(|step| configured_scripts(&step.settings)).collect()
+    }
+}
+
+/// Gives what providers named as a secret of the configuration its value.
+fn fill(target: &Target, taken: &Taken, secrets: &Secrets, environment: &mut Environment) -> Result<(), BuildError> {
+    if let Some(missing) = taken.missing.iter().find(|missing| missing.required) {
+        return Err(BuildError::Secret(missing.clone()));
+    }
+    for (name, provider) in environment.named_secrets() {
+        if let Some(why) = secrets.refusal(name, &target.agent, &target.places.cwd) {
+            return Err(BuildError::NoSuchSecret { provider: provider.to_owned(), name: name.to_owned(), why });
+        }
+    }
+    environment.fill(|name| taken.given.iter().find(|given| given.name == name).map(|given| given.value.as_slice()));
+    Ok(())
+}
+
+/// What becomes of a build: what it has and what must be hidden of it; nothing that is said of it holds a secret.
+fn conclude(
+    finished: Result<(), BuildError>,
+    mut taken: Taken,
+    login: &LoginOnce,
+    environment: Environment,
+) -> Result<Built, Unbuilt> {
+    let hidden = &login.hidden;
+    for given in &taken.given {
+        hidden.value(&given.value);
+    }
+    for missing in &mut taken.missing {
+        missing.reason = hidden.text(&missing.reason);
+    }
+    hidden.variables(&environment.variables());
+    // A stored one may have secrets that do not look like any.
+    for (_, value) in environment.secret_pairs() {
+        hidden.value(value);
+    }
+    for value in environment.files().flat_map(|(_, _, content)| files::hidden(content)) {
+        hidden.value(&value);
+    }
+    match finished {
+        Ok(()) => Ok(Built {
+            hidden: hidden.values().into_iter().map(ByteString::from).collect(),
+            environment,
+            secrets: taken.given.into_iter().map(|given| given.name).collect(),
+            missing: taken.missing,
+        }),
+        Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
     }
 }
 

@@ -37,6 +37,7 @@ impl Driver {
             && waits(&self.state, &self.facts()).is_empty()
             // The keeper first: one that is gone has written all that it had.
             && !self.world.directories.keeper_socket(self.id()).exists()
+            && !self.world.directories.session_files(self.id()).exists()
             && agentd_journal::last_seq(&self.journal.directory).is_ok_and(|last| last == self.state.seq)
     }
 

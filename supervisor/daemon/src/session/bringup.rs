@@ -12,7 +12,7 @@ use agentd_keeper::protocol::{LaunchRecord, Limits, Rate, Variable};
 use tokio::sync::mpsc;
 
 use super::environment;
-use crate::env::Built;
+use crate::env::{Built, SessionFile};
 use crate::workspace;
 use crate::world::World;
 
@@ -22,7 +22,15 @@ pub(crate) enum Progress {
     Condition { kind: ConditionType, status: ConditionStatus, reason: String, message: String },
     Record(Box<Body>),
     Failed { kind: ConditionType, reason: &'static str, message: String },
-    Ready(Box<LaunchRecord>),
+    Ready(Box<Prepared>),
+}
+
+/// What an agent is started with.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) record: LaunchRecord,
+    /// What is written before it starts.
+    pub(crate) files: Vec<SessionFile>,
 }
 
 /// What a bring-up needs to know of its session.
@@ -46,13 +54,13 @@ pub(crate) async fn run(world: Arc<World>, job: Job, report: mpsc::Sender<Progre
     // Bounded: fifty sessions resumed at once must not run fifty login shells at once.
     let Ok(_permit) = world.launches.acquire().await else { return };
     let last = match steps(&world, &job, &report).await {
-        Ok(record) => Progress::Ready(Box::new(record)),
+        Ok(prepared) => Progress::Ready(Box::new(prepared)),
         Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
     };
     let _ = report.send(last).await;
 }
 
-async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<LaunchRecord, Failure> {
+async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<Prepared, Failure> {
     let holds = |kind, reason: &str, message: &str| Progress::Condition {
         kind,
         status: ConditionStatus::True,
@@ -72,7 +80,8 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
 
     let built = environment::prepare(world, job, report).await?;
-    launch_record(world, job, &built)
+    let files = SessionFile::of(&built.environment, |_| true);
+    Ok(Prepared { record: launch_record(world, job, &built)?, files })
 }
 
 fn launch_record(world: &World, job: &Job, built: &Built) -> Result<LaunchRecord, Failure> {

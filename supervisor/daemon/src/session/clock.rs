@@ -6,17 +6,23 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::driver::{Broken, Driver};
-use super::waits::{Patience, over, waits};
+use super::refresh::Refresh;
+use super::state::Run;
+use super::waits::{Patience, Wait, over, waits};
 use crate::config::Span;
 
 impl Driver {
     /// Holds the clock to what is waited for; a wait that goes on keeps its time.
     pub(super) fn arm(&mut self) {
+        if !matches!(self.state.run, Run::Running(_)) {
+            self.refresh = Refresh::default();
+        }
         let patience = self.patience();
         let (now, time) = (Instant::now(), Timestamp::now());
         let old = std::mem::take(&mut self.waits);
         self.waits = waits(&self.state, &self.facts())
             .into_iter()
+            .filter(|wait| !matches!(wait, Wait::Expiry { .. }) || self.refresh.is_free())
             .filter_map(|wait| {
                 let known = old.iter().find(|(known, _, _)| *known == wait);
                 let (until, limit) = if let Some((_, until, limit)) = known {
@@ -55,8 +61,18 @@ impl Driver {
     /// What has been waited for long enough. One at a time: what is recorded for it may end the others.
     pub(super) async fn expire(&mut self) -> Result<(), Broken> {
         let now = Instant::now();
+        if self.refresh.is_due(now) {
+            self.begin_refresh();
+            return Ok(());
+        }
         let Some(position) = self.waits.iter().position(|(_, until, _)| *until <= now) else { return Ok(()) };
         let (wait, _, limit) = self.waits.swap_remove(position);
+        if let Wait::Expiry { at } = wait {
+            if at <= Timestamp::now() {
+                self.begin_refresh();
+            }
+            return Ok(());
+        }
         match over(&self.state, &wait, limit, &self.facts()) {
             Some(batch) => self.append(batch).await.map(drop),
             None => Ok(()),

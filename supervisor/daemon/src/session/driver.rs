@@ -20,11 +20,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::batch::Batch;
-use super::bringup::{self, Job, Progress};
+use super::bringup::{self, Job, Prepared, Progress};
 use super::document::Document;
 use super::follow::{self, Learned};
 use super::journal_port::{Journal, Port, PortError};
 use super::next::{self, Facts, Step, fail_launch, next};
+use super::refresh::{Files, Refresh, refreshed};
 use super::rules::{Bounds, Command, Refusal, decide};
 use super::state::{Ended, Run, State};
 use super::waits::Wait;
@@ -73,6 +74,9 @@ pub(crate) struct Driver {
     pub(super) may_have_remains: bool,
     /// What is waited for, and until when.
     pub(super) waits: Vec<(Wait, Instant, Duration)>,
+    /// What of the agent's environment expires, while it is asked for again.
+    pub(super) refresh: Refresh,
+    pub(super) files: Files,
     /// Something could not be written; tried again then.
     retry: Option<Instant>,
     requests: u64,
@@ -136,6 +140,8 @@ impl Driver {
             stop_sent: false,
             may_have_remains,
             waits: Vec::new(),
+            refresh: Refresh::default(),
+            files: Files::Perhaps,
             retry: None,
             requests: 0,
             current: false,
@@ -179,7 +185,7 @@ impl Driver {
             self.settle().await?;
             self.remember(false).await;
             let shutdown = self.world.shutdown.clone();
-            let due = self.waits.iter().map(|(_, until, _)| *until).chain(self.retry).min();
+            let due = self.waits.iter().map(|(_, until, _)| *until).chain(self.retry).chain(self.refresh.due()).min();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => {
@@ -195,6 +201,9 @@ impl Driver {
                 }
                 progress = progress(&mut self.bring_up) => {
                     self.advance(progress).await?;
+                }
+                renewal = refreshed(&mut self.refresh) => {
+                    self.renewed(renewal).await?;
                 }
                 () = until(due) => {
                     self.retry = None;
@@ -326,10 +335,10 @@ impl Driver {
                 let batch = fail_launch(&self.state, launch, kind, reason, &message, &self.facts());
                 self.append(batch).await.map(drop)
             }
-            Some(Progress::Ready(record)) => {
+            Some(Progress::Ready(prepared)) => {
                 self.bring_up = None;
                 // Once in a launch; every task would have room for it always.
-                Box::pin(self.start_agent(launch, *record)).await
+                Box::pin(self.start_agent(launch, *prepared)).await
             }
             None => {
                 self.bring_up = None;
@@ -342,7 +351,14 @@ impl Driver {
     }
 
     /// Starts the keeper, which takes the journal, and gives it the agent.
-    async fn start_agent(&mut self, launch: u64, record: LaunchRecord) -> Result<(), Broken> {
+    async fn start_agent(&mut self, launch: u64, prepared: Prepared) -> Result<(), Broken> {
+        let Prepared { record, files } = prepared;
+        if let Err(error) = self.provide_files(files).await {
+            let message = format!("the files of its environment cannot be written: {error}");
+            let kind = agentd_api::session::ConditionType::EnvironmentReady;
+            let batch = fail_launch(&self.state, launch, kind, "FilesNotWritten", &message, &self.facts());
+            return self.append(batch).await.map(drop);
+        }
         let args = HoldArgs {
             session: self.document.id.to_string(),
             launch,
@@ -439,6 +455,7 @@ impl Driver {
                     Learned::Said { seq, time } => self.state.said(seq, time),
                 }
             }
+            self.forget_files().await;
             if count > 0 {
                 // There is nothing here that could fail.
                 let _ = agentd_fault::at(Point::DaemonApplyAfter);

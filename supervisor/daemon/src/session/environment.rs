@@ -2,7 +2,7 @@
 //!
 //! `stored` runs no provider. A secret is in no file in clear, so it is taken from where it can be had: the sealed file, what the last
 //! launch under this daemon had, the login shell. One that cannot be had is named in a condition, at this launch and at each
-//! further one until it is there again.
+//! further one until it is there again. An environment with something in it that has expired, or with a file, is built anew all the same.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use super::bringup::{Failure, Job, Progress};
 use super::validation;
 use crate::env::{
-    Built, Environment, EnvironmentError, Environments, Finding, Kept, Placeholders, Target, Unbuilt, chain, describe,
-    drift,
+    Built, Environment, EnvironmentError, Environments, Finding, Kept, Placeholders, Renewal, Target, Unbuilt, chain,
+    describe, drift, not_to_be_given_again,
 };
 use crate::world::World;
 
@@ -28,6 +28,8 @@ pub(super) async fn prepare(world: &World, job: &Job, report: &mpsc::Sender<Prog
     let kept = on_disk(world, &job.id, Environments::read).await?;
     let refresh = world.refresh(&job.spec);
     let again = kept.filter(|_| refresh != Refresh::Fresh);
+    let refused = again.as_ref().and_then(|kept| not_to_be_given_again(&kept.last, Timestamp::now()));
+    let again = again.filter(|_| refused.is_none());
     let look = validation::look(world, &job.id, &job.spec).await;
     let look = look.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
     let begun = Instant::now();
@@ -43,10 +45,22 @@ pub(super) async fn prepare(world: &World, job: &Job, report: &mpsc::Sender<Prog
     }
     let mut record = keep(world, job, &built.environment).await?;
     record.duration_us = u64::try_from(took.as_micros()).ok();
-    let message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
-    let reason = if again.is_some() { "GivenAgain" } else { "Built" };
+    let mut message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
+    let reason = match refused {
+        Some(why) => {
+            message = format!("{message}; built anew, not given again: {why}");
+            "BuiltAnew"
+        }
+        None if again.is_some() => "GivenAgain",
+        None => "Built",
+    };
     let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(record)))).await;
     let _ = report.send(condition(ConditionType::EnvironmentReady, ConditionStatus::True, reason, message)).await;
+    if let Some((count, _)) = built.environment.expiry() {
+        let message = format!("{count} of its variables hold for a limited time, and are asked for again in time");
+        let kind = ConditionType::EnvironmentCurrent;
+        let _ = report.send(condition(kind, ConditionStatus::True, "Current", message)).await;
+    }
     if let Some(kept) = again.filter(|_| refresh == Refresh::Warn) {
         compare(world, job, &kept, report).await;
     }
@@ -144,6 +158,7 @@ fn target(world: &World, id: &SessionId, spec: &SessionSpec, launch: u64) -> Tar
             cwd: spec.directory.clone(),
             session: world.directories.session(id),
         },
+        files: world.directories.session_files(id),
         chosen: world.chosen(id, spec),
     }
 }
@@ -174,7 +189,26 @@ async fn keep(world: &World, job: &Job, environment: &Environment) -> Result<Env
         killed: environment.background.killed,
         left: environment.background.left,
         duration_us: None,
+        expires_at: environment.expiry().map(|(_, first)| first),
     })
+}
+
+/// Asks again for what of a launch's environment holds for a limited time, and keeps what was found.
+pub(super) async fn renew(world: &World, job: &Job) -> Result<Renewal, String> {
+    // As many login shells and scripts at once as launches, and no more.
+    let _permit = world.launches.acquire().await.map_err(|_| "agentd is ending".to_owned())?;
+    let pipeline = world.pipeline().await.map_err(|error| chain(&*error))?;
+    let kept = on_disk(world, &job.id, Environments::read).await.map_err(|error| chain(&error))?;
+    let stored = kept.map(|kept| kept.last).filter(|last| last.launch == job.launch);
+    let stored = stored.ok_or_else(|| "what the agent was started with is not kept".to_owned())?;
+    let target = target(world, &job.id, &job.spec, job.launch);
+    let remembered = world.environments.secrets(&job.id);
+    let renewal = pipeline.refresh(&target, &stored, &remembered, &world.trust, &world.secrets).await;
+    let renewal = renewal.map_err(|unbuilt| unbuilt.message)?;
+    let view = renewal.view.clone();
+    let renew = move |environments: &Environments, id: &SessionId| environments.renew(id, view);
+    on_disk(world, &job.id, renew).await.map_err(|error| chain(&error))?;
+    Ok(renewal)
 }
 
 /// What is kept of a session, for those who ask.

@@ -17,6 +17,7 @@ mod journal_port;
 mod next;
 mod note;
 mod permission;
+mod refresh;
 mod registry;
 mod resting;
 mod rules;

@@ -152,6 +152,7 @@ mod tests {
             killed: 0,
             left: 0,
             duration_us: None,
+            expires_at: None,
         }
     }
 

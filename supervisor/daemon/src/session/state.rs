@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::event::{
     AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, OpenedBy, PermissionRequested,
-    TurnQueued, TurnStarted,
+    StaleVariable, TurnQueued, TurnStarted,
 };
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{Body, Event, PermissionId, TurnId};
@@ -52,6 +52,12 @@ pub(crate) struct State {
     /// What stands in front of the next prompt. Folds of before it was kept stay what they are: their journals may have been cut.
     #[serde(default = "Untold::of_an_older_fold")]
     pub(crate) untold: Untold,
+    /// When the first thing of the agent's environment expires.
+    #[serde(default)]
+    pub(crate) expires: Option<Timestamp>,
+    /// What the running agent has and would not be given any more.
+    #[serde(default)]
+    pub(crate) stale: Vec<StaleVariable>,
     /// When the agent crashed since the last launch that a client asked for; only crashes that restarts are for.
     pub(crate) crashes: Vec<Timestamp>,
     /// The keys of the last prompts, oldest first.
@@ -244,6 +250,8 @@ impl State {
             conversation_home: None,
             conversation_born: None,
             untold: Untold::default(),
+            expires: None,
+            stale: Vec::new(),
             crashes: Vec::new(),
             keys: VecDeque::new(),
             next_turn: 1,
@@ -294,7 +302,12 @@ impl State {
             }
             Body::EnvironmentBuilt(built) => {
                 self.home.clone_from(&built.home);
+                self.expires = built.expires_at;
                 self.untold.built(built);
+            }
+            Body::EnvironmentRefreshed(refreshed) if refreshed.launch == self.launches => {
+                self.expires = refreshed.expires_at;
+                self.stale.clone_from(&refreshed.stale);
             }
             Body::AgentStarted(agent) => self.agent_started(agent),
             Body::AgentOut(line) => {
@@ -327,7 +340,8 @@ impl State {
                     turn.silent = true;
                 }
             }
-            Body::SessionCreated(_)
+            Body::EnvironmentRefreshed(_)
+            | Body::SessionCreated(_)
             | Body::AgentNoise(_)
             | Body::AgentReplayed(_)
             | Body::DaemonRecovered(_)
@@ -345,6 +359,8 @@ impl State {
         self.launches = started.launch;
         self.conditions.clear();
         self.keeper = None;
+        self.expires = None;
+        self.stale.clear();
         self.untold.launched(started.reason);
         if started.reason != LaunchReason::Restart {
             self.crashes.clear();

@@ -50,6 +50,10 @@ pub(crate) enum Wait {
     Restart {
         crash: usize,
     },
+    /// The moment at which something of the agent's environment holds no longer.
+    Expiry {
+        at: Timestamp,
+    },
     /// The next minute: see [`born_this_minute`].
     Minute {
         launch: u64,
@@ -82,6 +86,7 @@ impl Patience {
             Wait::Work { .. } => self.idle,
             Wait::Permission { .. } => self.permission,
             Wait::Restart { crash } => Some(self.back_off(*crash)),
+            Wait::Expiry { at } => Some(until(*at, now)),
             Wait::Minute { .. } => Some(rest_of_minute(now)),
         }
     }
@@ -103,6 +108,7 @@ pub(crate) fn waits(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
         Run::Running(running) if running.ending.is_some() => Vec::new(),
         Run::Running(running) => {
             let mut waits = running_waits(running);
+            waits.extend(state.expires.map(|at| Wait::Expiry { at }));
             waits.extend(state.permissions.iter().map(|open| Wait::Permission { permission: open.request.id.clone() }));
             if matches!(running.opening, Opening::Initialized(_)) && born_this_minute(state, running, facts.now) {
                 waits.push(Wait::Minute { launch: running.launch });
@@ -153,6 +159,12 @@ pub(crate) fn born_this_minute(state: &State, running: &Running, now: Timestamp)
     gemini && !running.fresh && state.conversation_born.is_some_and(|born| minute(born) == minute(now))
 }
 
+/// For a moment by the clock on the wall, which may be set, and which goes on while the machine sleeps: it is looked at now and then.
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    const LOOK: Duration = Duration::from_mins(1);
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LOOK)
+}
+
 fn rest_of_minute(now: Timestamp) -> Duration {
     let over = u64::try_from(now.as_second().rem_euclid(60)).unwrap_or(0);
     Duration::from_secs(60_u64.saturating_sub(over))
@@ -199,7 +211,7 @@ pub(crate) fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_
             let reason = LaunchReason::Restart;
             Some(Batch::of(Body::LaunchStarted(LaunchStarted { launch, reason, fresh: false })))
         }
-        Wait::Minute { .. } => None,
+        Wait::Expiry { .. } | Wait::Minute { .. } => None,
     }
 }
 
@@ -233,6 +245,14 @@ mod tests {
     fn the_pause_before_a_restart_doubles_up_to_the_longest() {
         let pauses: Vec<u64> = [1, 2, 3, 7, 8, 100].map(|crash| PATIENCE.back_off(crash).as_secs()).to_vec();
         assert_eq!(pauses, [1, 2, 4, 60, 60, 60]);
+    }
+
+    #[test]
+    fn a_moment_that_is_over_is_not_waited_for_and_a_far_one_is_looked_at_again() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let wait = |at: &str| until(at.parse().unwrap(), now).as_secs();
+        assert_eq!(wait("2025-01-01T00:00:00Z"), 0);
+        assert_eq!((wait("2026-01-01T00:00:20Z"), wait("2027-01-01T00:00:00Z")), (20, 60));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod hidden;
 mod literal;
 mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -132,9 +132,35 @@ impl Secrets {
         directory: &Path,
         login: impl Future<Output = Result<Variables, String>>,
     ) -> Taken {
-        let real = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-        let wanted = self.named.iter().filter(|named| named.is_for(agent, &real)).cloned().collect();
+        let wanted = self.of_session(agent, directory).cloned().collect();
         self.take_all(wanted, login).await
+    }
+
+    /// The same of those that `only` names.
+    pub(crate) async fn take_only(
+        &self,
+        only: &BTreeSet<String>,
+        agent: &str,
+        directory: &Path,
+        login: impl Future<Output = Result<Variables, String>>,
+    ) -> Taken {
+        let wanted = self.of_session(agent, directory).filter(|named| only.contains(&named.name)).cloned().collect();
+        self.take_all(wanted, login).await
+    }
+
+    fn of_session<'a>(&'a self, agent: &'a str, directory: &Path) -> impl Iterator<Item = &'a Named> {
+        let real = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+        self.named.iter().filter(move |named| named.is_for(agent, &real))
+    }
+
+    /// Why a session does not get a secret whatever its source says; nothing where it does.
+    pub(crate) fn refusal(&self, name: &str, agent: &str, directory: &Path) -> Option<&'static str> {
+        if self.of_session(agent, directory).any(|named| named.name == name) {
+            return None;
+        }
+        let declared = self.named.iter().any(|named| named.name == name);
+        let not_for_it = "which the configuration does not give to this agent in this directory";
+        Some(if declared { not_for_it } else { "which the configuration does not declare" })
     }
 
     async fn take_all(&self, wanted: Vec<Named>, login: impl Future<Output = Result<Variables, String>>) -> Taken {

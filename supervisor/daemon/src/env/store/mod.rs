@@ -26,8 +26,10 @@ use keys::{KeyError, Keys};
 use seal::{Key, SealError, Sealed};
 
 const NAME: &str = "environment.json";
-/// The version of the file. Version 1 had none, and was the last launch's environment.
-const VERSION: u32 = 2;
+/// The version of the file. Version 1 had none, and was the last launch's environment; version 2 knew no variable that expires, and
+/// would give one again that has.
+const VERSION: u32 = 3;
+const OLDEST: u32 = 2;
 
 /// The environments of all sessions.
 #[derive(Debug)]
@@ -168,7 +170,7 @@ impl Environments {
             let last: EnvironmentView = serde_json::from_slice(&bytes).map_err(parse)?;
             return Ok(Some(Kept { created: last.clone(), last }));
         }
-        if version != u64::from(VERSION) {
+        if !(u64::from(OLDEST)..=u64::from(VERSION)).contains(&version) {
             return Err(EnvironmentError::Version { path, found: version });
         }
         match serde_json::from_slice::<Document>(&bytes).map_err(parse)?.content {
@@ -203,6 +205,17 @@ impl Environments {
         let secrets = environment.secret_pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), secrets);
         Ok(before)
+    }
+
+    /// Keeps what was found of the environment of a launch that runs; nothing is done where another launch has come since.
+    pub(crate) fn renew(&self, id: &SessionId, view: EnvironmentView) -> Result<(), EnvironmentError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.read(id)? {
+            Some(Kept { created, last }) if last.launch == view.launch => {
+                self.put(id, &Kept { created, last: view }, self.key()?.as_ref())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The secrets that the session's last launch under this daemon had.

@@ -123,6 +123,17 @@ fn a_file_whose_key_is_gone_or_another_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
+fn a_file_of_the_version_before_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    let environments = open(root.path(), &Encryption::default());
+    write(&environments, "a1", 1, "ed");
+    let second = content(root.path(), "a1").replacen("\"version\": 3", "\"version\": 2", 1);
+    assert!(second.contains("\"version\": 2"), "{second}");
+    std::fs::write(root.path().join("sessions/a1").join(NAME), second).unwrap();
+    assert_eq!(editor(&environments.read(&id("a1")).unwrap().unwrap().last), "ed");
+}
+
+#[test]
 fn a_sealed_file_in_another_sessions_place_does_not_open() {
     let root = tempfile::tempdir().unwrap();
     let environments = open(root.path(), &encrypted(KeySource::Generated));
@@ -154,6 +165,24 @@ fn a_rotation_writes_every_file_anew_and_keeps_a_key_as_long_as_a_file_needs_it(
 }
 
 #[test]
+fn a_renewal_is_kept_with_the_launch_that_it_is_of_and_with_no_other() {
+    let root = tempfile::tempdir().unwrap();
+    let environments = open(root.path(), &Encryption::default());
+    write(&environments, "a1", 1, "ed");
+    write(&environments, "a1", 2, "vi");
+    let mut view = environments.read(&id("a1")).unwrap().unwrap().last;
+    view.variables[1].expires_at = Some(Timestamp::UNIX_EPOCH);
+    environments.renew(&id("a1"), view.clone()).unwrap();
+    let kept = environments.read(&id("a1")).unwrap().unwrap();
+    assert_eq!((editor(&kept.created), &kept.last), ("ed".to_owned(), &view));
+    write(&environments, "a1", 3, "emacs");
+    environments.renew(&id("a1"), view.clone()).unwrap();
+    assert_eq!(editor(&environments.read(&id("a1")).unwrap().unwrap().last), "emacs");
+    environments.renew(&id("b2"), view).unwrap();
+    assert_eq!(environments.read(&id("b2")).unwrap(), None);
+}
+
+#[test]
 fn a_file_of_the_first_version_is_read_and_one_from_the_future_is_not_written_over() {
     let root = tempfile::tempdir().unwrap();
     let environments = open(root.path(), &Encryption::default());
@@ -168,7 +197,8 @@ fn a_file_of_the_first_version_is_read_and_one_from_the_future_is_not_written_ov
     write(&environments, "a1", 2, "vi");
     assert_eq!(editor(&environments.read(&id("a1")).unwrap().unwrap().created), "ed");
 
-    for bad in [r#"{"version":3,"clear":{}}"#, r#"{"version":2,"clear":{}}"#, "{", "{}"] {
+    for bad in [r#"{"version":4,"clear":{}}"#, r#"{"version":3,"clear":{}}"#, r#"{"version":2,"clear":{}}"#, "{", "{}"]
+    {
         std::fs::write(&file, bad).unwrap();
         let refused = environments.write(&id("a1"), &environment(&[]), Timestamp::UNIX_EPOCH, 3).unwrap_err();
         assert_eq!(refused.problem().code, Code::EnvironmentUnreadable, "{bad}: {refused}");

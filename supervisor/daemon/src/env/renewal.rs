@@ -1,0 +1,276 @@
+//! What becomes of a running agent's environment when what holds for a limited time was asked for again: pure.
+//!
+//! What is the same holds on, a file is written anew in its place, and any other variable stays what it is in the agent, which nobody
+//! can change, and is named. What holds without a limit is not looked at: it stays as it is until the next launch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use agentd_api::environment::{EnvironmentView, VariableView};
+use agentd_api::event::StaleVariable;
+use jiff::Timestamp;
+
+use super::files::SessionFile;
+use super::merge::Environment;
+
+/// What was found.
+pub(crate) struct Renewal {
+    /// What is stored from now on: what the agent has, and until when it holds.
+    pub(crate) view: EnvironmentView,
+    /// The files that are to be written anew.
+    pub(crate) files: Vec<SessionFile>,
+    /// By name.
+    pub(crate) stale: Vec<StaleVariable>,
+    /// When to ask again.
+    pub(crate) next: Option<Timestamp>,
+    /// What must be hidden in what the agent prints from now on.
+    pub(crate) hidden: Vec<agentd_api::ByteString>,
+}
+
+/// Never a value, nor a content.
+impl std::fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Renewal").field("files", &self.files).field("stale", &self.stale).finish_non_exhaustive()
+    }
+}
+
+/// However short something holds, so much later it is asked for again.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// The providers that gave something that expires.
+pub(super) fn providers(view: &EnvironmentView) -> BTreeSet<&str> {
+    let variables = view.variables.iter().filter(|one| one.expires_at.is_some()).map(|one| one.provider.as_str());
+    let dropped = view.dropped.iter().filter(|one| one.expires_at.is_some()).map(|one| one.provider.as_str());
+    variables.chain(dropped).collect()
+}
+
+/// Why a stored environment cannot be given again: something in it holds no longer, or was never stored.
+pub(crate) fn not_to_be_given_again(view: &EnvironmentView, now: Timestamp) -> Option<String> {
+    let over = |expires: Option<Timestamp>| expires.filter(|expires| *expires <= now);
+    let variables = view.variables.iter().chain(&view.missing).map(|one| (&one.name, &one.provider, one.expires_at));
+    let dropped = view.dropped.iter().map(|one| (&one.name, &one.provider, one.expires_at));
+    let expired: Vec<String> = variables
+        .chain(dropped)
+        .filter_map(|(name, provider, expires)| {
+            over(expires).map(|since| format!("{name} of {provider} holds no longer since {since}"))
+        })
+        .collect();
+    if !expired.is_empty() {
+        return Some(expired.join(", "));
+    }
+    let file = view.variables.iter().find(|variable| variable.file.is_some())?;
+    Some(format!("the file of {}, of {}, is kept nowhere", file.name, file.provider))
+}
+
+/// Compares what the agent was started with to what the first `asked` steps give now; `remembered` has the secrets it was started with.
+pub(super) fn renewal(
+    stored: &EnvironmentView,
+    fresh: &Environment,
+    asked: u32,
+    remembered: &BTreeMap<String, Vec<u8>>,
+    now: Timestamp,
+) -> Renewal {
+    let new = fresh.full_view(now, stored.launch);
+    let (variables, dropped) = (by_name(&new), new.dropped.iter().map(|one| (one.name.as_str(), one)));
+    let dropped: BTreeMap<_, _> = dropped.collect();
+    let mut view = stored.clone();
+    let (mut stale, mut written) = (Vec::new(), BTreeSet::new());
+    for variable in &mut view.variables {
+        let given = variables.get(variable.name.as_str()).copied();
+        let limited = given.is_some_and(|given| given.expires_at.is_some()) && variable.step <= asked;
+        if variable.expires_at.is_none() && !limited {
+            continue;
+        }
+        match given.filter(|given| is_same(variable, given, remembered, fresh)) {
+            Some(given) => {
+                if given.file.is_some() {
+                    written.insert(variable.name.clone());
+                }
+                (variable.file, variable.expires_at) = (given.file.clone(), given.expires_at);
+            }
+            None => stale.push(StaleVariable {
+                name: variable.name.clone(),
+                provider: variable.provider.clone(),
+                since: variable.expires_at.unwrap_or(now),
+            }),
+        }
+    }
+    for gone in view.dropped.iter_mut().filter(|gone| gone.expires_at.is_some()) {
+        match variables.get(gone.name.as_str()) {
+            Some(given) => stale.push(StaleVariable {
+                name: gone.name.clone(),
+                provider: given.provider.clone(),
+                since: gone.expires_at.unwrap_or(now),
+            }),
+            None => gone.expires_at = dropped.get(gone.name.as_str()).and_then(|dropped| dropped.expires_at),
+        }
+    }
+    let known: BTreeMap<&str, u32> = (stored.variables.iter().map(|one| (one.name.as_str(), one.step)))
+        .chain(stored.dropped.iter().map(|one| (one.name.as_str(), one.step)))
+        .collect();
+    let added = new.variables.iter().filter(|one| one.expires_at.is_some() && !known.contains_key(one.name.as_str()));
+    stale.extend(added.map(|one| StaleVariable { name: one.name.clone(), provider: one.provider.clone(), since: now }));
+    stale.sort_by(|a, b| a.name.cmp(&b.name));
+    // What a later step made something else of is no matter of this one.
+    let counts = |name: &str| known.get(name).is_none_or(|step| *step <= asked);
+    let next = (new.variables.iter().map(|one| (one.name.as_str(), one.expires_at)))
+        .chain(new.dropped.iter().map(|one| (one.name.as_str(), one.expires_at)))
+        .filter(|(name, _)| counts(name))
+        .filter_map(|(_, expires)| expires)
+        .min()
+        .map(|next| next.max(now.saturating_add(SHORTEST).unwrap_or(Timestamp::MAX)));
+    let files = SessionFile::of(fresh, |variable| written.contains(variable));
+    Renewal { view, files, stale, next, hidden: Vec::new() }
+}
+
+fn by_name(view: &EnvironmentView) -> BTreeMap<&str, &VariableView> {
+    view.variables.iter().map(|variable| (variable.name.as_str(), variable)).collect()
+}
+
+/// Whether the agent has what it would be given now. A secret that nobody remembers counts as another: it was given a limit because it
+/// changes.
+fn is_same(
+    has: &VariableView,
+    given: &VariableView,
+    remembered: &BTreeMap<String, Vec<u8>>,
+    fresh: &Environment,
+) -> bool {
+    if has.file.is_some() != given.file.is_some() || has.named_secret != given.named_secret {
+        return false;
+    }
+    match (&has.digest, &given.digest) {
+        (Some(has), Some(given)) => has == given,
+        _ => remembered.get(&has.name).map(Vec::as_slice) == fresh.get(&has.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_plugins::{Change, Effect};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn limited(change: impl Into<Change>, seconds: u64) -> Change {
+        Change { valid_for: Some(Duration::from_secs(seconds)), ..change.into() }
+    }
+
+    fn file(content: &str) -> Change {
+        let content = content.as_bytes().to_vec();
+        Effect::File { name: "TOKEN_FILE".to_owned(), file_name: "token".to_owned(), content }.into()
+    }
+
+    /// An environment of what each step gave at this time, from the first on.
+    fn environment(second: i64, steps: &[Vec<Change>]) -> Environment {
+        let mut environment = Environment::with_files_in("/run/s".into());
+        for (place, changes) in (1..).zip(steps) {
+            environment.apply_at(&format!("p{place}"), place, changes.clone(), at(second)).unwrap();
+        }
+        environment
+    }
+
+    fn renewed(had: &[Vec<Change>], has: &[Vec<Change>], asked: u32) -> Renewal {
+        let had = environment(100, had);
+        let remembered = had.secret_pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
+        let stored = super::super::merge::without_secrets(had.full_view(at(100), 1));
+        renewal(&stored, &environment(200, has), asked, &remembered, at(200))
+    }
+
+    fn stale(renewal: &Renewal) -> Vec<(&str, &str, i64)> {
+        let told = renewal.stale.iter();
+        told.map(|one| (one.name.as_str(), one.provider.as_str(), one.since.as_second())).collect()
+    }
+
+    #[test]
+    fn what_is_the_same_holds_on_and_what_is_another_is_named() {
+        let had = vec![
+            limited(Change::set("SAME", "1"), 50),
+            limited(Change::set("OTHER", "1"), 60),
+            limited(Change::set("GONE", "1"), 70),
+            limited(Change::set("API_KEY", "hunter22"), 80),
+            limited(Change::set("API_TOKEN", "hunter22"), 80),
+            Change::set("FOR_EVER", "1"),
+        ];
+        let has = vec![
+            limited(Change::set("SAME", "1"), 500),
+            limited(Change::set("OTHER", "2"), 600),
+            limited(Change::set("API_KEY", "hunter22"), 80),
+            limited(Change::set("API_TOKEN", "hunter33"), 300),
+            limited(Change::set("NEW", "1"), 300),
+            Change::set("FOR_EVER", "2"),
+        ];
+        let renewal = renewed(&[had], &[has], 1);
+        assert_eq!(
+            stale(&renewal),
+            [("API_TOKEN", "p1", 180), ("GONE", "p1", 170), ("NEW", "p1", 200), ("OTHER", "p1", 160)]
+        );
+        assert_eq!(renewal.next, Some(at(280)));
+        let expires = |name: &str| by_name(&renewal.view)[name].expires_at.map(Timestamp::as_second);
+        assert_eq!((expires("SAME"), expires("OTHER"), expires("API_KEY")), (Some(700), Some(160), Some(280)));
+        assert!(!by_name(&renewal.view).contains_key("NEW"), "the agent has not got it");
+    }
+
+    #[test]
+    fn a_file_is_written_anew_in_its_place_and_is_no_other_variable() {
+        let renewal = renewed(&[vec![limited(file("one"), 50)]], &[vec![limited(file("two!"), 50)]], 1);
+        assert_eq!((stale(&renewal), renewal.files.len()), (vec![], 1));
+        assert_eq!((renewal.files[0].name.as_str(), renewal.files[0].content.as_slice()), ("token", &b"two!"[..]));
+        assert_eq!(by_name(&renewal.view)["TOKEN_FILE"].file.as_ref().unwrap().size, 4);
+        // One without a limit stays as it was.
+        let renewal = renewed(&[vec![file("one")]], &[vec![file("two!")]], 1);
+        assert_eq!((renewal.files.len(), renewal.next), (0, None));
+        // Nor is the file written where the variable is none any more.
+        let plain = limited(Change::set("TOKEN_FILE", "/run/s/token"), 50);
+        let renewal = renewed(&[vec![limited(file("one"), 50)]], &[vec![plain]], 1);
+        assert_eq!((stale(&renewal), renewal.files.len()), (vec![("TOKEN_FILE", "p1", 150)], 0));
+    }
+
+    #[test]
+    fn what_a_later_step_made_of_a_variable_is_left_to_it() {
+        let had = [vec![limited(Change::set("X", "1"), 50)], vec![Change::set("X", "mine")]];
+        let has = [vec![limited(Change::set("X", "2"), 50)]];
+        let renewal = renewed(&had, &has, 1);
+        assert_eq!((stale(&renewal), renewal.next), (vec![], None));
+    }
+
+    #[test]
+    fn a_removal_with_a_limit_is_looked_at_again_too() {
+        let had = [vec![limited(Change::unset("X", None), 50), limited(Change::unset("Y", None), 60)]];
+        let has = [vec![limited(Change::unset("X", None), 50), Change::set("Y", "1")]];
+        let renewal = renewed(&had, &has, 1);
+        assert_eq!((stale(&renewal), renewal.next), (vec![("Y", "p1", 160)], Some(at(250))));
+    }
+
+    #[test]
+    fn however_short_a_limit_there_is_time_between_two_questions() {
+        let had = [vec![limited(Change::set("X", "1"), 50)]];
+        let stored = environment(100, &had).full_view(at(100), 1);
+        let renewal = renewal(&stored, &environment(100, &had), 1, &BTreeMap::new(), at(1000));
+        assert_eq!(renewal.next, Some(at(1001)));
+    }
+
+    #[test]
+    fn what_holds_no_longer_is_not_given_again() {
+        let view = environment(100, &[vec![limited(Change::set("X", "1"), 50), Change::set("Y", "1")]]);
+        let view = view.full_view(at(100), 1);
+        assert_eq!(not_to_be_given_again(&view, at(149)), None);
+        let why = not_to_be_given_again(&view, at(150)).unwrap();
+        assert!(why.starts_with("X of p1 holds no longer since 1970-01-01T00:02:30Z"), "{why}");
+        let view = environment(100, &[vec![file("one")]]).full_view(at(100), 1);
+        assert!(not_to_be_given_again(&view, at(100)).unwrap().contains("TOKEN_FILE"));
+    }
+
+    #[test]
+    fn the_providers_that_are_asked_are_those_whose_word_counts() {
+        let had = [
+            vec![limited(Change::set("X", "1"), 50)],
+            vec![Change::set("X", "mine"), limited(Change::unset("Y", None), 50)],
+            vec![Change::set("Z", "1")],
+        ];
+        let view = environment(100, &had).full_view(at(100), 1);
+        assert_eq!(providers(&view).into_iter().collect::<Vec<_>>(), ["p2"]);
+    }
+}
