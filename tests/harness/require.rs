@@ -1,5 +1,5 @@
 //! What a test needs and a machine may not have. Without it the test says `SKIPPED` and why, and passes; where the
-//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini,shells`), as in CI, it fails instead.
+//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini,shells,root,fuse`), as in CI, it fails instead.
 
 use std::path::{Path, PathBuf};
 
@@ -51,6 +51,21 @@ fn program(name: &str, variable: &str, package: &str) -> Option<PathBuf> {
     match found {
         Some(file) if file.exists() => Some(file),
         _ => missing(name, &format!("{name} is not installed (npm install {package}) or {variable} is wrong")),
+    }
+}
+
+/// The rights to do a thing that only root may.
+pub(crate) fn root(what: &str) -> Option<()> {
+    if nix::unistd::geteuid().is_root() { Some(()) } else { missing("root", &format!("{what} needs root")) }
+}
+
+/// A kernel that lets a file system be made whose server does not answer.
+pub(crate) fn fuse() -> Option<()> {
+    root("mounting a file system")?;
+    let there = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    match there {
+        Ok(_) => Some(()),
+        Err(error) => missing("fuse", &format!("/dev/fuse cannot be opened: {error}")),
     }
 }
 

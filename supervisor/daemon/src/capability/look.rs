@@ -63,13 +63,13 @@ impl Looks {
     /// One that answers until the deadline. `subject` is what it looks at, in a few words.
     pub(super) async fn open(&self, subject: String, deadline: Instant) -> Result<Eye, Failure> {
         let begun = Instant::now();
-        if self.hanging.has(&subject) {
-            return Err(Failure::TimedOut(format!("an earlier look at {subject} hangs still")));
+        if let Some(text) = self.hanging.still(&subject) {
+            return Err(Failure::TimedOut(text));
         }
         // Where all hang it is not worth the wait; but one that was killed just now is none of them yet.
         let patience = if self.hanging.count() < MOST { deadline } else { deadline.min(begun + GONE) };
         let Ok(Ok(permit)) = timeout_at(patience.into(), Arc::clone(&self.free).acquire_owned()).await else {
-            let hanging = self.hanging.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let hanging = self.hanging.all();
             if hanging.values().sum::<usize>() == MOST {
                 let what = hanging.keys().cloned().collect::<Vec<_>>().join(", ");
                 let text = format!("{MOST} looks hang already, and there may be no more; they are at {what}");
@@ -100,10 +100,9 @@ impl Looks {
 
     /// Asks one question.
     pub(super) async fn ask(&self, subject: String, look: Look, deadline: Instant) -> Result<Glance, Failure> {
-        match self.open(subject, deadline).await {
-            Ok(mut eye) => eye.ask(&look).await,
-            Err(Failure::TimedOut(text)) => Ok(Glance::Hangs(text)),
-            Err(failure) => Err(failure),
+        match self.hanging.still(&subject) {
+            Some(text) => Ok(Glance::Hangs(text)),
+            None => self.open(subject, deadline).await?.ask(&look).await,
         }
     }
 }
@@ -173,8 +172,9 @@ impl Hanging {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has(&self, subject: &str) -> bool {
-        self.all().contains_key(subject)
+    /// Why it is not worth it to look at this too.
+    fn still(&self, subject: &str) -> Option<String> {
+        self.all().contains_key(subject).then(|| format!("an earlier look at {subject} hangs still"))
     }
 
     fn count(&self) -> usize {

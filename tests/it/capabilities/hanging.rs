@@ -1,0 +1,169 @@
+//! A file system that does not answer: made here, by a server that accepts every request and answers none.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+
+use agentd_plugins::{Failure, Liveness};
+
+use super::*;
+use crate::harness::{require, until};
+
+/// A mounted file system whose server is this. Whoever waits for it cannot be killed until it is gone.
+struct Dead {
+    path: PathBuf,
+    connection: Option<File>,
+}
+
+impl Dead {
+    fn mount(path: PathBuf) -> Self {
+        std::fs::create_dir(&path).unwrap();
+        let connection = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let mounted = Command::new("mount")
+            .args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0", "dead"])
+            .arg(&path)
+            .stdin(Stdio::from(connection.try_clone().unwrap()))
+            .status()
+            .unwrap();
+        assert!(mounted.success());
+        let mut requests = connection.try_clone().unwrap();
+        // linux/fuse.h: the first request is to agree on a version. It is answered, and what follows is taken and kept.
+        let mut request = vec![0; 1 << 17];
+        let length = requests.read(&mut request).unwrap();
+        assert!(length >= 16 && request[4] == 26, "FUSE_INIT");
+        let mut answer = vec![0; 80];
+        answer[0] = 80;
+        answer[8..16].copy_from_slice(&request[8..16]);
+        for (at, number) in [(16, 7_u32), (20, 31), (24, 1 << 16), (36, 1 << 16)] {
+            answer[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        requests.write_all(&answer).unwrap();
+        std::thread::spawn(move || while requests.read(&mut request).is_ok() {});
+        Self { path, connection: Some(connection) }
+    }
+
+    /// The server is gone, and everybody who waited hears so.
+    fn release(&mut self) {
+        if self.connection.take().is_some() {
+            // Forced: it ends the connection, which the thread has still.
+            let _ = Command::new("umount").arg("-f").arg(&self.path).stderr(Stdio::null()).status();
+            let _ = Command::new("umount").arg("-l").arg(&self.path).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+impl Drop for Dead {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Processes that look.
+fn eyes() -> usize {
+    let own = std::process::id().to_string();
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    all.filter(|process| {
+        let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
+        command.starts_with(KEEPER.as_bytes()) && parent.as_deref() == Some(&own)
+    })
+    .count()
+}
+
+#[tokio::test]
+async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_eight_processes() {
+    if require::fuse().is_none() {
+        return;
+    }
+    let here = Here::new();
+    let mut dead = Dead::mount(here.at("dead"));
+    let at = |name: &str| dead.path.join(name).display().to_string();
+    let mounts = here.machine.mounts(later()).await.unwrap();
+    let found =
+        mounts.iter().find(|mounted| Path::new(&mounted.path) == dead.path).unwrap_or_else(|| panic!("{mounts:?}"));
+    assert_eq!((found.kind.as_str(), found.source.as_str()), ("fuse", "dead"));
+
+    let probe = async |path: String| {
+        let begun = Instant::now();
+        let seen = here.machine.probe(&path, &here.places, Duration::from_millis(300), later()).await;
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        seen
+    };
+    let first = at("0");
+    assert_eq!(probe(first.clone()).await, Ok(Liveness::Hangs));
+    // Files there hang too, and programs, and what is not there does not.
+    let read = here.machine.read(&at("1"), &here.places, &anything, within(300)).await;
+    assert!(matches!(&read, Err(Failure::TimedOut(text)) if text.contains(&at("1"))), "{read:?}");
+    assert!(matches!(probe("/".to_owned()).await, Ok(Liveness::Answers(device)) if device.contains(':')));
+    assert!(matches!(probe(here.name("none")).await, Ok(Liveness::Error(_))));
+
+    for name in 2..8 {
+        assert_eq!(probe(at(&name.to_string())).await, Ok(Liveness::Hangs));
+    }
+    until("all of them are known to hang", || eyes() == 8).await;
+    // Who looks at the same thing hears so at once; for anything else there is nobody left.
+    let full = loop {
+        match here.machine.probe("/", &here.places, Duration::from_secs(5), later()).await {
+            Ok(Liveness::Hangs) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(&full, Err(Failure::Unavailable(text)) if text.contains(&first)), "{full:?}");
+    assert_eq!(probe(first).await, Ok(Liveness::Hangs));
+    assert_eq!(eyes(), 8);
+
+    dead.release();
+    until("all of them end when they can", || eyes() == 0).await;
+    let answers = here.machine.probe("/", &here.places, Duration::from_secs(30), later()).await;
+    assert!(matches!(answers, Ok(Liveness::Answers(_))), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_look_that_nobody_waits_for_is_ended() {
+    let here = Here::new();
+    // A name service's client waits for as long as it is told; here it is a keeper that waits for ever.
+    let script = here.at("keeper");
+    std::fs::write(&script, "#!/bin/sh\necho $$ > \"$(dirname \"$0\")/pid.new\"; mv \"$(dirname \"$0\")/pid.new\" \"$(dirname \"$0\")/pid\"\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let machine = Machine::new(script);
+    let look = machine.resolve("license.example", later());
+    let begun = until("it looks", || here.at("pid").exists());
+    tokio::select! {
+        ended = look => panic!("{ended:?}"),
+        () = begun => {}
+    }
+    let pid = std::fs::read_to_string(here.at("pid")).unwrap().trim().parse().unwrap();
+    process::gone(&[pid]).await;
+}
+
+#[tokio::test]
+async fn who_looks_ends_by_itself_when_nobody_is_left_to_end_it() {
+    let start = || -> Child {
+        Command::new(KEEPER).args(["look", "1"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    };
+    let mut forgotten = start();
+    let stdin = forgotten.stdin.take();
+    let ended = tokio::task::spawn_blocking(move || forgotten.wait().unwrap()).await.unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(nix::sys::signal::Signal::SIGALRM as i32));
+    drop(stdin);
+    let mut done = start();
+    drop(done.stdin.take());
+    assert!(done.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn processes_are_counted_by_the_name_of_their_program() {
+    let here = Here::new();
+    let name = "agentd-counted-program";
+    std::fs::copy("/bin/sleep", here.at(name)).unwrap();
+    let count = async || here.machine.processes(name, later()).await.unwrap();
+    assert_eq!(count().await, 0);
+    let mut running: Vec<Child> = (0..3).map(|_| Command::new(here.at(name)).arg("600").spawn().unwrap()).collect();
+    assert_eq!(count().await, 3);
+    for process in &mut running {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    assert_eq!(count().await, 0);
+}
