@@ -8,7 +8,8 @@ mod network;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agentd_daemon::capability::{Machine, Places};
+use agentd_daemon::capability::Machine;
+use agentd_plugins::Places;
 use tempfile::TempDir;
 
 use crate::harness::process;
@@ -25,12 +26,13 @@ struct Here {
 impl Here {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let places = Places { cwd: Some(directory.path().canonicalize().unwrap()), ..Places::default() };
+        let places =
+            Places { cwd: Some(directory.path().canonicalize().unwrap().display().to_string()), ..Places::default() };
         Self { machine: Machine::new(KEEPER.into()), places, directory }
     }
 
     fn path(&self) -> &Path {
-        self.places.cwd.as_deref().unwrap()
+        Path::new(self.places.cwd.as_deref().unwrap())
     }
 
     fn at(&self, name: &str) -> PathBuf {

@@ -9,6 +9,7 @@ use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::capability::Machine;
 use crate::config::{self, Config};
 use crate::directories::{Directories, DirectoryError};
 use crate::env::{
@@ -23,7 +24,9 @@ pub(crate) struct World {
     pub(crate) directories: Directories,
     pub(crate) trust: Arc<Trust>,
     pub(crate) environments: Arc<Environments>,
-    pub(crate) secrets: Secrets,
+    pub(crate) secrets: Arc<Secrets>,
+    /// What is done on the machine for plugins.
+    pub(crate) machine: Machine,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) launcher: Launcher,
     pub(crate) launches: Semaphore,
@@ -64,7 +67,8 @@ impl World {
             capture,
             launcher: Launcher::new(config.launch.manager, programs.keeper.clone()),
             environments: Arc::new(Environments::new(&directories, &config.environment.encryption, credentials())),
-            secrets: Secrets::new(&config, programs.keeper.clone()),
+            secrets: Arc::new(Secrets::new(&config, programs.keeper.clone())),
+            machine: Machine::new(programs.keeper.clone()),
             launches: Semaphore::new(config.limits.launches),
             config,
             directories,

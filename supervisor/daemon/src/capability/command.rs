@@ -8,10 +8,10 @@ use std::time::Instant;
 use agentd_api::ByteString;
 use agentd_keeper::look::{Look, Looked};
 use agentd_keeper::protocol::{RunOutcome, RunRequest, Variable};
-use agentd_plugins::{Allowed, CONTENT, Completed, ERRORS, Ending, Failure, Invocation};
+use agentd_plugins::{Allowed, CONTENT, Completed, ERRORS, Ending, Failure, Invocation, Places};
 
 use super::file::{failure, not_granted};
-use super::{Machine, Places, before, seconds, text};
+use super::{Machine, absolute, before, seconds, text};
 use crate::runner;
 
 /// Where a program is looked for that is named without a directory.
@@ -31,8 +31,8 @@ impl Machine {
         check(&invocation)?;
         let Invocation { program, arguments, environment, directory, input } = invocation;
         let directory = match &directory {
-            Some(directory) => places.path(directory)?,
-            None => "/".into(),
+            Some(directory) => absolute(directory, places)?,
+            None => "/".to_owned(),
         };
         let (named, path) = self.program(&program, allowed, end).await?;
         let time = end.saturating_duration_since(Instant::now());
@@ -44,7 +44,7 @@ impl Machine {
                 .into_iter()
                 .map(|(name, value)| Variable { name: name.into(), value: value.into() })
                 .collect(),
-            directory: directory.as_os_str().into(),
+            directory: directory.into(),
             deadline_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             stdin: Some(input.into()),
             max_output: CONTENT as u64,

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use agentd_keeper::look::{Kind, Look, Looked, Why};
-use agentd_plugins::{Allowed, CONTENT, ENTRIES, Failure, FileKind, Metadata};
+use agentd_plugins::{Allowed, CONTENT, ENTRIES, Failure, FileKind, Metadata, Places};
 
 use super::look::Eye;
-use super::{Machine, Places, before, text};
+use super::{Machine, absolute, before, text};
 
 impl Machine {
     /// What a path is.
@@ -72,9 +72,9 @@ impl Machine {
         allowed: Allowed<'_>,
         deadline: Instant,
     ) -> Result<(Eye, String), Failure> {
-        let asked = places.path(path)?;
-        let mut eye = self.looks.open(format!("{:?}", text(&asked)?), before(deadline)).await?;
-        let looked = eye.answer(&Look::Resolve(asked.as_os_str().into())).await?;
+        let asked = absolute(path, places)?;
+        let mut eye = self.looks.open(format!("{asked:?}"), before(deadline)).await?;
+        let looked = eye.answer(&Look::Resolve(asked.into())).await?;
         // That there is no file is told only of what may be read: else it could be found out of any.
         let (Looked::Path(resolved) | Looked::Absent { path: resolved, .. }) = &looked else {
             return Err(failure("resolve", path, looked));

@@ -76,7 +76,7 @@ impl Looks {
                 return Err(Failure::Unavailable(text));
             }
             let text = format!("{MOST} looks were under way for {}; {subject} had no turn", seconds(begun, deadline));
-            return Err(Failure::TimedOut(text));
+            return Err(Failure::Unavailable(text));
         };
         let failed = |error: std::io::Error| {
             Failure::Failed(format!("cannot look at {subject}: cannot run {}: {error}", self.keeper.display()))

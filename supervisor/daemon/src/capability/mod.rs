@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agentd_plugins::Failure;
+use agentd_plugins::{Failure, Places};
 
 use look::Looks;
 
@@ -37,55 +37,35 @@ impl Machine {
     }
 }
 
-/// The places of a call, which a path may begin with. Symbolic links in them are resolved already.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Places {
-    /// `{cwd}`: the session's working directory.
-    pub cwd: Option<PathBuf>,
-    /// `{session}`: the session's own state directory.
-    pub session: Option<PathBuf>,
-    /// `{config}`: the user's configuration directory of agentd.
-    pub config: Option<PathBuf>,
-    /// `{home}`: the user's home.
-    pub home: Option<PathBuf>,
-}
-
-impl Places {
-    /// The path with its place put in; one with `..` in it is refused, whatever it would come to.
-    fn path(&self, path: &str) -> Result<PathBuf, Failure> {
-        let found = match path.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
-            None => PathBuf::from(path),
-            Some((name, rest)) => {
-                let below = rest.strip_prefix('/').or_else(|| rest.is_empty().then_some(rest));
-                let place = match name {
-                    "cwd" => &self.cwd,
-                    "session" => &self.session,
-                    "config" => &self.config,
-                    "home" => &self.home,
-                    _ => {
-                        return Err(Failure::Failed(format!(
-                            "the path {path:?} begins with a place that there is not"
-                        )));
-                    }
-                };
-                let place = place.as_ref().ok_or_else(|| {
-                    Failure::NotFound(format!("the path {path:?} begins with a place that this call does not have"))
-                })?;
-                let below =
-                    below.ok_or_else(|| Failure::Failed(format!("the path {path:?} has no / after its place")))?;
-                if below.is_empty() { place.clone() } else { place.join(below.trim_start_matches('/')) }
+/// The path with its place put in; one with `..` in it is refused, whatever it would come to.
+fn absolute(path: &str, places: &Places) -> Result<String, Failure> {
+    let found = match path.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+        None => path.to_owned(),
+        Some((name, below)) => {
+            let place = match name {
+                "cwd" => &places.cwd,
+                "session" => &places.session,
+                "config" => &places.config,
+                "home" => &places.home,
+                _ => return Err(Failure::Failed(format!("the path {path:?} begins with a place that there is not"))),
+            };
+            let place = place.as_ref().ok_or_else(|| {
+                Failure::NotFound(format!("the path {path:?} begins with a place that this call does not have"))
+            })?;
+            if !below.is_empty() && !below.starts_with('/') {
+                return Err(Failure::Failed(format!("the path {path:?} has no / behind its place")));
             }
-        };
-        if !found.is_absolute() || path.contains('\0') {
-            let text =
-                format!("the path {path:?} is neither absolute nor begins with {{cwd}}, {{session}} or {{config}}");
-            return Err(Failure::Failed(text));
+            format!("{place}{below}")
         }
-        if path.split('/').any(|name| name == "..") {
-            return Err(Failure::NotGranted(format!("the path {path:?} has \"..\" in it")));
-        }
-        Ok(found)
+    };
+    if !found.starts_with('/') || path.contains('\0') {
+        let text = format!("the path {path:?} is neither absolute nor begins with {{cwd}}, {{session}} or {{config}}");
+        return Err(Failure::Failed(text));
     }
+    if path.split('/').any(|name| name == "..") {
+        return Err(Failure::NotGranted(format!("the path {path:?} has \"..\" in it")));
+    }
+    Ok(found)
 }
 
 /// A path as the interface has it: text.
@@ -126,19 +106,22 @@ mod tests {
 
     #[test]
     fn a_path_begins_with_a_place_that_there_is_and_does_not_lead_out() {
-        let places = Places { cwd: Some("/w".into()), home: Some("/h".into()), ..Places::default() };
-        let path = |text| places.path(text);
-        assert_eq!(path("{cwd}/a/b"), Ok("/w/a/b".into()));
-        assert_eq!(path("{cwd}//etc"), Ok("/w/etc".into()));
-        assert_eq!(path("{cwd}"), Ok("/w".into()));
-        assert_eq!(path("{home}/.x"), Ok("/h/.x".into()));
-        assert_eq!(path("/etc/a..b"), Ok("/etc/a..b".into()));
+        let places = Places { cwd: Some("/w".to_owned()), home: Some("/h".to_owned()), ..Places::default() };
+        for (path, is) in [
+            ("{cwd}/a/b", "/w/a/b"),
+            ("{cwd}//etc", "/w//etc"),
+            ("{cwd}", "/w"),
+            ("{home}/.x", "/h/.x"),
+            ("/etc/a..b", "/etc/a..b"),
+        ] {
+            assert_eq!(absolute(path, &places).as_deref(), Ok(is));
+        }
         for outside in ["{cwd}/../x", "/etc/..", "/../etc"] {
-            assert!(matches!(path(outside), Err(Failure::NotGranted(_))), "{outside}");
+            assert!(matches!(absolute(outside, &places), Err(Failure::NotGranted(_))), "{outside}");
         }
         for wrong in ["", "a", "{cwd}x", "{other}/x", "{cwd", "/a\0b"] {
-            assert!(matches!(path(wrong), Err(Failure::Failed(_))), "{wrong:?}");
+            assert!(matches!(absolute(wrong, &places), Err(Failure::Failed(_))), "{wrong:?}");
         }
-        assert!(matches!(path("{session}/x"), Err(Failure::NotFound(_))));
+        assert!(matches!(absolute("{session}/x", &places), Err(Failure::NotFound(_))));
     }
 }

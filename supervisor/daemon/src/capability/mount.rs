@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use agentd_keeper::look::{Look, Looked};
-use agentd_plugins::{Failure, Liveness, Mounted};
+use agentd_plugins::{Failure, Liveness, Mounted, Places};
 
 use super::file::failure;
 use super::look::Glance;
-use super::{Machine, Places, before, blocking, text};
+use super::{Machine, absolute, before, blocking};
 use crate::platform;
 
 impl Machine {
@@ -24,13 +24,16 @@ impl Machine {
         time: Duration,
         deadline: Instant,
     ) -> Result<Liveness, Failure> {
-        let path = places.path(path)?;
-        let path = text(&path)?;
+        let path = absolute(path, places)?;
         let until = Instant::now().checked_add(time).map_or(deadline, |until| until.min(deadline));
-        match self.looks.ask(format!("the file system at {path:?}"), Look::Device(path.into()), before(until)).await? {
+        match self
+            .looks
+            .ask(format!("the file system at {path:?}"), Look::Device(path.as_str().into()), before(until))
+            .await?
+        {
             Glance::Looked(Looked::Device(device)) => Ok(Liveness::Answers(device)),
             Glance::Looked(Looked::Not { text, .. }) => Ok(Liveness::Error(text)),
-            Glance::Looked(other) => Err(failure("look at", path, other)),
+            Glance::Looked(other) => Err(failure("look at", &path, other)),
             Glance::Hangs(_) => Ok(Liveness::Hangs),
         }
     }

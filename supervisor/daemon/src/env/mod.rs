@@ -52,6 +52,7 @@ pub(crate) use store::{EnvironmentError, Environments, Kept};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
 
+use crate::capability::Machine;
 use crate::config::{self, Children, Config, Functions};
 use merge::InvalidChange;
 use results::Results;
@@ -164,6 +165,8 @@ pub(crate) struct Target {
     pub(crate) files: PathBuf,
     /// What it begins with.
     pub(crate) chosen: Arc<Chosen>,
+    pub(crate) machine: Machine,
+    pub(crate) secrets: Arc<Secrets>,
 }
 
 impl Pipeline {
@@ -282,12 +285,16 @@ impl Pipeline {
             let services = Arc::new(CallServices {
                 plugin: step.name.clone(),
                 session: target.id.to_string(),
+                agent: target.agent.clone(),
+                machine: target.machine.clone(),
+                secrets: Arc::clone(&target.secrets),
                 capture: login.capture.clone(),
                 login: Arc::clone(login),
                 hidden: Arc::clone(&login.hidden),
                 functions: self.functions,
                 results: Arc::clone(&self.results),
                 places: target.places.clone(),
+                real: places.clone(),
                 trust: Arc::clone(trust),
                 unapproved: Mutex::new(None),
                 failed: Mutex::new(None),

@@ -1,20 +1,25 @@
-//! What the host does for a provider during one call: the login shell, scripts with their trust, its log.
+//! What the host does for a provider during one call: the login shell, scripts with their trust, secrets, its log; and what `capability`
+//! does on the machine.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_api::scripts::ScriptState;
-use agentd_plugins::{Failure, Level, Services, Sourced};
+use agentd_plugins::{
+    Allowed, Completed, Exchanged, Failure, Interface, Invocation, Level, Liveness, Metadata, Mounted, NameService,
+    NetworkProblem, Places, Route, Services, Sourced, Step, Way,
+};
 use tokio::sync::OnceCell;
 
 use super::capture::{Capture, CaptureError, Variables};
 use super::functions;
 use super::results::{self, Key, Results};
-use super::secrets::Hidden;
+use super::secrets::{Hidden, Secrets};
 use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
 use super::trust::{Script, Trust};
+use crate::capability::Machine;
 use crate::config::{self, Functions};
 
 /// The places that a script's path may begin with.
@@ -30,10 +35,15 @@ pub(crate) struct Placeholders {
 pub(crate) struct CallServices {
     pub(crate) plugin: String,
     pub(crate) session: String,
+    pub(crate) agent: String,
+    pub(crate) machine: Machine,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) capture: Capture,
     pub(crate) functions: Functions,
     pub(crate) results: Arc<Results>,
     pub(crate) places: Placeholders,
+    /// The same with their links resolved.
+    pub(crate) real: Places,
     pub(crate) trust: Arc<Trust>,
     pub(crate) login: Arc<LoginOnce>,
     /// What must not be in any message.
@@ -79,10 +89,10 @@ impl LoginOnce {
 
 impl Placeholders {
     /// The places that patterns begin with, symbolic links resolved; of one that is not there, or whose name is no text, none.
-    pub(super) async fn canonical(&self) -> agentd_plugins::Places {
+    pub(super) async fn canonical(&self) -> Places {
         let Self { config, cwd, session } = self.clone();
         let canonical = |place: PathBuf| place.canonicalize().ok()?.into_os_string().into_string().ok();
-        let look = tokio::task::spawn_blocking(move || agentd_plugins::Places {
+        let look = tokio::task::spawn_blocking(move || Places {
             cwd: canonical(cwd),
             session: canonical(session),
             config: canonical(config),
@@ -236,6 +246,86 @@ impl Services for CallServices {
         self.hidden.variables(&environment);
         let environment = functions::entering(self.functions, environment);
         Ok(Sourced { path: script.path.display().to_string(), environment })
+    }
+
+    async fn run_command(
+        &self,
+        invocation: Invocation,
+        allowed: Allowed<'_>,
+        deadline: Instant,
+    ) -> Result<Completed, Failure> {
+        self.machine.run(invocation, &self.real, allowed, deadline).await
+    }
+
+    async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Metadata, Failure> {
+        self.machine.inspect(path, &self.real, allowed, deadline).await
+    }
+
+    async fn read_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
+        self.machine.read(path, &self.real, allowed, deadline).await
+    }
+
+    async fn list_directory(
+        &self,
+        path: &str,
+        allowed: Allowed<'_>,
+        deadline: Instant,
+    ) -> Result<Vec<String>, Failure> {
+        self.machine.entries(path, &self.real, allowed, deadline).await
+    }
+
+    async fn resolve_host(&self, host: &str, deadline: Instant) -> Result<Vec<String>, NetworkProblem> {
+        self.machine.resolve(host, deadline).await
+    }
+
+    async fn exchange(
+        &self,
+        host: &str,
+        port: u16,
+        steps: Vec<Step>,
+        deadline: Instant,
+    ) -> Result<Exchanged, NetworkProblem> {
+        self.machine.exchange(host, port, &steps, deadline).await
+    }
+
+    async fn interfaces(&self, deadline: Instant) -> Result<Vec<Interface>, Failure> {
+        self.machine.interfaces(deadline).await
+    }
+
+    async fn routes(&self, deadline: Instant) -> Result<Vec<Route>, Failure> {
+        self.machine.routes(deadline).await
+    }
+
+    async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<Way>, Failure> {
+        self.machine.way_to(address, deadline).await
+    }
+
+    async fn name_service(&self, deadline: Instant) -> Result<NameService, Failure> {
+        self.machine.name_service(deadline).await
+    }
+
+    async fn mounts(&self, deadline: Instant) -> Result<Vec<Mounted>, Failure> {
+        self.machine.mounts(deadline).await
+    }
+
+    async fn probe_mount(&self, path: &str, time: Duration, deadline: Instant) -> Result<Liveness, Failure> {
+        self.machine.probe(path, &self.real, time, deadline).await
+    }
+
+    async fn processes(&self, name: &str, deadline: Instant) -> Result<u32, Failure> {
+        self.machine.processes(name, deadline).await
+    }
+
+    async fn read_secret(&self, name: &str, deadline: Instant) -> Result<Vec<u8>, Failure> {
+        let login = self.login.variables(deadline);
+        match self.secrets.read(name, &self.agent, &self.places.cwd, login).await {
+            None => Err(Failure::NotFound(format!("the configuration has no secret {name:?} for this session"))),
+            Some(Ok(given)) => {
+                self.hidden.value(&given.value);
+                Ok(given.value)
+            }
+            Some(Err(missing)) => Err(Failure::Unavailable(self.hidden.text(&missing.to_string()))),
+        }
     }
 }
 

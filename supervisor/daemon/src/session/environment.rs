@@ -160,6 +160,8 @@ fn target(world: &World, id: &SessionId, spec: &SessionSpec, launch: u64) -> Tar
         },
         files: world.directories.session_files(id),
         chosen: world.chosen(id, spec),
+        machine: world.machine.clone(),
+        secrets: Arc::clone(&world.secrets),
     }
 }
 

@@ -163,6 +163,19 @@ impl Secrets {
         Some(if declared { not_for_it } else { "which the configuration does not declare" })
     }
 
+    /// Takes one secret, if there is one of this name that is the session's.
+    pub(crate) async fn read(
+        &self,
+        name: &str,
+        agent: &str,
+        directory: &Path,
+        login: impl Future<Output = Result<Variables, String>>,
+    ) -> Option<Result<Given, Missing>> {
+        let named = self.of_session(agent, directory).find(|named| named.name == name)?.clone();
+        let mut taken = self.take_all(vec![named], login).await;
+        taken.given.pop().map(Ok).or_else(|| taken.missing.pop().map(Err))
+    }
+
     async fn take_all(&self, wanted: Vec<Named>, login: impl Future<Output = Result<Variables, String>>) -> Taken {
         let (mut tasks, mut results) = (JoinSet::new(), BTreeMap::new());
         let running = Arc::new(Semaphore::new(AT_ONCE));
