@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{Call, CallError, Change, Level, Limits, LoadError, Outcome, Plugin};
+use agentd_plugins::{Call, CallError, Change, Code, Level, Limits, LoadError, Outcome, Plugin};
 
 use crate::bench::{Bench, Fake, Stuck, call, everything};
 use crate::guest::{Guest, LOG, LOGIN};
@@ -25,9 +25,16 @@ async fn load(bench: &Bench, guest: &Guest<'_>) -> Plugin {
 }
 
 /// The error of a guest's `provide`, which came in time, and after which another plugin works; the same in an instance that was
-/// made before the call.
+/// made before the call, and the same of native code as of the interpreter.
 async fn error_of(guest: &Guest<'_>) -> CallError {
-    let bench = Bench::new();
+    let native = error_as(guest, Code::Native).await;
+    let interpreted = error_as(guest, Code::Interpreted).await;
+    assert_eq!(interpreted.to_string(), native.to_string());
+    native
+}
+
+async fn error_as(guest: &Guest<'_>, code: Code) -> CallError {
+    let bench = Bench::with(|options| options.code = Some(code));
     let plugin = load(&bench, guest).await;
     let start = Instant::now();
     let error = plugin.provide(hostile_call()).await.unwrap_err();
@@ -43,7 +50,16 @@ async fn error_of(guest: &Guest<'_>) -> CallError {
 
 /// The error of a guest that is hostile before it is asked for anything.
 async fn load_error_of(guest: &Guest<'_>) -> String {
-    let bench = Bench::with(|options| options.describe_limits = limits());
+    let native = load_error_as(guest, Code::Native).await;
+    assert_eq!(load_error_as(guest, Code::Interpreted).await, native);
+    native
+}
+
+async fn load_error_as(guest: &Guest<'_>, code: Code) -> String {
+    let bench = Bench::with(|options| {
+        options.code = Some(code);
+        options.describe_limits = limits();
+    });
     let start = Instant::now();
     let error = bench.load_bytes("hostile", &guest.provider(), &everything()).await.unwrap_err();
     assert!(start.elapsed() < TIME + SLACK, "ended after {:?}", start.elapsed());

@@ -3,6 +3,7 @@
 mod bench;
 mod builtin;
 mod cache;
+mod compiler;
 mod guest;
 mod hostile;
 mod refused;

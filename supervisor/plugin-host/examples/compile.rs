@@ -5,7 +5,10 @@ use std::path::Path;
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match &arguments[..] {
-        [word, input, output] if word == "compile" => Ok(agentd_plugins::compile(Path::new(input), Path::new(output))?),
-        _ => anyhow::bail!("usage: compile compile IN OUT"),
+        [word, flag, code, input, output] if word == "compile" && flag == "--code" => {
+            let code = code.to_string_lossy().parse()?;
+            Ok(agentd_plugins::compile(Path::new(input), Path::new(output), code)?)
+        }
+        _ => anyhow::bail!("usage: compile compile --code CODE IN OUT"),
     }
 }

@@ -1,44 +1,31 @@
-//! The directory of compiled components, and the child that fills it.
+//! The directory of compiled components.
 //!
-//! A compiled component is native code that is run as it is, so nothing in the directory is trusted for being there: a
-//! file's name carries the hash of the component it was made of and the hash of its own content, and both must be right.
-//! One name, one rename: there is no second file that could disagree. What does not match, and what this version of
-//! wasmtime does not take, is compiled again.
+//! A compiled component is code that is run as it is, so nothing in the directory is trusted for being there: a file must be
+//! a regular one of our own, and its name carries the hash of the component it was made of and the hash of its own content,
+//! and both must be right. One name, one rename: there is no second file that could disagree. What does not match, and what
+//! this version of wasmtime does not take, is compiled again. Native code and code for the interpreter have names of their own.
+//!
+//! Whoever runs a file holds a shared lock on it, and no file that is locked is ever removed; of the others go those that
+//! nobody has loaded for a month, and then the one that was loaded longest ago, until the rest fits into [`ROOM`].
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use nix::sys::signal::Signal;
+use nix::fcntl::OFlag;
 use sha2::{Digest as _, Sha256};
-use tokio::io::AsyncReadExt as _;
-use tokio::process::Command;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use crate::compile::{MEMORY_VARIABLE, TIME_VARIABLE, seconds};
+use crate::code::Code;
+use crate::compiler::Compiler;
 use crate::limits::{Bytes, Seconds};
-
-/// What the compiler may use for one component.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CompileLimits {
-    /// From start to end of the child; its processor time too.
-    pub time: Duration,
-    /// Bytes of address space.
-    pub memory: u64,
-}
-
-impl Default for CompileLimits {
-    fn default() -> Self {
-        Self { time: Duration::from_mins(1), memory: 2 << 30 }
-    }
-}
 
 /// Why there is no compiled code for a component.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +38,8 @@ pub enum CompiledError {
     Time(Duration),
     #[error("compiling used more than its {} of memory", Bytes(usize::try_from(*.0).unwrap_or(usize::MAX)))]
     Memory(u64),
+    #[error("the compiled code is more than its {}", Bytes(usize::try_from(*.0).unwrap_or(usize::MAX)))]
+    Output(u64),
     /// The compiler's own words.
     #[error("the compiler refused it: {0}")]
     Refused(String),
@@ -77,23 +66,38 @@ pub(crate) fn hex(hash: &Hash) -> String {
 
 /// From this age on, a file that is not compiled code is nobody's: a compilation takes a minute at most.
 const ABANDONED: Duration = Duration::from_hours(1);
-/// How much of what the compiler says is read.
-const WORDS: u64 = 16 << 10;
+/// Compiled code that nobody has loaded for so long goes.
+const UNUSED: Duration = Duration::from_hours(30 * 24);
+/// Bytes of compiled code that are kept, in use or not.
+const ROOM: u64 = 1 << 30;
+
+/// A component that can be run, and the file that it is mapped from: locked for as long as this lives.
+pub(crate) struct Compiled {
+    pub(crate) component: Component,
+    _in_use: File,
+}
 
 #[derive(Debug)]
 pub(crate) struct Cache {
     directory: PathBuf,
-    compiler: PathBuf,
-    limits: CompileLimits,
+    compiler: Compiler,
     /// One lock for each component that is being loaded, so that it is compiled once.
     loading: Mutex<HashMap<Hash, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Cache {
     /// Takes a directory that nobody else can write to; makes it if it is not there.
-    pub(crate) fn open(directory: PathBuf, compiler: PathBuf, limits: CompileLimits) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        let metadata = fs::symlink_metadata(&directory)?;
+    pub(crate) fn open(directory: PathBuf, compiler: Compiler) -> io::Result<Self> {
+        Self::make_private(&directory)?;
+        let cache = Self { directory, compiler, loading: Mutex::default() };
+        cache.sweep()?;
+        Ok(cache)
+    }
+
+    /// The same for who wants to know what can be run from there before there is a cache.
+    pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let metadata = fs::symlink_metadata(directory)?;
         if !metadata.is_dir() {
             return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a directory"));
         }
@@ -101,25 +105,31 @@ impl Cache {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the directory belongs to another user"));
         }
         if metadata.permissions().mode() & 0o077 != 0 {
-            fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))?;
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
         }
-        let cache = Self { directory, compiler, limits, loading: Mutex::default() };
-        cache.sweep()?;
-        Ok(cache)
+        Ok(())
     }
 
-    /// Removes what a process that was killed left in the middle of compiling. Another process may be compiling here right
-    /// now: what is not old is let be.
+    /// Removes what a process that was killed left in the middle of compiling, and compiled code that is not used. Another
+    /// process may be compiling here right now: what is not old is let be.
     fn sweep(&self) -> io::Result<()> {
+        let mut compiled = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
-            let compiled = entry.path().extension().is_some_and(|extension| extension == "cwasm");
-            let age = entry
-                .metadata()
-                .and_then(|metadata| metadata.modified())
-                .map(|time| time.elapsed().unwrap_or_default());
-            if !compiled && age.is_ok_and(|age| age > ABANDONED) {
-                let _ = fs::remove_file(entry.path()); // gone already, or no file of ours
+            let (path, Ok(metadata)) = (entry.path(), entry.metadata()) else { continue };
+            let used = metadata.modified().unwrap_or_else(|_| SystemTime::now());
+            if is_compiled(&path) {
+                compiled.push((used, metadata.len(), path));
+            } else if used.elapsed().unwrap_or_default() > ABANDONED {
+                let _ = fs::remove_file(path); // gone already, or no file of ours
+            }
+        }
+        compiled.sort_unstable_by_key(|&(used, ..)| Reverse(used));
+        let mut room = ROOM;
+        for (used, size, path) in compiled {
+            let fits = room >= size;
+            if fits && used.elapsed().unwrap_or_default() <= UNUSED || !remove_unused(&path) {
+                room = room.saturating_sub(size);
             }
         }
         Ok(())
@@ -131,7 +141,7 @@ impl Cache {
         engine: &Engine,
         bytes: Arc<[u8]>,
         component: Hash,
-    ) -> Result<Component, CompiledError> {
+    ) -> Result<Compiled, CompiledError> {
         let turn = Arc::clone(self.loading().entry(component).or_default());
         let result = {
             let _turn = turn.lock().await;
@@ -154,13 +164,14 @@ impl Cache {
         engine: &Engine,
         bytes: Arc<[u8]>,
         component: Hash,
-    ) -> Result<Component, CompiledError> {
+    ) -> Result<Compiled, CompiledError> {
         let (cache, its_engine) = (Arc::clone(self), engine.clone());
         if let Some(found) = blocking(move || cache.find(&its_engine, component)).await? {
             return Ok(found);
         }
         let cache = Arc::clone(self);
         let (input, output) = blocking(move || {
+            Self::make_private(&cache.directory)?; // people empty such directories
             let mut input = tempfile::Builder::new().suffix(".wasm").tempfile_in(&cache.directory)?;
             input.write_all(&bytes)?;
             let output = tempfile::Builder::new().suffix(".new").tempfile_in(&cache.directory)?;
@@ -172,18 +183,19 @@ impl Cache {
             path: self.directory.clone(),
             source,
         })?;
-        self.run_compiler(&input, &output).await?;
+        self.compiler.run(&input, &output).await?;
         let (cache, engine) = (Arc::clone(self), engine.clone());
         blocking(move || cache.take_in(&engine, component, output)).await?
     }
 
     /// A file that is what its name says and that wasmtime takes; what was tried before it and is not is removed.
-    fn find(&self, engine: &Engine, component: Hash) -> Option<Component> {
+    fn find(&self, engine: &Engine, component: Hash) -> Option<Compiled> {
         let mut found = None;
         let prefix = format!("{}-", hex(&component));
+        let ending = format!(".{}", self.compiler.code.extension());
         for entry in fs::read_dir(&self.directory).ok()?.flatten() {
             let name = entry.file_name();
-            let Some(own) = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(".cwasm")) else {
+            let Some(own) = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(&ending)) else {
                 continue;
             };
             let path = entry.path();
@@ -192,73 +204,77 @@ impl Cache {
             }
             if found.is_none() {
                 tracing::info!(path = %path.display(), "a compiled plugin is of another version or damaged: it is compiled again");
-                let _ = fs::remove_file(&path); // what cannot be removed is passed over the same way next time
+                remove_unused(&path); // what cannot be removed is passed over the same way next time
             }
         }
         found
     }
 
-    /// Gives what the child wrote its name, and loads it.
-    fn take_in(
-        &self,
-        engine: &Engine,
-        component: Hash,
-        output: tempfile::TempPath,
-    ) -> Result<Component, CompiledError> {
+    /// Loads what the child wrote, and gives it its name.
+    fn take_in(&self, engine: &Engine, component: Hash, output: tempfile::TempPath) -> Result<Compiled, CompiledError> {
         let file = |operation, path: &Path, source| CompiledError::File { operation, path: path.to_owned(), source };
-        let code = fs::read(&output).map_err(|source| file("read", &output, source))?;
-        let name = format!("{}-{}.cwasm", hex(&component), hex(&hash(&code)));
+        let in_use = open_own(&output).map_err(|source| file("open", &output, source))?;
+        let own = hash_of(&in_use).map_err(|source| file("read", &output, source))?;
+        let _ = in_use.try_lock_shared(); // nobody else knows the file; without locks at all it is removed a month later
+        let loaded = load_file(engine, &output).map_err(|error| CompiledError::Load(error.into()))?;
+        let name = format!("{}-{}.{}", hex(&component), hex(&own), self.compiler.code.extension());
         let path = self.directory.join(name);
         output.persist(&path).map_err(|error| file("rename to", &path, error.error))?;
-        load_file(engine, &path).map_err(|error| CompiledError::Load(error.into()))
-    }
-
-    async fn run_compiler(&self, input: &Path, output: &Path) -> Result<(), CompiledError> {
-        let run = |source| CompiledError::Run { compiler: self.compiler.clone(), source };
-        let mut child = Command::new(&self.compiler)
-            .arg("compile")
-            .args([input, output])
-            .env_clear()
-            .env(MEMORY_VARIABLE, self.limits.memory.to_string())
-            .env(TIME_VARIABLE, seconds(self.limits.time).to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(run)?;
-        let mut stderr = child.stderr.take();
-        let work = async {
-            let mut words = Vec::new();
-            if let Some(stderr) = &mut stderr {
-                stderr.take(WORDS).read_to_end(&mut words).await?;
-            }
-            drop(stderr.take()); // a compiler that says more than we read must not wait for us
-            io::Result::Ok((child.wait().await?, words))
-        };
-        let Ok(ended) = tokio::time::timeout(self.limits.time, work).await else {
-            let _ = child.kill().await; // it may have ended in this very moment
-            return Err(CompiledError::Time(self.limits.time));
-        };
-        let (status, words) = ended.map_err(run)?;
-        if status.success() {
-            return Ok(());
+        if let Err(error) = self.sweep() {
+            tracing::warn!(error = &error as &dyn std::error::Error, directory = %self.directory.display(), "could not look for compiled plugins that are not used");
         }
-        let words = String::from_utf8_lossy(&words).trim().to_owned();
-        Err(match status.signal() {
-            Some(signal) if signal == Signal::SIGXCPU as i32 => CompiledError::Time(self.limits.time),
-            // Rust's allocator says so and aborts.
-            Some(_) if words.contains("memory allocation of") => CompiledError::Memory(self.limits.memory),
-            _ if words.is_empty() => CompiledError::Refused(status.to_string()),
-            _ => CompiledError::Refused(words),
-        })
+        Ok(Compiled { component: loaded, _in_use: in_use })
     }
 }
 
-/// The component in the file, if its content is what its name says and wasmtime takes it.
-fn accept(engine: &Engine, path: &Path, own: &str) -> Option<Component> {
-    let content = fs::read(path).ok()?;
-    (hex(&hash(&content)) == own).then(|| load_file(engine, path).ok()).flatten()
+fn is_compiled(path: &Path) -> bool {
+    [Code::Native, Code::Interpreted]
+        .iter()
+        .any(|code| path.extension().is_some_and(|extension| extension == code.extension()))
+}
+
+/// Opens a file that is one, and ours alone to write.
+fn open_own(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK; // neither a link nor the other end of a FIFO
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let metadata = file.metadata()?;
+    let own = metadata.uid() == nix::unistd::geteuid().as_raw() && metadata.mode() & 0o022 == 0;
+    if metadata.is_file() && own {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a file that we alone can write"))
+    }
+}
+
+/// Removes a file that nobody runs; whether it is gone.
+fn remove_unused(path: &Path) -> bool {
+    let in_use = open_own(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
+    !in_use && fs::remove_file(path).is_ok()
+}
+
+fn hash_of(mut file: &File) -> io::Result<Hash> {
+    let mut hasher = Sha256::new();
+    let mut block = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut block)? {
+            0 => return Ok(hasher.finalize().into()),
+            read => hasher.update(&block[..read]),
+        }
+    }
+}
+
+/// The component in the file, if it is ours, its content is what its name says, and wasmtime takes it.
+fn accept(engine: &Engine, path: &Path, own: &str) -> Option<Compiled> {
+    let file = open_own(path).ok()?;
+    if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
+        return None; // it is being removed
+    }
+    if hex(&hash_of(&file).ok()?) != own {
+        return None;
+    }
+    let component = load_file(engine, path).ok()?;
+    let _ = file.set_modified(SystemTime::now()); // when it was last loaded; else it goes a little sooner
+    Some(Compiled { component, _in_use: file })
 }
 
 #[allow(unsafe_code, reason = "native code is mapped and run as it stands in the file")]

@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmtime::component::Component;
-use wasmtime::{Config, Engine};
+use wasmtime::Engine;
 
-use crate::cache::{Cache, CompileLimits, Hash, blocking, hash, hex};
+use crate::cache::{Cache, Compiled, Hash, blocking, hash, hex};
 use crate::call::{Description, NoSession, Setting};
+use crate::code::{Code, find_out};
+use crate::compiler::{CompileLimits, Compiler};
 use crate::epoch::Ticker;
 use crate::error::LoadError;
 use crate::grant::{
@@ -24,7 +25,7 @@ use crate::grant::{
     made_for,
 };
 use crate::inspect::Inspection;
-use crate::limits::{Limits, STACK};
+use crate::limits::Limits;
 use crate::linked::Linked;
 use crate::plugin::{Facts, Plugin, World};
 
@@ -38,8 +39,11 @@ const DESCRIBE: Limits = Limits { time: Duration::from_secs(2), memory: 64 << 20
 pub struct HostOptions {
     /// Where compiled components are kept: made with mode 0700 if it is not there, and tightened to it.
     pub cache: PathBuf,
-    /// The program that is run as `PROGRAM compile IN OUT`; it calls [`crate::compile`].
+    /// The program that is run as `PROGRAM compile --code CODE IN OUT`; it calls [`crate::compile`].
     pub compiler: PathBuf,
+    /// What plugins are compiled to; none for native code where the system lets a process run it, and else code for the
+    /// interpreter.
+    pub code: Option<Code>,
     pub compile_limits: CompileLimits,
     /// Of the call in which a component describes itself.
     pub describe_limits: Limits,
@@ -51,6 +55,7 @@ impl HostOptions {
         Self {
             cache: cache.into(),
             compiler: compiler.into(),
+            code: None,
             compile_limits: CompileLimits::default(),
             describe_limits: DESCRIBE,
         }
@@ -114,23 +119,33 @@ struct Inner {
     engine: Engine,
     ticker: Arc<Ticker>,
     cache: Arc<Cache>,
+    code: Code,
     describe: Limits,
 }
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host").field("cache", &self.inner.cache).finish_non_exhaustive()
+        f.debug_struct("Host").field("code", &self.inner.code).field("cache", &self.inner.cache).finish_non_exhaustive()
     }
 }
 
 impl Host {
     pub fn new(options: HostOptions) -> Result<Self, HostError> {
-        let HostOptions { cache, compiler, compile_limits, describe_limits } = options;
-        let engine = Engine::new(&engine_config(false)).map_err(|error| HostError::Engine(error.into()))?;
+        let HostOptions { cache, compiler, code, compile_limits, describe_limits } = options;
+        let unusable = |source| HostError::Cache { path: cache.clone(), source };
+        Cache::make_private(&cache).map_err(unusable)?;
+        let code = code.unwrap_or_else(|| find_out(&cache));
+        let engine = code.engine_config(false).and_then(|config| Engine::new(&config));
+        let engine = engine.map_err(|error| HostError::Engine(error.into()))?;
         let ticker = Arc::new(Ticker::start(engine.clone()).map_err(HostError::Clock)?);
-        let cache = Cache::open(cache.clone(), compiler, compile_limits)
-            .map_err(|source| HostError::Cache { path: cache, source })?;
-        Ok(Self { inner: Arc::new(Inner { engine, ticker, cache: Arc::new(cache), describe: describe_limits }) })
+        let compiler = Compiler { program: compiler, code, limits: compile_limits };
+        let cache = Arc::new(Cache::open(cache.clone(), compiler).map_err(unusable)?);
+        Ok(Self { inner: Arc::new(Inner { engine, ticker, cache, code, describe: describe_limits }) })
+    }
+
+    /// What its plugins are compiled to.
+    pub fn code(&self) -> Code {
+        self.inner.code
     }
 
     /// Loads a component with nothing denied: the steps are in the module's comment.
@@ -186,18 +201,18 @@ impl Host {
         let (bytes, digest) = blocking(move || read(name, source)).await.map_err(compile)??;
         let size = bytes.len();
         let engine = &self.inner.engine;
-        let component = self.inner.cache.load(engine, bytes, digest).await.map_err(compile)?;
-        let ty = component.component_type();
+        let code = self.inner.cache.load(engine, bytes, digest).await.map_err(compile)?;
+        let ty = code.component.component_type();
         let made = made_for(ty.exports(engine).map(|(name, _)| name))
             .map_err(|refusal| LoadError::Refused { plugin: plugin.to_owned(), refusal })?;
         let imports = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
-        Ok(Read { component, made, imports, size, digest })
+        Ok(Read { code: Arc::new(code), made, imports, size, digest })
     }
 
     fn link(&self, plugin: &str, read: &Read, rules: Rules, imports: Vec<Capability>) -> Result<Linked, LoadError> {
         let world = if read.made.interface == PREREQUISITE { World::Prerequisite } else { World::Provider };
         let ticker = Arc::clone(&self.inner.ticker);
-        Linked::new(plugin.to_owned(), ticker, rules, imports, world, &read.component)
+        Linked::new(plugin.to_owned(), ticker, rules, imports, world, Arc::clone(&read.code))
             .map_err(|error| LoadError::Link { plugin: plugin.to_owned(), source: error.into() })
     }
 
@@ -210,7 +225,7 @@ impl Host {
 
 /// A component that was read and compiled.
 struct Read {
-    component: Component,
+    code: Arc<Compiled>,
     made: Made,
     /// The names of its imports.
     imports: Vec<String>,
@@ -284,11 +299,4 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(COMPONENT as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// The settings that the compiler's engine and the daemon's must share; only the first has a compiler.
-pub(crate) fn engine_config(compiler: bool) -> Config {
-    let mut config = Config::new();
-    config.enable_compiler(compiler).epoch_interruption(true).max_wasm_stack(STACK).wasm_memory64(false);
-    config
 }

@@ -16,7 +16,9 @@ mod bindings;
 mod builtin;
 mod cache;
 mod call;
+mod code;
 mod compile;
+mod compiler;
 mod convert;
 mod epoch;
 mod error;
@@ -32,12 +34,14 @@ mod state;
 mod text;
 
 pub use builtin::{BuiltIn, builtin};
-pub use cache::{CompileLimits, CompiledError};
+pub use cache::CompiledError;
 pub use call::{
     Call, Change, Description, Effect, Failure, Level, Moment, Outcome, Report, SessionFacts, Setting,
     SettingDescription, Want,
 };
+pub use code::{Code, UnknownCode};
 pub use compile::{CompileError, compile};
+pub use compiler::CompileLimits;
 pub use error::{CallError, LoadError};
 pub use grant::{
     Admission, Capability, Grant, Narrowed, PatternError, Places, Refusal, Requested, admit, matches as glob,

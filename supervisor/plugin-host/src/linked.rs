@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::component::{HasSelf, Linker};
 use wasmtime::{Engine, Store, Trap, UpdateDeadline};
 
 use crate::bindings::prerequisite::{Prerequisite, PrerequisitePre};
@@ -11,6 +11,7 @@ use crate::bindings::provider::agentd::plugin::{
     clock, command, file, log, mount, network, process, script, secret, shell_environment, types,
 };
 use crate::bindings::provider::{Provider, ProviderPre};
+use crate::cache::Compiled;
 use crate::call::Description;
 use crate::convert::misdescribed;
 use crate::epoch::Ticker;
@@ -50,6 +51,8 @@ pub(crate) struct Linked {
     pub(crate) imports: Vec<Capability>,
     pub(crate) pre: Pre,
     shelf: Mutex<Shelf>,
+    /// Keeps the file from being removed as one that nobody uses.
+    _code: Arc<Compiled>,
 }
 
 pub(crate) enum Pre {
@@ -65,8 +68,9 @@ impl Linked {
         rules: Rules,
         imports: Vec<Capability>,
         world: World,
-        component: &Component,
+        code: Arc<Compiled>,
     ) -> wasmtime::Result<Self> {
+        let component = &code.component;
         let engine = component.engine().clone();
         let mut linker = Linker::<State>::new(&engine);
         types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
@@ -91,7 +95,16 @@ impl Linked {
             World::Provider => Pre::Provider(ProviderPre::new(pre)?),
             World::Prerequisite => Pre::Prerequisite(PrerequisitePre::new(pre)?),
         };
-        Ok(Self { name, engine, ticker, bounds: Bounds::new(rules), imports, pre, shelf: Mutex::default() })
+        Ok(Self {
+            name,
+            engine,
+            ticker,
+            bounds: Bounds::new(rules),
+            imports,
+            pre,
+            shelf: Mutex::default(),
+            _code: code,
+        })
     }
 
     /// From now on it gets what it said that it wants, of what it is granted.

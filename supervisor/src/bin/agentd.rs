@@ -18,9 +18,15 @@ struct Arguments {
 enum Command {
     /// Run the supervisor until SIGTERM; sessions live on without it.
     Serve(Serve),
-    /// Compile a plugin's component to native code; the supervisor runs this itself.
+    /// Compile a plugin's component; the supervisor runs this itself.
     #[command(hide = true)]
-    Compile { input: PathBuf, output: PathBuf },
+    Compile {
+        /// What to: native, or interpreted where the system forbids native code.
+        #[arg(long, default_value = "native")]
+        code: agentd_plugins::Code,
+        input: PathBuf,
+        output: PathBuf,
+    },
     /// List the points at which a test can make agentd fail; there are none in a release.
     #[command(hide = true)]
     FaultPoints,
@@ -75,7 +81,9 @@ fn main() -> ExitCode {
             let known = serde_json::to_string(&agentd_daemon::compatibility());
             known.map(|known| println!("{known}")).map_err(anyhow::Error::from)
         }
-        Command::Compile { input, output } => agentd_plugins::compile(&input, &output).map_err(anyhow::Error::from),
+        Command::Compile { code, input, output } => {
+            agentd_plugins::compile(&input, &output, code).map_err(anyhow::Error::from)
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,234 @@
+//! The child that compiles: it has nothing of ours, and ends within its limits with all that it started.
+
+use std::error::Error as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use agentd_plugins::{CompileLimits, CompiledError, LoadError};
+use tempfile::TempDir;
+
+use crate::bench::{Bench, compiler, source};
+use crate::guest::Guest;
+
+/// A compiler that is a shell script; `$0.log` gets a line each time it runs.
+pub(crate) fn script(directory: &Path, text: &str) -> PathBuf {
+    let path = directory.join("compiler");
+    fs::write(&path, format!("#!/bin/sh\necho run >> {}\n{text}\n", path.with_extension("log").display())).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+pub(crate) fn runs(compiler: &Path) -> usize {
+    fs::read_to_string(compiler.with_extension("log")).map_or(0, |log| log.lines().count())
+}
+
+/// A host with a script for its compiler, and the error of its first load.
+async fn refusal(text: &str, limits: CompileLimits) -> (Bench, CompiledError) {
+    let directory = TempDir::new().unwrap();
+    let compiler = script(directory.path(), text);
+    let bench = Bench::with(|options| {
+        options.compiler = compiler;
+        options.compile_limits = limits;
+    });
+    match bench.load(source("snapshot"), &agentd_plugins::builtin()[0].grant()).await {
+        Err(LoadError::Compile { plugin, source }) => {
+            assert_eq!(plugin, "snapshot");
+            assert!(bench.compiled().is_empty(), "left behind: {:?}", bench.compiled());
+            (bench, source)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_compiler_that_does_not_end_is_ended_at_its_limit() {
+    let limits = CompileLimits { time: Duration::from_millis(300), ..CompileLimits::default() };
+    let start = Instant::now();
+    let (_bench, error) = refusal("exec sleep 1000", limits).await;
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(error.to_string(), "compiling took longer than its 300 ms");
+}
+
+#[test]
+fn a_compiler_whose_parent_is_gone_is_ended_by_its_own_processor_time() {
+    use std::fmt::Write as _;
+    use std::os::unix::process::ExitStatusExt as _;
+    let mut fields = String::new();
+    for function in 0..3000 {
+        write!(fields, "(func $f{function} (param i64) (result i64) (local.get 0)").unwrap();
+        for step in 0..400 {
+            write!(fields, "(i64.mul (i64.const {step})) (i64.add (local.get 0))").unwrap();
+        }
+        fields.push(')');
+    }
+    let directory = TempDir::new().unwrap();
+    let (input, output) = (directory.path().join("in.wasm"), directory.path().join("out.cwasm"));
+    fs::write(&input, Guest { fields: &fields, ..Guest::default() }.provider()).unwrap();
+    let status = Command::new(compiler())
+        .args(["compile", "--code", "native"])
+        .args([&input, &output])
+        .env("AGENTD_COMPILE_SECONDS", "1")
+        .status()
+        .unwrap();
+    assert_eq!(status.signal(), Some(24), "SIGXCPU: {status}");
+    assert!(!output.exists());
+}
+
+#[tokio::test]
+async fn a_compiler_out_of_memory_says_so() {
+    let limits = CompileLimits { memory: 8 << 20, ..CompileLimits::default() };
+    let (_bench, error) = refusal(&format!("exec {} \"$@\"", compiler().display()), limits).await;
+    assert_eq!(error.to_string(), "compiling used more than its 8 MiB of memory");
+}
+
+#[tokio::test]
+async fn a_compiler_gets_nothing_of_our_environment_and_its_words_are_passed_on_up_to_a_bound() {
+    // sh itself puts PWD there.
+    let (_bench, error) =
+        refusal("env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= | sort >&2; exit 3", CompileLimits::default()).await;
+    let CompiledError::Refused(words) = error else { panic!("{error:?}") };
+    let names: Vec<_> = words.lines().filter_map(|line| line.split('=').next()).collect();
+    assert_eq!(names, ["AGENTD_COMPILE_MEMORY", "AGENTD_COMPILE_OUTPUT", "AGENTD_COMPILE_SECONDS"]);
+
+    let (_bench, error) = refusal("head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 3", CompileLimits::default()).await;
+    let CompiledError::Refused(words) = error else { panic!("{error:?}") };
+    assert_eq!(words.len(), 16 << 10);
+}
+
+#[tokio::test]
+async fn a_compiler_that_is_not_there_is_named() {
+    let bench = Bench::with(|options| options.compiler = "/nonexistent/agentd".into());
+    let error = bench.load(source("whitelist"), &agentd_plugins::Grant::default()).await.unwrap_err();
+    assert_eq!(error.to_string(), "plugin \"whitelist\" could not be compiled");
+    assert_eq!(error.source().unwrap().to_string(), "could not run the compiler /nonexistent/agentd");
+}
+
+/// Whether a process of this number is there and has not ended.
+fn lives(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    status.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+async fn ends(pid: &str) {
+    let start = Instant::now();
+    while lives(pid) {
+        assert!(start.elapsed() < Duration::from_secs(10), "{pid} still lives");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_compiler_has_started_ends_with_it_however_it_ends() {
+    let directory = TempDir::new().unwrap();
+    let pids = directory.path().join("pids");
+    // Its child ignores what can be ignored, and holds the pipe of its words open.
+    let start = format!("(trap '' TERM HUP INT PIPE; exec sleep 1000) & echo $! >> {}", pids.display());
+    let quick = CompileLimits { time: Duration::from_millis(500), ..CompileLimits::default() };
+    let (_bench, error) = refusal(&format!("{start}; exec sleep 1000"), quick).await;
+    assert!(matches!(error, CompiledError::Time(_)), "{error:?}");
+    let begun = Instant::now();
+    let (_bench, error) = refusal(&format!("{start}; echo no >&2; exit 3"), CompileLimits::default()).await;
+    assert_eq!(error.to_string(), "the compiler refused it: no");
+    assert!(begun.elapsed() < Duration::from_secs(30), "it was waited for who held the pipe: {:?}", begun.elapsed());
+    let pids = fs::read_to_string(pids).unwrap();
+    assert_eq!(pids.lines().count(), 2);
+    for pid in pids.lines() {
+        ends(pid).await;
+    }
+}
+
+#[tokio::test]
+async fn a_compiler_that_nobody_waits_for_any_more_is_ended_with_what_it_has_started() {
+    let directory = TempDir::new().unwrap();
+    let pids = directory.path().join("pids");
+    let text = format!("sleep 1000 & echo $! $$ > {0}.new; mv {0}.new {0}; wait", pids.display());
+    let compiler = script(directory.path(), &text);
+    let bench = Bench::with(|options| options.compiler = compiler);
+    let grant = agentd_plugins::builtin()[0].grant();
+    let started = async {
+        while !pids.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        loaded = bench.load(source("snapshot"), &grant) => panic!("{loaded:?}"),
+        () = started => {}
+    }
+    for pid in fs::read_to_string(pids).unwrap().split_whitespace() {
+        ends(pid).await;
+    }
+}
+
+#[tokio::test]
+async fn a_compiler_that_says_more_than_is_read_is_not_held_up() {
+    let flood = format!("head -c 50000000 /dev/zero >&2; exec {} \"$@\"", compiler().display());
+    let directory = TempDir::new().unwrap();
+    let compiler = script(directory.path(), &flood);
+    Bench::with(|options| options.compiler = compiler).still_works().await;
+}
+
+#[tokio::test]
+async fn a_compiler_whose_code_is_larger_than_allowed_is_ended_and_leaves_nothing() {
+    for code in ["native", "interpreted"] {
+        let limits = CompileLimits { output: 64 << 10, ..CompileLimits::default() };
+        let compile = format!("shift 2; exec {} compile --code {code} \"$@\"", compiler().display());
+        let (_bench, error) = refusal(&format!("shift; {compile}"), limits).await;
+        assert_eq!(error.to_string(), "the compiled code is more than its 64 KiB");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named() {
+    let (_bench, error) = refusal(
+        &format!("exec {} compile --code native \"$4\" /dev/full", compiler().display()),
+        CompileLimits::default(),
+    )
+    .await;
+    let text = error.to_string();
+    assert!(text.contains("could not write /dev/full") && text.contains("No space left on device"), "{text}");
+    assert!(Path::new("/dev/full").exists(), "a device was taken for a file of ours");
+}
+
+#[tokio::test]
+async fn a_compiler_that_writes_nothing_or_something_else_is_refused() {
+    for text in ["exit 0", "echo nonsense > \"$5\"", "rm \"$5\"", "rm \"$5\"; ln -s /etc/passwd \"$5\""] {
+        let (_bench, error) = refusal(text, CompileLimits::default()).await;
+        assert!(matches!(error, CompiledError::Load(_) | CompiledError::File { .. }), "{text}: {error:?}");
+    }
+}
+
+/// The number and the target of each descriptor that this process would hand down: what it was started with itself.
+fn inheritable() -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let number = entry.file_name().into_string().unwrap();
+        let Ok(target) = fs::read_link(entry.path()) else { continue };
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or("0");
+        if i64::from_str_radix(flags.trim(), 8).unwrap() & i64::from(nix::fcntl::OFlag::O_CLOEXEC.bits()) == 0 {
+            found.push(format!("{number} {}", target.display()));
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_compiler_inherits_no_descriptor_of_ours() {
+    let held = tempfile::tempfile().unwrap();
+    let list = "find /proc/self/fd -type l -printf '%f %l\\n' >&2; exit 3";
+    let (_bench, error) = refusal(list, CompileLimits::default()).await;
+    drop(held);
+    let CompiledError::Refused(words) = error else { panic!("{error:?}") };
+    let given = inheritable();
+    let strangers: Vec<_> = words
+        .lines()
+        // Its own three, and what find itself has open: where it was started, and what it looks at.
+        .filter(|line| !["0 ", "1 ", "2 "].iter().any(|own| line.starts_with(own)))
+        .filter(|line| !line.contains(" /proc/") && !line.ends_with(&format!(" {}", env!("CARGO_MANIFEST_DIR"))))
+        .filter(|line| !given.iter().any(|ours| ours == line))
+        .collect();
+    assert!(words.contains("0 /dev/null") && words.contains("2 pipe:") && strangers.is_empty(), "{words}\n{given:?}");
+}
