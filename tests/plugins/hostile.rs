@@ -153,10 +153,10 @@ async fn recursion_ends_at_the_limit_of_the_stack() {
     assert_eq!(error.to_string(), "plugin \"hostile\" used more than its 512 KiB of stack");
 }
 
-/// Grows the memory to 4 MiB, and answers with a list at 256.
+/// Grows the memory to 7 MiB, and answers with a list at 256.
 fn answer(length: u32) -> String {
     format!(
-        "(drop (memory.grow (i32.const 62))) (i32.store (i32.const 68) (i32.const 256)) (i32.store (i32.const 72) (i32.const {length}))"
+        "(drop (memory.grow (i32.const 110))) (i32.store (i32.const 68) (i32.const 256)) (i32.store (i32.const 72) (i32.const {length}))"
     )
 }
 

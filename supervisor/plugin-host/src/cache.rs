@@ -74,7 +74,17 @@ const ROOM: u64 = 1 << 30;
 /// A component that can be run, and the file that it is mapped from: locked for as long as this lives.
 pub(crate) struct Compiled {
     pub(crate) component: Component,
-    _in_use: File,
+    _in_use: InUse,
+}
+
+/// A file that is not to be removed.
+struct InUse(File);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // To close it is not enough: a process that is being started has a copy of the descriptor until it is another program.
+        let _ = self.0.unlock(); // it may never have been locked
+    }
 }
 
 #[derive(Debug)]
@@ -213,9 +223,9 @@ impl Cache {
     /// Loads what the child wrote, and gives it its name.
     fn take_in(&self, engine: &Engine, component: Hash, output: tempfile::TempPath) -> Result<Compiled, CompiledError> {
         let file = |operation, path: &Path, source| CompiledError::File { operation, path: path.to_owned(), source };
-        let in_use = open_own(&output).map_err(|source| file("open", &output, source))?;
-        let own = hash_of(&in_use).map_err(|source| file("read", &output, source))?;
-        let _ = in_use.try_lock_shared(); // nobody else knows the file; without locks at all it is removed a month later
+        let in_use = InUse(open_own(&output).map_err(|source| file("open", &output, source))?);
+        let own = hash_of(&in_use.0).map_err(|source| file("read", &output, source))?;
+        let _ = in_use.0.try_lock_shared(); // nobody else knows the file; without locks at all it is removed a month later
         let loaded = load_file(engine, &output).map_err(|error| CompiledError::Load(error.into()))?;
         let name = format!("{}-{}.{}", hex(&component), hex(&own), self.compiler.code.extension());
         let path = self.directory.join(name);
@@ -248,8 +258,13 @@ fn open_own(path: &Path) -> io::Result<File> {
 
 /// Removes a file that nobody runs; whether it is gone.
 fn remove_unused(path: &Path) -> bool {
-    let in_use = open_own(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
-    !in_use && fs::remove_file(path).is_ok()
+    let file = open_own(path).map(InUse); // what cannot be opened so, nobody runs
+    if let Ok(file) = &file
+        && matches!(file.0.try_lock(), Err(TryLockError::WouldBlock))
+    {
+        return false;
+    }
+    fs::remove_file(path).is_ok()
 }
 
 fn hash_of(mut file: &File) -> io::Result<Hash> {
@@ -265,15 +280,15 @@ fn hash_of(mut file: &File) -> io::Result<Hash> {
 
 /// The component in the file, if it is ours, its content is what its name says, and wasmtime takes it.
 fn accept(engine: &Engine, path: &Path, own: &str) -> Option<Compiled> {
-    let file = open_own(path).ok()?;
-    if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
+    let file = InUse(open_own(path).ok()?);
+    if let Err(TryLockError::WouldBlock) = file.0.try_lock_shared() {
         return None; // it is being removed
     }
-    if hex(&hash_of(&file).ok()?) != own {
+    if hex(&hash_of(&file.0).ok()?) != own {
         return None;
     }
     let component = load_file(engine, path).ok()?;
-    let _ = file.set_modified(SystemTime::now()); // when it was last loaded; else it goes a little sooner
+    let _ = file.0.set_modified(SystemTime::now()); // when it was last loaded; else it goes a little sooner
     Some(Compiled { component, _in_use: file })
 }
 
