@@ -14,6 +14,7 @@ mod environment;
 mod events;
 mod faults;
 mod gemini;
+mod hostile;
 mod http;
 mod keeper;
 mod lifecycle;

@@ -1,0 +1,154 @@
+//! One component that does its worst in a dozen ways, against the whole daemon: each launch that meets it ends at its limit with
+//! a condition that names it, the daemon weighs what it weighed, and another session works throughout. All of it once more where
+//! the system forbids a process to run what it wrote (systemd's `MemoryDenyWriteExecute=`), and plugins are interpreted.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use agentd_api::session::{ConditionType, Phase, SessionSpec};
+
+use crate::harness::Daemon;
+
+#[path = "../plugins/guest.rs"]
+#[allow(dead_code, reason = "the plugin host's own tests use the rest")]
+mod guest;
+
+use guest::{Guest, LOG};
+
+/// What the guest does in a directory whose name ends with the letter, and what the session is told of it.
+const DEEDS: &[(char, &str, &str)] = &[
+    ('l', "(loop $again (br $again))", "took longer than its 2 s"),
+    ('m', "(loop $again (drop (memory.grow (i32.const 16))) (br $again))", "used more than its 8 MiB of memory"),
+    (
+        't',
+        "(loop $again (drop (table.grow $t (ref.null func) (i32.const 30000))) (br $again))",
+        "used more than its 100000 table entries",
+    ),
+    ('r', "(drop (call $deep (i64.const 0)))", "used more than its 512 KiB of stack"),
+    // A list of one change, whose name is most of the memory.
+    (
+        'o',
+        "(drop (memory.grow (i32.const 110))) (i32.store (i32.const 68) (i32.const 256)) (i32.store (i32.const 72) (i32.const 1))
+         (i32.store (i32.const 260) (i32.const 1048576)) (i32.store (i32.const 264) (i32.const 6000000))",
+        "handed over more than its 4 MiB of output",
+    ),
+    ('a', "(drop (memory.grow (i32.const 110))) (call $log (i32.const 2) (i32.const 1048576) (i32.const 6000000))", "of output"),
+    ('c', "(loop $again (call $log (i32.const 2) (i32.const 144) (i32.const 4)) (br $again))", "took longer than its 2 s"),
+    ('u', "unreachable", "crashed: wasm trap: wasm `unreachable` instruction executed"),
+    ('p', "(i32.store (i32.const 68) (i32.const -64)) (i32.store (i32.const 72) (i32.const 1))", "crashed"),
+    ('z', "(i32.store (i32.const 68) (i32.const 0)) (i32.store (i32.const 72) (i32.const -1))", "crashed"),
+];
+
+/// The component with all of them in it; in any other directory it does nothing.
+fn component() -> Vec<u8> {
+    // The working directory is the eighth parameter and the ninth: where it is, and its length.
+    let mut provide = "(local $which i32)
+        (local.set $which (i32.load8_u (i32.sub (i32.add (local.get 7) (local.get 8)) (i32.const 1))))"
+        .to_owned();
+    for &(letter, deed, _) in DEEDS {
+        write!(provide, "(if (i32.eq (local.get $which) (i32.const {})) (then {deed}))", u32::from(letter)).unwrap();
+    }
+    let fields = "(table $t 1 funcref)
+        (func $deep (param i64) (result i64) (i64.add (call $deep (i64.add (local.get 0) (i64.const 1))) (i64.const 1)))";
+    Guest { imports: LOG, fields, provide: &provide, ..Guest::default() }.provider()
+}
+
+/// A daemon whose pipeline ends with this component.
+fn daemon() -> Daemon {
+    use sha2::Digest as _;
+    let daemon = Daemon::prepare();
+    let component = component();
+    let pin = sha2::Sha256::digest(&component).iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    });
+    let file = daemon.root().join("config/hostile.wasm");
+    fs::write(&file, &component).unwrap();
+    daemon.configure(|config| {
+        let mut config = config.replace("[environment]", "[environment]\ndeadline = \"500ms\"");
+        config.push_str("\n[limits]\nplugin_memory = 8_388_608\n");
+        for plugin in ["snapshot", "whitelist"] {
+            writeln!(config, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
+        }
+        let file = file.display().to_string();
+        writeln!(config, "[[environment.providers]]\nplugin = {file:?}\nsha256 = \"{pin}\"").unwrap();
+        config
+    });
+    daemon
+}
+
+/// A session in a directory of this name.
+fn in_directory(daemon: &Daemon, name: &str) -> SessionSpec {
+    let directory = daemon.work().join(name);
+    fs::create_dir_all(&directory).unwrap();
+    SessionSpec { directory, ..daemon.scripted(&[]) }
+}
+
+/// KiB of memory that the process has.
+fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
+/// KiB that the daemon may have kept after all of it; one guest of those that eat memory has 8192.
+const GROWTH: u64 = 6 << 10;
+
+async fn holds(daemon: &Daemon, says: &str) {
+    let good = daemon.session(&in_directory(daemon, "good-0")).await;
+    assert!(daemon.last_words().contains(says), "{}", daemon.last_words());
+    let before = good.turn("env").await.text;
+    // What the first of a kind costs once (a page of code, a buffer) is no harm done.
+    for &(letter, _, words) in DEEDS {
+        fails(daemon, letter, words).await;
+    }
+    let weight = resident(daemon.pid());
+    for round in 1..=2 {
+        for &(letter, _, words) in DEEDS {
+            // While the plugin does what it does, the other session is asked and answers.
+            let (turn, ()) = tokio::join!(good.turn("env"), fails(daemon, letter, words));
+            assert_eq!(turn.text, before);
+        }
+        daemon.session(&in_directory(daemon, &format!("good-{round}"))).await;
+    }
+    let grown = resident(daemon.pid()).saturating_sub(weight);
+    assert!(grown < GROWTH, "the daemon grew by {grown} KiB from {weight} KiB");
+}
+
+async fn fails(daemon: &Daemon, letter: char, words: &str) {
+    let session = daemon.create(&in_directory(daemon, &format!("deed-{letter}"))).await;
+    let view = session.wait_for_phase(Phase::Failed).await;
+    let conditions = &view.status.conditions;
+    let condition = conditions.iter().find(|condition| condition.kind == ConditionType::EnvironmentReady).unwrap();
+    let message = &condition.message;
+    assert!(message.contains("plugin \"hostile\"") && message.contains(words), "{letter}: {message}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_does_its_worst_ends_at_its_limits_and_harms_neither_the_daemon_nor_another_session() {
+    let mut daemon = daemon();
+    daemon.run().await;
+    holds(&daemon, "plugins are compiled to native code").await;
+}
+
+/// A program that is agentd in a process that may not make memory executable, as systemd's `MemoryDenyWriteExecute=` has it;
+/// what agentd starts inherits that.
+fn without_write_and_execute(daemon: &Daemon) -> PathBuf {
+    let prctl = if cfg!(target_arch = "x86_64") { 157 } else { 167 };
+    // PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN (prctl(2)); perl can call what has no name in it.
+    let set = format!("syscall({prctl}, 65, 1, 0, 0, 0) == 0 or die \"prctl: $!\"; exec @ARGV or die \"exec: $!\"");
+    let path = daemon.root().join("agentd-mdwe");
+    fs::write(&path, format!("#!/bin/sh\nexec perl -e '{set}' {} \"$@\"\n", env!("CARGO_BIN_EXE_agentd"))).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn where_memory_that_was_written_cannot_be_executed_plugins_are_interpreted_within_the_same_limits() {
+    let mut daemon = daemon();
+    daemon.set_program(without_write_and_execute(&daemon));
+    daemon.run().await;
+    holds(&daemon, "plugins are interpreted: native code cannot be run here").await;
+}
