@@ -12,4 +12,7 @@ pub struct Compatibility {
     pub session_documents: Vec<u32>,
     /// Versions of `trust.json`, likewise.
     pub trust_records: Vec<u32>,
+    /// Versions of `environment.json`, likewise; builds that knew no later one than 2 do not say.
+    #[serde(default)]
+    pub environments: Vec<u32>,
 }

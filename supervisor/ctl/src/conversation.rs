@@ -195,6 +195,9 @@ impl Conversation {
                 self.ready = false;
                 vec![Item::Detail(format!("a stop was asked for: {}", stop.reason))]
             }
+            Body::EnvironmentRefreshed(refreshed) if !refreshed.files.is_empty() => {
+                vec![Item::Detail(format!("files were written anew: {}", refreshed.files.join(", ")))]
+            }
             Body::DaemonRecovered(recovered) => {
                 vec![Item::Detail(format!("agentd {} took the session over", recovered.version))]
             }

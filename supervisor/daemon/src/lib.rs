@@ -34,5 +34,6 @@ pub fn compatibility() -> Compatibility {
         keeper_protocols: vec![agentd_keeper::protocol::PROTOCOL],
         session_documents: vec![session::DOCUMENT_VERSION],
         trust_records: env::TRUST_VERSIONS.to_vec(),
+        environments: env::ENVIRONMENT_VERSIONS.to_vec(),
     }
 }

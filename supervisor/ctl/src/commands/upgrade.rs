@@ -76,6 +76,10 @@ fn findings(running: &Compatibility, new: &Compatibility, sessions: &[SessionVie
         reads("session documents", written(&running.session_documents), &new.session_documents),
         reads("records of approvals", written(&running.trust_records), &new.trust_records),
     ];
+    // A build that does not say writes what every build reads.
+    if !running.environments.is_empty() {
+        findings.push(reads("stored environments", written(&running.environments), &new.environments));
+    }
     for session in sessions {
         let Some(protocol) = session.status.keeper_protocol else { continue };
         findings.push(Finding {
@@ -101,6 +105,7 @@ mod tests {
             keeper_protocols: keepers.to_vec(),
             session_documents: documents.to_vec(),
             trust_records: vec![1],
+            environments: vec![1, 2, 3],
         }
     }
 
@@ -109,5 +114,8 @@ mod tests {
         let holds = |new: &Compatibility| findings(&build(&[1], &[1]), new, &[]).iter().all(|finding| finding.holds);
         assert!(holds(&build(&[1, 2], &[1, 2])));
         assert!(!holds(&build(&[1], &[2])));
+        let silent = Compatibility { environments: Vec::new(), ..build(&[1], &[1]) };
+        assert!(!holds(&silent), "it would refuse every launch of a session that has an environment");
+        assert!(findings(&silent, &build(&[1], &[1]), &[]).iter().all(|finding| finding.holds));
     }
 }

@@ -48,7 +48,7 @@ pub(crate) use services::{Placeholders, chain};
 pub(crate) use snapshot::{
     Chosen, Finding, Options as SnapshotOptions, SnapshotError, Snapshots, TerminalError, Wanted,
 };
-pub(crate) use store::{EnvironmentError, Environments, Kept};
+pub(crate) use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRONMENT_VERSIONS};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
 

@@ -29,7 +29,8 @@ const NAME: &str = "environment.json";
 /// The version of the file. Version 1 had none, and was the last launch's environment; version 2 knew no variable that expires, and
 /// would give one again that has.
 const VERSION: u32 = 3;
-const OLDEST: u32 = 2;
+/// Those that are read.
+pub(crate) const VERSIONS: [u32; 3] = [1, 2, VERSION];
 
 /// The environments of all sessions.
 #[derive(Debug)]
@@ -170,7 +171,7 @@ impl Environments {
             let last: EnvironmentView = serde_json::from_slice(&bytes).map_err(parse)?;
             return Ok(Some(Kept { created: last.clone(), last }));
         }
-        if !(u64::from(OLDEST)..=u64::from(VERSION)).contains(&version) {
+        if !VERSIONS.iter().any(|known| u64::from(*known) == version) {
             return Err(EnvironmentError::Version { path, found: version });
         }
         match serde_json::from_slice::<Document>(&bytes).map_err(parse)?.content {
