@@ -107,6 +107,8 @@ impl Daemon {
             .arg(root.join("config/agentd.toml"))
             .arg("--config-dir")
             .arg(root.join("config"))
+            .arg("--system-config-dir")
+            .arg(root.join("etc"))
             .arg("--runtime-dir")
             .arg(root.join("run"))
             .arg("--state-dir")

@@ -68,6 +68,11 @@ impl Daemon {
         self.root().join("state")
     }
 
+    /// What stands for `/etc/agentd`; it is not there.
+    pub(crate) fn system_config(&self) -> PathBuf {
+        self.root().join("etc")
+    }
+
     /// Where a scripted agent that was given `--pidfile` writes.
     pub(crate) fn pid_file(&self) -> PathBuf {
         self.root().join("pids")
@@ -113,6 +118,8 @@ impl Daemon {
             .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache"))
             .arg("--config-dir")
             .arg(self.root().join("config"))
+            .arg("--system-config-dir")
+            .arg(self.system_config())
             .env_clear()
             .envs(self.environment.iter().cloned())
             .current_dir(self.root())

@@ -160,8 +160,8 @@ fn prepared(providers: &[(&str, &[Given<'_>])]) -> Daemon {
         let pin = Sha256::digest(&component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         writeln!(
             text,
-            "[[environment.providers]]\nname = \"{name}\"\nplugin = {:?}\nsha256 = \"{pin}\"\ngrant = {{ secret = [\"*\"] }}",
-            file.display().to_string()
+            "[[environment.providers]]\nplugin = \"{name}\"\n\
+             [plugins.{name}]\nfile = {file:?}\nsha256 = \"{pin}\"\ngrant = {{ secret = [\"*\"] }}"
         )
         .unwrap();
     }

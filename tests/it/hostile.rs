@@ -7,9 +7,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use agentd_api::environment::EnvironmentView;
 use agentd_api::session::{ConditionType, Phase, SessionSpec};
 
-use crate::harness::Daemon;
+use crate::harness::{Daemon, Session};
 
 #[path = "../plugins/guest.rs"]
 #[allow(dead_code, reason = "the plugin host's own tests use the rest")]
@@ -73,7 +74,8 @@ fn daemon() -> Daemon {
             writeln!(config, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
         }
         let file = file.display().to_string();
-        writeln!(config, "[[environment.providers]]\nplugin = {file:?}\nsha256 = \"{pin}\"").unwrap();
+        writeln!(config, "[[environment.providers]]\nplugin = \"hostile\"").unwrap();
+        writeln!(config, "[plugins.hostile]\nfile = {file:?}\nsha256 = \"{pin}\"").unwrap();
         config
     });
     daemon
@@ -102,13 +104,13 @@ async fn holds(daemon: &Daemon, says: &str) {
     let before = good.turn("env").await.text;
     // What the first of a kind costs once (a page of code, a buffer) is no harm done.
     for &(letter, _, words) in DEEDS {
-        fails(daemon, letter, words).await;
+        fails(daemon, &good, letter, words).await;
     }
     let weight = resident(daemon.pid());
     for round in 1..=2 {
         for &(letter, _, words) in DEEDS {
             // While the plugin does what it does, the other session is asked and answers.
-            let (turn, ()) = tokio::join!(good.turn("env"), fails(daemon, letter, words));
+            let (turn, ()) = tokio::join!(good.turn("env"), fails(daemon, &good, letter, words));
             assert_eq!(turn.text, before);
         }
         daemon.session(&in_directory(daemon, &format!("good-{round}"))).await;
@@ -117,13 +119,15 @@ async fn holds(daemon: &Daemon, says: &str) {
     assert!(grown < GROWTH, "the daemon grew by {grown} KiB from {weight} KiB");
 }
 
-async fn fails(daemon: &Daemon, letter: char, words: &str) {
+async fn fails(daemon: &Daemon, good: &Session, letter: char, words: &str) {
     let session = daemon.create(&in_directory(daemon, &format!("deed-{letter}"))).await;
     let view = session.wait_for_phase(Phase::Failed).await;
     let conditions = &view.status.conditions;
     let condition = conditions.iter().find(|condition| condition.kind == ConditionType::EnvironmentReady).unwrap();
     let message = &condition.message;
     assert!(message.contains("plugin \"hostile\"") && message.contains(words), "{letter}: {message}");
+    // It does well in between: one that fails time after time would not be called any more.
+    daemon.client.get(&good.path("/environment?at=now")).await.expect::<EnvironmentView>(200);
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ mod opencode;
 mod permission;
 mod plugins;
 mod real_agent;
+mod reload;
 mod requests;
 mod results;
 mod secrets;

@@ -26,14 +26,11 @@ fn daemon_with(component: &[u8], pin: &str) -> Daemon {
     let daemon = Daemon::prepare();
     let file = daemon.root().join("config/hostile.wasm");
     fs::write(&file, component).unwrap();
-    let config = daemon.root().join("config/agentd.toml");
-    let mut text = fs::read_to_string(&config).unwrap().replace("[environment]", "[environment]\ndeadline = \"500ms\"");
-    text.push_str("\n[limits]\nplugin_memory = 8_388_608\n");
-    for plugin in ["snapshot", "whitelist"] {
-        writeln!(text, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
-    }
-    writeln!(text, "[[environment.providers]]\nplugin = {:?}\nsha256 = \"{pin}\"", file.display().to_string()).unwrap();
-    fs::write(config, text).unwrap();
+    daemon.configure(|config| {
+        let environment = "[environment]\ndeadline = \"500ms\"\nproviders = [\"snapshot\", \"whitelist\", \"hostile\"]";
+        config.replace("[environment]", environment)
+            + &format!("\n[plugins.hostile]\nfile = {file:?}\nsha256 = \"{pin}\"\nlimits = {{ memory = 8_388_608 }}\n")
+    });
     daemon
 }
 

@@ -284,7 +284,7 @@ async fn a_script_listed_by_its_own_path_is_approved_with_the_directory_too() {
         let scripts = format!("[\"{{cwd}}/.caco-env.sh\", \"{}\"]", shared.display());
         format!(
             "{config}\n[[environment.providers]]\nplugin = \"snapshot\"\n[[environment.providers]]\nplugin = \"env-script\"\n\
-             settings = {{ scripts = {scripts} }}\ngrant = {{ script = [\"{{cwd}}/*\", \"{}\"] }}\n",
+             settings = {{ scripts = {scripts} }}\n[plugins.env-script]\ngrant = {{ script = [\"{{cwd}}/*\", \"{}\"] }}\n",
             shared.display()
         )
     });

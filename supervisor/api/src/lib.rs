@@ -9,6 +9,7 @@ pub mod environment;
 pub mod event;
 pub mod id;
 pub mod paths;
+pub mod plugin;
 pub mod problem;
 pub mod scripts;
 pub mod secret;

@@ -24,6 +24,11 @@ pub enum Code {
     SnapshotNeeded,
     /// The login shell's environment could not be taken.
     SnapshotFailed,
+    NoSuchPlugin,
+    /// The configuration cannot be read or is wrong; the one before is still in force.
+    ConfigurationInvalid,
+    /// A plugin of the configuration cannot be loaded; the configuration before is still in force.
+    PluginUnusable,
     /// The directory of a session does not exist or is not a directory.
     NoSuchDirectory,
     /// Another session has this name.
@@ -67,7 +72,8 @@ impl Code {
             | Self::NoSuchAgent
             | Self::NoSuchTurn
             | Self::NoSuchPermission
-            | Self::NoSuchSnapshot => 404,
+            | Self::NoSuchSnapshot
+            | Self::NoSuchPlugin => 404,
             Self::MethodNotAllowed => 405,
             Self::NameTaken
             | Self::WrongPhase
@@ -77,7 +83,7 @@ impl Code {
             | Self::EnvironmentNotBuilt => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
-            Self::KeyReused | Self::SnapshotNeeded => 422,
+            Self::KeyReused | Self::SnapshotNeeded | Self::ConfigurationInvalid | Self::PluginUnusable => 422,
             Self::QueueFull | Self::TooManySessions => 429,
             Self::SessionUnreadable
             | Self::SnapshotFailed

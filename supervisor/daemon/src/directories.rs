@@ -13,6 +13,8 @@ pub(crate) struct Directories {
     pub(crate) state: PathBuf,
     pub(crate) cache: PathBuf,
     pub(crate) config: PathBuf,
+    /// The administrator's.
+    pub(crate) system_config: PathBuf,
 }
 
 /// Places asked for on the command line.
@@ -22,7 +24,11 @@ pub struct Places {
     pub state: Option<PathBuf>,
     pub cache: Option<PathBuf>,
     pub config: Option<PathBuf>,
+    pub system_config: Option<PathBuf>,
 }
+
+/// Where the administrator's configuration is.
+const SYSTEM_CONFIG: &str = "/etc/agentd";
 
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +74,7 @@ impl Directories {
             state: place(&places.state, "STATE_DIRECTORY", "XDG_STATE_HOME", ".local/state")?,
             cache: place(&places.cache, "CACHE_DIRECTORY", "XDG_CACHE_HOME", ".cache")?,
             config: place(&places.config, "CONFIGURATION_DIRECTORY", "XDG_CONFIG_HOME", ".config")?,
+            system_config: places.system_config.clone().unwrap_or_else(|| SYSTEM_CONFIG.into()),
         };
         for path in [&directories.runtime, &directories.state, &directories.cache, &directories.sessions()] {
             make_private(path)?;

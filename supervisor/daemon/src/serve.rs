@@ -9,22 +9,23 @@ use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
 use tokio_stream::StreamExt as _;
 
-use crate::config::{self, ConfigError};
-use crate::control::{Endpoint, EndpointError};
+use crate::config::{self, ConfigError, Sources};
+use crate::control::{Endpoint, EndpointError, Served};
 use crate::directories::{Directories, DirectoryError, Places};
 use crate::env::{Trust, chain};
 use crate::log;
+use crate::reload::Reload;
 use crate::session::Sessions;
-use crate::world::{Programs, World};
+use crate::world::{Programs, World, Worlds};
 
 /// What the command line says.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Read this file and no other.
+    /// Read this file in place of the user's own.
     pub config_file: Option<PathBuf>,
     pub places: Places,
     /// Leave the caller's terminal and process session, and write the log to a file.
@@ -78,33 +79,37 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
 }
 
 async fn run(options: &Options, directories: Directories) -> Result<(), ServeError> {
-    let files = match &options.config_file {
-        Some(file) => vec![file.clone()],
-        None => config::files(&directories.config)?,
+    let sources = Sources {
+        system: directories.system_config.clone(),
+        user: options.config_file.clone().unwrap_or_else(|| directories.config.join("agentd.toml")),
+        named: options.config_file.is_some(),
     };
-    let config = config::load(&files)?;
+    let loaded = config::load(&sources)?;
     let _lock = lock(&directories.state)?;
     agentd_fault::arm(&directories.state.join("faults"));
     let started = SystemTime::now();
     let trust = Trust::open(&directories.state).map_err(|error| ServeError::Trust(chain(&error)))?;
     let programs = programs().map_err(ServeError::Programs)?;
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(ServeError::Start)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
     let endpoint = Endpoint::open(&directories.control_socket()).await?;
-    let world = Arc::new(World::new(config, directories, trust, programs)?);
-    let sessions = Arc::new(Sessions::open(Arc::clone(&world)));
+    let worlds = Arc::new(Worlds::new(World::new(loaded, directories, trust, programs)?));
+    let world = worlds.now();
+    let sessions = Arc::new(Sessions::open(Arc::clone(&worlds)));
+    let reload = Arc::new(Reload::new(sources, Arc::clone(&worlds), Arc::clone(&sessions)));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         state = %world.directories.state.display(),
         socket = %world.directories.control_socket().display(),
         sessions_run_as = world.launcher.describe(),
-        configuration = ?files,
+        configuration = ?world.read.files,
         "agentd is ready"
     );
-    let serving = tokio::spawn(endpoint.serve(Arc::clone(&world), Arc::clone(&sessions)));
+    let served = Served { worlds: Arc::clone(&worlds), sessions: Arc::clone(&sessions), reload: Arc::clone(&reload) };
+    let serving = tokio::spawn(endpoint.serve(served));
     notify(&[NotifyState::Ready]);
     let mut reading = tokio::spawn(read(Arc::clone(&sessions)));
     let mut is_read = false;
-    load_plugins(Arc::clone(&world));
+    load_plugins(world);
 
     let mut beat = tokio::time::interval(Duration::from_secs(5));
     let mut tidying = tokio::time::interval(TIDY);
@@ -112,13 +117,19 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     loop {
         tokio::select! {
             signal = signals.next() => {
+                if signal == Some(SIGHUP) {
+                    let reload = Arc::clone(&reload);
+                    // What came of it is in the log.
+                    tokio::spawn(async move { reload.reload().await });
+                    continue;
+                }
                 tracing::info!(?signal, "agentd ends; its sessions live on");
                 break;
             }
             read = &mut reading, if !is_read => {
                 read.map_err(io::Error::other)
                     .flatten()
-                    .map_err(|source| ServeError::Sessions { path: world.directories.sessions(), source })?;
+                    .map_err(|source| ServeError::Sessions { path: worlds.now().directories.sessions(), source })?;
                 is_read = true;
                 beat.reset_immediately();
             }
@@ -136,7 +147,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         }
     }
     notify(&[NotifyState::Stopping]);
-    world.shutdown.cancel();
+    worlds.now().shutdown.cancel();
     if !is_read {
         // What it starts is ended with the rest.
         let _ = reading.await;
@@ -167,11 +178,11 @@ fn notify(state: &[NotifyState<'_>]) {
     }
 }
 
-/// Compiles the plugins before the first session waits for them; what is wrong with one is said now and again at the launch.
+/// Compiles the plugins before the first session waits for them; what is wrong with one is in the log, and said again at the launch.
 fn load_plugins(world: Arc<World>) {
     tokio::spawn(async move {
-        if let Err(error) = world.pipeline().await {
-            tracing::error!(error = %chain(&*error), "the environment's plugins cannot be loaded; no session can be launched");
+        if let Err(error) = world.plugins().await {
+            tracing::error!(error = %chain(&error), "no plugin can be loaded, and so no session be launched");
         }
     });
 }

@@ -1,4 +1,7 @@
 //! What all sessions share: the configuration, the directories, the plugins, the launcher.
+//!
+//! A world is one configuration with what was made of it, and never changes. When the configuration is read again, another
+//! world takes its place ([`Worlds`]): whoever does something of several steps keeps the one that it began in.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,21 +9,21 @@ use std::sync::Arc;
 use agentd_api::environment::{Refresh, SnapshotSource};
 use agentd_api::session::{ResumeNote, SessionSpec};
 use agentd_api::{Code, Problem, SessionId};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::capability::Machine;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Loaded, Read};
 use crate::directories::{Directories, DirectoryError};
-use crate::env::{
-    Capture, Chosen, Environments, Pipeline, PipelineError, Secrets, SnapshotOptions, Snapshots, Trust, Wanted,
-};
+use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
 use crate::launch::Launcher;
+use crate::plugins::{HostOnce, NoHost, Plugins};
 
 /// One daemon's world. Shared, never changed.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) config: Config,
+    pub(crate) read: Read,
     pub(crate) directories: Directories,
     pub(crate) trust: Arc<Trust>,
     pub(crate) environments: Arc<Environments>,
@@ -28,14 +31,18 @@ pub(crate) struct World {
     /// What is done on the machine for plugins.
     pub(crate) machine: Machine,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) launcher: Launcher,
-    pub(crate) launches: Semaphore,
+    pub(crate) launcher: Arc<Launcher>,
+    pub(crate) launches: Arc<Semaphore>,
     /// Ends every driver, and no session.
     pub(crate) shutdown: CancellationToken,
     pub(crate) programs: Programs,
+    host: Arc<HostOnce>,
     capture: Capture,
-    pipeline: OnceCell<Pipeline>,
+    loaded: OnceCell<(Plugins, Pipeline)>,
 }
+
+/// The keys that are looked at once, when agentd starts.
+pub(crate) const AT_START: [&str; 2] = ["launch.manager", "limits.connections"];
 
 /// The programs that lie beside the daemon's own.
 #[derive(Debug, Clone)]
@@ -45,53 +52,106 @@ pub(crate) struct Programs {
     pub(crate) ctl: PathBuf,
 }
 
+/// The world in force, and the one place where another takes its place.
+#[derive(Debug)]
+pub(crate) struct Worlds {
+    current: watch::Sender<Arc<World>>,
+}
+
+impl Worlds {
+    pub(crate) fn new(first: World) -> Self {
+        Self { current: watch::Sender::new(Arc::new(first)) }
+    }
+
+    /// The one in force. Whoever holds it longer than for what it does at the moment holds up what it is made of.
+    pub(crate) fn now(&self) -> Arc<World> {
+        Arc::clone(&self.current.borrow())
+    }
+
+    /// Told of each further one.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<World>> {
+        self.current.subscribe()
+    }
+
+    pub(crate) fn replace(&self, next: World) {
+        self.current.send_replace(Arc::new(next));
+    }
+}
+
 impl World {
+    /// The first one, of a daemon that starts.
     pub(crate) fn new(
-        config: Config,
+        loaded: Loaded,
         directories: Directories,
         trust: Trust,
         programs: Programs,
     ) -> Result<Self, DirectoryError> {
-        let environment = &config.environment;
-        let capture = Capture::new(programs.keeper.clone(), environment.deadline.0, environment.children);
-        let options = SnapshotOptions {
-            home: environment.home.clone(),
-            shell: environment.shell.clone(),
-            time_to_live: environment.snapshot_ttl.0,
-            longest: environment.deadline.0,
-            cache: directories.snapshots(),
-            shared: directories.shared_snapshots(),
-        };
+        let Loaded { config, read } = loaded;
+        let capture = capture(&config, &programs);
+        let snapshots = Snapshots::new(snapshot_options(&config, &directories), Arc::new(capture.clone()))?;
         Ok(Self {
-            snapshots: Arc::new(Snapshots::new(options, Arc::new(capture.clone()))?),
+            snapshots: Arc::new(snapshots),
             capture,
-            launcher: Launcher::new(config.launch.manager, programs.keeper.clone()),
+            launcher: Arc::new(Launcher::new(config.launch.manager, programs.keeper.clone())),
             environments: Arc::new(Environments::new(&directories, &config.environment.encryption, credentials())),
             secrets: Arc::new(Secrets::new(&config, programs.keeper.clone())),
             machine: Machine::new(programs.keeper.clone()),
-            launches: Semaphore::new(config.limits.launches),
+            launches: Arc::new(Semaphore::new(config.limits.launches)),
+            host: Arc::new(HostOnce::new(directories.compiled_plugins(), programs.daemon.clone())),
             config,
+            read,
             directories,
             trust: Arc::new(trust),
             shutdown: CancellationToken::new(),
             programs,
-            pipeline: OnceCell::new(),
+            loaded: OnceCell::new(),
         })
     }
 
-    /// The providers; loaded by whoever needs them first, and tried again by the next if that failed.
-    pub(crate) async fn pipeline(&self) -> Result<&Pipeline, Box<PipelineError>> {
+    /// The same daemon's under another configuration. Nobody sees it before it takes this one's place.
+    pub(crate) fn again(&self, loaded: Loaded) -> Result<Self, DirectoryError> {
+        let Loaded { config, read } = loaded;
+        let capture = capture(&config, &self.programs);
+        let options = snapshot_options(&config, &self.directories);
+        let is_as_many = config.limits.launches == self.config.limits.launches;
+        let launches = is_as_many.then(|| Arc::clone(&self.launches));
+        Ok(Self {
+            snapshots: Arc::new(self.snapshots.again(options, Arc::new(capture.clone()))?),
+            capture,
+            launcher: Arc::clone(&self.launcher),
+            environments: Arc::new(self.environments.again(&config.environment.encryption)),
+            secrets: Arc::new(Secrets::new(&config, self.programs.keeper.clone())),
+            machine: self.machine.clone(),
+            // Launches under way count among those of the world that they began in.
+            launches: launches.unwrap_or_else(|| Arc::new(Semaphore::new(config.limits.launches))),
+            host: Arc::clone(&self.host),
+            config,
+            read,
+            directories: self.directories.clone(),
+            trust: Arc::clone(&self.trust),
+            shutdown: self.shutdown.clone(),
+            programs: self.programs.clone(),
+            loaded: OnceCell::new(),
+        })
+    }
+
+    /// The providers; loaded by whoever needs them first. One that cannot be loaded fails the launch that needs it.
+    pub(crate) async fn pipeline(&self) -> Result<&Pipeline, NoHost> {
+        self.loaded().await.map(|(_, pipeline)| pipeline)
+    }
+
+    /// All plugins, those too that are in no pipeline.
+    pub(crate) async fn plugins(&self) -> Result<&Plugins, NoHost> {
+        self.loaded().await.map(|(plugins, _)| plugins)
+    }
+
+    async fn loaded(&self) -> Result<&(Plugins, Pipeline), NoHost> {
         let load = || async {
-            Pipeline::load(
-                &self.config,
-                self.directories.compiled_plugins(),
-                self.programs.daemon.clone(),
-                self.capture.clone(),
-            )
-            .await
-            .map_err(Box::new)
+            let plugins = Plugins::load(&self.host, &self.config, &self.directories).await?;
+            let pipeline = Pipeline::new(&self.config, plugins.uses.clone(), self.capture.clone());
+            Ok((plugins, pipeline))
         };
-        self.pipeline.get_or_try_init(load).await
+        self.loaded.get_or_try_init(load).await
     }
 
     /// The agents that a session can name, with their commands; the demo agent first, unless the configuration has its own.
@@ -181,6 +241,22 @@ impl World {
             (None, Some(command)) => command.first().cloned().unwrap_or_default(),
             (None, None) => self.config.default_agent.to_string(),
         }
+    }
+}
+
+fn capture(config: &Config, programs: &Programs) -> Capture {
+    Capture::new(programs.keeper.clone(), config.environment.deadline.0, config.environment.children)
+}
+
+fn snapshot_options(config: &Config, directories: &Directories) -> SnapshotOptions {
+    let environment = &config.environment;
+    SnapshotOptions {
+        home: environment.home.clone(),
+        shell: environment.shell.clone(),
+        time_to_live: environment.snapshot_ttl.0,
+        longest: environment.deadline.0,
+        cache: directories.snapshots(),
+        shared: directories.shared_snapshots(),
     }
 }
 

@@ -37,7 +37,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Read this configuration file and no other.
+    /// Read this file in place of the user's agentd.toml; the system's configuration is read before it all the same.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where the control socket and the keepers' sockets are.
@@ -52,6 +52,9 @@ struct Serve {
     /// Where the user's configuration and scripts are.
     #[arg(long, value_name = "DIR")]
     config_dir: Option<PathBuf>,
+    /// Where the administrator's configuration is, in place of /etc/agentd; it must be root's.
+    #[arg(long, value_name = "DIR")]
+    system_config_dir: Option<PathBuf>,
     /// Leave the terminal, and write the log to agentd.log in the state directory.
     #[arg(long)]
     background: bool,
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
                 state: serve.state_dir,
                 cache: serve.cache_dir,
                 config: serve.config_dir,
+                system_config: serve.system_config_dir,
             },
             background: serve.background,
         })

@@ -6,6 +6,7 @@
 
 mod environment;
 mod handlers;
+mod plugins;
 mod router;
 mod scripts;
 mod secrets;
@@ -23,8 +24,8 @@ use hyper::{Response, StatusCode};
 use agentd_api::{Code, Problem};
 use serde::Serialize;
 
-pub(crate) use server::Endpoint;
 pub use server::EndpointError;
+pub(crate) use server::{Endpoint, Served};
 
 /// What every response carries: a document, or a stream that goes on.
 pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;

@@ -10,15 +10,18 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 
-use super::{Body, environment, handlers, problem, scripts, secrets, snapshots};
+use super::{Body, environment, handlers, plugins, problem, scripts, secrets, snapshots};
+use crate::reload::Reload;
 use crate::session::Sessions;
 use crate::world::World;
 
 /// What a request is answered from.
 #[derive(Debug)]
 pub(crate) struct Context {
+    /// As it was when the request came.
     pub(crate) world: Arc<World>,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) reload: Arc<Reload>,
     /// Whether the peer is the daemon's own user, or root.
     pub(crate) allowed: bool,
 }
@@ -29,7 +32,7 @@ type Parts<'a> = &'a [&'a str];
 static REQUESTS: AtomicU64 = AtomicU64::new(1);
 
 /// Answers one request. Never fails: what goes wrong is a problem document.
-pub(crate) async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let id = format!("{}-{}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let mut response = match dispatch(&context, request).await {
@@ -60,7 +63,9 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
     const COLLECTION: &[Method] = &[Method::GET, Method::POST];
     const ITEM: &[Method] = &[Method::GET, Method::DELETE];
     match parts {
-        ["healthz"] | ["v1", "version" | "agents" | "scripts" | "secrets"] => GET,
+        ["healthz"] | ["v1", "version" | "agents" | "plugins" | "scripts" | "secrets"] => GET,
+        ["v1", "plugins", _] => GET,
+        ["v1", "reload"] => POST,
         ["v1", "snapshots"] => COLLECTION,
         ["v1", "snapshots", "refresh" | "invalidate"] => POST,
         ["v1", "scripts", "allow" | "deny"] => POST,
@@ -125,6 +130,9 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["healthz"] => Ok(handlers::health()),
         ["v1", "version"] => Ok(handlers::version(context)),
         ["v1", "agents"] => Ok(handlers::agents(context)),
+        ["v1", "plugins"] => plugins::list(context).await,
+        ["v1", "plugins", name] => plugins::show(context, name).await,
+        ["v1", "reload"] => plugins::reload(context).await,
         ["v1", "scripts"] => scripts::scripts(context, &request).await,
         ["v1", "scripts", decision] => scripts::decide_scripts(context, *decision == "allow", request).await,
         ["v1", "secrets"] => Ok(secrets::list(context)),

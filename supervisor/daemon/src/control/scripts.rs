@@ -51,7 +51,7 @@ async fn candidates(context: &Context, directory: &Path) -> Result<Vec<PathBuf>,
         return Ok(vec![directory.to_owned()]);
     }
     crate::workspace::check(directory).map_err(|error| Problem::new(Code::NoSuchDirectory, error.to_string()))?;
-    let pipeline = context.world.pipeline().await.map_err(|error| Problem::new(Code::Internal, chain(&*error)))?;
+    let pipeline = context.world.pipeline().await.map_err(|error| Problem::new(Code::Internal, chain(&error)))?;
     Ok(pipeline.directory_scripts(directory))
 }
 

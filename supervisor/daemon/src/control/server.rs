@@ -15,8 +15,17 @@ use tokio_util::task::TaskTracker;
 
 use super::router;
 use crate::platform;
+use crate::reload::Reload;
 use crate::session::Sessions;
-use crate::world::World;
+use crate::world::Worlds;
+
+/// What requests are answered from.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    pub(crate) worlds: Arc<Worlds>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) reload: Arc<Reload>,
+}
 
 /// The listening socket.
 #[derive(Debug)]
@@ -79,14 +88,15 @@ impl Endpoint {
     }
 
     /// Serves until the daemon's shutdown, then lets requests that are being answered end.
-    pub(crate) async fn serve(self, world: Arc<World>, sessions: Arc<Sessions>) {
-        let permits = Arc::new(Semaphore::new(world.config.limits.connections));
+    pub(crate) async fn serve(self, served: Served) {
+        let permits = Arc::new(Semaphore::new(served.worlds.now().config.limits.connections));
+        let shutdown = served.worlds.now().shutdown.clone();
         let connections = TaskTracker::new();
         let uid = nix::unistd::getuid().as_raw();
         loop {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
             let accepted = tokio::select! {
-                () = world.shutdown.cancelled() => break,
+                () = shutdown.cancelled() => break,
                 accepted = self.listener.accept() => accepted,
             };
             let stream = match accepted {
@@ -99,10 +109,9 @@ impl Endpoint {
                 }
             };
             let allowed = stream.peer_cred().is_ok_and(|peer| peer.uid() == uid || peer.uid() == 0);
-            let context =
-                Arc::new(router::Context { world: Arc::clone(&world), sessions: Arc::clone(&sessions), allowed });
+            let served = served.clone();
             connections.spawn(async move {
-                serve_connection(stream, context).await;
+                serve_connection(stream, served, allowed).await;
                 drop(permit);
             });
         }
@@ -115,9 +124,12 @@ impl Endpoint {
     }
 }
 
-async fn serve_connection(stream: UnixStream, context: Arc<router::Context>) {
-    let shutdown = context.world.shutdown.clone();
-    let service = service_fn(move |request| router::answer(Arc::clone(&context), request));
+async fn serve_connection(stream: UnixStream, served: Served, allowed: bool) {
+    let shutdown = served.worlds.now().shutdown.clone();
+    let service = service_fn(move |request| {
+        let Served { worlds, sessions, reload } = served.clone();
+        router::answer(router::Context { world: worlds.now(), sessions, reload, allowed }, request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)

@@ -21,7 +21,7 @@ mod store;
 mod trust;
 mod validate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -29,9 +29,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::{ByteString, SessionId};
-use agentd_plugins::{
-    Call, CallError, Change, Grant, Host, HostError, HostOptions, LoadError, Plugin, SessionFacts, Setting, Source,
-};
+use agentd_plugins::{Call, CallError, Change, Failure, Limits, Places, Plugin, SessionFacts, Setting};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -54,6 +52,7 @@ pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
 
 use crate::capability::Machine;
 use crate::config::{self, Children, Config, Functions};
+use crate::plugins::{NotCalled, Outcome, Use};
 use merge::InvalidChange;
 use results::Results;
 use secrets::{Given, Hidden, Taken};
@@ -66,45 +65,24 @@ const OWN: &str = "agentd";
 /// How long secrets are waited for when it is known that there will be no environment.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// The providers, loaded and linked, in order.
+/// The providers, in order.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    steps: Vec<Step>,
+    steps: Vec<Use>,
     capture: Capture,
     children: Children,
     functions: Functions,
     results: Arc<Results>,
-    limits: agentd_plugins::Limits,
+    /// For what the host does of itself.
+    time: Duration,
     syntax: validate::Syntax,
-}
-
-#[derive(Debug)]
-struct Step {
-    name: String,
-    plugin: Plugin,
-    settings: Vec<Setting>,
-}
-
-/// Why the pipeline cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PipelineError {
-    #[error("the plugin host could not be started")]
-    Host(#[source] HostError),
-    #[error("environment provider {provider:?} could not be loaded")]
-    Load { provider: String, source: Box<LoadError> },
-    #[error("there is no built-in plugin {plugin:?}; there are {known}")]
-    NoBuiltIn { plugin: String, known: String },
-    #[error("environment provider {provider:?}: sha256 is not 64 hexadecimal digits")]
-    Pin { provider: String },
-    #[error(
-        "environment provider {provider:?}: the setting {key:?} is neither a scalar, nor a list of scalars, nor a table of such"
-    )]
-    Setting { provider: String, key: String },
 }
 
 /// Why an environment could not be built.
 #[derive(Debug, thiserror::Error)]
 enum BuildError {
+    #[error("environment provider {provider:?}")]
+    NotCalled { provider: String, source: NotCalled },
     #[error("environment provider {provider:?}")]
     Provider { provider: String, source: CallError },
     /// The host could not do for it what it asked.
@@ -131,6 +109,8 @@ pub(crate) struct Built {
     pub(crate) secrets: Vec<String>,
     /// Those that could not be had, and are not required.
     pub(crate) missing: Vec<MissingSecret>,
+    /// Why providers gave nothing that the launch can do without.
+    pub(crate) skipped: Vec<String>,
 }
 
 /// Why there is no environment, in words that hold no secret that agentd knows.
@@ -144,6 +124,7 @@ pub(crate) struct Unbuilt {
 impl BuildError {
     fn reason(&self) -> &'static str {
         match self {
+            Self::NotCalled { source, .. } => source.reason(),
             Self::Provider { .. } => "ProviderFailed",
             Self::Run { reason, .. } => reason,
             Self::NotApproved(_) => "ScriptNotApproved",
@@ -169,34 +150,38 @@ pub(crate) struct Target {
     pub(crate) secrets: Arc<Secrets>,
 }
 
+/// What the steps of one build have in common.
+struct Build<'a> {
+    target: &'a Target,
+    trust: &'a Arc<Trust>,
+    login: &'a Arc<LoginOnce>,
+    /// How many are asked.
+    upto: usize,
+    /// Those that are not skipped, whatever the configuration says.
+    needed: BTreeSet<&'a str>,
+}
+
+/// What came of the providers.
+#[derive(Default)]
+struct Provided {
+    /// One for each step that was made.
+    results: Vec<Result<(), BuildError>>,
+    /// Whether the last of them is one that it cannot do without, and failed.
+    is_over: bool,
+}
+
 impl Pipeline {
-    /// Loads and links every provider, compiling what is not in the cache.
-    pub(crate) async fn load(
-        config: &Config,
-        cache: PathBuf,
-        compiler: PathBuf,
-        capture: Capture,
-    ) -> Result<Self, PipelineError> {
-        let host = Host::new(HostOptions::new(cache, compiler)).map_err(PipelineError::Host)?;
-        let mut steps = Vec::new();
-        for provider in &config.environment.providers {
-            steps.push(load_step(&host, provider).await?);
-        }
-        let time = config.environment.deadline.0;
-        Ok(Self {
+    pub(crate) fn new(config: &Config, steps: Vec<Use>, capture: Capture) -> Self {
+        Self {
             steps,
             capture,
             children: config.environment.children,
             functions: config.environment.functions,
             syntax: validate::Syntax::default(),
             results: Arc::default(),
-            limits: agentd_plugins::Limits {
-                // Several scripts may each take the whole deadline; the plugin itself needs next to nothing.
-                time: time.saturating_mul(4),
-                memory: config.limits.plugin_memory,
-                ..agentd_plugins::Limits::default()
-            },
-        })
+            // Several scripts may each take the whole deadline.
+            time: config.environment.deadline.0.saturating_mul(4),
+        }
     }
 
     /// Builds an environment from nothing.
@@ -212,9 +197,10 @@ impl Pipeline {
         let login = self.login(target, &hidden);
         let mut environment = Environment::with_files_in(target.files.clone());
         let (taken, provided) = {
-            let of_login = login.variables(Instant::now() + self.limits.time);
+            let of_login = login.variables(Instant::now() + self.time);
             let mut taking = pin!(secrets.take(&target.agent, &target.places.cwd, of_login));
-            let mut providing = pin!(self.provide(target, trust, &login, self.steps.len(), &mut environment));
+            let build = Build { target, trust, login: &login, upto: self.steps.len(), needed: BTreeSet::new() };
+            let mut providing = pin!(self.provide(&build, &mut environment));
             let mut taken = None;
             let provided = loop {
                 tokio::select! {
@@ -222,16 +208,17 @@ impl Pipeline {
                     now = &mut taking, if taken.is_none() => taken = Some(now),
                 }
             };
-            let taken = match (taken, &provided) {
+            let taken = match (taken, provided.is_over) {
                 (Some(taken), _) => taken,
-                (None, Ok(())) => taking.await,
+                (None, false) => taking.await,
                 // It is over; what can be had soon is waited for, so that it is not in the message.
-                (None, Err(_)) => tokio::time::timeout(AFTER_FAILURE, taking).await.unwrap_or_default(),
+                (None, true) => tokio::time::timeout(AFTER_FAILURE, taking).await.unwrap_or_default(),
             };
             (taken, provided)
         };
-        let finished = provided.and_then(|()| self.finish(target, &taken, secrets, &login, &mut environment));
-        conclude(finished, taken, &login, environment)
+        let finished =
+            if provided.is_over { Ok(()) } else { self.finish(target, &taken, secrets, &login, &mut environment) };
+        self.conclude(provided, finished, taken, &login, environment)
     }
 
     /// Gives a stored environment again. No provider is run; named secrets are taken anew, and those that no file has are looked for
@@ -247,7 +234,7 @@ impl Pipeline {
         let login = self.login(target, &hidden);
         let mut environment = Environment::from_view(stored);
         environment.restore(remembered);
-        let deadline = Instant::now() + self.limits.time;
+        let deadline = Instant::now() + self.time;
         let taken = secrets.take(&target.agent, &target.places.cwd, login.variables(deadline)).await;
         let named = |name: &str| taken.given.iter().any(|given| given.variable == name);
         if environment.missing().any(|name| !named(name)) {
@@ -259,7 +246,44 @@ impl Pipeline {
             }
         }
         let finished = self.finish(target, &taken, secrets, &login, &mut environment);
-        conclude(finished, taken, &login, environment)
+        self.conclude(Provided::default(), finished, taken, &login, environment)
+    }
+
+    /// What becomes of a build: what it has and what must be hidden of it; nothing that is said of it holds a secret.
+    fn conclude(
+        &self,
+        provided: Provided,
+        finished: Result<(), BuildError>,
+        mut taken: Taken,
+        login: &LoginOnce,
+        environment: Environment,
+    ) -> Result<Built, Unbuilt> {
+        let hidden = &login.hidden;
+        for given in &taken.given {
+            hidden.value(&given.value);
+        }
+        for missing in &mut taken.missing {
+            missing.reason = hidden.text(&missing.reason);
+        }
+        hidden.variables(&environment.variables());
+        // A stored one may have secrets that do not look like any.
+        for (_, value) in environment.secret_pairs() {
+            hidden.value(value);
+        }
+        for value in environment.files().flat_map(|(_, _, content)| files::hidden(content)) {
+            hidden.value(&value);
+        }
+        let settled = self.settle(provided, hidden);
+        match settled.and_then(|skipped| finished.map(|()| skipped)) {
+            Ok(skipped) => Ok(Built {
+                hidden: hidden.values().into_iter().map(ByteString::from).collect(),
+                environment,
+                secrets: taken.given.into_iter().map(|given| given.name).collect(),
+                missing: taken.missing,
+                skipped,
+            }),
+            Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
+        }
     }
 
     fn login(&self, target: &Target, hidden: &Arc<Hidden>) -> Arc<LoginOnce> {
@@ -271,66 +295,98 @@ impl Pipeline {
         })
     }
 
-    /// Calls the first so many providers, in order.
-    async fn provide(
-        &self,
-        target: &Target,
-        trust: &Arc<Trust>,
-        login: &Arc<LoginOnce>,
-        upto: usize,
-        environment: &mut Environment,
-    ) -> Result<(), BuildError> {
-        let places = target.places.canonical().await;
-        for (number, step) in (1..).zip(&self.steps[..upto]) {
-            let services = Arc::new(CallServices {
-                plugin: step.name.clone(),
-                session: target.id.to_string(),
-                agent: target.agent.clone(),
-                machine: target.machine.clone(),
-                secrets: Arc::clone(&target.secrets),
-                capture: login.capture.clone(),
-                login: Arc::clone(login),
-                hidden: Arc::clone(&login.hidden),
-                functions: self.functions,
-                results: Arc::clone(&self.results),
-                places: target.places.clone(),
-                real: places.clone(),
-                trust: Arc::clone(trust),
-                unapproved: Mutex::new(None),
-                failed: Mutex::new(None),
-            });
-            let call = Call {
-                session: Some(SessionFacts {
-                    id: target.id.to_string(),
-                    name: target.name.clone(),
-                    agent: target.agent.clone(),
-                    directory: target.places.cwd.display().to_string(),
-                    launch: target.launch,
-                }),
-                environment: environment.variables(),
-                settings: step.settings.clone(),
-                places: places.clone(),
-                services: Arc::<CallServices>::clone(&services),
-                limits: self.limits,
-            };
-            let changes = step.plugin.provide(call).await.map_err(|source| {
-                let (provider, failed) = (step.name.clone(), locked(&services.failed).take());
-                match (locked(&services.unapproved).take(), failed) {
-                    (Some(refused), _) => BuildError::NotApproved(refused),
-                    (None, Some(reason)) => BuildError::Run { provider, reason, source },
-                    (None, None) => BuildError::Provider { provider, source },
-                }
-            })?;
-            environment
-                .apply_at(&step.name, number, changes, Timestamp::now())
-                .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
-            if let Some(snapshot) = login.captured.get() {
-                let crippled = functions::crippled(&snapshot.variables, environment);
-                let applied = environment.apply(OWN, number, crippled);
-                applied.map_err(|source| BuildError::Change { provider: OWN.to_owned(), source })?;
+    /// Calls the first so many providers, in order, until one fails that it cannot do without.
+    async fn provide(&self, build: &Build<'_>, environment: &mut Environment) -> Provided {
+        let places = build.target.places.canonical().await;
+        let mut provided = Provided::default();
+        for (number, step) in (1..).zip(&self.steps[..build.upto]) {
+            let result = self.step(build, step, number, &places, environment).await;
+            let can_do_without = step.plugin.is_skipped_on_failure() && !build.needed.contains(step.name.as_str());
+            provided.is_over = result.is_err() && !can_do_without;
+            provided.results.push(result);
+            if provided.is_over {
+                break;
             }
         }
+        provided
+    }
+
+    async fn step(
+        &self,
+        build: &Build<'_>,
+        step: &Use,
+        number: u32,
+        places: &Places,
+        environment: &mut Environment,
+    ) -> Result<(), BuildError> {
+        let Build { target, trust, login, .. } = build;
+        let plugin = step.plugin.usable(Instant::now());
+        let plugin = plugin.map_err(|source| BuildError::NotCalled { provider: step.name.clone(), source })?;
+        let services = Arc::new(CallServices {
+            plugin: step.name.clone(),
+            session: target.id.to_string(),
+            agent: target.agent.clone(),
+            machine: target.machine.clone(),
+            secrets: Arc::clone(&target.secrets),
+            capture: login.capture.clone(),
+            login: Arc::clone(login),
+            hidden: Arc::clone(&login.hidden),
+            functions: self.functions,
+            results: Arc::clone(&self.results),
+            places: target.places.clone(),
+            real: places.clone(),
+            trust: Arc::clone(trust),
+            unapproved: Mutex::new(None),
+            failed: Mutex::new(None),
+        });
+        let call = Call {
+            session: Some(SessionFacts {
+                id: target.id.to_string(),
+                name: target.name.clone(),
+                agent: target.agent.clone(),
+                directory: target.places.cwd.display().to_string(),
+                launch: target.launch,
+            }),
+            environment: environment.variables(),
+            settings: step.settings.clone(),
+            places: places.clone(),
+            services: Arc::<CallServices>::clone(&services),
+            limits: step.plugin.limits(),
+        };
+        let changes = plugin.provide(call).await.map_err(|source| {
+            let (provider, failed) = (step.name.clone(), locked(&services.failed).take());
+            match (locked(&services.unapproved).take(), failed) {
+                (Some(refused), _) => BuildError::NotApproved(refused),
+                (None, Some(reason)) => BuildError::Run { provider, reason, source },
+                (None, None) => BuildError::Provider { provider, source },
+            }
+        })?;
+        environment
+            .apply_at(&step.name, number, changes, Timestamp::now())
+            .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
+        if let Some(snapshot) = login.captured.get() {
+            let crippled = functions::crippled(&snapshot.variables, environment);
+            let applied = environment.apply(OWN, number, crippled);
+            applied.map_err(|source| BuildError::Change { provider: OWN.to_owned(), source })?;
+        }
         Ok(())
+    }
+
+    /// Counts what the providers did, and says which of them it does without; or why it cannot go on.
+    fn settle(&self, provided: Provided, hidden: &Hidden) -> Result<Vec<String>, BuildError> {
+        let Provided { mut results, is_over } = provided;
+        let mut skipped = Vec::new();
+        for (step, result) in self.steps.iter().zip(&results) {
+            let message = result.as_ref().err().map(|error| hidden.text(&chain(error)));
+            if let Some(outcome) = outcome(result.as_ref().err(), message.clone().unwrap_or_default()) {
+                step.plugin.record(outcome);
+            }
+            skipped.extend(message);
+        }
+        match results.pop() {
+            Some(last) if is_over => last.map(|()| skipped),
+            _ => Ok(skipped),
+        }
     }
 
     /// agentd's own steps, behind those of the configuration: whatever a provider set, the named secret is what the agent gets.
@@ -368,10 +424,10 @@ impl Pipeline {
 
     /// Makes ready for the next build, beside whatever comes now.
     fn prepare(&self) {
-        let plugins: Vec<Plugin> = self.steps.iter().map(|step| step.plugin.clone()).collect();
-        let limits = self.limits;
+        let plugins = self.steps.iter().filter_map(|step| Some((step.plugin.loaded()?.clone(), step.plugin.limits())));
+        let plugins: Vec<(Plugin, Limits)> = plugins.collect();
         tokio::spawn(async move {
-            for plugin in plugins {
+            for (plugin, limits) in plugins {
                 plugin.prepare(limits).await;
             }
         });
@@ -394,7 +450,7 @@ impl Pipeline {
 
     /// The scripts that `env-script` looks for, as they are configured. Of other providers nobody knows before they ask.
     fn scripts(&self) -> Vec<String> {
-        let steps = self.steps.iter().filter(|step| step.plugin.description().name == config::ENV_SCRIPT);
+        let steps = self.steps.iter().filter(|step| step.plugin.name == config::ENV_SCRIPT);
         steps.flat_map(|step| configured_scripts(&step.settings)).collect()
     }
 }
@@ -413,39 +469,6 @@ fn fill(target: &Target, taken: &Taken, secrets: &Secrets, environment: &mut Env
     Ok(())
 }
 
-/// What becomes of a build: what it has and what must be hidden of it; nothing that is said of it holds a secret.
-fn conclude(
-    finished: Result<(), BuildError>,
-    mut taken: Taken,
-    login: &LoginOnce,
-    environment: Environment,
-) -> Result<Built, Unbuilt> {
-    let hidden = &login.hidden;
-    for given in &taken.given {
-        hidden.value(&given.value);
-    }
-    for missing in &mut taken.missing {
-        missing.reason = hidden.text(&missing.reason);
-    }
-    hidden.variables(&environment.variables());
-    // A stored one may have secrets that do not look like any.
-    for (_, value) in environment.secret_pairs() {
-        hidden.value(value);
-    }
-    for value in environment.files().flat_map(|(_, _, content)| files::hidden(content)) {
-        hidden.value(&value);
-    }
-    match finished {
-        Ok(()) => Ok(Built {
-            hidden: hidden.values().into_iter().map(ByteString::from).collect(),
-            environment,
-            secrets: taken.given.into_iter().map(|given| given.name).collect(),
-            missing: taken.missing,
-        }),
-        Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
-    }
-}
-
 /// As the plugin takes its settings: `scripts` names every script, `directory_names` those of the directory.
 fn configured_scripts(settings: &[Setting]) -> Vec<String> {
     let set = |key: &str| settings.iter().find(|setting| setting.key == key).map(|setting| &setting.values);
@@ -460,69 +483,23 @@ fn configured_scripts(settings: &[Setting]) -> Vec<String> {
     }
 }
 
-async fn load_step(host: &Host, provider: &config::Provider) -> Result<Step, PipelineError> {
-    let shown = provider.name.clone().unwrap_or_else(|| provider.plugin.clone());
-    let (source, granted) = if provider.plugin.contains('/') {
-        let pin = provider.sha256.as_deref().map(parse_pin).transpose();
-        let sha256 = pin.map_err(|()| PipelineError::Pin { provider: shown.clone() })?;
-        (Source::File { path: PathBuf::from(&provider.plugin), sha256 }, Grant::default())
-    } else {
-        let builtin =
-            agentd_plugins::builtin().iter().find(|builtin| builtin.name == provider.plugin).ok_or_else(|| {
-                let known: Vec<&str> = agentd_plugins::builtin().iter().map(|builtin| builtin.name).collect();
-                PipelineError::NoBuiltIn { plugin: provider.plugin.clone(), known: known.join(", ") }
-            })?;
-        (Source::BuiltIn { name: builtin.name, bytes: builtin.bytes }, builtin.grant())
-    };
-    let grant = provider.grant.clone().unwrap_or(granted);
-    let plugin = host
-        .load(source, &grant)
-        .await
-        .map_err(|source| PipelineError::Load { provider: shown.clone(), source: Box::new(source) })?;
-    let mut settings = Vec::new();
-    flatten(&shown, "", &provider.settings, &mut settings)?;
-    let name = provider.name.clone().unwrap_or_else(|| plugin.description().name.clone());
-    Ok(Step { name, plugin, settings })
-}
-
-fn parse_pin(text: &str) -> Result<[u8; 32], ()> {
-    let mut pin = [0_u8; 32];
-    if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err(());
-    }
-    for (n, byte) in pin.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * n..2 * n + 2], 16).map_err(|_| ())?;
-    }
-    Ok(pin)
-}
-
-/// A TOML table as the flat list that plugins get: nested keys joined by dots, a scalar as a list of one.
-fn flatten(provider: &str, prefix: &str, table: &toml::Table, into: &mut Vec<Setting>) -> Result<(), PipelineError> {
-    for (key, value) in table {
-        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-        let wrong = || PipelineError::Setting { provider: provider.to_owned(), key: key.clone() };
-        match value {
-            toml::Value::Table(inner) => flatten(provider, &key, inner, into)?,
-            toml::Value::Array(items) => {
-                let values = items.iter().map(|item| scalar(item).ok_or_else(wrong)).collect::<Result<_, _>>()?;
-                into.push(Setting { key, values });
-            }
-            other => {
-                let value = scalar(other).ok_or_else(wrong)?;
-                into.push(Setting { key, values: vec![value] });
-            }
-        }
-    }
-    Ok(())
-}
-
-fn scalar(value: &toml::Value) -> Option<String> {
-    match value {
-        toml::Value::String(text) => Some(text.clone()),
-        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) | toml::Value::Datetime(_) => {
-            Some(value.to_string())
-        }
-        toml::Value::Array(_) | toml::Value::Table(_) => None,
+/// What a call was to its plugin; nothing of one that was not made.
+fn outcome(error: Option<&BuildError>, message: String) -> Option<Outcome> {
+    match error {
+        None => Some(Outcome::Well),
+        Some(BuildError::NotCalled { .. }) => None,
+        Some(BuildError::Provider {
+            source: CallError::Failed { failure: Failure::Configuration { .. } | Failure::NotApproved(_), .. },
+            ..
+        }) => Some(Outcome::NotItsFault(message)),
+        Some(BuildError::Provider { .. } | BuildError::Change { .. }) => Some(Outcome::Failed(message)),
+        // The user's login shell or a script of theirs.
+        Some(
+            BuildError::Run { .. }
+            | BuildError::NotApproved(_)
+            | BuildError::Secret(_)
+            | BuildError::NoSuchSecret { .. },
+        ) => Some(Outcome::NotItsFault(message)),
     }
 }
 
@@ -531,35 +508,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_flattened_as_the_interface_says() {
-        let table: toml::Table =
-            toml::from_str("a = 1\nb = [\"x\", \"y\"]\n[servers.main]\nhost = \"h\"\non = true").unwrap();
-        let mut settings = Vec::new();
-        flatten("p", "", &table, &mut settings).unwrap();
-        let flat: Vec<String> = settings.iter().map(|s| format!("{}={}", s.key, s.values.join("|"))).collect();
-        assert_eq!(flat, ["a=1", "b=x|y", "servers.main.host=h", "servers.main.on=true"]);
-        let nested: toml::Table = toml::from_str("a = [[1]]").unwrap();
-        assert!(matches!(flatten("p", "", &nested, &mut Vec::new()), Err(PipelineError::Setting { .. })));
-    }
-
-    #[test]
     fn scripts_are_looked_for_where_the_plugin_looks_for_them() {
         let scripts = |settings: &str| {
-            let mut flat = Vec::new();
-            flatten("p", "", &toml::from_str(settings).unwrap(), &mut flat).unwrap();
+            let table: BTreeMap<String, Vec<String>> = toml::from_str(settings).unwrap();
+            let flat: Vec<Setting> = table.into_iter().map(|(key, values)| Setting { key, values }).collect();
             configured_scripts(&flat)
         };
         assert_eq!(scripts(""), config::SCRIPTS);
         assert_eq!(scripts("scripts = [\"/x\"]"), ["/x"]);
         let named = ["{config}/env-setup.sh", "{cwd}/.a.sh", "{cwd}/.b.sh", "{session}/env-setup.sh"];
         assert_eq!(scripts("directory_names = [\".a.sh\", \".b.sh\"]"), named);
-    }
-
-    #[test]
-    fn a_pin_is_64_hexadecimal_digits() {
-        assert_eq!(parse_pin(&"0f".repeat(32)), Ok([15; 32]));
-        for bad in ["", "0f", &"zz".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
-            assert!(parse_pin(bad).is_err(), "{bad}");
-        }
     }
 }

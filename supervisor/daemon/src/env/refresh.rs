@@ -15,7 +15,7 @@ use super::merge::Environment;
 use super::renewal::{Renewal, providers, renewal};
 use super::secrets::{Hidden, Secrets, Taken};
 use super::trust::Trust;
-use super::{Pipeline, Target, Unbuilt, conclude, files, fill};
+use super::{Build, Pipeline, Target, Unbuilt, files, fill};
 
 impl Pipeline {
     /// What of a running agent's environment is the same and what is another now; `remembered` has the secrets that it was started
@@ -31,17 +31,19 @@ impl Pipeline {
         let asked = self.asked(stored)?;
         let login = self.login(target, &Arc::new(Hidden::default()));
         let mut environment = Environment::with_files_in(target.files.clone());
-        let provided = self.provide(target, trust, &login, asked, &mut environment).await;
+        // Without what it gives again, what it gave would seem to be gone.
+        let build = Build { target, trust, login: &login, upto: asked, needed: providers(stored) };
+        let provided = self.provide(&build, &mut environment).await;
         let named: BTreeSet<String> = environment.named_secrets().map(|(name, _)| name.to_owned()).collect();
-        let taken = if provided.is_ok() && !named.is_empty() {
-            let of_login = login.variables(Instant::now() + self.limits.time);
+        let taken = if !provided.is_over && !named.is_empty() {
+            let of_login = login.variables(Instant::now() + self.time);
             secrets.take_only(&named, &target.agent, &target.places.cwd, of_login).await
         } else {
             Taken::default()
         };
-        let finished = provided.and_then(|()| fill(target, &taken, secrets, &mut environment));
+        let finished = if provided.is_over { Ok(()) } else { fill(target, &taken, secrets, &mut environment) };
         self.prepare();
-        let built = conclude(finished, taken, &login, environment)?;
+        let built = self.conclude(provided, finished, taken, &login, environment)?;
         let asked = u32::try_from(asked).unwrap_or(u32::MAX);
         let mut renewal = renewal(stored, &built.environment, asked, remembered, Timestamp::now());
         let contents = renewal.files.iter().flat_map(|file| files::hidden(&file.content));

@@ -21,6 +21,7 @@ use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
 use super::trust::{Script, Trust};
 use crate::capability::Machine;
 use crate::config::{self, Functions};
+pub(crate) use crate::message::chain;
 
 /// The places that a script's path may begin with.
 #[derive(Debug, Clone)]
@@ -156,17 +157,6 @@ fn failure(error: &CaptureError) -> Failure {
         CaptureError::TimedOut { .. } => Failure::TimedOut(text),
         _ => Failure::Failed(text),
     }
-}
-
-/// An error with everything under it, for a message.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 impl CallServices {

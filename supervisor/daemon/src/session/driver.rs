@@ -32,7 +32,7 @@ use super::waits::Wait;
 use super::{Published, view};
 use crate::env::chain;
 use crate::launch::{Launcher, Link, UnitLimits};
-use crate::world::World;
+use crate::world::{World, Worlds};
 
 /// What a driver is asked.
 #[derive(Debug)]
@@ -57,7 +57,9 @@ pub(crate) struct Done {
 }
 
 pub(crate) struct Driver {
+    /// As it was when the driver last woke; a task that is under way has its own.
     pub(super) world: Arc<World>,
+    worlds: watch::Receiver<Arc<World>>,
     pub(super) journal: Journal,
     pub(super) document: Document,
     /// What the agent is called, in rules and to plugins.
@@ -88,6 +90,8 @@ pub(crate) struct Driver {
 }
 
 struct BringUp {
+    /// The one that it began in.
+    world: Arc<World>,
     progress: mpsc::Receiver<Progress>,
     task: JoinHandle<()>,
 }
@@ -113,13 +117,14 @@ const RETRY: Duration = Duration::from_millis(250);
 
 impl Driver {
     pub(crate) fn new(
-        world: Arc<World>,
+        worlds: &Worlds,
         document: Document,
         asks: mpsc::Receiver<Box<Ask>>,
         state: State,
         publish: watch::Sender<Arc<Published>>,
         may_have_remains: bool,
     ) -> Self {
+        let world = worlds.now();
         Self {
             journal: Journal {
                 directory: world.directories.session(&document.id),
@@ -131,6 +136,7 @@ impl Driver {
             state,
 
             world,
+            worlds: worlds.subscribe(),
             document,
             reader: None,
             port: Port::Direct,
@@ -178,6 +184,7 @@ impl Driver {
     }
 
     async fn drive(&mut self) -> Result<(), Broken> {
+        self.renew();
         self.take_over().await?;
         self.current = true;
         self.publish();
@@ -205,6 +212,7 @@ impl Driver {
                 renewal = refreshed(&mut self.refresh) => {
                     self.renewed(renewal).await?;
                 }
+                Ok(()) = self.worlds.changed() => self.renew(),
                 () = until(due) => {
                     self.retry = None;
                     self.expire().await?;
@@ -232,6 +240,12 @@ impl Driver {
 
     pub(super) fn id(&self) -> &SessionId {
         &self.document.id
+    }
+
+    /// Looks at the world in force. What is waited for already keeps its time.
+    pub(super) fn renew(&mut self) {
+        self.world = Arc::clone(&self.worlds.borrow_and_update());
+        self.journal.options = self.world.config.journal.options();
     }
 
     pub(super) fn facts(&self) -> Facts<'_> {
@@ -291,8 +305,9 @@ impl Driver {
     fn begin_bring_up(&mut self, launch: u64) {
         let (report, progress) = mpsc::channel(16);
         let job = Job { id: self.document.id.clone(), spec: self.document.spec.clone(), launch };
-        let task = tokio::spawn(bringup::run(Arc::clone(&self.world), job, report));
-        self.bring_up = Some(BringUp { progress, task });
+        let world = Arc::clone(&self.world);
+        let task = tokio::spawn(bringup::run(Arc::clone(&world), job, report));
+        self.bring_up = Some(BringUp { world, progress, task });
     }
 
     async fn stop_agent(&mut self) -> Result<(), Broken> {
@@ -336,9 +351,10 @@ impl Driver {
                 self.append(batch).await.map(drop)
             }
             Some(Progress::Ready(prepared)) => {
-                self.bring_up = None;
+                let begun = self.bring_up.take();
+                let world = begun.map_or_else(|| Arc::clone(&self.world), |begun| Arc::clone(&begun.world));
                 // Once in a launch; every task would have room for it always.
-                Box::pin(self.start_agent(launch, *prepared)).await
+                Box::pin(self.start_agent(&world, launch, *prepared)).await
             }
             None => {
                 self.bring_up = None;
@@ -351,7 +367,7 @@ impl Driver {
     }
 
     /// Starts the keeper, which takes the journal, and gives it the agent.
-    async fn start_agent(&mut self, launch: u64, prepared: Prepared) -> Result<(), Broken> {
+    async fn start_agent(&mut self, world: &World, launch: u64, prepared: Prepared) -> Result<(), Broken> {
         let Prepared { record, files } = prepared;
         if let Err(error) = self.provide_files(files).await {
             let message = format!("the files of its environment cannot be written: {error}");
@@ -363,13 +379,13 @@ impl Driver {
             session: self.document.id.to_string(),
             launch,
             state: self.journal.directory.clone(),
-            socket: self.world.directories.keeper_socket(&self.document.id),
-            journal: self.journal.options,
-            orphan_ttl: self.world.config.limits.orphan.map(|span| span.0),
+            socket: world.directories.keeper_socket(&self.document.id),
+            journal: world.config.journal.options(),
+            orphan_ttl: world.config.limits.orphan.map(|span| span.0),
         };
-        let (own, configured) = (&self.document.spec.limits, &self.world.config.limits);
+        let (own, configured) = (&self.document.spec.limits, &world.config.limits);
         let limits = UnitLimits { memory: own.memory.or(configured.memory), tasks: own.tasks.or(configured.tasks) };
-        let started = start_keeper(&self.world.launcher, &self.document.id, &args, limits, record).await;
+        let started = start_keeper(&world.launcher, &self.document.id, &args, limits, record).await;
         match started {
             Ok(link) => {
                 self.port = Port::Keeper(link);

@@ -51,9 +51,13 @@ pub(super) async fn prepare(world: &World, job: &Job, report: &mpsc::Sender<Prog
             message = format!("{message}; built anew, not given again: {why}");
             "BuiltAnew"
         }
+        None if !built.skipped.is_empty() => "ProviderSkipped",
         None if again.is_some() => "GivenAgain",
         None => "Built",
     };
+    if !built.skipped.is_empty() {
+        message = format!("{message}; without what failed: {}", built.skipped.join("; "));
+    }
     let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(record)))).await;
     let _ = report.send(condition(ConditionType::EnvironmentReady, ConditionStatus::True, reason, message)).await;
     if let Some((count, _)) = built.environment.expiry() {
@@ -99,7 +103,7 @@ impl From<EnvironmentError> for Failure {
 
 /// The environment of the last launch, with the secrets that can be had.
 async fn give_again(world: &World, job: &Job, kept: &Kept, report: &mpsc::Sender<Progress>) -> Result<Built, Failure> {
-    let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&*error)))?;
+    let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
     let target = target(world, &job.id, &job.spec, job.launch);
     let remembered = world.environments.secrets(&job.id);
     let restored = pipeline.restore(&target, &kept.last, &remembered, &world.secrets).await;
@@ -130,7 +134,7 @@ async fn compare(world: &World, job: &Job, kept: &Kept, report: &mpsc::Sender<Pr
 
 /// Builds it from nothing; with `report`, says what it begins with.
 async fn build(world: &World, job: &Job, report: Option<&mpsc::Sender<Progress>>) -> Result<Built, Failure> {
-    let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&*error)))?;
+    let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
     let target = target(world, &job.id, &job.spec, job.launch);
     let built = pipeline.build(&target, &world.trust, &world.secrets).await;
     if let Some(report) = report {
@@ -199,7 +203,7 @@ async fn keep(world: &World, job: &Job, environment: &Environment) -> Result<Env
 pub(super) async fn renew(world: &World, job: &Job) -> Result<Renewal, String> {
     // As many login shells and scripts at once as launches, and no more.
     let _permit = world.launches.acquire().await.map_err(|_| "agentd is ending".to_owned())?;
-    let pipeline = world.pipeline().await.map_err(|error| chain(&*error))?;
+    let pipeline = world.pipeline().await.map_err(|error| chain(&error))?;
     let kept = on_disk(world, &job.id, Environments::read).await.map_err(|error| chain(&error))?;
     let stored = kept.map(|kept| kept.last).filter(|last| last.launch == job.launch);
     let stored = stored.ok_or_else(|| "what the agent was started with is not kept".to_owned())?;
@@ -228,7 +232,7 @@ pub(crate) async fn build_now(
     crate::workspace::check(&spec.directory).map_err(|error| Problem::new(Code::NoSuchDirectory, error.to_string()))?;
     // A login shell for each who asks would be as many as for sessions that are launched.
     let _permit = world.launches.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;
-    let pipeline = world.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&*error)))?;
+    let pipeline = world.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&error)))?;
     let begun = Instant::now();
     let built = pipeline.build(&target(world, id, spec, launch), &world.trust, &world.secrets).await;
     let duration_us = u64::try_from(begun.elapsed().as_micros()).ok();

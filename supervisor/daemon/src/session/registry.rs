@@ -24,12 +24,12 @@ use crate::directories::make_private;
 use crate::env::{assigned_secrets, chain};
 use crate::platform;
 use crate::workspace;
-use crate::world::World;
+use crate::world::Worlds;
 
 /// The registry. Shared.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    world: Arc<World>,
+    worlds: Arc<Worlds>,
     known: Mutex<BTreeMap<SessionId, Session>>,
     unreadable: Mutex<Vec<UnreadableSession>>,
     drivers: TaskTracker,
@@ -50,16 +50,17 @@ const CREATING: &str = ".creating-";
 
 impl Sessions {
     /// Takes over the sessions that have a keeper. The others are for [`Self::read`].
-    pub(crate) fn open(world: Arc<World>) -> Self {
+    pub(crate) fn open(worlds: Arc<Worlds>) -> Self {
         let sessions = Self {
             known: Mutex::default(),
             unreadable: Mutex::default(),
             drivers: TaskTracker::new(),
             whole: watch::Sender::new(false),
             wanted: Notify::new(),
-            world,
+            worlds,
         };
-        let directories = &sessions.world.directories;
+        let world = sessions.worlds.now();
+        let directories = &world.directories;
         for id in cleanup::runtimes(directories).filter(|id| directories.keeper_socket(id).exists()) {
             // One that cannot be read, or is none, is found again.
             let _ = sessions.read_one(id.as_str(), true);
@@ -81,7 +82,7 @@ impl Sessions {
     /// cannot be read is set aside, with its reason, and stops nobody else.
     pub(crate) fn read(&self) -> io::Result<()> {
         let marked = platform::marked_sessions();
-        for entry in std::fs::read_dir(self.world.directories.sessions())? {
+        for entry in std::fs::read_dir(self.worlds.now().directories.sessions())? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(REMOVING) || name.starts_with(CREATING) {
@@ -97,7 +98,7 @@ impl Sessions {
             }
         }
         // A document that cannot be read makes nobody a stranger: its keeper goes on, and so does what it holds.
-        let strays = cleanup::stray_keepers(&self.world.directories, |id| {
+        let strays = cleanup::stray_keepers(&self.worlds.now().directories, |id| {
             lock(&self.known).contains_key(id)
                 || lock(&self.unreadable).iter().any(|unreadable| unreadable.id == id.as_str())
         });
@@ -110,7 +111,8 @@ impl Sessions {
 
     fn read_one(&self, name: &str, may_have_remains: bool) -> Result<(), String> {
         let id = name.parse::<SessionId>().map_err(|error| error.to_string())?;
-        let document = Document::read(&self.world.directories.session(&id), &id).map_err(|error| chain(&error))?;
+        let document =
+            Document::read(&self.worlds.now().directories.session(&id), &id).map_err(|error| chain(&error))?;
         self.start(document, may_have_remains).map(drop).map_err(|problem| problem.detail)
     }
 
@@ -123,7 +125,8 @@ impl Sessions {
 
     /// Removes what an earlier daemon was about to write when it ended, and what is more than is to be kept of the journals.
     pub(crate) fn tidy(&self, started: SystemTime) {
-        let (journal, sessions) = (self.world.config.journal, lock(&self.known).values().cloned().collect::<Vec<_>>());
+        let world = self.worlds.now();
+        let (journal, sessions) = (world.config.journal, lock(&self.known).values().cloned().collect::<Vec<_>>());
         for session in &sessions {
             cleanup::unfinished_files(session.directory(), started);
         }
@@ -134,9 +137,9 @@ impl Sessions {
             // One of them may need what nobody else does.
             return;
         }
-        let shared = sessions.iter().map(Session::view).filter(|view| self.world.shares(&view.spec));
+        let shared = sessions.iter().map(Session::view).filter(|view| world.shares(&view.spec));
         let shared = shared.map(|view| view.spec.directory).collect();
-        self.world.snapshots.tidy(&self.terminals_named(), &shared);
+        world.snapshots.tidy(&self.terminals_named(), &shared);
     }
 
     /// The terminals' environments that sessions name.
@@ -156,10 +159,9 @@ impl Sessions {
         let first = Published::new(view(&document, &state), state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
         let id = document.id.clone();
-        let (directory, key) = (self.world.directories.session(&id), document.key.clone());
+        let (directory, key) = (self.worlds.now().directories.session(&id), document.key.clone());
         let name = document.spec.name.clone();
-        let mut driver =
-            Box::new(Driver::new(Arc::clone(&self.world), document, receiver, state, publish, may_have_remains));
+        let mut driver = Box::new(Driver::new(&self.worlds, document, receiver, state, publish, may_have_remains));
         driver.current = driver.is_at_rest();
         let is_at_rest = driver.current;
         if is_at_rest {
@@ -178,6 +180,11 @@ impl Sessions {
             session.driver.wake();
         }
         Ok(session)
+    }
+
+    /// The configuration was read again: whoever rests lets go of what was in force before.
+    pub(crate) fn renew(&self) {
+        lock(&self.known).values().for_each(|session| session.driver.renew());
     }
 
     /// Waits until every session is shown as it is; see [`Session::is_current`].
@@ -249,14 +256,14 @@ impl Sessions {
         self.check(&spec)?;
         if spec.agent.is_none() && spec.command.is_none() {
             // Written down, so that another default tomorrow does not give this session another agent.
-            spec.agent = Some(self.world.config.default_agent.clone());
+            spec.agent = Some(self.worlds.now().config.default_agent.clone());
         }
         let id = SessionId::random();
         let document = Document::new(id, Timestamp::now(), spec, key);
-        let directory = self.world.directories.session(&document.id);
+        let directory = self.worlds.now().directories.session(&document.id);
         // Under another name until it is whole: a crash in the middle leaves nothing that looks like a session.
         let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
-        let journal = Journal { directory: unfinished.clone(), options: self.world.config.journal.options() };
+        let journal = Journal { directory: unfinished.clone(), options: self.worlds.now().config.journal.options() };
         if let Err(error) = prepare(&journal, &directory, &document).await {
             let _ = std::fs::remove_dir_all(&unfinished);
             let _ = std::fs::remove_dir_all(&directory);
@@ -309,8 +316,9 @@ impl Sessions {
             );
             return invalid(&detail, &hint);
         }
-        self.world.agent_command(spec)?;
-        self.world.check_source(spec)?;
+        let world = self.worlds.now();
+        world.agent_command(spec)?;
+        world.check_source(spec)?;
         workspace::check(&spec.directory).map_err(|error| {
             Problem::new(Code::NoSuchDirectory, error.to_string())
                 .hint("give the absolute path of a directory that is there")
@@ -329,7 +337,7 @@ impl Sessions {
     }
 
     fn room(&self, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
-        let limit = self.world.config.limits.active_sessions;
+        let limit = self.worlds.now().config.limits.active_sessions;
         let active = active(sessions);
         if active < limit {
             return Ok(());
@@ -348,7 +356,8 @@ impl Sessions {
         lock(&self.known).remove(session.id());
         let failed =
             |error: io::Error| Problem::new(Code::Internal, format!("cannot remove the session's files: {error}"));
-        let directories = &self.world.directories;
+        let world = self.worlds.now();
+        let directories = &world.directories;
         // Out of sight in one step; a crash in the middle leaves no half of a session.
         let aside = directories.sessions().join(format!("{REMOVING}{}", session.id()));
         if let Err(error) = std::fs::rename(session.directory(), &aside) {
@@ -358,7 +367,7 @@ impl Sessions {
             }
             return Err(failed(error));
         }
-        self.world.environments.forget(session.id());
+        world.environments.forget(session.id());
         fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
         let runtime = directories.session_runtime(session.id());
         tokio::task::spawn_blocking(move || {

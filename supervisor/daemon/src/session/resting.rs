@@ -28,6 +28,13 @@ impl Resting {
             self.started.spawn(driver.run());
         }
     }
+
+    /// Lets go of a world that is not in force any more; a driver that was started sees to that itself.
+    pub(super) fn renew(&self) {
+        if let Some(driver) = self.driver.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            driver.renew();
+        }
+    }
 }
 
 impl fmt::Debug for Resting {

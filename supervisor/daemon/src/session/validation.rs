@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::bringup::Progress;
-use crate::env::{Digests, Environment, PipelineError, Placeholders, Scripts, warnings_of};
+use crate::env::{Digests, Environment, Placeholders, Scripts, warnings_of};
+use crate::plugins::NoHost;
 use crate::store;
 use crate::world::World;
 
@@ -43,7 +44,7 @@ pub(super) struct Look {
 }
 
 /// Looks at a session's scripts before they are run.
-pub(super) async fn look(world: &World, id: &SessionId, spec: &SessionSpec) -> Result<Look, Box<PipelineError>> {
+pub(super) async fn look(world: &World, id: &SessionId, spec: &SessionSpec) -> Result<Look, NoHost> {
     let places = Placeholders {
         config: world.directories.config.clone(),
         cwd: spec.directory.clone(),
@@ -104,7 +105,7 @@ pub(crate) async fn validate(
     id: &SessionId,
     spec: &SessionSpec,
     last: Option<&EnvironmentView>,
-) -> Result<ValidationView, Box<PipelineError>> {
+) -> Result<ValidationView, NoHost> {
     let Scripts { paths, mut warnings, .. } = look(world, id, spec).await?.scripts;
     if let Some(last) = last {
         let value = |name: &str| {

@@ -66,7 +66,7 @@ impl LoginShell for Capture {
 }
 
 /// Where and for how long.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     /// As configured; without it, as the user database has it.
     pub(crate) home: Option<PathBuf>,
@@ -85,7 +85,7 @@ pub(crate) struct Options {
 pub(crate) struct Snapshots {
     shell: Arc<dyn LoginShell>,
     slots: Arc<Slots>,
-    pub(crate) terminals: Terminals,
+    pub(crate) terminals: Arc<Terminals>,
 }
 
 #[derive(Debug)]
@@ -147,7 +147,17 @@ impl Snapshots {
             make_private(directory)?;
         }
         let slots = Arc::new(Slots { options, known: Mutex::default() });
-        Ok(Self { shell, slots, terminals: Terminals::default() })
+        Ok(Self { shell, slots, terminals: Arc::default() })
+    }
+
+    /// The same under another configuration: what is held of terminals goes on, and what is known of login shells too, unless it is
+    /// to be had or kept in another way.
+    pub(crate) fn again(&self, options: Options, shell: Arc<dyn LoginShell>) -> Result<Self, DirectoryError> {
+        let terminals = Arc::clone(&self.terminals);
+        if options == self.slots.options {
+            return Ok(Self { shell, slots: Arc::clone(&self.slots), terminals });
+        }
+        Ok(Self { terminals, ..Self::new(options, shell)? })
     }
 
     /// What the user's login shell gives: what is known of it while that is true; else it is run, once for all who ask.

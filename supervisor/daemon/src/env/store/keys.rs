@@ -71,6 +71,16 @@ impl Keys {
         }
     }
 
+    /// The same places, as another configuration names them.
+    pub(super) fn again(&self, encryption: &Encryption) -> Self {
+        Self {
+            source: encryption.key.clone(),
+            previous: encryption.previous.clone(),
+            credentials: self.credentials.clone(),
+            ring: self.ring.clone(),
+        }
+    }
+
     /// The key that is sealed with; one that agentd makes itself is made when it is first wanted.
     pub(super) fn current(&self) -> Result<Key, KeyError> {
         match self.of(&self.source)? {

@@ -10,7 +10,7 @@ mod seal;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_api::environment::{EnvironmentView, RotationFailure, RotationView};
 use agentd_api::{Code, Problem, SessionId};
@@ -39,10 +39,12 @@ pub(crate) struct Environments {
     enabled: bool,
     keys: Keys,
     /// One file is read and written anew at a time: a rotation must not undo a launch.
-    writing: Mutex<()>,
+    writing: Arc<Mutex<()>>,
     /// The secrets of each session's last launch under this daemon.
-    secrets: Mutex<HashMap<SessionId, BTreeMap<String, Vec<u8>>>>,
+    secrets: Arc<Mutex<SecretsOfSessions>>,
 }
+
+type SecretsOfSessions = HashMap<SessionId, BTreeMap<String, Vec<u8>>>;
 
 /// What is kept of a session's environments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +130,7 @@ impl EnvironmentError {
             ),
             Self::NoKey(_) => (Code::KeyUnavailable, "see environment.encryption in the configuration"),
             Self::NotEncrypted => {
-                (Code::InvalidRequest, "set enabled = true under [environment.encryption] and start agentd again")
+                (Code::InvalidRequest, "set enabled = true under [environment.encryption], and `agentctl reload`")
             }
             Self::Write { .. } | Self::Seal { .. } | Self::Tidy(_) | Self::List { .. } => {
                 (Code::Internal, "is the disk full? agentd's log has more")
@@ -148,8 +150,19 @@ impl Environments {
             keys: Keys::new(encryption, credentials, &directories.state),
             directories: directories.clone(),
             enabled: encryption.enabled,
-            writing: Mutex::new(()),
-            secrets: Mutex::new(HashMap::new()),
+            writing: Arc::default(),
+            secrets: Arc::default(),
+        }
+    }
+
+    /// The same under another configuration.
+    pub(crate) fn again(&self, encryption: &Encryption) -> Self {
+        Self {
+            keys: self.keys.again(encryption),
+            directories: self.directories.clone(),
+            enabled: encryption.enabled,
+            writing: Arc::clone(&self.writing),
+            secrets: Arc::clone(&self.secrets),
         }
     }
 

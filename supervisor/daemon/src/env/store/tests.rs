@@ -13,7 +13,7 @@ fn directories(root: &Path) -> Directories {
     let place = || root.to_owned();
     std::fs::create_dir_all(root.join("sessions/a1")).unwrap();
     std::fs::create_dir_all(root.join("sessions/b2")).unwrap();
-    Directories { runtime: place(), state: place(), cache: place(), config: place() }
+    Directories { runtime: place(), state: place(), cache: place(), config: place(), system_config: place() }
 }
 
 fn encrypted(key: KeySource) -> Encryption {

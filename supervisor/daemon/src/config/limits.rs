@@ -1,0 +1,171 @@
+//! `[limits]`, `[launch]`, `[resume]` and `[journal]`: bounds of sessions, how they are started and ended, and what is kept.
+
+use std::time::Duration;
+
+use agentd_api::session::{RestartPolicy, ResumeNote};
+use serde::Deserialize;
+
+use super::{Span, seconds};
+
+/// Bounds. Each is there because something without it has been seen to take a machine down.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Limits {
+    /// Sessions with an agent, at once.
+    pub(crate) active_sessions: usize,
+    /// Launches under way, at once; further ones wait.
+    pub(crate) launches: usize,
+    /// Turns that wait in one session.
+    pub(crate) queued_turns: usize,
+    /// Connections to the control endpoint, at once; further ones wait to be accepted.
+    pub(crate) connections: usize,
+    /// Bytes of a request's body.
+    pub(crate) body: usize,
+    /// Bytes of one line of an agent that are kept whole.
+    pub(crate) line: u64,
+    /// Bytes of memory of one plugin call.
+    pub(crate) plugin_memory: usize,
+    /// From the agent's start to its answer to `initialize`.
+    pub(crate) initialize: Span,
+    /// For opening a conversation, replay included.
+    pub(crate) open_conversation: Span,
+    /// For a turn; at its end the turn is cancelled.
+    pub(crate) turn: Span,
+    /// For the end of a turn that was cancelled; an agent that takes longer is ended.
+    pub(crate) cancel: Span,
+    /// For anything at all from an agent in a turn; then a `turn.silent` record says so.
+    pub(crate) silence: Span,
+    /// Without a turn; then the session is stopped. Without this, never.
+    pub(crate) idle: Option<Span>,
+    /// For somebody's answer to a permission request; then it is rejected. Without this, for ever.
+    pub(crate) permission: Option<Span>,
+    /// A keeper that no daemon comes back to for so long ends its agent. Without this, never.
+    pub(crate) orphan: Option<Span>,
+    /// Bytes of memory of a session's agent and everything it starts.
+    pub(crate) memory: Option<u64>,
+    /// Processes and threads of the same.
+    pub(crate) tasks: Option<u64>,
+    /// Bytes a second of an agent's output; a quicker one is held back.
+    pub(crate) output_rate: Option<u64>,
+}
+
+/// How sessions are launched and ended.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Launch {
+    pub(crate) manager: Manager,
+    /// At a stop: from stdin closed to SIGTERM.
+    pub(crate) stop_close: Span,
+    /// At a stop: from SIGTERM to the kill of the whole tree.
+    pub(crate) stop_term: Span,
+    /// How long no history may come before a loaded conversation counts as replayed.
+    pub(crate) replay_quiet: Span,
+    /// What becomes of a session whose agent crashed.
+    pub(crate) restart: RestartPolicy,
+    /// The pause before the first restart; each further one is twice as long, up to the longest.
+    pub(crate) restart_first: Span,
+    pub(crate) restart_longest: Span,
+}
+
+/// What agents are told after a resume.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Resume {
+    pub(crate) note: ResumeNote,
+}
+
+/// How journals are kept.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Journal {
+    /// Bytes after which a new segment is begun.
+    pub(crate) rotate: u64,
+    /// What is on the disk before anybody is told of it.
+    pub(crate) durability: Durability,
+    /// Bytes kept of one session; older segments are removed. Without this, all of it.
+    pub(crate) keep_session: Option<u64>,
+    /// Bytes kept of all sessions together; the oldest segments of all are removed. Without this, all of it.
+    pub(crate) keep_all: Option<u64>,
+}
+
+/// What a power cut may cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Durability {
+    /// Nothing at all: every record is on the disk before it is shown.
+    Record,
+    /// What was said since the last turn's end.
+    #[default]
+    Turn,
+    /// What the operating system had not written yet.
+    None,
+}
+
+/// Who holds the sessions' processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Manager {
+    /// systemd where agentd itself is one of its services, else detached.
+    #[default]
+    Auto,
+    Systemd,
+    Detached,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            active_sessions: 64,
+            launches: 8,
+            queued_turns: 32,
+            connections: 512,
+            body: 4 << 20,
+            line: 32 << 20,
+            plugin_memory: 64 << 20,
+            initialize: seconds(60),
+            open_conversation: seconds(120),
+            turn: seconds(4 * 3600),
+            cancel: seconds(60),
+            silence: seconds(600),
+            idle: None,
+            permission: None,
+            orphan: None,
+            memory: None,
+            tasks: None,
+            output_rate: None,
+        }
+    }
+}
+
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            manager: Manager::Auto,
+            // FIELD-NOTES: codex-acp needs 7 s after its stdin is closed.
+            stop_close: seconds(8),
+            stop_term: seconds(2),
+            replay_quiet: Span(Duration::from_millis(300)),
+            restart: RestartPolicy::OnFailure,
+            restart_first: seconds(1),
+            restart_longest: seconds(60),
+        }
+    }
+}
+
+impl Journal {
+    /// What a writer has to know.
+    pub(crate) fn options(&self) -> agentd_journal::Options {
+        let sync = match self.durability {
+            Durability::Record => agentd_journal::Sync::Always,
+            Durability::Turn => agentd_journal::Sync::Asked,
+            Durability::None => agentd_journal::Sync::Never,
+        };
+        agentd_journal::Options { rotate: self.rotate, sync }
+    }
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self { rotate: 64 << 20, durability: Durability::default(), keep_session: None, keep_all: None }
+    }
+}

@@ -1,0 +1,146 @@
+//! The configuration: read as a whole or not at all, from the system directory's `agentd.toml`, its `conf.d/*.toml` in the order of
+//! their names, and the user's own `agentd.toml`; a later file's keys take the place of an earlier one's.
+//!
+//! Every struct refuses unknown keys: a misspelled limit must not be a limit that is not there. The system directory is the
+//! administrator's: what is declared there of plugins no file of the user's can widen ([`files`]).
+
+mod environment;
+mod files;
+mod limits;
+mod plugins;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agentd_api::AgentName;
+use agentd_api::environment::Refresh;
+use jiff::SignedDuration;
+use serde::Deserialize;
+
+pub(crate) use environment::{Children, Encryption, Environment, Functions, KeySource, Provider};
+pub use files::ConfigError;
+pub(crate) use files::{Loaded, Read, Sources, load};
+pub(crate) use limits::{Journal, Launch, Limits, Manager, Resume};
+#[cfg(test)]
+use plugins::Pin;
+pub(crate) use plugins::{Origin, Plugin, PluginLimits, Policy};
+
+use crate::env::{DeclaredSecret, named_secrets};
+use crate::session::Rule;
+
+/// The configuration in force.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// The agent of a session that names none.
+    pub(crate) default_agent: AgentName,
+    pub(crate) agents: BTreeMap<AgentName, Agent>,
+    pub(crate) environment: Environment,
+    /// Plugins by name: which file each is, and what it may do.
+    pub(crate) plugins: BTreeMap<String, Plugin>,
+    /// What the administrator says of users' plugins.
+    pub(crate) plugin_policy: Policy,
+    /// Secrets by name: where each is taken from at every launch, and who gets it.
+    pub(crate) secrets: BTreeMap<String, DeclaredSecret>,
+    pub(crate) limits: Limits,
+    pub(crate) launch: Launch,
+    pub(crate) resume: Resume,
+    pub(crate) journal: Journal,
+    /// Who answers permission requests; the first that fits.
+    pub(crate) permissions: Vec<Rule>,
+}
+
+/// How an agent is started.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Agent {
+    /// The program (a path, or a name that is looked up in the PATH of the *session's* environment) and its arguments.
+    pub(crate) command: Vec<String>,
+    /// What its sessions' later launches do with the environment of the one before; without it, as `environment.refresh` says.
+    #[serde(default)]
+    pub(crate) refresh: Option<Refresh>,
+}
+
+/// A length of time as people write it: `"20s"`, `"1m 30s"`, `"2h"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "SignedDuration")]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl TryFrom<SignedDuration> for Span {
+    type Error = String;
+
+    fn try_from(span: SignedDuration) -> Result<Self, String> {
+        Duration::try_from(span).map(Self).map_err(|_| "a length of time cannot be negative".to_owned())
+    }
+}
+
+const fn seconds(n: u64) -> Span {
+    Span(Duration::from_secs(n))
+}
+
+/// The built-in demo agent's name.
+pub(crate) const DEMO: &str = "demo";
+
+/// The built-in provider that sources scripts, and those that it looks for by default.
+pub(crate) const ENV_SCRIPT: &str = "env-script";
+pub(crate) const SCRIPTS: [&str; 3] = ["{config}/env-setup.sh", "{cwd}/.agentd-env.sh", "{session}/env-setup.sh"];
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            default_agent: DEMO.parse().expect("the demo agent's name is a name"),
+            agents: BTreeMap::new(),
+            environment: Environment::default(),
+            plugins: BTreeMap::new(),
+            plugin_policy: Policy::default(),
+            secrets: BTreeMap::new(),
+            limits: Limits::default(),
+            launch: Launch::default(),
+            resume: Resume::default(),
+            journal: Journal::default(),
+            permissions: Vec::new(),
+        }
+    }
+}
+
+/// What no file can be wrong in alone.
+fn check(config: &Config) -> Result<(), String> {
+    let invalid = Err::<(), String>;
+    for (name, agent) in &config.agents {
+        if agent.command.is_empty() || agent.command[0].is_empty() {
+            return invalid(format!("agents.{name}.command is empty; give the program and its arguments"));
+        }
+    }
+    let default = &config.default_agent;
+    if default.as_str() != DEMO && !config.agents.contains_key(default) {
+        return invalid(format!("default_agent is \"{default}\", and there is no [agents.{default}]"));
+    }
+    named_secrets(&config.secrets)?;
+    plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers)?;
+    let encryption = &config.environment.encryption;
+    for source in std::iter::once(&encryption.key).chain(&encryption.previous) {
+        match source {
+            KeySource::File(path) if !path.is_absolute() => {
+                return invalid(format!("environment.encryption: the key file {} is not absolute", path.display()));
+            }
+            KeySource::Credential(name) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
+                return invalid(format!("environment.encryption: {name:?} is no name of a credential"));
+            }
+            _ => {}
+        }
+    }
+    for (name, limit) in [
+        ("active_sessions", config.limits.active_sessions),
+        ("launches", config.limits.launches),
+        ("connections", config.limits.connections),
+        ("body", config.limits.body),
+        ("line", usize::try_from(config.limits.line).unwrap_or(usize::MAX)),
+    ] {
+        if limit == 0 {
+            return invalid(format!("limits.{name} is 0, which would let nothing through"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! `[plugins.NAME]` and `[plugin_policy]`: which file a plugin is, what it may do, and what the administrator lets users declare.
+//!
+//! Whether a file is there and is the one that was pinned is seen when it is loaded, not here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use agentd_api::plugin::OnFailure;
+use agentd_plugins::Grant;
+use serde::Deserialize;
+
+use super::{Provider, Span};
+
+/// One plugin.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Plugin {
+    /// Its component. Without it, `NAME.wasm` among the administrator's plugins, then among the user's; a built-in one has none.
+    pub(crate) file: Option<PathBuf>,
+    /// Its file's SHA-256. A file without one is not loaded.
+    pub(crate) sha256: Option<Pin>,
+    /// What it may do; without it a file may do nothing, and a built-in one what it is built for.
+    pub(crate) grant: Option<Grant>,
+    /// For every use of it.
+    pub(crate) settings: toml::Table,
+    /// What becomes of a launch when it fails.
+    pub(crate) on_failure: OnFailure,
+    pub(crate) limits: PluginLimits,
+    #[serde(skip)]
+    pub(crate) origin: Origin,
+}
+
+/// Where a plugin is declared.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The last file that says something of it; none of a built-in one that is only used.
+    pub(crate) file: Option<PathBuf>,
+    /// Whether that is the user's own, so that the policy holds for it.
+    pub(crate) of_user: bool,
+}
+
+/// Bounds of one call; what is left out is as for all plugins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PluginLimits {
+    /// In all, host calls included.
+    pub(crate) time: Option<Span>,
+    /// Bytes of memory.
+    pub(crate) memory: Option<usize>,
+    /// Bytes that it may hand over at once.
+    pub(crate) output: Option<usize>,
+    /// Messages to the log.
+    pub(crate) log: Option<u32>,
+}
+
+/// What the administrator says of the plugins that users declare.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Policy {
+    /// Whether a user's file may declare any.
+    pub(crate) user_plugins: bool,
+    /// What they may not do, whatever they are granted.
+    pub(crate) deny: Grant,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { user_plugins: true, deny: Grant::default() }
+    }
+}
+
+/// A SHA-256, as 64 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Pin(pub(crate) [u8; 32]);
+
+impl fmt::Display for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl TryFrom<String> for Pin {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        const WRONG: &str = "a SHA-256 is 64 hexadecimal digits, as `sha256sum` prints them";
+        let mut pin = [0_u8; 32];
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(WRONG);
+        }
+        for (n, byte) in pin.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * n..2 * n + 2], 16).map_err(|_| WRONG)?;
+        }
+        Ok(Self(pin))
+    }
+}
+
+/// The built-in provider that keeps from agents what they must not have.
+const WHITELIST: &str = "whitelist";
+
+fn is_built_in(name: &str) -> bool {
+    agentd_plugins::builtin().iter().any(|builtin| builtin.name == name)
+}
+
+/// What can be said against the plugins and their uses without looking at a file.
+pub(super) fn check(plugins: &BTreeMap<String, Plugin>, policy: &Policy, providers: &[Provider]) -> Result<(), String> {
+    policy.deny.check().map_err(|error| format!("plugin_policy.deny: {error}"))?;
+    for (name, plugin) in plugins {
+        check_plugin(name, plugin)?;
+    }
+    for provider in providers {
+        let plugin = &provider.plugin;
+        if plugin.contains('/') {
+            return Err(format!(
+                "environment.providers names the file {plugin:?}; a file is declared as [plugins.NAME] file = {plugin:?}, \
+                 and used by that name"
+            ));
+        }
+        if !plugins.contains_key(plugin) && !is_built_in(plugin) {
+            let known = agentd_plugins::builtin().iter().map(|builtin| builtin.name);
+            let known: Vec<&str> = known.chain(plugins.keys().map(String::as_str)).collect();
+            return Err(format!(
+                "environment.providers names {plugin:?}, and there is no [plugins.{plugin}]; there are {}",
+                known.join(", ")
+            ));
+        }
+        if provider.step().is_empty() {
+            return Err(format!("an entry of environment.providers, of the plugin {plugin:?}, has an empty name"));
+        }
+    }
+    Ok(())
+}
+
+fn check_plugin(name: &str, plugin: &Plugin) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+        return Err(format!("plugins.{name:?} is no name of a plugin; a name is of a-z, 0-9 and -, at most 64"));
+    }
+    if is_built_in(name) {
+        if plugin.file.is_some() || plugin.sha256.is_some() {
+            return Err(format!(
+                "plugins.{name} has a file or a sha256, and is part of agentd; give yours another name"
+            ));
+        }
+    } else if plugin.sha256.is_none() {
+        return Err(format!("plugins.{name} has no sha256; a file is loaded only with its pin"));
+    }
+    if let Some(file) = plugin.file.as_ref().filter(|file| !file.is_absolute()) {
+        return Err(format!("plugins.{name}: the file {} is not absolute", file.display()));
+    }
+    if let Some(grant) = &plugin.grant {
+        grant.check().map_err(|error| format!("plugins.{name}.grant: {error}"))?;
+    }
+    if name == WHITELIST && plugin.on_failure == OnFailure::Skip {
+        return Err(format!("plugins.{name}.on_failure is \"skip\": a launch without it would give agents everything"));
+    }
+    let PluginLimits { time, memory, output, log: _ } = plugin.limits;
+    for (limit, is_zero) in [
+        ("time", time.is_some_and(|time| time.0.is_zero())),
+        ("memory", memory == Some(0)),
+        ("output", output == Some(0)),
+    ] {
+        if is_zero {
+            return Err(format!("plugins.{name}.limits.{limit} is 0, which would let nothing through"));
+        }
+    }
+    Ok(())
+}

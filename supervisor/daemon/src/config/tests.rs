@@ -1,0 +1,151 @@
+use agentd_api::plugin::OnFailure;
+
+use super::*;
+
+fn load_text(texts: &[&str]) -> Result<Config, ConfigError> {
+    files::of_texts(texts, &[]).map(|loaded| loaded.config)
+}
+
+#[test]
+fn without_a_file_the_defaults_hold() {
+    let config = load_text(&[]).unwrap();
+    assert_eq!(config.default_agent.as_str(), DEMO);
+    assert_eq!(config.environment.providers.len(), 3);
+}
+
+#[test]
+fn a_key_is_made_or_found_where_it_is_said_to_be() {
+    let source = |text: &str| load_text(&[text]).unwrap().environment.encryption;
+    assert_eq!(source(""), Encryption::default());
+    let file = source("[environment.encryption]\nenabled = true\nkey = { file = \"/k\" }\nprevious = [\"generated\"]");
+    assert_eq!(
+        (file.enabled, file.key, file.previous),
+        (true, KeySource::File("/k".into()), vec![KeySource::Generated])
+    );
+    let credential = source("[environment.encryption]\nkey = { credential = \"k\" }");
+    assert_eq!(credential.key, KeySource::Credential("k".to_owned()));
+}
+
+#[test]
+fn a_later_file_overrides_key_by_key() {
+    let config = load_text(&[
+        "[limits]\nlaunches = 2\nqueued_turns = 3\n[agents.a]\ncommand = [\"a\"]",
+        "default_agent = \"b\"\n[limits]\nlaunches = 5\n[agents.b]\ncommand = [\"b\"]",
+    ]);
+    // The second file names an agent that is in neither default nor itself alone wrong: it is checked merged.
+    let config = config.unwrap();
+    assert_eq!((config.limits.launches, config.limits.queued_turns), (5, 3));
+    assert_eq!(config.agents.len(), 2);
+}
+
+#[test]
+fn every_configuration_that_the_readme_shows_is_one() {
+    let readme = include_str!("../../../../README.md");
+    let blocks: Vec<&str> = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() >= 3, "the README shows {} configurations", blocks.len());
+    for block in blocks {
+        load_text(&[block]).unwrap_or_else(|error| panic!("{error}\n{block}"));
+    }
+}
+
+#[test]
+fn a_mistake_is_named_with_its_place() {
+    let error = load_text(&["[limits]\nlaunchs = 2"]).unwrap_err().to_string();
+    assert!(error.contains("launchs") && error.contains("line 2") && error.contains("0.toml"), "{error}");
+    let error = load_text(&["[limits]\nturn = \"soon\""]).unwrap_err().to_string();
+    assert!(error.contains("line 2"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    for (text, expected) in [
+        ("[agents.a]\ncommand = []", "agents.a.command is empty"),
+        ("default_agent = \"x\"", "there is no [agents.x]"),
+        ("[limits]\nbody = 0", "limits.body is 0"),
+        ("[environment]\nproviders = [\"/x.wasm\"]", "[plugins.NAME] file = \"/x.wasm\""),
+        ("[environment]\nproviders = [\"x\"]", "there is no [plugins.x]; there are snapshot"),
+        ("[[environment.providers]]\nplugin = \"whitelist\"\ngrant = {}", "unknown field `grant`"),
+        ("[environment]\nproviders = [1]", "a plugin's name, or a table"),
+        ("[[environment.providers]]\nplugin = \"whitelist\"\nname = \"\"", "empty name"),
+        ("[plugins.x]", "plugins.x has no sha256"),
+        ("[plugins.X]", "no name of a plugin"),
+        ("[plugins.x]\nsha256 = \"0f\"", "64 hexadecimal digits"),
+        ("[plugins.snapshot]\nfile = \"/x.wasm\"", "is part of agentd"),
+        ("[plugins.snapshot]\non_failure = \"ignore\"", "skip"),
+        ("[plugins.whitelist]\non_failure = \"skip\"", "would give agents everything"),
+        ("[plugins.snapshot]\nlimits = { memory = 0 }", "plugins.snapshot.limits.memory is 0"),
+        ("[plugins.snapshot]\ngrant = { network = 1 }", "network"),
+        ("[plugins.snapshot]\ngrant = { command = [\"\"] }", "plugins.snapshot.grant: command"),
+        ("[plugin_policy]\ndeny = { network = [\"x\"] }", "plugin_policy.deny: network"),
+        ("[plugin_policy]\ndeny = { everything = true }", "everything"),
+        ("[limits]\nturn = \"-1s\"", "negative"),
+        ("[environment]\nsource = \"shell\"", "login-shell"),
+        ("[environment.encryption]\nkey = { file = \"key\" }", "not absolute"),
+        ("[environment.encryption]\nkey = { credential = \"../key\" }", "no name of a credential"),
+        ("[resume]\nnote = \"long\"", "brief"),
+        ("[agents.a]\ncommand = [\"a\"]\nrefresh = \"often\"", "warn"),
+        ("[secrets.A]\nrequired = false", "secrets.A has not exactly one of file, credential"),
+    ] {
+        let error = load_text(&[text]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+const PIN: &str = "sha256 = \"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f\"";
+
+#[test]
+fn a_plugin_is_declared_once_and_used_by_its_name() {
+    let text = format!(
+        "[plugins.modules]\nfile = \"/x.wasm\"\n{PIN}\nsettings = {{ a = 1 }}\non_failure = \"skip\"\nlimits = {{ time = \"10s\", log = 0 }}\n\
+         [environment]\nproviders = [\"snapshot\", {{ plugin = \"modules\", name = \"second\", settings = {{ b = 2 }} }}]"
+    );
+    let config = load_text(&[&text]).unwrap();
+    let plugin = &config.plugins["modules"];
+    assert_eq!(plugin.sha256, Some(Pin([15; 32])));
+    assert_eq!(plugin.on_failure, OnFailure::Skip);
+    assert_eq!(plugin.limits.time, Some(Span(Duration::from_secs(10))));
+    assert_eq!(plugin.origin, Origin { file: Some("/etc/agentd/0.toml".into()), of_user: false });
+    let steps: Vec<&str> = config.environment.providers.iter().map(Provider::step).collect();
+    assert_eq!(steps, ["snapshot", "second"]);
+    assert_eq!(config.environment.providers[1].settings["b"].as_integer(), Some(2));
+}
+
+#[test]
+fn a_pin_is_64_hexadecimal_digits() {
+    assert_eq!(Pin::try_from("0F".repeat(32)), Ok(Pin([15; 32])));
+    for bad in ["", "0f", &"zz".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
+        assert!(Pin::try_from(bad.to_owned()).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn what_the_administrator_says_of_plugins_no_user_says_otherwise() {
+    let plugin = format!("[plugins.a]\n{PIN}\n");
+    let refused = |system: &[&str], user: &str| files::of_texts(system, &[user]).unwrap_err().to_string();
+    let taken = refused(&[&plugin], "[plugins.a]\ngrant = { script = [\"/**\"] }");
+    assert!(taken.contains("/home/kim/0.toml") && taken.contains("/etc/agentd/0.toml"), "{taken}");
+    let policy = refused(&[], "[plugin_policy]\nuser_plugins = true");
+    assert!(policy.contains("/home/kim/0.toml") && policy.contains("[plugin_policy]"), "{policy}");
+    let none = "[plugin_policy]\nuser_plugins = false";
+    let user = refused(&[none], &plugin);
+    assert!(user.contains("/home/kim/0.toml") && user.contains("user_plugins is false"), "{user}");
+    // Two files of the administrator's may say it together; one of a user's may use it.
+    let config = files::of_texts(
+        &[&plugin, "[plugins.a]\non_failure = \"skip\"", none],
+        &["[environment]\nproviders = [\"a\"]"],
+    );
+    let config = config.unwrap().config;
+    assert_eq!((config.plugins.len(), config.plugins["a"].on_failure), (1, OnFailure::Skip));
+    assert!(!config.plugins["a"].origin.of_user && !config.plugin_policy.user_plugins);
+    let users = files::of_texts(&[], &[&plugin]).unwrap().config;
+    assert!(users.plugins["a"].origin.of_user);
+}
+
+#[test]
+fn what_has_changed_is_told_by_its_keys() {
+    let load = |text: &str| files::of_texts(&[text], &[]).unwrap().read;
+    let old = load("[limits]\nlaunches = 2\nbody = 9\n[agents.a]\ncommand = [\"a\"]");
+    let new = load("[limits]\nlaunches = 3\nbody = 9\nturn = \"1h\"\n[agents.b]\ncommand = [\"a\"]");
+    assert_eq!(new.changed_since(&old), ["agents.a", "agents.b", "limits.launches", "limits.turn"]);
+    assert_eq!(old.changed_since(&old), Vec::<String>::new());
+}

@@ -1,0 +1,414 @@
+//! The configuration is read again as a whole or not at all: plugins come, change and go by files, with nobody at the machine.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use agentd_api::environment::EnvironmentView;
+use agentd_api::plugin::{OnFailure, PluginList, PluginState, PluginView, ReloadView};
+use agentd_api::problem::Problem;
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
+use nix::sys::signal::{Signal, kill};
+use sha2::{Digest, Sha256};
+
+use crate::harness::{Daemon, Session, process, require, until, within};
+
+#[path = "../plugins/guest.rs"]
+#[allow(dead_code, reason = "the plugin host's own tests use the rest")]
+mod guest;
+
+use guest::Guest;
+
+/// A component that sets NAME to this value.
+fn giving(value: &str) -> Vec<u8> {
+    let fields = format!("(data (i32.const 512) \"{value}\")");
+    // One change, at 256: set NAME (at 144, 4 bytes) to what stands at 512; the answer at 64 is Ok with that list.
+    let provide = format!(
+        "(i32.store (i32.const 68) (i32.const 256)) (i32.store (i32.const 72) (i32.const 1)) \
+         (i32.store (i32.const 260) (i32.const 144)) (i32.store (i32.const 264) (i32.const 4)) \
+         (i32.store (i32.const 268) (i32.const 512)) (i32.store (i32.const 272) (i32.const {}))",
+        value.len()
+    );
+    Guest { fields: &fields, provide: &provide, ..Guest::default() }.provider()
+}
+
+fn crashing() -> Vec<u8> {
+    Guest { provide: "unreachable", ..Guest::default() }.provider()
+}
+
+fn pin(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+/// Puts a component where the user's plugins are; what declares it.
+fn place(daemon: &Daemon, name: &str, component: &[u8]) -> String {
+    let folder = daemon.root().join("config/plugins");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(format!("{name}.wasm")), component).unwrap();
+    format!("[plugins.{name}]\nsha256 = \"{}\"\n", pin(component))
+}
+
+fn file(daemon: &Daemon) -> PathBuf {
+    daemon.root().join("config/agentd.toml")
+}
+
+/// The configuration as the harness has it, with one plugin more and what declares it.
+fn with(plain: &str, name: &str, declared: &str) -> String {
+    let providers = format!("[environment]\nproviders = [\"snapshot\", \"whitelist\", \"{name}\"]");
+    format!("{}\n{declared}", plain.replace("[environment]", &providers))
+}
+
+async fn reload(daemon: &Daemon) -> ReloadView {
+    daemon.client.call("POST", "/v1/reload", "").await.expect(200)
+}
+
+async fn refused(daemon: &Daemon, code: agentd_api::Code) -> Problem {
+    let response = daemon.client.call("POST", "/v1/reload", "").await;
+    let problem = response.problem();
+    assert_eq!((problem.status, problem.code), (422, code), "{problem:?}");
+    problem
+}
+
+async fn plugins(daemon: &Daemon) -> Vec<PluginView> {
+    daemon.client.get("/v1/plugins").await.expect::<PluginList>(200).plugins
+}
+
+async fn plugin(daemon: &Daemon, name: &str) -> PluginView {
+    daemon.client.get(&format!("/v1/plugins/{name}")).await.expect(200)
+}
+
+async fn name_of(session: &Session) -> Option<String> {
+    let environment: serde_json::Value = serde_json::from_str(&session.turn("env").await.text).unwrap();
+    environment["NAME"].as_str().map(str::to_owned)
+}
+
+/// What a new session has as NAME.
+async fn name_now(daemon: &Daemon) -> Option<String> {
+    name_of(&daemon.session(&daemon.scripted(&[])).await).await
+}
+
+fn environment_of(view: &SessionView) -> Condition {
+    let mut conditions = view.status.conditions.iter();
+    conditions.find(|condition| condition.kind == ConditionType::EnvironmentReady).expect("it was built or not").clone()
+}
+
+/// What a new session's launch is refused with.
+async fn refusal(daemon: &Daemon) -> Condition {
+    let session = daemon.create(&daemon.scripted(&[])).await;
+    let condition = environment_of(&session.wait_for_phase(Phase::Failed).await);
+    assert_eq!(condition.status, ConditionStatus::False);
+    condition
+}
+
+#[tokio::test]
+async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let first = daemon.session(&daemon.scripted(&[])).await;
+    assert_eq!(name_of(&first).await, None);
+
+    let declared = place(&daemon, "toolchain", &giving("one"));
+    fs::write(
+        file(&daemon),
+        with(&plain, "toolchain", &format!("{declared}grant = {{ command = [\"/bin/true\"] }}\n")),
+    )
+    .unwrap();
+    let view = reload(&daemon).await;
+    assert_eq!(view.changed, ["environment.providers", "plugins"]);
+    assert_eq!((view.files, view.restart, view.plugins), (vec![file(&daemon)], vec![], 3));
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
+    let toolchain = plugin(&daemon, "toolchain").await;
+    assert_eq!((toolchain.state, toolchain.calls, toolchain.failures), (PluginState::Loaded, 1, 0));
+    assert_eq!(toolchain.source, daemon.root().join("config/plugins/toolchain.wasm").display().to_string());
+    assert_eq!(toolchain.declared_in, Some(file(&daemon)));
+    assert_eq!(toolchain.sha256, Some(pin(&giving("one"))));
+    assert_eq!(toolchain.grant["command"], ["/bin/true"]);
+    assert_eq!(toolchain.used_by, ["toolchain"]);
+    let described = toolchain.description.unwrap();
+    assert_eq!((described.component.as_str(), described.world.as_str()), ("hostile", "provider"));
+
+    // Another file under another pin takes the first one's place, and what began with the first one has it still.
+    let declared = place(&daemon, "toolchain", &giving("two"));
+    fs::write(file(&daemon), with(&plain, "toolchain", &declared)).unwrap();
+    assert_eq!(reload(&daemon).await.changed, ["plugins.toolchain.grant", "plugins.toolchain.sha256"]);
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("two"));
+
+    fs::write(file(&daemon), &plain).unwrap();
+    fs::remove_file(daemon.root().join("config/plugins/toolchain.wasm")).unwrap();
+    assert_eq!(reload(&daemon).await.changed, ["environment.providers", "plugins"]);
+    assert_eq!(name_now(&daemon).await, None);
+    assert!(plugins(&daemon).await.iter().all(|plugin| plugin.source == "built-in"));
+    assert_eq!(daemon.client.get("/v1/plugins/toolchain").await.problem().code, agentd_api::Code::NoSuchPlugin);
+    // The session that was there all the while has not noticed.
+    assert_eq!(first.turn("say still here").await.text, "still here");
+    assert_eq!(first.view().await.status.launches, 1);
+}
+
+#[tokio::test]
+async fn a_signal_reloads_as_a_request_does() {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let declared = place(&daemon, "toolchain", &giving("by-signal"));
+    fs::write(file(&daemon), with(&plain, "toolchain", &declared)).unwrap();
+    kill(process::pid(daemon.pid()), Signal::SIGHUP).unwrap();
+    within("the plugin is there", async {
+        while plugins(&daemon).await.iter().all(|plugin| plugin.name != "toolchain") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("by-signal"));
+}
+
+#[tokio::test]
+async fn a_byte_of_a_file_that_is_another_is_refused_with_both_hashes_and_nothing_changes() {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let (component, mut changed) = (giving("one"), giving("one"));
+    let declared = place(&daemon, "toolchain", &component);
+    fs::write(file(&daemon), with(&plain, "toolchain", &declared)).unwrap();
+    reload(&daemon).await;
+
+    *changed.last_mut().unwrap() ^= 1;
+    place(&daemon, "toolchain", &changed);
+    let problem = refused(&daemon, agentd_api::Code::PluginUnusable).await;
+    for word in ["plugins.toolchain", &pin(&component), &pin(&changed)] {
+        assert!(problem.detail.contains(word), "{word} is not in {problem:?}");
+    }
+    assert!(problem.hint.unwrap().contains("still are"));
+    // What was loaded is what was pinned, whatever lies there now.
+    let before = plugin(&daemon, "toolchain").await;
+    assert_eq!((before.state, before.problem), (PluginState::Loaded, None));
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
+    place(&daemon, "toolchain", &component);
+    assert_eq!(reload(&daemon).await.changed, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_leaves_everything_as_it_was_and_says_where_it_is_wrong() {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let config = file(&daemon).display().to_string();
+    for (text, words) in [
+        ("[environment\n", [config.as_str(), "line 1"]),
+        ("[limits]\nlaunchs = 3\n", [&config, "launchs"]),
+        ("[environment]\nproviders = [\"nobody\"]\n", ["nobody", "whitelist"]),
+        ("[plugin_policy]\nuser_plugins = true\n", [&config, "[plugin_policy]"]),
+    ] {
+        fs::write(file(&daemon), text).unwrap();
+        let problem = refused(&daemon, agentd_api::Code::ConfigurationInvalid).await;
+        assert!(words.iter().all(|word| problem.detail.contains(word)), "{words:?}: {problem:?}");
+        assert_eq!(plugins(&daemon).await.len(), 3);
+    }
+    fs::write(file(&daemon), format!("{plain}\n[plugins.snapshot]\ngrant = {{}}\n")).unwrap();
+    let problem = refused(&daemon, agentd_api::Code::PluginUnusable).await;
+    assert!(problem.detail.contains("shell-environment") && problem.hint.unwrap().contains("login-shell = true"));
+    fs::write(file(&daemon), format!("{plain}\n[plugins.whitelist]\nsettings = {{ alow = [] }}\n")).unwrap();
+    let problem = refused(&daemon, agentd_api::Code::PluginUnusable).await;
+    assert!(problem.detail.contains("there is no setting \"alow\""), "{problem:?}");
+    // All the while it was the first configuration's agent and plugins that there were.
+    assert_eq!(name_now(&daemon).await, None);
+}
+
+#[tokio::test]
+async fn settings_and_limits_take_effect_at_the_next_launch_and_the_rest_is_named() {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    fs::write(daemon.home().join(".profile"), "export FROM_PROFILE=kept OTHER=dropped\n").unwrap();
+    let before = daemon.session(&daemon.scripted(&[])).await;
+    let text = plain
+        .replace("[launch]", "[limits]\nactive_sessions = 2\nconnections = 9\n\n[launch]\nmanager = \"detached\"")
+        + "\n[plugins.whitelist]\nsettings = { allow = [\"FROM_PROFILE\"] }\n";
+    fs::write(file(&daemon), text).unwrap();
+    let view = reload(&daemon).await;
+    assert_eq!(view.changed, ["launch.manager", "limits", "plugins"]);
+    assert_eq!(view.restart, ["launch.manager", "limits"]);
+    let after = daemon.session(&daemon.scripted(&[])).await;
+    let environment = async |session: &Session| {
+        daemon.client.get(&session.path("/environment?values=true")).await.expect::<EnvironmentView>(200)
+    };
+    let has = |view: &EnvironmentView| view.variables.iter().any(|variable| variable.name == "FROM_PROFILE");
+    assert!(!has(&environment(&before).await) && has(&environment(&after).await));
+    assert_eq!(plugin(&daemon, "whitelist").await.settings["allow"], ["FROM_PROFILE"]);
+    let third = daemon.client.post("/v1/sessions", &daemon.scripted(&[])).await.problem();
+    assert_eq!(third.code, agentd_api::Code::TooManySessions);
+}
+
+#[tokio::test]
+async fn a_launch_under_way_keeps_what_it_began_with() {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let declared = place(&daemon, "toolchain", &giving("one"));
+    let declared = format!("{declared}\n[plugins.env-script]\n");
+    let text = with(&plain, "toolchain", &declared).replace("\"toolchain\"]", "\"env-script\", \"toolchain\"]");
+    fs::write(file(&daemon), &text).unwrap();
+    reload(&daemon).await;
+    let (begun, go) = (daemon.root().join("begun"), daemon.root().join("go"));
+    // It waits for the test, and not for any time.
+    let script = format!(
+        "touch {begun}\nwhile ! test -e {go}; do sleep 0.01; done\n",
+        begun = begun.display(),
+        go = go.display()
+    );
+    fs::write(daemon.root().join("config/env-setup.sh"), script).unwrap();
+    let session = daemon.create(&daemon.scripted(&[])).await;
+    until("the script runs", || begun.exists()).await;
+
+    let declared = place(&daemon, "toolchain", &giving("two"));
+    fs::write(file(&daemon), with(&plain, "toolchain", &declared)).unwrap();
+    reload(&daemon).await;
+    fs::write(&go, "").unwrap();
+    session.wait_for_phase(Phase::Idle).await;
+    assert_eq!(name_of(&session).await.as_deref(), Some("one"));
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("two"));
+}
+
+#[tokio::test]
+async fn a_plugin_that_cannot_be_loaded_at_the_start_stops_the_launches_that_need_it_and_no_daemon() {
+    let mut daemon = Daemon::prepare();
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    place(&daemon, "toolchain", b"no component");
+    let declared = format!("[plugins.toolchain]\nsha256 = \"{}\"\n", "0".repeat(64));
+    fs::write(file(&daemon), with(&plain, "toolchain", &declared)).unwrap();
+    daemon.run().await;
+    let condition = refusal(&daemon).await;
+    assert_eq!(condition.reason, "PluginNotLoaded");
+    assert!(condition.message.contains("toolchain") && condition.message.contains(&"0".repeat(64)), "{condition:?}");
+    let toolchain = plugin(&daemon, "toolchain").await;
+    assert_eq!((toolchain.state, toolchain.calls, toolchain.description), (PluginState::Failed, 0, None));
+    assert_eq!(toolchain.problem.unwrap().code, "plugin-not-pinned");
+    assert_eq!(plugin(&daemon, "snapshot").await.state, PluginState::Loaded);
+
+    // The daemon starts as well with one that launches may do without, and then they do.
+    daemon.terminate().await;
+    fs::write(file(&daemon), with(&plain, "toolchain", &format!("{declared}on_failure = \"skip\"\n"))).unwrap();
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let condition = environment_of(&session.view().await);
+    assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::True, "ProviderSkipped"));
+    assert!(condition.message.contains("toolchain") && condition.message.contains("pinned"), "{condition:?}");
+    assert_eq!(name_of(&session).await, None);
+}
+
+#[tokio::test]
+async fn a_plugin_that_keeps_failing_is_suspended_and_not_called_until_a_reload() {
+    let mut daemon = Daemon::prepare();
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let declared = place(&daemon, "broken", &crashing());
+    fs::write(file(&daemon), with(&plain, "broken", &format!("{declared}on_failure = \"skip\"\n"))).unwrap();
+    daemon.run().await;
+    let mut session = daemon.session(&daemon.scripted(&[])).await;
+    for calls in 1..=5 {
+        let condition = environment_of(&session.view().await);
+        assert!(condition.message.contains("plugin \"broken\" crashed"), "{condition:?}");
+        let broken = plugin(&daemon, "broken").await;
+        assert_eq!((broken.calls, broken.consecutive_failures, broken.on_failure), (calls, calls, OnFailure::Skip));
+        assert_eq!(broken.state == PluginState::Suspended, calls == 5, "{broken:?}");
+        session = daemon.session(&daemon.scripted(&[])).await;
+    }
+    // The sixth session goes on without it, and did not call it.
+    let condition = environment_of(&session.view().await);
+    assert_eq!(condition.reason, "ProviderSkipped");
+    assert!(condition.message.contains("is suspended after 5 failures in a row"), "{condition:?}");
+    let broken = plugin(&daemon, "broken").await;
+    assert_eq!((broken.state, broken.calls, broken.failures), (PluginState::Suspended, 5, 5));
+    let problem = broken.problem.unwrap();
+    assert!(problem.detail.contains("crashed") && problem.hint.unwrap().contains("agentctl reload"));
+    assert!(broken.last_failure.unwrap().message.contains("plugin \"broken\" crashed"));
+    assert_eq!(plugin(&daemon, "whitelist").await.failures, 0);
+
+    // A reload takes it into use again, and where a launch cannot do without it, it is refused at once.
+    fs::write(file(&daemon), with(&plain, "broken", &declared)).unwrap();
+    assert_eq!(reload(&daemon).await.changed, ["plugins.broken.on_failure"]);
+    for calls in 1..=6 {
+        let condition = refusal(&daemon).await;
+        assert_eq!(condition.reason, if calls == 6 { "PluginSuspended" } else { "ProviderFailed" }, "{condition:?}");
+        assert!(condition.message.contains("crashed"), "{condition:?}");
+        assert_eq!(plugin(&daemon, "broken").await.calls, calls.min(5));
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_fails_does_not_suspend_the_plugin_that_sources_it() {
+    let daemon = Daemon::start().await;
+    fs::write(daemon.root().join("config/env-setup.sh"), "exit 3\n").unwrap();
+    for failures in 1..=6 {
+        assert_eq!(refusal(&daemon).await.reason, "ScriptFailed");
+        let view = plugin(&daemon, "env-script").await;
+        assert_eq!((view.failures, view.consecutive_failures, view.state), (failures, 0, PluginState::Loaded));
+    }
+}
+
+#[tokio::test]
+async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user_widens_it() {
+    if require::root("to be the administrator").is_none() {
+        return;
+    }
+    let mut daemon = Daemon::prepare();
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let system = daemon.system_config();
+    let (admins, policy) = (system.join("agentd.toml"), system.join("conf.d/policy.toml"));
+    fs::create_dir_all(system.join("plugins")).unwrap();
+    fs::create_dir(system.join("conf.d")).unwrap();
+    let component = giving("corp");
+    fs::write(system.join("plugins/corp.wasm"), &component).unwrap();
+    // Of the same name, and not where it is looked for first.
+    place(&daemon, "corp", &giving("user"));
+    fs::write(&admins, format!("[plugins.corp]\nsha256 = \"{}\"\n", pin(&component))).unwrap();
+    fs::write(file(&daemon), with(&plain, "corp", "")).unwrap();
+    daemon.run().await;
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("corp"));
+    let corp = plugin(&daemon, "corp").await;
+    assert_eq!(
+        (corp.declared_in.as_ref(), corp.source),
+        (Some(&admins), system.join("plugins/corp.wasm").display().to_string())
+    );
+
+    // A user's file says nothing of what is the administrator's, and declares nothing where that is not wanted.
+    let declared = place(&daemon, "own", &giving("own"));
+    for (policies, text, words) in [
+        ("", "[plugins.corp]\ngrant = { script = [\"/**\"] }\n", [&file(&daemon), &admins]),
+        ("[plugin_policy]\nuser_plugins = false\n", &declared, [&file(&daemon), &system]),
+    ] {
+        fs::write(&policy, policies).unwrap();
+        fs::write(file(&daemon), format!("{plain}{text}")).unwrap();
+        let problem = refused(&daemon, agentd_api::Code::ConfigurationInvalid).await;
+        assert!(words.iter().all(|path| problem.detail.contains(&path.display().to_string())), "{problem:?}");
+    }
+    // What is denied to users' plugins no grant of theirs gives; the built-in one of the same kind is none of theirs.
+    let component = include_bytes!("../../plugins/dist/snapshot.wasm");
+    let declared = place(&daemon, "own", component) + "grant = { login-shell = true }\n";
+    fs::write(file(&daemon), with(&plain, "own", &declared)).unwrap();
+    fs::write(&policy, "[plugin_policy]\ndeny = { login-shell = true }\n").unwrap();
+    let problem = refused(&daemon, agentd_api::Code::PluginUnusable).await;
+    assert!(problem.detail.contains("plugins.own") && problem.detail.contains("shell-environment"), "{problem:?}");
+    fs::write(&policy, "").unwrap();
+    reload(&daemon).await;
+    assert_eq!(plugin(&daemon, "own").await.state, PluginState::Loaded);
+
+    // What others could have written is not what the administrator says: it is refused at a reload, and at a start.
+    fs::write(&policy, "").unwrap();
+    fs::write(file(&daemon), &plain).unwrap();
+    reload(&daemon).await;
+    for path in [&admins, &policy, &system, &system.join("conf.d")] {
+        let mode = fs::metadata(path).unwrap().permissions();
+        std::os::unix::fs::chown(path, Some(4711), None).unwrap();
+        let owner = refused(&daemon, agentd_api::Code::ConfigurationInvalid).await;
+        assert!(owner.detail.contains(&format!("{path:?} belongs to user 4711")), "{owner:?}");
+        std::os::unix::fs::chown(path, Some(0), None).unwrap();
+        let wide = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs::set_permissions(path, wide).unwrap();
+        let written = refused(&daemon, agentd_api::Code::ConfigurationInvalid).await;
+        assert!(written.detail.contains(&format!("{path:?} can be written by others")), "{written:?}");
+        fs::set_permissions(path, mode).unwrap();
+    }
+    reload(&daemon).await;
+    daemon.terminate().await;
+    std::os::unix::fs::chown(&policy, Some(4711), None).unwrap();
+    let output = daemon.command().output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("belongs to user 4711"), "{said}");
+}
