@@ -49,6 +49,35 @@ async fn the_units_are_valid_and_the_first_request_starts_the_service_which_says
 }
 
 #[tokio::test]
+async fn a_reload_of_the_service_takes_the_new_configuration_and_fails_where_that_is_wrong() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let id = lab.session();
+    let state =
+        |property: &str| lab.systemctl(&["show", "--value", "-p", property, "agentd.service"]).trim().to_owned();
+    let pid = state("MainPID");
+    let reload = || lab.try_worker(&["systemctl", "--user", "reload", "agentd.service"]);
+    let config = "/home/worker/.config/agentd/agentd.toml";
+    let text = std::fs::read_to_string(lab.path(config)).expect("it is there");
+    lab.write(config, &format!("{text}\n[plugins.whitelist]\nsettings = {{ allow = [\"PLANTED\"] }}\n"));
+    assert!(reload().status.success());
+    assert_eq!(lab.agentctl(&["plugin", "show", "whitelist"])["settings"]["allow"][0], "PLANTED");
+    lab.write(config, "[limits\n");
+    assert!(!reload().status.success(), "a reload of what is no TOML succeeds");
+    assert_eq!(lab.agentctl(&["plugin", "show", "whitelist"])["settings"]["allow"][0], "PLANTED");
+    lab.write(config, &text);
+    lab.systemctl(&["kill", "-s", "HUP", "--kill-who", "main", "agentd.service"]);
+    until("the signal has reloaded it", || {
+        lab.agentctl(&["plugin", "show", "whitelist"])["settings"].as_object().is_some_and(serde_json::Map::is_empty)
+    })
+    .await;
+    // The manager saw both the beginning and the end of it.
+    until("the service is active and not reloading any more", || state("ActiveState") == "active").await;
+    assert_eq!((state("MainPID"), state("NRestarts").as_str()), (pid, "0"));
+    assert_eq!(lab.agentctl(&["show", id.as_str()])["status"]["launches"], 1);
+}
+
+#[tokio::test]
 async fn the_log_is_in_the_journal_with_the_session_as_a_field() {
     let Some(()) = require::systemd() else { return };
     let lab = Lab::boot().await;

@@ -166,9 +166,11 @@ pub(crate) enum Command {
     /// What sessions' environments begin with: the login shell's environment, which is taken once and used while it is true
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Plugins: begin one, look at it, test it
+    /// Plugins: begin one, look at it, test it; list those that are in use
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
+    /// Have the daemon read its configuration and plugins again: all of it, or nothing; never starts one
+    Reload,
     /// List the agents that are configured
     Agents,
     /// Print the versions of this program and of the daemon; never starts one

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
+use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
@@ -226,6 +227,19 @@ impl Client {
     ) -> Result<Document<ScriptList>, Error> {
         let path = if allow { "/v1/scripts/allow" } else { "/v1/scripts/deny" };
         self.post(path, Some(decision), None).await
+    }
+
+    pub(crate) async fn plugins(&self) -> Result<Document<PluginList>, Error> {
+        self.get("/v1/plugins").await
+    }
+
+    pub(crate) async fn plugin(&self, name: &str) -> Result<Document<PluginView>, Error> {
+        self.get(&format!("/v1/plugins/{}", escape(name))).await
+    }
+
+    /// Takes as long as it takes to compile what is new.
+    pub(crate) async fn reload(&self) -> Result<Document<ReloadView>, Error> {
+        self.post("/v1/reload", None::<&()>, Some(Duration::from_mins(10))).await
     }
 
     pub(crate) async fn secrets(&self) -> Result<Document<SecretList>, Error> {

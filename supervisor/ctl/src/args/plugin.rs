@@ -7,6 +7,13 @@ use clap::{Args, Subcommand, ValueEnum};
 /// A subcommand that asks a daemon says so in [`PluginCommand::asks_the_daemon`].
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
+    /// List the plugins of the daemon's configuration; exit status 1 where one is not in use
+    Ls,
+    /// Show what a plugin is and may do, and how it does
+    Show {
+        /// Its name in the configuration
+        name: String,
+    },
     /// Begin a plugin: a directory with its source, a test, and a build of one command
     New(NewPluginArgs),
 }
@@ -15,6 +22,7 @@ impl PluginCommand {
     /// Whether it needs a daemon that runs; the author's tools do without.
     pub(crate) fn asks_the_daemon(&self) -> bool {
         match self {
+            Self::Ls | Self::Show { .. } => true,
             Self::New(_) => false,
         }
     }

@@ -6,6 +6,7 @@ mod info;
 mod life;
 mod list;
 mod plugin;
+mod reload;
 mod scripts;
 mod secret;
 mod snapshot;
@@ -56,7 +57,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
 
 async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
     let alone = match &command {
-        Command::Version => true,
+        Command::Version | Command::Reload => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -87,6 +88,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         }
         Command::Snapshot(command) => snapshot::snapshot(context, command).await,
         Command::Plugin(command) => plugin::plugin(context, command).await,
+        Command::Reload => reload::reload(context).await,
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
         Command::UpgradeCheck { program } => upgrade::check(context, program).await,

@@ -2,6 +2,7 @@
 //!
 //! Not responsible for running a component: what needs the box is done by `agentd plugin-tool`, a child of this program.
 
+mod ls;
 mod new;
 mod templates;
 
@@ -11,8 +12,10 @@ use super::Context;
 use crate::args::plugin::PluginCommand;
 use crate::error::Error;
 
-pub(super) async fn plugin(_context: &Context, command: PluginCommand) -> Result<u8, Error> {
+pub(super) async fn plugin(context: &Context, command: PluginCommand) -> Result<u8, Error> {
     match command {
+        PluginCommand::Ls => ls::ls(context).await,
+        PluginCommand::Show { name } => ls::show(context, &name).await,
         PluginCommand::New(args) => new::new(args),
     }
 }
