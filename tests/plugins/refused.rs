@@ -48,14 +48,19 @@ async fn wasi_is_refused_by_name_and_so_is_what_nobody_knows() {
 }
 
 #[tokio::test]
-async fn another_version_of_the_interface_is_refused_with_both_versions() {
-    let newer = |text: &str| text.replace("1.0.0", "9.9.9");
-    let module = newer(&Guest { imports: LOG, ..Guest::default() }.module());
-    let error = refusal(&component_of(&newer(WIT), "provider", &module), &everything()).await;
-    assert_eq!(
-        error.to_string(),
-        "plugin \"foreign\" is made for version 9.9.9 of agentd:plugin/environment-provider, and this is version 1.0.0"
-    );
+async fn any_other_version_of_the_interface_is_refused_by_its_name_before_it_runs() {
+    // Its code would never end.
+    let guest = Guest { imports: LOG, describe: "(loop $again (br $again))", ..Guest::default() };
+    for (version, found) in
+        [("@0.1.0", "0.1.0"), ("@1.0.1", "1.0.1"), ("@1.1.0", "1.1.0"), ("@2.0.0", "2.0.0"), ("", "none")]
+    {
+        let other = |text: &str| text.replace("@1.0.0", version);
+        let error = refusal(&component_of(&other(WIT), "provider", &other(&guest.module())), &everything()).await;
+        let made = format!("is made for version {found} of agentd:plugin/environment-provider");
+        assert_eq!(error.to_string(), format!("plugin \"foreign\" {made}, and this is version 1.0.0"));
+        assert_eq!(error.code(), "plugin-version");
+        assert_eq!(error.hint().as_deref(), Some("build it against agentd:plugin@1.0.0"));
+    }
 }
 
 #[tokio::test]

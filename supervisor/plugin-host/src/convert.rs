@@ -186,3 +186,79 @@ impl From<prerequisite_check::Report> for Report {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_environment_and_no_session_can_hold_is_told() {
+        let file = |file_name: &str, size: usize| Effect::File {
+            name: "F".to_owned(),
+            file_name: file_name.to_owned(),
+            content: vec![b'x'; size],
+        };
+        let entry = |entry: &[u8]| Effect::Append { name: "PATH".to_owned(), entry: entry.to_owned() };
+        let set = |name: &str, value: &[u8]| Effect::Set { name: name.to_owned(), value: value.to_owned() };
+        for (effect, words) in [
+            (set("", b""), "a variable of the name \"\""),
+            (set("A=B", b""), "a variable of the name"),
+            (set("A", b"a\0"), "a NUL byte"),
+            (entry(b"/a:/b"), "an entry of \"PATH\" that has a colon"),
+            (entry(b"/a\0"), "a NUL byte"),
+            (file("", 1), "a file of the name \"\""),
+            (file(".netrc", 1), "a file of the name"),
+            (file("..", 1), "a file of the name"),
+            (file("a/b", 1), "a file of the name"),
+            (file("a b", 1), "a file of the name"),
+            (file("ä", 1), "a file of the name"),
+            (file(&"a".repeat(65), 1), "a file of the name"),
+            (file("a", CONTENT + 1), "of more than 1048576 bytes"),
+        ] {
+            let flaw = flaw(&effect.into()).unwrap();
+            assert!(flaw.contains(words), "{flaw:?} has no {words:?}");
+        }
+        let name = format!("{}.0_-Z", "a".repeat(59));
+        for effect in [set("A", b""), entry(b"/a"), entry(b""), file(&name, CONTENT), file("a..b", 0)] {
+            assert_eq!(flaw(&effect.into()), None);
+        }
+    }
+
+    #[test]
+    fn a_session_has_one_file_of_a_name() {
+        let file = |name: &str, content: &str| -> Change {
+            let (name, file_name) = (name.to_owned(), "token.json".to_owned());
+            Effect::File { name, file_name, content: content.as_bytes().to_owned() }.into()
+        };
+        assert_eq!(repeated(&[file("A", "x"), file("B", "x")]), None);
+        let two = repeated(&[file("A", "x"), Change::set("C", "x"), file("B", "y")]);
+        assert_eq!(two.as_deref(), Some("two files of the name \"token.json\""));
+    }
+
+    #[test]
+    fn what_is_said_to_people_is_one_line_and_time_has_its_bounds() {
+        let change = environment_provider::Change {
+            effect: environment_provider::Effect::Unset(environment_provider::Removal {
+                name: "A".to_owned(),
+                reason: Some("not\nhere\x1b[2J".to_owned()),
+            }),
+            origin: Some("/a\nb".to_owned()),
+            valid_for: Some(0),
+        };
+        let change = Change::from(change);
+        let reason = Some("not here\u{fffd}[2J".to_owned());
+        assert_eq!(change.effect, Effect::Unset { name: "A".to_owned(), reason });
+        assert_eq!((change.origin.as_deref(), change.valid_for), (Some("/a b"), Some(SHORTEST)));
+        let fact = prerequisite_check::Fact { name: "n\nn".to_owned(), value: "v\tv".to_owned() };
+        let report = Report::from(prerequisite_check::Report {
+            outcome: prerequisite_check::Outcome::Pass,
+            summary: "a\nb".to_owned(),
+            facts: vec![fact; FACTS + 1],
+            remedy: Some("\u{202e}x".to_owned()),
+            valid_for: Some(u64::MAX),
+        });
+        assert_eq!((report.summary.as_str(), report.remedy.as_deref()), ("a b", Some("\u{fffd}x")));
+        assert_eq!((report.facts.len(), report.valid_for), (FACTS, Some(LONGEST)));
+        assert_eq!(report.facts[0], ("n n".to_owned(), "v v".to_owned()));
+    }
+}

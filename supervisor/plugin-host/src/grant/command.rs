@@ -98,6 +98,18 @@ impl CommandPattern {
         is_file && self.may_match_program(asked)
     }
 
+    /// The same of a pattern that denies: any of a program's names is enough, and so is what file it is.
+    pub(crate) fn denies_program(&self, asked: &str, file: &str, resolved_front: Option<&str>) -> bool {
+        let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        match &self.program {
+            Program::Any => true,
+            Program::Name(name) => name.matches(&last(asked)) || name.matches(&last(file)),
+            Program::Path(path) => {
+                [asked, file].into_iter().any(|program| path.matches(program, &Places::default(), resolved_front))
+            }
+        }
+    }
+
     /// Whether a command can match both.
     pub(crate) fn may_overlap(&self, other: &Self) -> bool {
         let programs = match (&self.program, &other.program) {
@@ -174,6 +186,18 @@ mod tests {
         let busybox = Some("/usr/bin/busybox");
         assert!(ls.matches_program("/bin/ls", "/usr/bin/busybox", busybox));
         assert!(!ls.matches_program("/usr/bin/busybox", "/usr/bin/busybox", busybox));
+    }
+
+    #[test]
+    fn a_program_is_denied_by_any_of_its_names() {
+        let denies = |pattern: &str, asked: &str, file: &str| {
+            CommandPattern::parse(pattern).unwrap().denies_program(asked, file, Some("/usr/bin/dash"))
+        };
+        assert!(denies("/bin/sh **", "/home/u/x", "/usr/bin/dash"));
+        assert!(denies("/bin/sh **", "/bin/sh", "/bin/sh"));
+        assert!(denies("sh **", "/bin/sh", "/usr/bin/dash") && denies("dash **", "sh", "/usr/bin/dash"));
+        assert!(denies("**", "x", "y"));
+        assert!(!denies("/bin/sh **", "/bin/true", "/usr/bin/true") && !denies("sh **", "true", "/usr/bin/true"));
     }
 
     #[test]

@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn two_patterns_overlap_if_some_text_matches_both() {
-        let texts = words("a/b", 6);
+        let texts = words("a/b", 4);
         let globs: Vec<(String, Glob)> = words("a/*?", 3).into_iter().map(|p| (p.clone(), Glob::path(&p))).collect();
         for (a, glob_a) in &globs {
             for (b, glob_b) in &globs {

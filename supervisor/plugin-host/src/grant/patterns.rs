@@ -142,6 +142,15 @@ impl Prepared<'_> {
         self.patterns.command.iter().filter(fits).any(|pattern| pattern.matches_arguments(arguments))
     }
 
+    /// Whether the command is within patterns that deny.
+    pub(crate) fn denied_command(&self, program: &str, file: &str, arguments: &[String]) -> bool {
+        let fits = |pattern: &&CommandPattern| {
+            let resolved = pattern.front().and_then(|front| self.fronts.get(front)).map(String::as_str);
+            pattern.denies_program(program, file, resolved)
+        };
+        self.patterns.command.iter().filter(fits).any(|pattern| pattern.matches_arguments(arguments))
+    }
+
     pub(crate) fn exchange(&self, host: &Host, port: u16) -> bool {
         self.patterns.network.iter().any(|pattern| pattern.matches(host, port))
     }

@@ -38,11 +38,16 @@ impl State {
             places,
             &led,
             |patterns| patterns.may_be_command(&program, &arguments),
-            |patterns| patterns.command(&program, &program, &arguments),
+            |patterns| patterns.denied_command(&program, &program, &arguments),
         );
         never.map_err(|outside| refused(&command, outside))?;
         let gate = Gate::new(&command, &program, |file| {
-            rules.judge(places, &led, |patterns| patterns.command(&program, file, &arguments))
+            rules.judge_apart(
+                places,
+                &led,
+                |patterns| patterns.command(&program, file, &arguments),
+                |patterns| patterns.denied_command(&program, file, &arguments),
+            )
         });
         let gate = if program.starts_with('/') { gate } else { gate.opened() };
         let invocation =

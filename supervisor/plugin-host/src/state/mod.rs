@@ -9,6 +9,8 @@ mod machine;
 mod network;
 mod permit;
 mod script;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::future::Future;

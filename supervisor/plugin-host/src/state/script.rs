@@ -1,5 +1,7 @@
 //! The login shell's environment, and scripts.
 
+use std::time::Instant;
+
 use super::permit::refused;
 use super::words::environment;
 use super::{Answer, State, variables};
@@ -25,6 +27,13 @@ impl State {
         }
         let mut written = Vec::with_capacity(paths.len());
         for path in &paths {
+            // Long paths beside long patterns add up, and others use this thread too.
+            tokio::task::yield_now().await;
+            if Instant::now() >= self.host_deadline {
+                return Err(Failure::TimedOut(
+                    "looking for scripts did not end within the time that it has".to_owned(),
+                ));
+            }
             written.push(self.permitted_script(&format!("the script {}", shown(path)), path).await?.written);
         }
         let work = self.services.locate_scripts(written, self.host_deadline);
