@@ -4,6 +4,7 @@ mod command;
 mod file;
 mod hanging;
 mod network;
+mod plugin;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,0 +1,66 @@
+//! What a plugin of a session reaches of the machine: the component that is kept of version 1.0 makes every host call there is.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use agentd_api::session::{PermissionPolicy, SessionSpec};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::harness::Daemon;
+
+const GRANT: &str = "login-shell = true, script = [\"{config}/fixture.sh\", \"/nowhere/**\"], command = [\"/usr/bin/fixture one *\"], \
+    file = [\"{cwd}\", \"{cwd}/fixture.txt\"], network = [\"fixture.example:27000\"], mount = [\"/fixture\"], process = [\"fixture\"], \
+    secret = [\"fixture\"]";
+
+#[tokio::test]
+async fn a_plugin_of_a_session_reaches_what_it_is_granted_of_the_machine() {
+    let component = include_bytes!("../../fixtures/plugins/1.0.0/provider.wasm");
+    let mut daemon = Daemon::prepare();
+    let (file, secret) = (daemon.root().join("config/fixture.wasm"), daemon.root().join("secret"));
+    std::fs::write(&file, component).unwrap();
+    std::fs::write(&secret, "correct horse").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let pin = Sha256::digest(component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    daemon.configure(|mut text| {
+        for plugin in ["snapshot", "whitelist"] {
+            writeln!(text, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
+        }
+        write!(
+            text,
+            "[[environment.providers]]\nplugin = {file:?}\nsha256 = \"{pin}\"\ngrant = {{ {GRANT} }}\nsettings = {{ text = \"t\" }}\n\
+             [secrets.fixture]\nfile = {secret:?}\nvariable = \"FIXTURE_NAMED\"\n"
+        )
+        .unwrap();
+        text
+    });
+    daemon.run().await;
+    let directory = daemon.work();
+    std::fs::write(directory.join("fixture.txt"), "of the machine").unwrap();
+    let spec = SessionSpec { permissions: PermissionPolicy::Allow, ..daemon.scripted(&[]) };
+    let session = daemon.session(&spec).await;
+    let environment: Value = serde_json::from_str(&session.turn("env").await.text).unwrap();
+    let line = |name: &str| {
+        environment[format!("FIXTURE_{name}")].as_str().unwrap_or_else(|| panic!("{name}: {environment:#}"))
+    };
+    let real = directory.canonicalize().unwrap().join("fixture.txt");
+    assert_eq!(line("READ"), "of the machine");
+    assert!(line("INSPECT").starts_with(&format!("{} file 14 ", real.display())), "{}", line("INSPECT"));
+    assert!(line("ENTRIES").split(',').any(|name| name == "fixture.txt"), "{}", line("ENTRIES"));
+    assert!(line("RUN").starts_with("failure not-found: "), "{}", line("RUN"));
+    let resolve = line("RESOLVE");
+    assert!(
+        resolve.starts_with("problem no-such-host: ") || resolve.starts_with("problem not-resolved: "),
+        "{resolve}"
+    );
+    assert!(line("INTERFACES").split("; ").any(|interface| interface.starts_with("lo ")), "{}", line("INTERFACES"));
+    assert!(!line("WAY").starts_with("failure"), "{}", line("WAY"));
+    assert!(!line("NAMES").starts_with("failure"), "{}", line("NAMES"));
+    assert!(!line("ROUTES").starts_with("failure"), "{}", line("ROUTES"));
+    assert_eq!(line("MOUNTS"), "", "of the mount table only what is granted");
+    assert!(line("PROBE").starts_with("error "), "{}", line("PROBE"));
+    assert_eq!(line("RUNNING"), "0");
+    // By its name it is a secret of its own, and not to be seen in what the agent says.
+    session.turn("tool printf %s \"$FIXTURE_SECRET\" > seen").await;
+    assert_eq!(std::fs::read_to_string(directory.join("seen")).unwrap(), "13 bytes");
+}
