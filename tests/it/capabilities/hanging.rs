@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use agentd_plugins::{Failure, Liveness};
+use agentd_plugins::{Failure, Invocation, Liveness, Places};
 
 use super::*;
 use crate::harness::{require, until};
@@ -58,15 +58,12 @@ impl Drop for Dead {
     }
 }
 
-/// Processes that look.
-fn eyes() -> usize {
-    let own = std::process::id().to_string();
+/// Processes of this keeper.
+fn eyes(keeper: &Path) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
     all.filter(|process| {
         let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
-        let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
-        command.starts_with(KEEPER.as_bytes()) && parent.as_deref() == Some(&own)
+        command.starts_with(keeper.as_os_str().as_encoded_bytes())
     })
     .count()
 }
@@ -76,8 +73,12 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_eight_process
     if require::fuse().is_none() {
         return;
     }
-    let here = Here::new();
+    let mut here = Here::new();
+    let keeper = here.at("keeper");
+    std::os::unix::fs::symlink(KEEPER, &keeper).unwrap();
+    here.machine = Machine::new(keeper.clone());
     let mut dead = Dead::mount(here.at("dead"));
+    let eyes = || eyes(&keeper);
     let at = |name: &str| dead.path.join(name).display().to_string();
     let mounts = here.machine.mounts(later()).await.unwrap();
     let found =
@@ -92,23 +93,28 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_eight_process
     };
     let first = at("0");
     assert_eq!(probe(first.clone()).await, Ok(Liveness::Hangs));
-    // Files there hang too, and programs, and what is not there does not.
+    // Files there hang too, and programs, and what is elsewhere does not.
     let read = here.machine.read(&at("1"), &here.places, &anything, within(300)).await;
     assert!(matches!(&read, Err(Failure::TimedOut(text)) if text.contains(&at("1"))), "{read:?}");
+    let inside = Places { cwd: Some(at("2")), ..Places::default() };
+    let invocation = Invocation {
+        program: "true".to_owned(),
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        directory: Some("{cwd}".to_owned()),
+        input: Vec::new(),
+    };
+    let run = here.machine.run(invocation, &inside, &anything, within(300)).await;
+    assert!(matches!(&run, Err(Failure::TimedOut(text)) if text.contains(&at("2"))), "{run:?}");
     assert!(matches!(probe("/".to_owned()).await, Ok(Liveness::Answers(device)) if device.contains(':')));
     assert!(matches!(probe(here.name("none")).await, Ok(Liveness::Error(_))));
 
-    for name in 2..8 {
+    for name in 3..8 {
         assert_eq!(probe(at(&name.to_string())).await, Ok(Liveness::Hangs));
     }
     until("all of them are known to hang", || eyes() == 8).await;
     // Who looks at the same thing hears so at once; for anything else there is nobody left.
-    let full = loop {
-        match here.machine.probe("/", &here.places, Duration::from_secs(5), later()).await {
-            Ok(Liveness::Hangs) => {}
-            other => break other,
-        }
-    };
+    let full = here.machine.probe("/", &here.places, Duration::from_secs(5), later()).await;
     assert!(matches!(&full, Err(Failure::Unavailable(text)) if text.contains(&first)), "{full:?}");
     assert_eq!(probe(first).await, Ok(Liveness::Hangs));
     assert_eq!(eyes(), 8);

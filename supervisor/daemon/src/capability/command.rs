@@ -30,11 +30,8 @@ impl Machine {
         let (begun, end) = (Instant::now(), before(deadline));
         check(&invocation)?;
         let Invocation { program, arguments, environment, directory, input } = invocation;
-        let directory = match &directory {
-            Some(directory) => absolute(directory, places)?,
-            None => "/".to_owned(),
-        };
-        let (named, path) = self.program(&program, allowed, end).await?;
+        let directory = directory.as_deref().map_or(Ok("/".to_owned()), |directory| absolute(directory, places))?;
+        let (named, path) = self.found(&program, &directory, allowed, end).await?;
         let time = end.saturating_duration_since(Instant::now());
         let request = RunRequest {
             arg0: Some(named).filter(|named| *named != path),
@@ -63,7 +60,6 @@ impl Machine {
                 "the program {program:?} took longer than {time} and was ended with everything it had started"
             ))
         };
-        // A program whose directory does not answer cannot even be started.
         let run = tokio::time::timeout_at(deadline.into(), runner::run(&self.keeper, &request)).await;
         let result = run.map_err(|_| late())?.map_err(|error| {
             Failure::Failed(format!(
@@ -93,10 +89,12 @@ impl Machine {
         Ok(Completed { ending, output: result.stdout.0, errors: result.stderr.0 })
     }
 
-    /// The program as it is called, and with everything resolved.
-    async fn program(
+    /// The program as it is called, and with everything resolved. It and the directory have answered: else not even the keeper, which
+    /// waits for the program to begin, could be ended.
+    async fn found(
         &self,
         program: &str,
+        directory: &str,
         allowed: Allowed<'_>,
         deadline: Instant,
     ) -> Result<(ByteString, ByteString), Failure> {
@@ -105,15 +103,22 @@ impl Machine {
         } else {
             DIRECTORIES.iter().map(|directory| format!("{directory}/{program}").into()).collect()
         };
-        let subject = format!("the program {program:?}");
-        match self.looks.ask(subject, Look::Program(places), deadline).await?.answer()? {
+        let mut eye = self.looks.open(format!("the program {program:?} or {directory:?}"), deadline).await?;
+        let found = match eye.answer(&Look::Program(places)).await? {
             Looked::Program { named, path } => {
                 let resolved = text(Path::new(path.as_os_str()))?;
-                if allowed(resolved) { Ok((named, path)) } else { Err(not_granted("program", program, resolved)) }
+                if !allowed(resolved) {
+                    return Err(not_granted("program", program, resolved));
+                }
+                (named, path)
             }
             // What is there is told only of what may be run.
-            _ if program.contains('/') && !allowed(program) => Err(not_granted("program", program, program)),
-            other => Err(failure("run the program", program, other)),
+            _ if program.contains('/') && !allowed(program) => return Err(not_granted("program", program, program)),
+            other => return Err(failure("run the program", program, other)),
+        };
+        match eye.answer(&Look::Resolve(directory.into())).await? {
+            Looked::Path(_) => Ok(found),
+            other => Err(failure("run a program in", directory, other)),
         }
     }
 }
