@@ -12,11 +12,7 @@ use agentd_api::session::{ConditionType, Phase, SessionSpec};
 
 use crate::harness::{Daemon, Session};
 
-#[path = "../plugins/guest.rs"]
-#[allow(dead_code, reason = "the plugin host's own tests use the rest")]
-mod guest;
-
-use guest::{Guest, LOG};
+use crate::plugins::guest::{Guest, LOG};
 
 /// What the guest does in a directory whose name ends with the letter, and what the session is told of it.
 const DEEDS: &[(char, &str, &str)] = &[

@@ -1,6 +1,6 @@
 //! The two kinds of code that a component is compiled to, and which of them this machine lets us run.
 //!
-//! A system can forbid a process to run what it wrote itself (systemd's `MemoryDenyWriteExecute=`, `PR_SET_MDWE`, SELinux,
+//! A system can forbid a process to run what it wrote itself (systemd's `MemoryDenyWriteExecute=`, `PR_SET_MDWE`, `SELinux`,
 //! a file system mounted `noexec`), and precompiled code is no exception: it is mapped to be written, linked, and then made
 //! executable. There wasmtime's interpreter does the same work from code of its own kind, several times slower. It is found
 //! out once, when the host is made; the compiler is told, since it cannot know what its parent may do.

@@ -107,13 +107,11 @@ impl Compiler {
             };
             tokio::time::timeout(self.limits.time, work).await
         };
-        match ended {
-            Ok(status) => self.judge(status.map_err(run)?, &words),
-            Err(_) => {
-                let _ = child.kill().await; // waits for it, too; it may have ended in this very moment
-                Err(CompiledError::Time(self.limits.time))
-            }
-        }
+        let Ok(status) = ended else {
+            let _ = child.kill().await; // waits for it, too; it may have ended in this very moment
+            return Err(CompiledError::Time(self.limits.time));
+        };
+        self.judge(status.map_err(run)?, &words)
     }
 
     fn judge(&self, status: std::process::ExitStatus, words: &[u8]) -> Result<(), CompiledError> {
