@@ -16,8 +16,8 @@ use agentd_api::session::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::guest::Guest;
 use crate::harness::{Daemon, Session, until};
-use crate::plugins::guest::Guest;
 
 /// What the provider takes a value from.
 #[derive(Clone, Copy)]
@@ -161,7 +161,8 @@ fn prepared(providers: &[(&str, &[Given<'_>])]) -> Daemon {
         writeln!(
             text,
             "[[environment.providers]]\nplugin = \"{name}\"\n\
-             [plugins.{name}]\nfile = {file:?}\nsha256 = \"{pin}\"\ngrant = {{ secret = [\"*\"] }}"
+             [plugins.{name}]\nfile = '{}'\nsha256 = \"{pin}\"\ngrant = {{ secret = [\"*\"] }}",
+            file.display()
         )
         .unwrap();
     }

@@ -12,7 +12,7 @@ use agentd_api::session::{ConditionType, Phase, SessionSpec};
 
 use crate::harness::{Daemon, Session};
 
-use crate::plugins::guest::{Guest, LOG};
+use crate::guest::{Guest, LOG};
 
 /// What the guest does in a directory whose name ends with the letter, and what the session is told of it.
 const DEEDS: &[(char, &str, &str)] = &[

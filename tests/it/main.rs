@@ -14,6 +14,9 @@ mod environment;
 mod events;
 mod faults;
 mod gemini;
+#[path = "../plugins/guest.rs"]
+#[allow(dead_code, reason = "the plugin host's own tests use the rest")]
+mod guest;
 mod hostile;
 mod http;
 mod keeper;

@@ -6,13 +6,8 @@ use std::fs;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase};
 use sha2::{Digest, Sha256};
 
+use crate::guest::{Guest, LOGIN};
 use crate::harness::Daemon;
-
-#[path = "../plugins/guest.rs"]
-#[allow(dead_code, reason = "the plugin host's own tests use the rest")]
-pub(crate) mod guest;
-
-use guest::{Guest, LOGIN};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -29,7 +24,10 @@ fn daemon_with(component: &[u8], pin: &str) -> Daemon {
     daemon.configure(|config| {
         let environment = "[environment]\ndeadline = \"500ms\"\nproviders = [\"snapshot\", \"whitelist\", \"hostile\"]";
         config.replace("[environment]", environment)
-            + &format!("\n[plugins.hostile]\nfile = {file:?}\nsha256 = \"{pin}\"\nlimits = {{ memory = 8_388_608 }}\n")
+            + &format!(
+                "\n[plugins.hostile]\nfile = '{}'\nsha256 = \"{pin}\"\nlimits = {{ memory = 8_388_608 }}\n",
+                file.display()
+            )
     });
     daemon
 }

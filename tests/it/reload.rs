@@ -11,13 +11,8 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, Sess
 use nix::sys::signal::{Signal, kill};
 use sha2::{Digest, Sha256};
 
+use crate::guest::Guest;
 use crate::harness::{Daemon, Session, process, require, until, within};
-
-#[path = "../plugins/guest.rs"]
-#[allow(dead_code, reason = "the plugin host's own tests use the rest")]
-mod guest;
-
-use guest::Guest;
 
 /// A component that sets NAME to this value.
 fn giving(value: &str) -> Vec<u8> {

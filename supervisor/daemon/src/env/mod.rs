@@ -488,18 +488,18 @@ fn outcome(error: Option<&BuildError>, message: String) -> Option<Outcome> {
     match error {
         None => Some(Outcome::Well),
         Some(BuildError::NotCalled { .. }) => None,
-        Some(BuildError::Provider {
-            source: CallError::Failed { failure: Failure::Configuration { .. } | Failure::NotApproved(_), .. },
-            ..
-        }) => Some(Outcome::NotItsFault(message)),
-        Some(BuildError::Provider { .. } | BuildError::Change { .. }) => Some(Outcome::Failed(message)),
-        // The user's login shell or a script of theirs.
+        // Its settings, an approval, the user's login shell or a script of theirs.
         Some(
-            BuildError::Run { .. }
+            BuildError::Provider {
+                source: CallError::Failed { failure: Failure::Configuration { .. } | Failure::NotApproved(_), .. },
+                ..
+            }
+            | BuildError::Run { .. }
             | BuildError::NotApproved(_)
             | BuildError::Secret(_)
             | BuildError::NoSuchSecret { .. },
         ) => Some(Outcome::NotItsFault(message)),
+        Some(BuildError::Provider { .. } | BuildError::Change { .. }) => Some(Outcome::Failed(message)),
     }
 }
 

@@ -32,8 +32,8 @@ impl Pipeline {
         let login = self.login(target, &Arc::new(Hidden::default()));
         let mut environment = Environment::with_files_in(target.files.clone());
         // Without what it gives again, what it gave would seem to be gone.
-        let build = Build { target, trust, login: &login, upto: asked, needed: providers(stored) };
-        let provided = self.provide(&build, &mut environment).await;
+        let asking = Build { target, trust, login: &login, upto: asked, needed: providers(stored) };
+        let provided = self.provide(&asking, &mut environment).await;
         let named: BTreeSet<String> = environment.named_secrets().map(|(name, _)| name.to_owned()).collect();
         let taken = if !provided.is_over && !named.is_empty() {
             let of_login = login.variables(Instant::now() + self.time);
@@ -43,9 +43,9 @@ impl Pipeline {
         };
         let finished = if provided.is_over { Ok(()) } else { fill(target, &taken, secrets, &mut environment) };
         self.prepare();
-        let built = self.conclude(provided, finished, taken, &login, environment)?;
+        let again = self.conclude(provided, finished, taken, &login, environment)?;
         let asked = u32::try_from(asked).unwrap_or(u32::MAX);
-        let mut renewal = renewal(stored, &built.environment, asked, remembered, Timestamp::now());
+        let mut renewal = renewal(stored, &again.environment, asked, remembered, Timestamp::now());
         let contents = renewal.files.iter().flat_map(|file| files::hidden(&file.content));
         renewal.hidden = contents.map(ByteString::from).collect();
         Ok(renewal)
