@@ -23,12 +23,12 @@ async fn a_plugin_of_a_session_reaches_what_it_is_granted_of_the_machine() {
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let pin = Sha256::digest(component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     daemon.configure(|mut text| {
-        for plugin in ["snapshot", "whitelist"] {
+        for plugin in ["snapshot", "whitelist", "fixture"] {
             writeln!(text, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
         }
         write!(
             text,
-            "[[environment.providers]]\nplugin = {file:?}\nsha256 = \"{pin}\"\ngrant = {{ {GRANT} }}\nsettings = {{ text = \"t\" }}\n\
+            "[plugins.fixture]\nfile = {file:?}\nsha256 = \"{pin}\"\ngrant = {{ {GRANT} }}\nsettings = {{ text = \"t\" }}\n\
              [secrets.fixture]\nfile = {secret:?}\nvariable = \"FIXTURE_NAMED\"\n"
         )
         .unwrap();
