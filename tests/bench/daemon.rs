@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -30,6 +31,29 @@ pub(crate) enum Pipeline {
     Empty,
     /// The default providers, of which the whitelist lets every `BENCH_*` through.
     Bench,
+    /// So many plugins: the default providers, and the whitelist once more in as many files as are left, each another component.
+    Plugins(usize),
+}
+
+/// The configuration of the providers of a daemon with so many plugins.
+fn plugins(root: &Path, number: usize) -> Result<String> {
+    use std::fmt::Write as _;
+    let built_in = agentd_plugins::builtin();
+    let mut text = "providers = [".to_owned();
+    for plugin in built_in {
+        write!(text, "{{ plugin = {:?} }}, ", plugin.name)?;
+    }
+    let whitelist = built_in.iter().find(|plugin| plugin.name == "whitelist").context("there is no whitelist")?;
+    for n in built_in.len()..number {
+        // A custom section at the end: the name `n`, and two bytes that make it another component.
+        let mut component = whitelist.bytes.to_vec();
+        component.extend([0, 4, 1, b'n', u8::try_from(n)?, 0]);
+        let file = root.join(format!("config/whitelist-{n}.wasm"));
+        fs::write(&file, &component)?;
+        let pin = Sha256::digest(&component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        write!(text, "{{ plugin = {:?}, sha256 = \"{pin}\" }}, ", file.display().to_string())?;
+    }
+    Ok(text + "]\n")
 }
 
 /// A daemon. Dropped, everything that belongs to its directory is killed.
@@ -48,12 +72,14 @@ impl Daemon {
             fs::create_dir(root.join(name))?;
         }
         let providers = match pipeline {
-            Pipeline::Default => "",
-            Pipeline::Empty => "providers = []\n",
+            Pipeline::Default => String::new(),
+            Pipeline::Empty => "providers = []\n".to_owned(),
             Pipeline::Bench => {
                 "providers = [{ plugin = \"snapshot\" }, { plugin = \"whitelist\", settings = { allow = [\"BENCH_*\"] } }, \
                  { plugin = \"env-script\" }]\n"
+                    .to_owned()
             }
+            Pipeline::Plugins(number) => plugins(root, number)?,
         };
         let config = format!(
             "[environment]\nhome = \"{home}\"\nshell = \"/bin/bash\"\n{providers}\n\

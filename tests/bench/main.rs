@@ -1,4 +1,4 @@
-//! How agentd does, beside a bare loop that does the same: `cargo bench -p agentd [-- adopt spawn memory output tail environment]`.
+//! How agentd does, beside a bare loop that does the same: `cargo bench -p agentd [-- adopt spawn memory output tail environment plugins]`.
 //!
 //! A machine is busy or quiet, quick or slow, so no figure here means much by itself: each stands beside what a few lines that
 //! do the same thing and nothing else take in the same run. README.md says how to read the tables.
@@ -14,29 +14,51 @@ mod client;
 mod daemon;
 mod environment;
 mod memory;
+mod native;
 mod output;
+mod plugins;
 mod process;
 mod spawn;
 mod table;
 mod tail;
+
+// What the sources of the built-in providers name as the SDK is the SDK, here at the root; see `native`.
+extern crate self as agentd_plugin_sdk;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 
+use sdk::{
+    Capability, Change, Description, Effect, Failure, OrNone, Provider, Request, Variable, fake, log, pattern, script,
+    secret_names, shell,
+};
 use table::Table;
+
+/// In a component, what exports the provider; here, a function that calls it.
+macro_rules! export_provider {
+    ($provider:ty) => {
+        pub(crate) fn provide(
+            request: &agentd_plugin_sdk::Request,
+        ) -> Result<Vec<agentd_plugin_sdk::Change>, agentd_plugin_sdk::Failure> {
+            <$provider as agentd_plugin_sdk::Provider>::provide(request)
+        }
+    };
+}
+use export_provider;
 
 /// A part, by the name that selects it.
 type Part = (&'static str, fn() -> Result<Table>);
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("adopt", adopt::measure),
     ("spawn", spawn::measure),
     ("memory", memory::measure),
     ("output", output::measure),
     ("tail", tail::measure),
     ("environment", environment::measure),
+    ("plugins", plugins::measure),
 ];
 
 fn main() -> ExitCode {
@@ -61,6 +83,7 @@ fn role(args: &[String]) -> Option<Result<()>> {
     match args[..] {
         // The directory is there for `process::kill_all_of` to find.
         ["agent", _] => Some(agent::serve()),
+        ["provide", name] => Some(native::serve(name)),
         ["bare-adopt", directory] => Some(bare::adopt(Path::new(directory))),
         ["bare-copy", file] => Some(bare::copy(Path::new(file))),
         ["bare-hold", directory, number] => Some(bare::hold(Path::new(directory), number)),

@@ -55,13 +55,13 @@ pub(crate) fn measure() -> Result<Table> {
     Ok(table)
 }
 
-fn beside(table: &mut Table, figure: &str, ours: u64, bare: u64) {
+pub(crate) fn beside(table: &mut Table, figure: &str, ours: u64, bare: u64) {
     let kib_of = |number: u64| u32::try_from(number).map_or(f64::INFINITY, f64::from);
     table.pair(figure, kib(ours), kib(bare), kib_of(ours) / kib_of(bare).max(1.0));
 }
 
 /// The weight of a process that has done what it had to do.
-fn settled(pid: u32) -> Result<u64> {
+pub(crate) fn settled(pid: u32) -> Result<u64> {
     let (mut last, mut same) = (0, 0);
     wait("the daemon's memory to settle", PAUSE, || {
         let now = pss(pid)?;

@@ -9,11 +9,21 @@ use nix::unistd::Pid;
 
 /// The proportional set size in KiB: private pages whole, shared ones divided by those who share them.
 pub(crate) fn pss(pid: u32) -> Result<u64> {
+    of_rollup(pid, "Pss:")
+}
+
+fn of_rollup(pid: u32, key: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let rollup = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let number = line.and_then(|line| line.trim().strip_suffix(" kB")).with_context(|| format!("{path} has no Pss"))?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix(key));
+    let number =
+        line.and_then(|line| line.trim().strip_suffix(" kB")).with_context(|| format!("{path} has no {key}"))?;
     Ok(number.trim().parse()?)
+}
+
+/// The resident set size in KiB.
+pub(crate) fn rss(pid: u32) -> Result<u64> {
+    of_rollup(pid, "Rss:")
 }
 
 /// The sum of the PSS of these.

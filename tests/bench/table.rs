@@ -66,6 +66,13 @@ pub(crate) fn millis(time: Duration) -> String {
     if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.0} ms") }
 }
 
+/// How long a call takes, and how many that is in a second.
+pub(crate) fn rate(time: Duration) -> String {
+    let micros = time.as_secs_f64() * 1e6;
+    let calls = (1e6 / micros.max(f64::MIN_POSITIVE)).round();
+    if micros < 10.0 { format!("{micros:.1} us, {calls}/s") } else { format!("{micros:.0} us, {calls}/s") }
+}
+
 /// KiB, as people read them.
 pub(crate) fn kib(kib: u64) -> String {
     match kib {
