@@ -226,6 +226,14 @@ async fn a_trap_is_named_and_what_the_guest_said_before_it_is_told() {
 }
 
 #[tokio::test]
+async fn a_trap_at_the_start_or_in_describe_keeps_the_plugin_out() {
+    let trap = "plugin \"hostile\" crashed: wasm trap: wasm `unreachable` instruction executed";
+    let start = load_error_of(&Guest { fields: "(func $begin unreachable) (start $begin)", ..Guest::default() }).await;
+    assert_eq!(start, trap);
+    assert_eq!(load_error_of(&Guest { describe: "unreachable", ..Guest::default() }).await, trap);
+}
+
+#[tokio::test]
 async fn nothing_is_kept_from_one_call_to_the_next() {
     let bench = Bench::new();
     let provide = "(if (global.get $used) (then unreachable)) (global.set $used (i32.const 1))";
