@@ -39,7 +39,7 @@ pub(crate) enum Pipeline {
 fn plugins(root: &Path, number: usize) -> Result<String> {
     use std::fmt::Write as _;
     let built_in = agentd_plugins::builtin();
-    let mut text = "providers = [".to_owned();
+    let (mut text, mut declared) = ("providers = [".to_owned(), String::new());
     for plugin in built_in {
         write!(text, "{{ plugin = {:?} }}, ", plugin.name)?;
     }
@@ -51,9 +51,10 @@ fn plugins(root: &Path, number: usize) -> Result<String> {
         let file = root.join(format!("config/whitelist-{n}.wasm"));
         fs::write(&file, &component)?;
         let pin = Sha256::digest(&component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
-        write!(text, "{{ plugin = {:?}, sha256 = \"{pin}\" }}, ", file.display().to_string())?;
+        write!(text, "{{ plugin = \"whitelist-{n}\" }}, ")?;
+        writeln!(declared, "[plugins.whitelist-{n}]\nfile = {:?}\nsha256 = \"{pin}\"", file.display().to_string())?;
     }
-    Ok(text + "]\n")
+    Ok(format!("{text}]\n{declared}"))
 }
 
 /// A daemon. Dropped, everything that belongs to its directory is killed.

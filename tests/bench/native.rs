@@ -62,24 +62,17 @@ fn request(environment: &[(String, Vec<u8>)]) -> Request {
     }
 }
 
-/// How long a call takes in this process: the median of batches, and how many changes it gives.
-pub(crate) fn call(
-    name: &str,
-    environment: &[(String, Vec<u8>)],
-    batches: u32,
-    calls: u32,
-) -> Result<(Duration, usize)> {
+/// How long a call takes in this process, and how many changes it gives.
+pub(crate) fn call(name: &str, environment: &[(String, Vec<u8>)], calls: usize) -> Result<(Duration, usize)> {
     let (provide, request) = (provider(name)?, request(environment));
     host(environment).run(|| {
         let changes = provide(&request).map_err(|failure| anyhow::anyhow!("{name}: {failure:?}"))?.len();
-        let batch = |_| {
+        let one = |_| {
             let begun = Instant::now();
-            for _ in 0..calls {
-                std::hint::black_box(provide(std::hint::black_box(&request))).ok();
-            }
-            begun.elapsed() / calls
+            std::hint::black_box(provide(std::hint::black_box(&request))).ok();
+            begun.elapsed()
         };
-        Ok((median((0..batches).map(batch).collect()), changes))
+        Ok((median((0..calls).map(one).collect()), changes))
     })
 }
 

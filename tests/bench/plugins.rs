@@ -24,9 +24,8 @@ use crate::table::{Table, kib, median, ratio};
 use crate::{bare, table};
 
 const VARIABLES: usize = 80;
-/// Medians of so many batches of so many calls.
-const BATCHES: u32 = 41;
-const CALLS: u32 = 50;
+/// Calls of a kind, each timed by itself.
+const CALLS: usize = 501;
 /// How often a child is started.
 const CHILDREN: usize = 101;
 /// Plugins of a daemon that has few, and of one that has many.
@@ -37,9 +36,9 @@ pub(crate) fn measure() -> Result<Table> {
     let environment = environment();
     let directory = tempfile::Builder::new().prefix("agentd-bench-").tempdir()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut table = Table::new(format!("plugins: a call with {VARIABLES} variables; median of {BATCHES} x {CALLS}"));
+    let mut table = Table::new(format!("plugins: a call with {VARIABLES} variables; median of {CALLS}"));
     for name in builtin().iter().map(|built_in| built_in.name) {
-        let (native, changes) = native::call(name, &environment, BATCHES, CALLS)?;
+        let (native, changes) = native::call(name, &environment, CALLS)?;
         let child = child(name, &environment)?;
         for (code, words) in [(Code::Native, "compiled"), (Code::Interpreted, "interpreted")] {
             let mut options = HostOptions::new(directory.path().join("cache"), env!("CARGO_BIN_EXE_agentd"));
@@ -124,21 +123,17 @@ async fn boxed(
 }
 
 async fn timed(plugin: &Plugin, call: &impl Fn() -> Call, prepared: bool) -> Result<Duration> {
-    let mut batches = Vec::new();
-    for _ in 0..BATCHES {
-        let mut took = Duration::ZERO;
-        for _ in 0..CALLS {
-            let call = call();
-            if prepared {
-                plugin.prepare(call.limits).await;
-            }
-            let begun = Instant::now();
-            plugin.provide(call).await?;
-            took += begun.elapsed();
+    let mut times = Vec::new();
+    for _ in 0..CALLS {
+        let call = call();
+        if prepared {
+            plugin.prepare(call.limits).await;
         }
-        batches.push(took / CALLS);
+        let begun = Instant::now();
+        plugin.provide(call).await?;
+        times.push(begun.elapsed());
     }
-    Ok(median(batches))
+    Ok(median(times))
 }
 
 /// How long a child takes from its start until its answer was read and it has ended.
