@@ -123,7 +123,7 @@ mod tests {
                     let metadata = fs::metadata(directory.join(script)).unwrap();
                     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o100, 0o100);
                 }
-                let wit = fs::read_to_string(directory.join("wit/agentd-plugin.wit")).unwrap();
+                let wit = fs::read_to_string(directory.join("wit/deps/agentd-plugin/agentd-plugin.wit")).unwrap();
                 assert!(wit.contains("package agentd:plugin@1.0.0;"));
                 let mut left = vec![directory.clone()];
                 while let Some(path) = left.pop() {
