@@ -2,7 +2,7 @@
 //!
 //! A system can forbid a process to run what it wrote itself (systemd's `MemoryDenyWriteExecute=`, `PR_SET_MDWE`, `SELinux`,
 //! a file system mounted `noexec`), and precompiled code is no exception: it is mapped to be written, linked, and then made
-//! executable. There wasmtime's interpreter does the same work from code of its own kind, several times slower. It is found
+//! executable. There wasmtime's interpreter does the same work from code of its own kind, some ten times slower. It is found
 //! out once, when the host is made; the compiler is told, since it cannot know what its parent may do.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
