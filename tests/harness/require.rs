@@ -1,5 +1,5 @@
 //! What a test needs and a machine may not have. Without it the test says `SKIPPED` and why, and passes; where the
-//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini,shells,root,fuse`), as in CI, it fails instead.
+//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini,shells,root,fuse,guests`), as in CI, it fails instead.
 
 use std::path::{Path, PathBuf};
 
@@ -52,6 +52,40 @@ fn program(name: &str, variable: &str, package: &str) -> Option<PathBuf> {
         Some(file) if file.exists() => Some(file),
         _ => missing(name, &format!("{name} is not installed (npm install {package}) or {variable} is wrong")),
     }
+}
+
+/// What makes components of Python: what `AGENTD_TEST_COMPONENTIZE_PY` names.
+pub(crate) fn componentize_py() -> Option<PathBuf> {
+    named_tool("AGENTD_TEST_COMPONENTIZE_PY", "componentize-py 0.25.0")
+}
+
+/// What makes components of JavaScript: what `AGENTD_TEST_COMPONENTIZE_QJS` names.
+pub(crate) fn componentize_qjs() -> Option<PathBuf> {
+    named_tool("AGENTD_TEST_COMPONENTIZE_QJS", "componentize-qjs 0.4.5")
+}
+
+fn named_tool(variable: &str, what: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    named
+        .filter(|file| file.exists())
+        .or_else(|| missing("guests", &format!("{variable} does not say where {what} is")))
+}
+
+/// What makes components of Rust, as a project's `build` takes it: rustup's target, else Debian's compiler where `AGENTD_DEBIAN_RUST`
+/// says, or where `plugins/rebuild` left it.
+pub(crate) fn rust_guests() -> Option<Vec<(&'static str, PathBuf)>> {
+    let sysroot = std::process::Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let target =
+        PathBuf::from(String::from_utf8(sysroot.stdout).ok()?.trim()).join("lib/rustlib/wasm32-unknown-unknown/lib");
+    if target.exists() {
+        return Some(Vec::new());
+    }
+    let unpacked = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/target/debian-rust");
+    let debian = std::env::var_os("AGENTD_DEBIAN_RUST").map_or_else(unpacked, PathBuf::from);
+    if debian.join("version").exists() {
+        return Some(vec![("AGENTD_DEBIAN_RUST", debian)]);
+    }
+    missing("guests", "there is no compiler for wasm32-unknown-unknown: plugins/rebuild --check --fetch gets one")
 }
 
 /// The rights to do a thing that only root may.

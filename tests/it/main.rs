@@ -5,6 +5,7 @@ mod harness;
 
 mod adoption;
 mod architecture;
+mod author;
 mod capabilities;
 #[path = "../conformance/mod.rs"]
 mod conformance;

@@ -10,6 +10,7 @@ pub mod event;
 pub mod id;
 pub mod paths;
 pub mod plugin;
+pub mod plugin_tool;
 pub mod problem;
 pub mod scripts;
 pub mod secret;

@@ -51,6 +51,11 @@ pub(crate) enum Error {
     NotAgentd { program: PathBuf, reason: String },
     #[error("cannot prepare to run")]
     Setup(#[source] io::Error),
+    #[error("{} could not be run for this: {reason}", program.display())]
+    NoTool { program: PathBuf, reason: String },
+    /// What the tool says for itself.
+    #[error("{message}")]
+    Tool { message: String, hint: Option<String> },
     #[error(transparent)]
     NewPlugin(#[from] crate::commands::NewError),
     /// Something to do with a session that is in the state that `detail` tells.
@@ -96,7 +101,8 @@ impl Error {
             Self::NotStarted { log, .. } => Some(format!("its log is {}", log.display())),
             Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
             Self::NewPlugin(error) => error.hint(),
-            Self::Session { hint, .. } => hint.clone(),
+            Self::NoTool { .. } => Some("agentctl needs the agentd of its own build beside it".into()),
+            Self::Session { hint, .. } | Self::Tool { hint, .. } => hint.clone(),
             _ => None,
         }
     }

@@ -44,9 +44,9 @@ pub enum DirectoryError {
 }
 
 impl Directories {
-    /// Finds and makes them: what the command line says, else systemd's variables (systemd.exec(5)), else the XDG Base Directory
+    /// Finds them: what the command line says, else systemd's variables (systemd.exec(5)), else the XDG Base Directory
     /// Specification.
-    pub(crate) fn prepare(places: &Places) -> Result<Self, DirectoryError> {
+    pub(crate) fn find(places: &Places) -> Result<Self, DirectoryError> {
         let uid = nix::unistd::getuid().as_raw();
         let variable = |name: &str| std::env::var_os(name);
         let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -66,7 +66,7 @@ impl Directories {
                 .join("agentd")),
             },
         };
-        let directories = Self {
+        Ok(Self {
             runtime: match &places.runtime {
                 Some(path) => path.clone(),
                 None => agentd_api::paths::runtime_directory(variable, uid, Path::exists),
@@ -75,7 +75,12 @@ impl Directories {
             cache: place(&places.cache, "CACHE_DIRECTORY", "XDG_CACHE_HOME", ".cache")?,
             config: place(&places.config, "CONFIGURATION_DIRECTORY", "XDG_CONFIG_HOME", ".config")?,
             system_config: places.system_config.clone().unwrap_or_else(|| SYSTEM_CONFIG.into()),
-        };
+        })
+    }
+
+    /// Finds and makes them.
+    pub(crate) fn prepare(places: &Places) -> Result<Self, DirectoryError> {
+        let directories = Self::find(places)?;
         for path in [&directories.runtime, &directories.state, &directories.cache, &directories.sessions()] {
             make_private(path)?;
         }

@@ -14,6 +14,7 @@ mod launch;
 mod log;
 mod message;
 mod platform;
+mod plugin_tool;
 mod plugins;
 mod reload;
 mod runner;
@@ -28,6 +29,7 @@ use agentd_api::compatibility::Compatibility;
 pub use config::ConfigError;
 pub use control::EndpointError;
 pub use directories::{DirectoryError, Places};
+pub use plugin_tool::{PluginTool, plugin_tool};
 pub use serve::{Options, ServeError, serve};
 
 /// What this build can take over from another.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use agentd_daemon::{Options, Places};
+use agentd_daemon::{Options, Places, PluginTool};
 use clap::{Args, Parser, Subcommand};
 
 /// Supervises sessions of AI coding agents.
@@ -33,6 +33,40 @@ enum Command {
     /// Say which formats and protocols this build knows, as JSON; `agentctl upgrade-check` asks a new build.
     #[command(hide = true)]
     Compatibility,
+    /// Look at a plugin and try it, in the box that it runs in; `agentctl plugin` runs this itself, and reads the JSON.
+    #[command(hide = true, subcommand)]
+    PluginTool(Tool),
+}
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// What a component is.
+    Inspect { file: PathBuf },
+    /// How it stands beside the configuration.
+    Check {
+        file: PathBuf,
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Whether it does what cases expect.
+    Test {
+        file: PathBuf,
+        #[arg(required = true)]
+        cases: Vec<PathBuf>,
+        /// Write what it does as what they expect.
+        #[arg(long)]
+        update: bool,
+    },
+}
+
+impl From<Tool> for PluginTool {
+    fn from(tool: Tool) -> Self {
+        match tool {
+            Tool::Inspect { file } => Self::Inspect { file },
+            Tool::Check { file, name } => Self::Check { file, name },
+            Tool::Test { file, cases, update } => Self::Test { file, cases, update },
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -84,6 +118,10 @@ fn main() -> ExitCode {
         Command::Compatibility => {
             let known = serde_json::to_string(&agentd_daemon::compatibility());
             known.map(|known| println!("{known}")).map_err(anyhow::Error::from)
+        }
+        Command::PluginTool(tool) => {
+            let answer = agentd_daemon::plugin_tool(&tool.into(), &Places::default());
+            answer.map(|answer| println!("{answer}")).map_err(anyhow::Error::from)
         }
         Command::Compile { code, input, output } => {
             agentd_plugins::compile(&input, &output, code).map_err(anyhow::Error::from)

@@ -1,8 +1,8 @@
 // What the interface needs and the language has not: the text in wit/deps/ in JavaScript's words.
 //
-// A record is an object, its names in camelCase; an option is the value or undefined; a variant is { tag, val }; an enum is a string; a
-// list<u8> is a Uint8Array; a u64 is a BigInt. A failure is thrown: the host's calls throw an Error whose `payload` is the variant, and
-// what is thrown here is the variant itself or such an Error.
+// A record is an object, its names in camelCase; an option is the value or null, and may be left out of what is given; a variant is
+// { tag, val }; an enum is a string; a list<u8> is a Uint8Array; every number is a number. A failure is thrown: the host's calls throw
+// an Error whose `payload` is the variant, and what is thrown here is the variant itself or such an Error.
 
 /** A text as the bytes that it is in UTF-8. The engine in the component has no TextEncoder. */
 export function bytes(text) {

@@ -56,7 +56,7 @@ export function provide(request, host) {
   host.write("info", `the toolchain is at ${root}`);
 
   const names = new Set(request.environment.map((variable) => variable.name));
-  const validFor = BigInt(hours * HOUR);
+  const validFor = hours * HOUR;
   const content = join(bytes(`root = ${root}\nversion = `), version, bytes("\n"));
   return [
     ...drop

@@ -3,8 +3,6 @@
 The text in wit/deps/ says what everything here means. Each call runs in an instance of its own: a global does not outlive it.
 """
 
-import traceback
-
 from componentize_py_types import Err
 from wit_world.exports.environment_provider import (
     Change,
@@ -34,6 +32,14 @@ HOUR = 3_600_000  # milliseconds
 def wrong(key, message):
     """A setting that is wrong, as the person who wrote it is told."""
     return Err(Failure_Configuration(SettingError(key, message)))
+
+
+def mistake(error):
+    """Where this program is wrong. What `traceback` would say it reads from files, and there are none."""
+    place = error.__traceback__
+    while place.tb_next:
+        place = place.tb_next
+    return f"{type(error).__name__}: {error} (line {place.tb_lineno} of {place.tb_frame.f_code.co_filename})"
 
 
 class Settings:
@@ -85,9 +91,9 @@ class EnvironmentProvider:
             return provide(request)
         except Err:
             raise
-        except Exception:
+        except Exception as error:
             # A mistake in this program ends the call; the crash itself says nothing.
-            log.write(log.Level.ERROR, traceback.format_exc())
+            log.write(log.Level.ERROR, mistake(error))
             raise
 
 

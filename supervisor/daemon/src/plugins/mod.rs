@@ -27,7 +27,7 @@ pub(crate) use managed::{Managed, NotCalled};
 use crate::config::{self, Config, Provider};
 use crate::directories::Directories;
 use crate::message::chain;
-use settings::SettingError;
+pub(crate) use settings::{SettingError, combined};
 
 /// The folder of plugins in a configuration directory.
 const PLUGINS: &str = "plugins";
@@ -111,7 +111,7 @@ impl Plugins {
         let uses = config.environment.providers.iter().filter_map(|used| {
             let plugin = known.get(&used.plugin)?;
             // What is wrong with them is the plugin's problem.
-            let settings = settings::combined(plugin.settings(), &used.settings).unwrap_or_default();
+            let settings = combined(plugin.settings(), &used.settings).unwrap_or_default();
             Some(Use { name: used.step().to_owned(), plugin: Arc::clone(plugin), settings })
         });
         let uses = uses.collect();
@@ -208,7 +208,7 @@ impl Asked {
     }
 
     async fn linked(&self, host: &Host, source: Source, grant: &Grant) -> Result<Plugin, Unloadable> {
-        let settings = self.uses.iter().map(|used| settings::combined(&self.declared.settings, &used.settings));
+        let settings = self.uses.iter().map(|used| combined(&self.declared.settings, &used.settings));
         let terms = Terms {
             name: Some(self.name.clone()),
             grant: grant.clone(),

@@ -10,7 +10,7 @@ use agentd_plugins::Setting;
 pub(crate) struct SettingError(String);
 
 /// The settings of one use: the plugin's own, and key by key those of the use in their place.
-pub(super) fn combined(own: &toml::Table, of_use: &toml::Table) -> Result<Vec<Setting>, SettingError> {
+pub(crate) fn combined(own: &toml::Table, of_use: &toml::Table) -> Result<Vec<Setting>, SettingError> {
     let mut flat = BTreeMap::new();
     for table in [own, of_use] {
         flatten("", table, &mut flat).map_err(SettingError)?;

@@ -9,7 +9,7 @@ import { check } from "../reachable.js";
 function checked(settings, exchange) {
   const given = { host: ["licence.corp"], port: ["27000"], ...settings };
   const request = {
-    session: undefined,
+    session: null,
     environment: [],
     settings: Object.entries(given).map(([key, values]) => ({ key, values })),
   };
@@ -23,7 +23,7 @@ function problem(tag, val) {
 }
 
 test("a server that answers is told with its address", () => {
-  const report = checked({}, () => ({ address: "10.0.0.1", connected: 3n, received: [], ending: "complete" }));
+  const report = checked({}, () => ({ address: "10.0.0.1", connected: 3, received: [], ending: "complete" }));
   assert.equal(report.outcome, "pass");
   assert.deepEqual(report.facts[0], { name: "address", value: "10.0.0.1" });
 });

@@ -9,7 +9,7 @@ import { provide } from "../toolchain.js";
 /** The changes, with these files on the machine. */
 function provided(settings, { environment = {}, files = {} } = {}) {
   const request = {
-    session: { id: "s1", name: undefined, agent: "demo", directory: "/work", launch: 1n },
+    session: { id: "s1", name: null, agent: "demo", directory: "/work", launch: 1 },
     environment: Object.entries(environment).map(([name, value]) => ({ name, value: bytes(value) })),
     settings: Object.entries(settings).map(([key, values]) => ({ key, values })),
   };

@@ -2,9 +2,14 @@
 //!
 //! Not responsible for running a component: what needs the box is done by `agentd plugin-tool`, a child of this program.
 
+mod case;
+mod check;
+mod inspect;
 mod ls;
 mod new;
 mod templates;
+mod test;
+mod tool;
 
 pub(crate) use new::NewError;
 
@@ -17,5 +22,9 @@ pub(super) async fn plugin(context: &Context, command: PluginCommand) -> Result<
         PluginCommand::Ls => ls::ls(context).await,
         PluginCommand::Show { name } => ls::show(context, &name).await,
         PluginCommand::New(args) => new::new(args),
+        PluginCommand::Inspect { file } => inspect::inspect(context, &file).await,
+        PluginCommand::Check(args) => check::check(context, args).await,
+        PluginCommand::Case { session, plugin } => case::case(context, &session, plugin.as_deref()).await,
+        PluginCommand::Test(args) => test::test(context, args).await,
     }
 }

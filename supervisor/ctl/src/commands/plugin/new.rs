@@ -47,6 +47,7 @@ pub(super) fn new(args: NewPluginArgs) -> Result<u8, Error> {
     let shown = Screen::stdout().line(&directory.display().to_string());
     let name = &args.name;
     let language = match args.lang {
+        Language::Rust => "Rust",
         Language::Python => "Python",
         Language::JavaScript => "JavaScript",
     };
@@ -86,7 +87,7 @@ fn write(directory: &Path, name: &str, parts: &[Part]) -> Result<(), NewError> {
         return Err(NewError::Exists(directory.to_owned()));
     }
     for part in parts {
-        let path = directory.join(part.path);
+        let path = directory.join(&part.path);
         let parent = path.parent().unwrap_or(directory);
         fs::create_dir_all(parent).map_err(failed(parent))?;
         let mode = if part.executable { 0o777 } else { 0o666 }; // less what the umask takes
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn a_project_is_whole_bears_its_name_and_overwrites_nothing() {
         let scratch = tempfile::tempdir().unwrap();
-        for lang in [Language::Python, Language::JavaScript] {
+        for lang in [Language::Rust, Language::Python, Language::JavaScript] {
             for world in [World::Provider, World::Prerequisite] {
                 let directory = scratch.path().join(format!("{lang:?}-{world:?}"));
                 write(&directory, "corp-tools", &templates::parts(lang, world)).unwrap();
@@ -142,6 +143,6 @@ mod tests {
         assert!(matches!(write(&file, "a", &[]), Err(NewError::Exists(_))));
         let empty = scratch.path().join("empty");
         fs::create_dir(&empty).unwrap();
-        write(&empty, "a", &templates::parts(Language::Python, World::Provider)).unwrap();
+        write(&empty, "a", &templates::parts(Language::Rust, World::Provider)).unwrap();
     }
 }

@@ -1,0 +1,54 @@
+//! Lists the templates of plugins and the SDK's sources, so that they are in the program as they lie in the repository.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Files of these names are part of a template; what a build leaves beside them is not.
+const EXTENSIONS: [&str; 8] = ["js", "json", "md", "py", "rs", "sh", "toml", "wit"];
+const NAMES: [&str; 3] = ["build", "gitignore", "test"];
+/// The SDK as a project has it: its own tests are not part of it.
+const SDK: [&str; 4] = ["Cargo.toml", "secret-names", "src", "toolchain.sh"];
+
+fn main() {
+    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where the package is"))
+        .join("../../plugin-sdk")
+        .canonicalize()
+        .expect("the SDK lies in the repository");
+    let mut files = Vec::new();
+    collect(&root.join("templates"), "", &mut files);
+    for part in SDK {
+        collect(&root.join("rust").join(part), &format!("sdk/{part}"), &mut files);
+    }
+    files.sort();
+    let mut list = String::from("&[\n");
+    for (name, path, executable) in files {
+        let path = path.to_str().expect("a path in a repository is UTF-8");
+        writeln!(list, "({name:?}, include_str!({path:?}), {executable}),").expect("a string takes all");
+    }
+    list.push_str("]\n");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where to write"));
+    fs::write(out.join("templates.rs"), list).expect("the list can be written");
+}
+
+/// Every file below a path, by its name from there.
+fn collect(path: &Path, name: &str, into: &mut Vec<(String, PathBuf, bool)>) {
+    let metadata = fs::metadata(path).expect("it was listed a moment ago");
+    if metadata.is_dir() {
+        println!("cargo::rerun-if-changed={}", path.display()); // cargo looks at all that is in it
+        for entry in fs::read_dir(path).expect("a directory of the repository can be read") {
+            let entry = entry.expect("its entries can be read");
+            let below = entry.file_name().into_string().expect("names in the repository are UTF-8");
+            let name = if name.is_empty() { below } else { format!("{name}/{below}") };
+            collect(&entry.path(), &name, into);
+        }
+        return;
+    }
+    let known = path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
+        || NAMES.iter().any(|known| path.ends_with(known));
+    if known {
+        println!("cargo::rerun-if-changed={}", path.display());
+        into.push((name.to_owned(), path.to_owned(), metadata.permissions().mode() & 0o100 != 0));
+    }
+}

@@ -1,0 +1,69 @@
+//! `agentctl plugin check`: a component beside what the configuration says of it.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+use agentd_api::plugin_tool::Check;
+
+use super::tool;
+use crate::args::plugin::CheckArgs;
+use crate::commands::{Context, print, print_document};
+use crate::error::{Error, exit};
+use crate::terminal::{Look, Screen};
+
+/// 0 where it would be loaded and is refused nothing.
+pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Error> {
+    let mut arguments = vec![OsString::from("check")];
+    if let Some(name) = args.name {
+        arguments.extend(["--name".into(), name.into()]);
+    }
+    arguments.extend(["--".into(), args.file.into()]);
+    let document = tool::ask::<Check>(arguments).await?;
+    if context.json {
+        print_document(&document.raw)?;
+    } else {
+        print(&shown(Screen::stdout(), &document.value))?;
+    }
+    let fine = document.value.problem.is_none() && document.value.refused.is_empty();
+    Ok(if fine { 0 } else { exit::FAILED })
+}
+
+fn shown(screen: Screen, check: &Check) -> String {
+    let line = |text: &str| screen.line(text);
+    let plugin = &check.inspection;
+    let mut text =
+        format!("{} is {} {}, a {}\n", line(&plugin.file), line(&plugin.name), line(&plugin.version), plugin.world);
+    let _ = match &check.declared_in {
+        Some(file) => writeln!(text, "declared as plugins.{} in {}", line(&check.name), line(file)),
+        None => writeln!(text, "declared nowhere"),
+    };
+    if let Some(pin) = &check.pin {
+        let _ = if pin.matches {
+            writeln!(text, "pinned as it is")
+        } else {
+            writeln!(text, "pinned is {}\nthis is   {}", line(&pin.pinned), plugin.sha256)
+        };
+    }
+    let bad = |text: &str| screen.paint(Look::Bad, text);
+    for refusal in &check.refused {
+        let _ = writeln!(text, "{} {}", bad("refused:"), line(&refusal.what));
+    }
+    for unused in &check.unused {
+        let _ = writeln!(text, "granted and not wanted: {}", line(unused));
+    }
+    let _ = match (&check.problem, check.refused.is_empty()) {
+        (Some(problem), _) => {
+            let hint = problem.hint.as_ref().map(|hint| format!("\n  hint: {}", line(hint))).unwrap_or_default();
+            writeln!(text, "{} {}{hint}", bad("it would not be loaded:"), line(&problem.message))
+        }
+        (None, false) => writeln!(text, "it would be loaded, and some of what it wants refused to it"),
+        (None, true) => writeln!(text, "{}", screen.paint(Look::Good, "it would be loaded, and is refused nothing")),
+    };
+    if let Some(lines) = &check.lines {
+        let whose =
+            if check.declared_in.is_some() { "in the place of those that are there" } else { "if you trust it" };
+        let _ =
+            writeln!(text, "\nthese lines of the configuration let it, {whose}:\n\n{}", screen.text(lines.trim_end()));
+    }
+    text
+}

@@ -1,0 +1,49 @@
+//! The child that has the box: `agentd plugin-tool`, the agentd that lies beside this program.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use agentd_api::plugin_tool::{Answer, ToolProblem};
+use hyper::body::Bytes;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::process::Command;
+
+use crate::error::Error;
+
+/// What the tool says, and the document as it came.
+pub(super) struct Document<T> {
+    pub(super) value: T,
+    pub(super) raw: Bytes,
+}
+
+/// The answer as it came.
+#[derive(Deserialize)]
+struct Raw<'a> {
+    #[serde(borrow)]
+    answer: &'a serde_json::value::RawValue,
+}
+
+/// Runs the tool with these arguments.
+pub(super) async fn ask<T: DeserializeOwned>(
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Result<Document<T>, Error> {
+    let program = std::env::current_exe().map(|own| own.with_file_name("agentd")).map_err(Error::Setup)?;
+    let failed = |program: PathBuf, reason: String| Error::NoTool { program, reason };
+    let output = match Command::new(&program).arg("plugin-tool").args(arguments).output().await {
+        Ok(output) => output,
+        Err(error) => return Err(failed(program, error.to_string())),
+    };
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(failed(program, format!("{}: {said}", output.status)));
+    }
+    match serde_json::from_slice::<Answer<T>>(&output.stdout) {
+        Ok(Answer::Answer(value)) => match serde_json::from_slice::<Raw<'_>>(&output.stdout) {
+            Ok(raw) => Ok(Document { value, raw: Bytes::copy_from_slice(raw.answer.get().as_bytes()) }),
+            Err(error) => Err(failed(program, error.to_string())),
+        },
+        Ok(Answer::Error(ToolProblem { message, hint, .. })) => Err(Error::Tool { message, hint }),
+        Err(error) => Err(failed(program, error.to_string())),
+    }
+}

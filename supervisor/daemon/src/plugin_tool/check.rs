@@ -1,0 +1,286 @@
+//! A component beside the grants of the configuration: what would be refused, what is granted for nothing, whether it is the pinned one,
+//! and the lines that would make it load.
+
+use std::path::{Path, PathBuf};
+
+use agentd_api::plugin_tool::{Check, ToolPin, ToolProblem, ToolRefusal};
+use agentd_plugins::{Admission, Capability, Description, Grant, Host, Inspection, Requested, Terms, Want, admit};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+
+use super::declared::Declared;
+use super::{ToolError, inspect, source};
+use crate::directories::Places;
+
+/// Compares the file with the plugin of the configuration that is of this name, or has this file, or goes by its own name.
+pub(super) async fn check(host: &Host, file: &Path, name: Option<&str>, places: &Places) -> Result<Check, ToolError> {
+    let inspection = host.inspect(source(file)).await?;
+    let declared = Declared::of(file, name, &inspection.description.name, places)?;
+    let name = declared.name.clone();
+    let requested = inspection.requested();
+    let admission = admit(&requested, &declared.grant, declared.deny.as_ref());
+    let pin = declared.pin.clone().map(|pinned| ToolPin { matches: pinned == inspection.sha256, pinned });
+    let problem = problem(host, file, &name, &declared, pin.as_ref()).await;
+    let refused = refused(&admission);
+    let unused = unused(&requested, &declared.grant);
+    let lines = lines(&name, file, &declared, &inspection, &admission);
+    Ok(Check {
+        name,
+        declared_in: declared.file.map(|file| file.display().to_string()),
+        pin,
+        refused,
+        unused,
+        problem,
+        lines,
+        inspection: inspect::view(file, inspection),
+    })
+}
+
+/// Why it would not be loaded as things are, if it would not.
+async fn problem(
+    host: &Host,
+    file: &Path,
+    name: &str,
+    declared: &Declared,
+    pin: Option<&ToolPin>,
+) -> Option<ToolProblem> {
+    let problem = |code: &str, message: String| Some(ToolProblem { code: code.to_owned(), message, hint: None });
+    if declared.file.is_none() {
+        return problem("plugin-not-declared", format!("no file of the configuration declares [plugins.{name}]"));
+    }
+    match pin {
+        None => return problem("plugin-not-pinned", format!("plugins.{name} has no sha256")),
+        Some(pin) if !pin.matches => {
+            let message = format!("it is not the file that is pinned: plugins.{name}.sha256 is {}", pin.pinned);
+            return problem("plugin-not-pinned", message);
+        }
+        Some(_) => {}
+    }
+    let terms = Terms {
+        name: Some(name.to_owned()),
+        grant: declared.grant.clone(),
+        deny: declared.deny.clone(),
+        settings: declared.settings.clone(),
+    };
+    host.load_on(source(file), terms).await.err().map(|error| ToolError::from(error).problem())
+}
+
+fn refused(admission: &Admission) -> Vec<ToolRefusal> {
+    let whole = admission.refused.iter().map(|refusal| ToolRefusal {
+        what: format!("it {refusal}"),
+        hint: refusal.hint(),
+        loads: false,
+    });
+    let parts = admission.narrowed.iter().map(|narrowed| {
+        let (capability, reason) = (narrowed.capability, &narrowed.reason);
+        let of = if narrowed.pattern.is_empty() { String::new() } else { format!(" {:?}", narrowed.pattern) };
+        let why = if narrowed.denied { "the administrator denies" } else { "nothing grants" };
+        ToolRefusal { what: format!("it wants {capability}{of} ({reason}), which {why}"), hint: None, loads: true }
+    });
+    whole.chain(parts).collect()
+}
+
+/// What is granted, and no want of the plugin comes near: the same comparison, the other way around.
+fn unused(requested: &Requested, grant: &Grant) -> Vec<String> {
+    let wanted = Grant::wanted(requested.wants.as_deref().unwrap_or_default());
+    let mut unused = Vec::new();
+    for capability in Capability::ALL {
+        let Some(key) = key(capability).filter(|_| grant.allows(capability)) else { continue };
+        if !wanted.allows(capability) {
+            unused.push(key.to_owned());
+            continue;
+        }
+        let want = Want { capability, patterns: grant.patterns(capability).to_vec(), reason: String::new() };
+        let other_way = Requested { imports: requested.imports.clone(), wants: Some(vec![want]) };
+        let missed = admit(&other_way, &wanted, None).narrowed;
+        unused.extend(missed.into_iter().map(|missed| format!("{key} {:?}", missed.pattern)));
+    }
+    unused
+}
+
+/// What a grant calls a capability; none for what is always granted.
+fn key(capability: Capability) -> Option<&'static str> {
+    match capability {
+        Capability::Log | Capability::Clock => None,
+        Capability::ShellEnvironment => Some("login-shell"),
+        other => Some(other.as_str()),
+    }
+}
+
+/// The lines of a configuration with which it would load and be refused nothing, if there are such: what is granted already and what
+/// is missing. What is denied stays so.
+fn lines(
+    name: &str,
+    file: &Path,
+    declared: &Declared,
+    inspection: &Inspection,
+    admission: &Admission,
+) -> Option<String> {
+    let Inspection { description, sha256, imports, .. } = inspection;
+    let pinned = declared.pin.as_ref() == Some(sha256);
+    let grant = sufficient(description, imports, &declared.grant, admission);
+    if declared.file.is_some() && pinned && grant == declared.grant {
+        return None;
+    }
+    let mut table = Table::new();
+    if declared.file.is_none() {
+        let path = std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file));
+        table.insert("file", text(&path.display().to_string()));
+    }
+    if !pinned {
+        table.insert("sha256", text(sha256));
+    }
+    if grant != declared.grant {
+        table.insert("grant", Item::Value(Value::InlineTable(granting(&grant))));
+    }
+    let mut plugins = Table::new();
+    plugins.set_implicit(true);
+    plugins.insert(name, Item::Table(table));
+    let mut document = DocumentMut::new();
+    document.insert("plugins", Item::Table(plugins));
+    Some(document.to_string())
+}
+
+fn text(text: &str) -> Item {
+    Item::Value(text.into())
+}
+
+/// What is granted, and what must be besides so that nothing is refused that is wanted.
+fn sufficient(description: &Description, imports: &[String], granted: &Grant, admission: &Admission) -> Grant {
+    let mut missing: Vec<Want> = admission
+        .narrowed
+        .iter()
+        .filter(|narrowed| !narrowed.denied)
+        .map(|narrowed| Want {
+            capability: narrowed.capability,
+            patterns: vec![narrowed.pattern.clone()],
+            reason: String::new(),
+        })
+        .collect();
+    let imported = |capability: Capability| imports.iter().any(|import| import.contains(&format!("/{capability}@")));
+    let whole = |want: &&Want| imported(want.capability) && !granted.allows(want.capability);
+    missing.extend(description.wants.iter().filter(whole).cloned());
+    let Grant { login_shell, script, command, file, network, mount, process, secret } = Grant::wanted(&missing);
+    let both = |granted: &[String], missing: Vec<String>| {
+        let mut all = granted.to_vec();
+        all.extend(missing.into_iter().filter(|pattern| !granted.contains(pattern)));
+        all
+    };
+    Grant {
+        login_shell: granted.login_shell || login_shell,
+        script: both(&granted.script, script),
+        command: both(&granted.command, command),
+        file: both(&granted.file, file),
+        network: both(&granted.network, network),
+        mount: both(&granted.mount, mount),
+        process: both(&granted.process, process),
+        secret: both(&granted.secret, secret),
+    }
+}
+
+fn granting(grant: &Grant) -> InlineTable {
+    let mut table = InlineTable::new();
+    for capability in Capability::ALL {
+        let Some(key) = key(capability).filter(|_| grant.allows(capability)) else { continue };
+        let patterns = grant.patterns(capability);
+        let value = match capability {
+            Capability::ShellEnvironment => Value::from(true),
+            _ => Value::Array(patterns.iter().map(String::as_str).collect::<Array>()),
+        };
+        table.insert(key, value);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_plugins::World;
+
+    use super::*;
+
+    fn inspection(imports: &[&str], wants: &[(Capability, &[&str])]) -> Inspection {
+        let want = |(capability, patterns): &(Capability, &[&str])| Want {
+            capability: *capability,
+            patterns: patterns.iter().map(|&pattern| pattern.to_owned()).collect(),
+            reason: "why".to_owned(),
+        };
+        Inspection {
+            description: Description {
+                name: "p".into(),
+                version: "1".into(),
+                summary: String::new(),
+                settings: Vec::new(),
+                wants: wants.iter().map(want).collect(),
+                moment: None,
+            },
+            world: World::Provider,
+            interface: "1.0.0",
+            imports: imports.iter().map(|import| format!("agentd:plugin/{import}@1.0.0")).collect(),
+            size: 1,
+            sha256: "ab".repeat(32),
+        }
+    }
+
+    fn granted(text: &str) -> Grant {
+        toml::from_str(text).unwrap()
+    }
+
+    /// What is refused, what is granted for nothing, and the lines.
+    fn compare(inspection: &Inspection, declared: &Declared) -> (Vec<String>, Vec<String>, Option<String>) {
+        let requested = inspection.requested();
+        let admission = admit(&requested, &declared.grant, declared.deny.as_ref());
+        let refused = refused(&admission).into_iter().map(|refusal| refusal.what).collect();
+        let lines = lines("p", Path::new("/p.wasm"), declared, inspection, &admission);
+        (refused, unused(&requested, &declared.grant), lines)
+    }
+
+    fn declared(grant: &str) -> Declared {
+        let (file, pin) = (Some("/etc/agentd/agentd.toml".into()), Some("ab".repeat(32)));
+        Declared { grant: granted(grant), file, pin, ..Declared::default() }
+    }
+
+    #[test]
+    fn what_is_granted_as_it_is_wanted_is_refused_nothing_and_needs_no_lines() {
+        let inspection = inspection(&["types", "log", "file"], &[(Capability::File, &["/opt/**"])]);
+        assert_eq!(compare(&inspection, &declared("file = [\"/opt/**\"]")), (vec![], vec![], None));
+    }
+
+    #[test]
+    fn what_is_not_granted_is_told_with_the_lines_that_grant_it() {
+        let wants: &[(Capability, &[&str])] =
+            &[(Capability::File, &["/opt/**", "/srv/*"]), (Capability::ShellEnvironment, &[])];
+        let inspection = inspection(&["file", "shell-environment"], wants);
+        let (refused, unused, lines) = compare(&inspection, &declared("file = [\"/opt/x/*\"]"));
+        assert!(refused[0].contains("shell-environment") && refused[1].contains("/srv/*"), "{refused:?}");
+        assert!(unused.is_empty(), "{unused:?}");
+        let lines = lines.unwrap();
+        assert_eq!(lines, "[plugins.p]\ngrant = { login-shell = true, file = [\"/opt/x/*\", \"/srv/*\"] }\n");
+    }
+
+    #[test]
+    fn one_that_no_file_declares_gets_all_its_lines() {
+        let inspection = inspection(&["file"], &[(Capability::File, &["/opt/**"])]);
+        let (_, _, lines) = compare(&inspection, &Declared::default());
+        let sha256 = "ab".repeat(32);
+        let expected =
+            format!("[plugins.p]\nfile = \"/p.wasm\"\nsha256 = \"{sha256}\"\ngrant = {{ file = [\"/opt/**\"] }}\n");
+        assert_eq!(lines.unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_granted_and_not_wanted_is_told() {
+        let inspection = inspection(&["file"], &[(Capability::File, &["/opt/**"])]);
+        let grant = "login-shell = true\nfile = [\"/opt/a\", \"/etc/**\"]\nprocess = [\"vpn\"]";
+        let (refused, unused, lines) = compare(&inspection, &declared(grant));
+        assert!(refused.is_empty() && lines.is_none());
+        assert_eq!(unused, ["login-shell", "file \"/etc/**\"", "process"]);
+    }
+
+    #[test]
+    fn what_the_administrator_denies_no_line_grants() {
+        let inspection = inspection(&["file"], &[(Capability::File, &["/opt/**"])]);
+        let deny = Some(granted("file = [\"**\"]"));
+        let (refused, _, lines) = compare(&inspection, &Declared { deny, ..declared("file = [\"/opt/**\"]") });
+        assert!(refused[0].contains("the administrator denies"), "{refused:?}");
+        assert_eq!(lines, None);
+    }
+}

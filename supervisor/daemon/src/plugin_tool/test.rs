@@ -1,0 +1,152 @@
+//! Runs a component on its author's cases, in the box and against recorded answers, and says where what came is not what is expected.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_api::plugin_tool::{CaseOutcome, CaseRun, TestRun, ToolProblem};
+use agentd_plugins::{Call, CallError, Description, Grant, Host, Limits, Terms, World};
+use similar::{ChangeTag, TextDiff};
+
+use super::case::{Case, CaseError};
+use super::expectation::Expectation;
+use super::recorded::{Recorded, places};
+use super::{ToolError, source};
+use crate::message::chain;
+use crate::plugins::combined;
+
+pub(super) async fn test(host: &Host, file: &Path, cases: &[PathBuf], update: bool) -> Result<TestRun, ToolError> {
+    let known = host.inspect(source(file)).await?.description;
+    let mut runs = Vec::new();
+    for case in cases {
+        runs.push(run(host, file, &known, case, update).await);
+    }
+    Ok(TestRun { plugin: known.name.clone(), cases: runs })
+}
+
+/// What came of a call.
+struct Came {
+    result: Result<Expectation, CallError>,
+    recorded: Arc<Recorded>,
+    took: Duration,
+}
+
+async fn run(host: &Host, file: &Path, known: &Description, path: &Path, update: bool) -> CaseRun {
+    let mut run = CaseRun {
+        file: path.display().to_string(),
+        outcome: CaseOutcome::Failed,
+        problem: None,
+        difference: Vec::new(),
+        unanswered: Vec::new(),
+        log: Vec::new(),
+        microseconds: 0,
+    };
+    let fail = |mut run: CaseRun, code: &str, message: String, hint: Option<String>| {
+        run.problem = Some(ToolProblem { code: code.to_owned(), message, hint });
+        run
+    };
+    let (mut read, text) = match Case::read(path) {
+        Ok(case_and_text) => case_and_text,
+        Err(error) => return fail(run, "case", chain(&error), None),
+    };
+    let expected = read.expect.take();
+    let came = match call(host, file, known, read).await {
+        Ok(came) => came,
+        Err(NotCalled::Settings(message)) => return fail(run, "case", format!("{}: {message}", path.display()), None),
+        Err(NotCalled::Load(error)) => {
+            let ToolProblem { code, message, hint } = error.problem();
+            return fail(run, &code, message, hint);
+        }
+    };
+    (run.log, run.unanswered) = came.recorded.left();
+    run.microseconds = u64::try_from(came.took.as_micros()).unwrap_or(u64::MAX);
+    let came = match came.result {
+        Ok(came) => came,
+        Err(error) => return fail(run, error.code(), chain(&error), None),
+    };
+    if !run.unanswered.is_empty() {
+        return run;
+    }
+    if expected.as_ref() == Some(&came) {
+        run.outcome = CaseOutcome::Passed;
+        return run;
+    }
+    if update {
+        return match write(path, &came, &text) {
+            Ok(()) => CaseRun { outcome: CaseOutcome::Updated, ..run },
+            Err(error) => fail(run, "case", chain(&error), None),
+        };
+    }
+    run.difference = difference(&expected.as_ref().map(Expectation::text).unwrap_or_default(), &came.text());
+    if expected.is_none() {
+        let message = "the case does not say what it expects; this is what came".to_owned();
+        return fail(run, "case", message, Some("write it to the case with --update".to_owned()));
+    }
+    run
+}
+
+/// Why a plugin could not be called for a case.
+enum NotCalled {
+    Settings(String),
+    Load(ToolError),
+}
+
+async fn call(host: &Host, file: &Path, known: &Description, case: Case) -> Result<Came, NotCalled> {
+    let settings =
+        combined(&toml::Table::new(), &case.settings).map_err(|error| NotCalled::Settings(error.to_string()))?;
+    let terms = Terms {
+        name: Some(known.name.clone()),
+        grant: case.grant.unwrap_or_else(|| Grant::wanted(&known.wants)),
+        deny: None,
+        settings: vec![settings.clone()],
+    };
+    let plugin = host.load_on(source(file), terms).await.map_err(|error| NotCalled::Load(error.into()))?;
+    let session = case.session.facts();
+    let places = places(&session.id, &session.directory);
+    let recorded = Arc::new(Recorded::new(case.answers, places.clone()));
+    let call = Call {
+        session: Some(session),
+        environment: case.environment.into_iter().map(|(name, value)| (name, value.0)).collect(),
+        settings,
+        places,
+        services: Arc::clone(&recorded) as Arc<_>,
+        limits: Limits::default(),
+    };
+    let began = Instant::now();
+    let result = match plugin.world() {
+        World::Provider => plugin.provide(call).await.map(Expectation::changes),
+        World::Prerequisite => plugin.check(call).await.map(Expectation::report),
+    };
+    let took = began.elapsed();
+    let result = match result {
+        Err(CallError::Failed { failure, .. }) => Ok(Expectation::failure(failure)),
+        other => other,
+    };
+    Ok(Came { result, recorded, took })
+}
+
+fn write(path: &Path, came: &Expectation, text: &str) -> Result<(), CaseError> {
+    let written =
+        came.written_to(text).map_err(|error| CaseError::Wrong { path: path.to_owned(), what: error.to_string() })?;
+    std::fs::write(path, written).map_err(|source| CaseError::Write { path: path.to_owned(), source })
+}
+
+/// Lines of both, each with where it is from; of what is the same, three lines around.
+fn difference(expected: &str, came: &str) -> Vec<String> {
+    let diff = TextDiff::from_lines(expected, came);
+    let mut lines = Vec::new();
+    for (number, group) in diff.grouped_ops(3).iter().enumerate() {
+        if number > 0 {
+            lines.push("...".to_owned());
+        }
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let sign = match change.tag() {
+                ChangeTag::Delete => '-',
+                ChangeTag::Insert => '+',
+                ChangeTag::Equal => ' ',
+            };
+            lines.push(format!("{sign} {}", change.value().trim_end_matches('\n')));
+        }
+    }
+    lines
+}
