@@ -25,6 +25,7 @@ mod lifecycle;
 mod limits;
 mod loading;
 mod main_job;
+mod modules;
 mod opencode;
 mod permission;
 mod plugins;
