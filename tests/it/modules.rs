@@ -38,7 +38,8 @@ async fn loading(modules: &[&str], grant: &str, more: &str) -> Option<Daemon> {
             "[environment]\nproviders = [\"snapshot\", \"whitelist\", \"environment-modules\", \"env-script\"]";
         let declared = format!(
             "[plugins.environment-modules]\nsha256 = \"{pin}\"\ngrant = {{ command = [\"{MODULECMD} {grant}\"] }}\n\
-             settings = {{ modules = {modules:?}, modulepath = [{modulefiles:?}] }}\n{more}\n"
+             settings = {{ modules = {modules:?}, modulepath = ['{}'] }}\n{more}\n",
+            modulefiles.display()
         );
         format!("{}\n{declared}", text.replace("[environment]", providers))
     });
