@@ -139,7 +139,7 @@ impl Mask {
         mask
     }
 
-    /// Hides these values too. Of what was added the last [`ADDED`] times count: a token that is renewed every minute must not make
+    /// Hides these values too. Of what was added the last eight times count: a token that is renewed every minute must not make
     /// every line slower for as long as the agent lives.
     pub fn add<'a>(&mut self, secrets: impl IntoIterator<Item = &'a [u8]>) {
         self.added += 1;

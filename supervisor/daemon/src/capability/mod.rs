@@ -1,9 +1,9 @@
 //! What the host does for plugins on the machine: programs, files, the network, mounts, processes.
 //!
 //! Whether a plugin may is decided by who calls this: where a name means what the file system makes of it, everything is resolved first,
-//! then [`Allowed`] is asked, and what is used afterwards is what was resolved. Every call ends by its deadline, a little before it where
+//! then [`agentd_plugins::Allowed`] is asked, and what is used afterwards is what was resolved. Every call ends by its deadline, a little before it where
 //! there is something to tell; a call that is dropped ends what it started. Nothing here blocks a thread of the daemon on something that
-//! may not answer: that is asked in a process of its own ([`look`]), which is killed.
+//! may not answer: that is asked in a process of its own (`look`), which is killed.
 //!
 //! Not its job: sessions, the environment, and what a grant means.
 
