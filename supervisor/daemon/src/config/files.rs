@@ -40,11 +40,12 @@ pub(crate) struct Read {
 pub enum ConfigError {
     #[error("cannot read {path:?}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("{path:?} is not TOML as agentd reads it:\n{source}")]
-    Parse { path: PathBuf, source: Box<toml::de::Error> },
+    /// The mistake is shown where it stands, in words that are whole: there is nothing under it.
+    #[error("{path:?} is not TOML as agentd reads it:\n{mistake}")]
+    Parse { path: PathBuf, mistake: String },
     /// The files can be read one by one, and do not fit together.
-    #[error("the configuration of {files} is wrong: {source}")]
-    Merged { files: String, source: Box<toml::de::Error> },
+    #[error("the configuration of {files} is wrong: {mistake}")]
+    Merged { files: String, mistake: String },
     #[error("the configuration is wrong: {0}")]
     Invalid(String),
     #[error(
@@ -105,7 +106,7 @@ fn combine(texts: Vec<Text>, system: &Path) -> Result<Loaded, ConfigError> {
     }
     let mut config: Config = merged.clone().try_into().map_err(|source| ConfigError::Merged {
         files: files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
-        source: Box::new(source),
+        mistake: shown(&source),
     })?;
     for (name, plugin) in &mut config.plugins {
         plugin.origin = origins.remove(name).unwrap_or_default();
@@ -209,9 +210,14 @@ fn read_of_user(sources: &Sources) -> Result<Option<String>, ConfigError> {
     }
 }
 
+/// A mistake as the parser shows it, without the line's end behind it.
+fn shown(mistake: &toml::de::Error) -> String {
+    mistake.to_string().trim_end().to_owned()
+}
+
 fn parse(path: &Path, text: &str) -> Result<toml::Table, ConfigError> {
     // Once as what it is meant to be, so that a mistake is shown where it stands; once as a table, to be merged.
-    let failed = |source: toml::de::Error| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) };
+    let failed = |source: toml::de::Error| ConfigError::Parse { path: path.to_owned(), mistake: shown(&source) };
     toml::from_str::<Config>(text).map_err(failed)?;
     toml::from_str(text).map_err(failed)
 }

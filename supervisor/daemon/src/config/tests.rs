@@ -50,7 +50,8 @@ fn every_configuration_that_the_readme_shows_is_one() {
 
 #[test]
 fn a_mistake_is_named_with_its_place() {
-    let error = load_text(&["[limits]\nlaunchs = 2"]).unwrap_err().to_string();
+    let error = crate::message::chain(&load_text(&["[limits]\nlaunchs = 2"]).unwrap_err());
+    assert_eq!(error.matches("line 2").count(), 1, "said once: {error}");
     assert!(error.contains("launchs") && error.contains("line 2") && error.contains("0.toml"), "{error}");
     let error = load_text(&["[limits]\nturn = \"soon\""]).unwrap_err().to_string();
     assert!(error.contains("line 2"), "{error}");
