@@ -32,3 +32,24 @@ impl Random {
         self.next() % bound
     }
 }
+
+/// The bytes up to any place before the end.
+pub(crate) fn truncated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    bytes[..below(bytes.len(), random)].to_vec()
+}
+
+/// The bytes with any one bit the other way.
+pub(crate) fn flipped(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    with_a_flip(bytes, below(bytes.len() * 8, random))
+}
+
+/// The bytes with this bit the other way.
+pub(crate) fn with_a_flip(bytes: &[u8], bit: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    bytes
+}
+
+fn below(bound: usize, random: &mut Random) -> usize {
+    usize::try_from(random.below(bound as u64)).expect("it is below a usize")
+}

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::bench::{Bench, compiler};
 use crate::compiler::{runs, script};
+use crate::random::{Random, flipped, truncated, with_a_flip};
 
 #[tokio::test]
 async fn two_loads_at_once_compile_once_and_a_later_host_does_not_compile_at_all() {
@@ -146,34 +147,22 @@ async fn native_code_and_code_for_the_interpreter_lie_side_by_side() {
     assert_eq!(native.compiled().iter().map(made).collect::<Vec<_>>(), before, "one was made again");
 }
 
-/// Positions in a file: the same at each run, all over it.
-fn positions(length: usize, number: u64) -> impl Iterator<Item = usize> {
-    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    (0..number).map(move |_| {
-        // splitmix64
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % length as u64).unwrap()
-    })
-}
+/// What the seed of the damages is taken from, where one is to be had again.
+const SEED: &str = "AGENTD_DAMAGE_SEED";
 
 #[tokio::test]
 async fn damaged_compiled_code_is_compiled_again_and_never_run() {
+    let mut random = Random::from_environment(SEED);
     for code in [Code::Native, Code::Interpreted] {
         let bench = Bench::with(|options| options.code = Some(code));
         bench.still_works().await;
         let [file] = &bench.compiled()[..] else { panic!("{:?}", bench.compiled()) };
         let whole = fs::read(file).unwrap();
         let mut damages: Vec<Vec<u8>> = vec![Vec::new(), [&whole[..], b"more"].concat(), vec![0; whole.len()]];
-        damages.extend(positions(whole.len(), 4).map(|end| whole[..end].to_vec()));
-        // The first bytes, the last, and any.
-        let places = (0..4).chain([whole.len() - 1]).chain(positions(whole.len(), 10));
-        damages.extend(places.map(|place| {
-            let mut flipped = whole.clone();
-            flipped[place] ^= 1 << (place % 8);
-            flipped
-        }));
+        damages.extend((0..6).map(|_| truncated(&whole, &mut random)));
+        // The first bits, the last, and any.
+        damages.extend((0..4).chain([whole.len() * 8 - 1]).map(|bit| with_a_flip(&whole, bit)));
+        damages.extend((0..20).map(|_| flipped(&whole, &mut random)));
         for damage in damages {
             fs::write(file, &damage).unwrap();
             bench.still_works().await;

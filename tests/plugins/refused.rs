@@ -1,9 +1,12 @@
 //! Components that are refused before any of their code runs.
 
-use agentd_plugins::{Grant, LoadError, Source, builtin};
+use std::time::{Duration, Instant};
 
-use crate::bench::{Bench, everything};
+use agentd_plugins::{Call, Grant, Limits, LoadError, Source, builtin};
+
+use crate::bench::{Bench, Fake, call, everything};
 use crate::guest::{Guest, LOG, SCRIPT, WIT, component_of};
+use crate::random::{Random, flipped, truncated};
 
 async fn refusal(bytes: &[u8], grant: &Grant) -> LoadError {
     let bench = Bench::new();
@@ -94,8 +97,13 @@ async fn what_is_no_component_is_called_what_it_is() {
 
 #[tokio::test]
 async fn a_truncated_component_is_refused() {
+    let mut random = Random::from_environment("AGENTD_DAMAGE_SEED");
     let whole = builtin()[0].bytes;
-    for part in [9, 100, whole.len() / 2, whole.len() - 1] {
+    // What ends where a section ends is a whole component, of too little.
+    for _ in 0..20 {
+        refusal(&truncated(whole, &mut random), &everything()).await;
+    }
+    for part in [9, 100, whole.len() - 1] {
         let error = refusal(&whole[..part], &everything()).await;
         assert!(matches!(error, LoadError::Compile { .. }), "{part}: {error:?}");
     }
@@ -103,15 +111,26 @@ async fn a_truncated_component_is_refused() {
 
 #[tokio::test]
 async fn a_component_with_a_flipped_bit_is_refused_or_is_another_plugin_but_never_harms_the_host() {
+    let mut random = Random::from_environment("AGENTD_DAMAGE_SEED");
     let bench = Bench::new();
-    let whole = builtin()[1].bytes;
+    let limits = Limits { time: Duration::from_secs(2), memory: 32 << 20, output: 1 << 20, log: 10 };
     let mut refused = 0;
-    for place in (8..whole.len()).step_by(whole.len() / 16) {
-        let mut bytes = whole.to_vec();
-        bytes[place] ^= 1 << (place % 8);
-        if let Err(error) = bench.load_bytes("flipped", &bytes, &everything()).await {
-            assert!(error.to_string().contains("\"flipped\""), "{error}");
-            refused += 1;
+    for built_in in builtin() {
+        for _ in 0..24 {
+            let bytes = flipped(built_in.bytes, &mut random);
+            match bench.load_bytes("flipped", &bytes, &everything()).await {
+                Err(error) => {
+                    assert!(error.to_string().contains("\"flipped\""), "{error}");
+                    refused += 1;
+                }
+                // Whatever it does now, it does within its limits.
+                Ok(plugin) => {
+                    let begun = Instant::now();
+                    let answer = plugin.provide(Call { limits, ..call(Fake::default().login(&[("A", b"1")])) }).await;
+                    let named = answer.as_ref().err().is_none_or(|error| error.to_string().contains("\"flipped\""));
+                    assert!(named && begun.elapsed() < Duration::from_secs(10), "{answer:?}");
+                }
+            }
         }
     }
     assert!(refused > 0, "no flip was noticed at all");
