@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 
 use serde_json::Value;
 
+use super::until;
+
 /// A planted value; what it is called says where it was planted.
 #[derive(Debug, Clone)]
 pub(crate) struct Planted {
@@ -86,6 +88,8 @@ pub(crate) fn found_below(directory: &Path, planted: &[Planted]) -> Vec<String> 
 /// Looks at the arguments of every process, again and again, until it is told to stop.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
+    /// How often it has looked at all of them.
+    looks: Arc<AtomicU64>,
     thread: JoinHandle<Watched>,
 }
 
@@ -101,15 +105,25 @@ pub(crate) struct Watched {
 impl Watch {
     pub(crate) fn begin(planted: &[Planted]) -> Self {
         let (planted, stop) = (planted.to_vec(), Arc::new(AtomicBool::new(false)));
-        let told = Arc::clone(&stop);
+        let looks = Arc::new(AtomicU64::new(0));
+        let (told, looked) = (Arc::clone(&stop), Arc::clone(&looks));
         let thread = std::thread::spawn(move || {
             let mut watched = Watched::default();
             while !told.load(Ordering::Relaxed) {
                 watched.look(&planted);
+                looked.fetch_add(1, Ordering::Relaxed);
             }
             watched
         });
-        Self { stop, thread }
+        Self { stop, looks, thread }
+    }
+
+    /// Until it has seen whatever runs now, if that runs until then.
+    pub(crate) async fn has_seen_all(&self) {
+        // The first look that ends may have begun before.
+        let enough = self.looks.load(Ordering::Relaxed) + 2;
+        until("the watch has looked", || self.looks.load(Ordering::Relaxed) >= enough || self.thread.is_finished())
+            .await;
     }
 
     pub(crate) fn end(self) -> Watched {

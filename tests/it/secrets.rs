@@ -166,10 +166,17 @@ async fn twenty_planted_secrets_are_nowhere_but_in_the_agents_environment_even_a
     let mut spec = daemon.scripted(&[]);
     spec.permissions = PermissionPolicy::Allow;
     let root = daemon.root().display();
+    // With all the others in its environment it waits until it was looked at.
     spec.env_setup = Some(format!(
-        "export SESSION_COOKIE=\"$(cat {root}/cookie)\"\nJWT_SECRET=$(cat {root}/jwt); export JWT_SECRET\n"
+        "export SESSION_COOKIE=\"$(cat {root}/cookie)\"\nJWT_SECRET=$(cat {root}/jwt); export JWT_SECRET\n\
+         touch {root}/begun; while ! test -e {root}/seen; do sleep 0.01; done\n"
     ));
-    let session = daemon.session(&spec).await;
+    let session = daemon.create(&spec).await;
+    until("the session's script runs", || daemon.root().join("begun").exists()).await;
+    watch.has_seen_all().await;
+    fs::write(daemon.root().join("seen"), "").unwrap();
+    session.wait_for_phase(Phase::Idle).await;
+    watch.has_seen_all().await;
     let watched = watch.end();
     assert_eq!(watched.found.len(), 0, "in argument lists: {:?}", watched.found);
     assert!(["serve", "run", "hold"].iter().all(|role| watched.roles.contains(*role)), "{:?}", watched.roles);
