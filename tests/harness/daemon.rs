@@ -68,6 +68,24 @@ impl Daemon {
         self.root().join("state")
     }
 
+    /// Every file of the state directory, the journals and the log among them, that has the text.
+    pub(crate) fn holders(&self, text: &str) -> Vec<PathBuf> {
+        let (mut found, mut left) = (Vec::new(), vec![self.state()]);
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).expect("the state can be listed").flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    left.push(path);
+                } else if fs::read(&path)
+                    .is_ok_and(|content| content.windows(text.len()).any(|part| part == text.as_bytes()))
+                {
+                    found.push(path);
+                }
+            }
+        }
+        found
+    }
+
     /// What stands for `/etc/agentd`; it is not there.
     pub(crate) fn system_config(&self) -> PathBuf {
         self.root().join("etc")

@@ -219,24 +219,6 @@ fn files(daemon: &Daemon, session: &Session) -> PathBuf {
     daemon.root().join("run").join(session.id.as_str()).join("files")
 }
 
-/// Every file of the state directory, the journal and the log among them, that has the text.
-fn holders(daemon: &Daemon, text: &str) -> Vec<PathBuf> {
-    let (mut found, mut left) = (Vec::new(), vec![daemon.state()]);
-    while let Some(directory) = left.pop() {
-        for entry in fs::read_dir(directory).expect("the state can be listed").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                left.push(path);
-            } else if fs::read(&path)
-                .is_ok_and(|content| content.windows(text.len()).any(|part| part == text.as_bytes()))
-            {
-                found.push(path);
-            }
-        }
-    }
-    found
-}
-
 const NOWHERE: [PathBuf; 0] = [];
 
 /// Declares a secret that lies in a file of this name, which is there if it has a value.
@@ -275,7 +257,7 @@ async fn a_secret_that_a_provider_names_is_in_the_agents_variable_and_nowhere_el
     // No provider behind it sees the value: it was not granted to them.
     assert_eq!(variable(&view, "SEEN").value.as_ref().unwrap().display(), "");
     session.turn("env").await;
-    assert_eq!(holders(&daemon, "planted-one-value"), NOWHERE);
+    assert_eq!(daemon.holders("planted-one-value"), NOWHERE);
 
     // Given again by another daemon, it is what it is then.
     session.stop().await;
@@ -285,7 +267,7 @@ async fn a_secret_that_a_provider_names_is_in_the_agents_variable_and_nowhere_el
     let view = session.resume().await;
     assert_eq!(condition(&view, ConditionType::EnvironmentReady).unwrap().reason, "GivenAgain");
     assert_eq!(agents(&session, "printenv WITH_KEY").await, "planted-two-value\n");
-    assert_eq!(holders(&daemon, "planted-two-value"), NOWHERE);
+    assert_eq!(daemon.holders("planted-two-value"), NOWHERE);
 }
 
 #[tokio::test]
@@ -343,7 +325,7 @@ async fn a_file_is_the_users_alone_is_written_nowhere_else_and_goes_with_the_age
     session.turn("tool cat $NPM_TOKEN_FILE; tail -1 $NPM_TOKEN_FILE").await;
     let shown = fs::read_to_string(crate::harness::journal::path(&daemon.state(), &session.id)).unwrap();
     assert!(shown.contains("‹secret›"), "{shown}");
-    assert_eq!(holders(&daemon, "planted-token-1"), NOWHERE);
+    assert_eq!(daemon.holders("planted-token-1"), NOWHERE);
 
     session.stop().await;
     assert!(!files(&daemon, &session).exists(), "they are gone when the session is shown as stopped");

@@ -43,24 +43,6 @@ fn script(daemon: &Daemon, text: &str) {
     fs::write(daemon.root().join("config/env-setup.sh"), text).expect("the script is written");
 }
 
-/// Everything below the state directory that holds these bytes.
-fn holders(daemon: &Daemon, bytes: &str) -> Vec<PathBuf> {
-    let (mut found, mut left) = (Vec::new(), vec![daemon.state()]);
-    while let Some(directory) = left.pop() {
-        for entry in fs::read_dir(directory).expect("the state can be listed").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                left.push(path);
-            } else if fs::read(&path)
-                .is_ok_and(|content| content.windows(bytes.len()).any(|part| part == bytes.as_bytes()))
-            {
-                found.push(path);
-            }
-        }
-    }
-    found
-}
-
 fn encrypt(daemon: &Daemon, key: &str) {
     daemon.configure(|config| format!("{config}\n[environment.encryption]\nenabled = true\nkey = {key}\n"));
 }
@@ -128,7 +110,7 @@ async fn what_is_kept_of_an_environment_is_private_and_has_no_secret_in_clear() 
     script(&daemon, &format!("export SOME_TOKEN='{SECRET}' PLAIN=shown\n"));
     let session = daemon.session(&daemon.scripted(&[])).await;
     // The script itself is the user's; what agentd keeps is below the state directory.
-    assert_eq!(holders(&daemon, SECRET), NOWHERE);
+    assert_eq!(daemon.holders(SECRET), NOWHERE);
     assert_eq!(fs::metadata(file(&daemon, &session)).unwrap().permissions().mode() & 0o7777, 0o600);
     assert!(content(&daemon, &session).contains("shown"));
     for query in ["?values=true", "?at=now&values=true", "/diff?values=true"] {
@@ -149,8 +131,8 @@ async fn a_sealed_environment_shows_nothing_and_gives_its_secrets_back_after_a_r
     let session = daemon.session(&spec).await;
     let text = content(&daemon, &session);
     assert!(!text.contains("PLAIN") && text.contains("xchacha20-poly1305"), "{text}");
-    assert_eq!(holders(&daemon, SECRET), NOWHERE);
-    assert_eq!(holders(&daemon, "only-in-the-environment"), NOWHERE);
+    assert_eq!(daemon.holders(SECRET), NOWHERE);
+    assert_eq!(daemon.holders("only-in-the-environment"), NOWHERE);
     session.stop().await;
     daemon.terminate().await;
     // What set them is gone; what was sealed is not.
