@@ -106,14 +106,20 @@ impl State {
         self.bounded_by(self.host_deadline, what, work).await
     }
 
-    /// A host call, ended at a deadline of its own: by the service that does it, and by the host where that does not.
+    /// A host call, ended at a deadline of its own: by the service that does it, and by the host where that does not. Nothing is
+    /// begun once the time for host calls is over, however often a guest asks.
     async fn bounded_by<T, E: From<Failure>>(
         &self,
         deadline: Instant,
         what: &str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let begun = if deadline == self.host_deadline { self.started } else { Instant::now() };
+        let now = Instant::now();
+        if self.host_deadline <= now {
+            let time = Seconds(self.host_deadline.saturating_duration_since(self.started));
+            return Err(Failure::TimedOut(format!("{what} was not begun: the {time} for it are over")).into());
+        }
+        let begun = if deadline == self.host_deadline { self.started } else { now };
         let last = self.host_deadline + self.deadline.saturating_duration_since(self.host_deadline) / 2;
         let end = (deadline + SLACK).min(last);
         let late = |_| {

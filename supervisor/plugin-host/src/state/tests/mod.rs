@@ -327,30 +327,38 @@ async fn mounts_are_left_out_and_paths_processes_and_secrets_refused() {
     failed(answer, "more than 1048576 bytes");
 }
 
-/// Every import, asked for something that a grant of everything allows; the failures.
+/// The call begins, with the time that it has.
+fn anew(state: &mut State) -> &mut State {
+    let began = std::mem::replace(&mut state.started, Instant::now());
+    state.host_deadline = state.started + (state.host_deadline - began);
+    state.deadline = state.started + (state.deadline - began);
+    state
+}
+
+/// Every import, in a call of its own, asked for something that a grant of everything allows; the failures.
 async fn all(case: &mut Case) -> Vec<String> {
     let state = &mut case.state;
     let one = || "/x".to_owned();
     let mut said = Vec::new();
     let mut add =
         |failure: Option<types::Failure>| said.extend(failure.map(|failure| Failure::from(failure).to_string()));
-    add(shell_environment::Host::login(state).await.unwrap().err());
-    add(script::Host::locate(state, vec![one()]).await.unwrap().err());
-    add(script::Host::source(state, one(), Vec::new()).await.unwrap().err());
-    add(command::Host::run(state, run("/x", &[])).await.unwrap().err());
-    add(file::Host::inspect(state, one()).await.unwrap().err());
-    add(file::Host::read(state, one()).await.unwrap().err());
-    add(file::Host::entries(state, one()).await.unwrap().err());
-    add(network::Host::interfaces(state).await.unwrap().err());
-    add(network::Host::routes(state).await.unwrap().err());
-    add(network::Host::way_to(state, "::1".to_owned()).await.unwrap().err());
-    add(network::Host::name_service_facts(state).await.unwrap().err());
-    add(mount::Host::mounts(state).await.unwrap().err());
-    add(process::Host::running(state, one()).await.unwrap().err());
-    add(secret::Host::read(state, one()).await.unwrap().err());
+    add(shell_environment::Host::login(anew(state)).await.unwrap().err());
+    add(script::Host::locate(anew(anew(state)), vec![one()]).await.unwrap().err());
+    add(script::Host::source(anew(anew(state)), one(), Vec::new()).await.unwrap().err());
+    add(command::Host::run(anew(anew(state)), run("/x", &[])).await.unwrap().err());
+    add(file::Host::inspect(anew(anew(state)), one()).await.unwrap().err());
+    add(file::Host::read(anew(anew(state)), one()).await.unwrap().err());
+    add(file::Host::entries(anew(anew(state)), one()).await.unwrap().err());
+    add(network::Host::interfaces(anew(state)).await.unwrap().err());
+    add(network::Host::routes(anew(state)).await.unwrap().err());
+    add(network::Host::way_to(anew(anew(state)), "::1".to_owned()).await.unwrap().err());
+    add(network::Host::name_service_facts(anew(state)).await.unwrap().err());
+    add(mount::Host::mounts(anew(state)).await.unwrap().err());
+    add(process::Host::running(anew(anew(state)), one()).await.unwrap().err());
+    add(secret::Host::read(anew(anew(state)), one()).await.unwrap().err());
     for problem in [
-        network::Host::resolve(state, "x".to_owned()).await.unwrap().map(|_| ()),
-        network::Host::exchange(state, "x".to_owned(), 1, vec![], 100).await.unwrap().map(|_| ()),
+        network::Host::resolve(anew(anew(state)), "x".to_owned()).await.unwrap().map(|_| ()),
+        network::Host::exchange(anew(anew(state)), "x".to_owned(), 1, vec![], 100).await.unwrap().map(|_| ()),
     ] {
         said.extend(problem.err().map(words));
     }
@@ -388,10 +396,29 @@ async fn every_import_ends_by_the_deadline_of_its_call_or_its_own() {
     let probed = mount::Host::probe(&mut case.state, "/x".to_owned(), 100).await.unwrap().unwrap();
     assert!(matches!(probed, mount::Liveness::Hangs));
     assert!(begun.elapsed() < Duration::from_millis(900), "each by its own: {:?}", begun.elapsed());
+    let begun = Instant::now();
+    case.state.host_deadline = case.state.started + Duration::from_millis(100);
+    case.state.deadline = case.state.started + Duration::from_millis(150);
     let said = all(&mut case).await;
     assert_eq!(said.len(), 16, "{said:?}");
     assert!(said.iter().all(|said| said.contains("did not end within the ")), "{said:?}");
-    assert!(begun.elapsed() < Duration::from_secs(3), "all of them by the call's: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "each of them by the call's: {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn nothing_is_begun_for_a_call_whose_time_is_over() {
+    let mut case = case(&everything(), &Grant::default(), Machine::default());
+    case.state.host_deadline = Instant::now();
+    let over = "was not begun";
+    let ran = command::Host::run(&mut case.state, run("/x", &[])).await;
+    case.untouched(ran, over);
+    let read = file::Host::read(&mut case.state, "/x".to_owned()).await;
+    case.untouched(read, over);
+    let secret = secret::Host::read(&mut case.state, "x".to_owned()).await;
+    case.untouched(secret, over);
+    let exchanged = network::Host::exchange(&mut case.state, "x".to_owned(), 1, vec![], 100).await.unwrap();
+    assert!(matches!(&exchanged, Err(network::Problem::TimedOut(words)) if words.contains(over)), "{exchanged:?}");
+    assert_eq!(case.asked(), [""; 0]);
 }
 
 #[tokio::test]
