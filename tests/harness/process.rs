@@ -19,6 +19,13 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     !matches!(stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()), None | Some('Z' | 'X'))
 }
 
+/// KiB of memory that the process has.
+pub(crate) fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().strip_suffix(" kB").and_then(|number| number.parse().ok()).expect("it is a number of kB")
+}
+
 pub(crate) fn kill9(target: u32) {
     kill(pid(target), Signal::SIGKILL).expect("the process is there to be killed");
 }

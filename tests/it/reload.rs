@@ -1,5 +1,7 @@
 //! The configuration is read again as a whole or not at all: plugins come, change and go by files, with nobody at the machine.
 
+mod damaged;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;

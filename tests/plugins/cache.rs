@@ -147,12 +147,9 @@ async fn native_code_and_code_for_the_interpreter_lie_side_by_side() {
     assert_eq!(native.compiled().iter().map(made).collect::<Vec<_>>(), before, "one was made again");
 }
 
-/// What the seed of the damages is taken from, where one is to be had again.
-const SEED: &str = "AGENTD_DAMAGE_SEED";
-
 #[tokio::test]
 async fn damaged_compiled_code_is_compiled_again_and_never_run() {
-    let mut random = Random::from_environment(SEED);
+    let mut random = Random::from_environment("AGENTD_DAMAGE_SEED");
     for code in [Code::Native, Code::Interpreted] {
         let bench = Bench::with(|options| options.code = Some(code));
         bench.still_works().await;

@@ -1,0 +1,136 @@
+//! Plugin files that are damaged or are none, under a pin that fits them: refused with their name, however they are damaged; what runs
+//! goes on, and the daemon weighs what it weighed.
+
+use super::*;
+use crate::guest::{WIT, component_of};
+use crate::harness::random::{Random, flipped, truncated};
+
+/// KiB that the daemon may have kept after all of it: the refusals, and the plugins that damaged ones turned out to be.
+const GROWTH: u64 = 6 << 10;
+
+/// A component of this version of the interface.
+fn of_version(version: &str) -> Vec<u8> {
+    let other = |text: &str| text.replace("@1.0.0", version);
+    component_of(&other(WIT), "provider", &other(&Guest::default().module()))
+}
+
+/// Declares a plugin that is these bytes in the place of the one that runs, and reloads.
+async fn offered(daemon: &Daemon, plain: &str, bytes: &[u8]) -> Result<(), Problem> {
+    let declared = place(daemon, "damaged", bytes);
+    fs::write(file(daemon), with(plain, "damaged", &declared)).unwrap();
+    let response = daemon.client.call("POST", "/v1/reload", "").await;
+    if response.status == 200 { Ok(()) } else { Err(response.problem()) }
+}
+
+/// A daemon in whose sessions a plugin sets NAME, and the configuration without it.
+async fn running() -> (Daemon, String) {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let declared = place(&daemon, "toolchain", &giving("one"));
+    fs::write(file(&daemon), with(&plain, "toolchain", &declared)).unwrap();
+    reload(&daemon).await;
+    (daemon, plain)
+}
+
+/// That it was refused with its name and these words, and that what ran before runs.
+async fn is_refused(daemon: &Daemon, plain: &str, bytes: &[u8], words: &str) {
+    let problem = offered(daemon, plain, bytes).await.unwrap_err();
+    assert_eq!((problem.status, problem.code), (422, agentd_api::Code::PluginUnusable), "{problem:?}");
+    assert!(problem.detail.contains("plugins.damaged") && problem.detail.contains(words), "{words}: {problem:?}");
+    let names: Vec<_> = plugins(daemon).await.into_iter().map(|plugin| plugin.name).collect();
+    assert!(names.iter().any(|name| name == "toolchain") && !names.iter().any(|name| name == "damaged"), "{names:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_plugin_of_this_version_is_refused_by_what_it_is_and_what_ran_runs() {
+    let (daemon, plain) = running().await;
+    let whole = giving("two");
+    let module = wat::parse_str("(module)").unwrap();
+    let made_for = |version: &str| format!("is made for version {version} of agentd:plugin/environment-provider");
+    for (bytes, words) in [
+        (of_version("@0.9.0"), made_for("0.9.0")),
+        (of_version("@1.1.0"), made_for("1.1.0")),
+        (of_version("@2.0.0"), made_for("2.0.0")),
+        (of_version(""), made_for("none")),
+        (module, "is a core module, not a WebAssembly component".to_owned()),
+        (b"#!/bin/sh\n".to_vec(), "not a WebAssembly component".to_owned()),
+        (Vec::new(), "not a WebAssembly component".to_owned()),
+        (whole[..whole.len() / 2].to_vec(), "could not be compiled".to_owned()),
+        (whole[..whole.len() - 1].to_vec(), "could not be compiled".to_owned()),
+    ] {
+        is_refused(&daemon, &plain, &bytes, &words).await;
+    }
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
+}
+
+#[tokio::test]
+async fn truncated_and_flipped_plugins_are_refused_or_other_plugins_and_harm_nobody() {
+    let mut random = Random::from_environment("AGENTD_DAMAGE_SEED");
+    let (daemon, plain) = running().await;
+    let good = daemon.session(&daemon.scripted(&[])).await;
+    let kept = fs::read_to_string(file(&daemon)).unwrap();
+    let whole = giving("two");
+    let mut refused = 0;
+    // What the first of a kind costs once is no harm done.
+    let mut weight = 0;
+    for round in 0..4 {
+        for damaged in (0..4).map(|_| truncated(&whole, &mut random)).collect::<Vec<_>>() {
+            is_refused(&daemon, &plain, &damaged, "").await;
+        }
+        for damaged in (0..8).map(|_| flipped(&whole, &mut random)).collect::<Vec<_>>() {
+            if let Err(problem) = offered(&daemon, &plain, &damaged).await {
+                assert!(problem.detail.contains("plugins.damaged"), "{problem:?}");
+                refused += 1;
+            } else {
+                // It is another plugin, or the same with another word in a place that nobody reads.
+                let session = daemon.create(&daemon.scripted(&[])).await;
+                within("the session is ready or failed", async {
+                    while !matches!(session.view().await.status.phase, Phase::Idle | Phase::Failed) {
+                        tokio::task::yield_now().await;
+                    }
+                })
+                .await;
+                fs::write(file(&daemon), &kept).unwrap();
+                reload(&daemon).await;
+            }
+            assert_eq!(name_of(&good).await.as_deref(), Some("one"));
+        }
+        if round == 0 {
+            weight = process::resident(daemon.pid());
+        }
+    }
+    let grown = process::resident(daemon.pid()).saturating_sub(weight);
+    assert!(grown < GROWTH, "the daemon grew by {grown} KiB from {weight} KiB");
+    assert!(refused > 0, "no flip was noticed at all");
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
+}
+
+#[tokio::test]
+async fn a_daemon_that_starts_beside_damaged_files_names_each_and_works_without_them() {
+    let mut daemon = Daemon::prepare();
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let whole = giving("two");
+    let damages = [
+        ("half", whole[..whole.len() / 2].to_vec(), "plugin-not-compiled"),
+        ("newer", of_version("@2.0.0"), "plugin-version"),
+        ("text", b"#!/bin/sh\n".to_vec(), "plugin-not-a-component"),
+    ];
+    let mut text =
+        plain.replace("[environment]", "[environment]\nproviders = [\"half\", \"newer\", \"text\", \"toolchain\"]");
+    for (name, bytes, _) in &damages {
+        write!(text, "\n{}on_failure = \"skip\"\n", place(&daemon, name, bytes)).unwrap();
+    }
+    write!(text, "\n{}", place(&daemon, "toolchain", &giving("one"))).unwrap();
+    fs::write(file(&daemon), text).unwrap();
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let condition = environment_of(&session.view().await);
+    assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::True, "ProviderSkipped"));
+    for (name, _, code) in damages {
+        let view = plugin(&daemon, name).await;
+        assert_eq!((view.state, view.calls), (PluginState::Failed, 0), "{view:?}");
+        assert_eq!(view.problem.unwrap().code, code);
+        assert!(condition.message.contains(name), "{name}: {condition:?}");
+    }
+    assert_eq!(name_of(&session).await.as_deref(), Some("one"));
+}
