@@ -228,6 +228,10 @@ impl Case {
         self.prompt("kept", "say alive", "last").await;
         let answered = |journal: &[Event]| journal.iter().filter_map(said).any(|text| text == "alive");
         until("the session answers", || answered(&self.journal(&view.id))).await;
+        // What the daemon shows follows the journal: until it has seen the turn begin, the session is at rest to it.
+        let is_over =
+            |event: &Event| matches!(&event.body, Body::TurnEnded(ended) if ended.turn == TurnId::numbered(3));
+        until("the last turn ends", || self.journal(&view.id).iter().any(is_over)).await;
         let view = self.see("kept", "at rest", |view| view.status.phase == Phase::Idle).await;
 
         let list: SessionList = self.client.get("/v1/sessions").await.expect(200);
