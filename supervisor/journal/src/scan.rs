@@ -30,25 +30,37 @@ thread_local! {
     pub(crate) static READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-fn read_exact(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
+/// As much as there is.
+fn read_full(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < to.len() {
         match read(file, &mut to[filled..], at + filled as u64)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            0 => break,
             n => filled += n,
         }
     }
-    Ok(())
+    Ok(filled)
+}
+
+fn read_exact(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
+    let filled = read_full(file, to, at)?;
+    if filled == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// One past the last newline before `end`, so where the line begins that `end` is in; 0 where there is none.
+///
+/// A file may have become shorter since its length was read: a writer takes back what it could not write whole.
 pub(crate) fn line_start(file: &File, end: u64) -> io::Result<u64> {
     let mut block = vec![0; BLOCK.min(usize::try_from(end).unwrap_or(BLOCK))];
     let mut end = end;
     while end > 0 {
         let from = end.saturating_sub(BLOCK as u64);
         let piece = &mut block[..usize::try_from(end - from).expect("a block's length is a usize")];
-        read_exact(file, piece, from)?;
+        let filled = read_full(file, piece, from)?;
+        if filled < piece.len() {
+            end = from + filled as u64;
+            continue;
+        }
         if let Some(at) = memchr::memrchr(b'\n', piece) {
             return Ok(from + at as u64 + 1);
         }
@@ -78,13 +90,7 @@ fn next_line(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
 /// The seq of the line that begins at `start`.
 pub(crate) fn seq_at(file: &File, start: u64) -> io::Result<Option<u64>> {
     let mut head = [0; line::HEAD];
-    let mut filled = 0;
-    while filled < head.len() {
-        match read(file, &mut head[filled..], start + filled as u64)? {
-            0 => break,
-            n => filled += n,
-        }
-    }
+    let filled = read_full(file, &mut head, start)?;
     Ok(line::seq(&head[..filled]))
 }
 
@@ -124,4 +130,21 @@ pub(crate) fn first_after(file: &File, after: u64, end: u64) -> io::Result<Found
         }
     }
     Ok(Found::At(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn what_was_taken_back_since_the_length_was_read_is_not_there() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"a\nbc").unwrap();
+        for end in [4, 5, 10, 3 * BLOCK as u64] {
+            assert_eq!(line_start(&file, end).unwrap(), 2, "{end}");
+        }
+        file.set_len(0).unwrap();
+        assert_eq!(line_start(&file, 4).unwrap(), 0);
+    }
 }
