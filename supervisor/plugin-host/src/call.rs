@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::grant::{Capability, Places};
 use crate::limits::Limits;
 use crate::services::Services;
@@ -224,8 +226,9 @@ pub enum Moment {
     AfterEnvironment,
 }
 
-/// Why a plugin, or the host on its behalf, could not do its work.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why a plugin, or the host on its behalf, could not do its work; written as the interface names it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Failure {
     #[error("its setting {key:?} is wrong: {message}")]
     Configuration { key: String, message: String },

@@ -94,7 +94,7 @@ pub(crate) struct Answers {
 pub(crate) struct Login {
     #[serde(default)]
     pub(crate) environment: BTreeMap<String, ByteString>,
-    pub(crate) failure: Option<Refusal>,
+    pub(crate) failure: Option<Failure>,
 }
 
 /// A script that is there. What it sets comes on top of what it is given; what it takes away is in `unset`.
@@ -108,7 +108,7 @@ pub(crate) struct Script {
     pub(crate) environment: BTreeMap<String, ByteString>,
     #[serde(default)]
     pub(crate) unset: Vec<String>,
-    pub(crate) failure: Option<Refusal>,
+    pub(crate) failure: Option<Failure>,
 }
 
 /// A program that is run. The arguments are patterns, in the grammar of a grant.
@@ -127,7 +127,7 @@ pub(crate) struct Command {
     #[serde(default)]
     pub(crate) status: u8,
     pub(crate) signal: Option<u8>,
-    pub(crate) failure: Option<Refusal>,
+    pub(crate) failure: Option<Failure>,
 }
 
 /// A file with its content, a directory with its entries, or something else that has a kind.
@@ -142,7 +142,7 @@ pub(crate) struct File {
     /// Milliseconds since 1970.
     #[serde(default)]
     pub(crate) modified: u64,
-    pub(crate) failure: Option<Refusal>,
+    pub(crate) failure: Option<Failure>,
 }
 
 /// A host of the network: what its name comes to, and, at a port, what it says.
@@ -182,7 +182,7 @@ pub(crate) enum NetworkProblem {
     Refused(String),
     Unreachable(String),
     TimedOut(String),
-    Other(Refusal),
+    Other(Failure),
 }
 
 /// What is known of the network.
@@ -280,51 +280,7 @@ pub(crate) struct Secret {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) value: ByteString,
-    pub(crate) failure: Option<Refusal>,
-}
-
-/// A failure, in the interface's words.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Refusal {
-    Configuration { key: String, message: String },
-    NotGranted(String),
-    NotApproved(String),
-    NotFound(String),
-    TimedOut(String),
-    TooLarge(String),
-    Unavailable(String),
-    Failed(String),
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Configuration { key, message } => Self::Configuration { key, message },
-            Refusal::NotGranted(text) => Self::NotGranted(text),
-            Refusal::NotApproved(text) => Self::NotApproved(text),
-            Refusal::NotFound(text) => Self::NotFound(text),
-            Refusal::TimedOut(text) => Self::TimedOut(text),
-            Refusal::TooLarge(text) => Self::TooLarge(text),
-            Refusal::Unavailable(text) => Self::Unavailable(text),
-            Refusal::Failed(text) => Self::Failed(text),
-        }
-    }
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Configuration { key, message } => Self::Configuration { key, message },
-            Failure::NotGranted(text) => Self::NotGranted(text),
-            Failure::NotApproved(text) => Self::NotApproved(text),
-            Failure::NotFound(text) => Self::NotFound(text),
-            Failure::TimedOut(text) => Self::TimedOut(text),
-            Failure::TooLarge(text) => Self::TooLarge(text),
-            Failure::Unavailable(text) => Self::Unavailable(text),
-            Failure::Failed(text) => Self::Failed(text),
-        }
-    }
+    pub(crate) failure: Option<Failure>,
 }
 
 impl Case {

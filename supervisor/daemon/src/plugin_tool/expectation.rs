@@ -9,8 +9,6 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
-use super::case::Refusal;
-
 /// Of a report.
 const OUTCOMES: [&str; 4] = ["pass", "warn", "fail", "unknown"];
 
@@ -19,7 +17,7 @@ const OUTCOMES: [&str; 4] = ["pass", "warn", "fail", "unknown"];
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Expectation {
     changes: Option<Vec<Changed>>,
-    failure: Option<Refusal>,
+    failure: Option<Failure>,
     report: Option<Reported>,
 }
 
@@ -73,7 +71,7 @@ impl Expectation {
     }
 
     pub(crate) fn failure(failure: Failure) -> Self {
-        Self { failure: Some(failure.into()), ..Self::default() }
+        Self { failure: Some(failure), ..Self::default() }
     }
 
     pub(crate) fn report(report: Report) -> Self {
@@ -136,19 +134,19 @@ impl Expectation {
     }
 }
 
-fn failure_words(failure: &Refusal) -> (&'static str, Value) {
+fn failure_words(failure: &Failure) -> (&'static str, Value) {
     match failure {
-        Refusal::Configuration { key, message } => {
+        Failure::Configuration { key, message } => {
             let table = [("key", key.as_str()), ("message", message.as_str())].into_iter().collect::<InlineTable>();
             ("configuration", Value::InlineTable(table))
         }
-        Refusal::NotGranted(text) => ("not-granted", text.into()),
-        Refusal::NotApproved(text) => ("not-approved", text.into()),
-        Refusal::NotFound(text) => ("not-found", text.into()),
-        Refusal::TimedOut(text) => ("timed-out", text.into()),
-        Refusal::TooLarge(text) => ("too-large", text.into()),
-        Refusal::Unavailable(text) => ("unavailable", text.into()),
-        Refusal::Failed(text) => ("failed", text.into()),
+        Failure::NotGranted(text) => ("not-granted", text.into()),
+        Failure::NotApproved(text) => ("not-approved", text.into()),
+        Failure::NotFound(text) => ("not-found", text.into()),
+        Failure::TimedOut(text) => ("timed-out", text.into()),
+        Failure::TooLarge(text) => ("too-large", text.into()),
+        Failure::Unavailable(text) => ("unavailable", text.into()),
+        Failure::Failed(text) => ("failed", text.into()),
     }
 }
 

@@ -119,7 +119,7 @@ impl Recorded {
             Some(case::NetworkProblem::Refused(text)) => Err(NetworkProblem::Refused(text)),
             Some(case::NetworkProblem::Unreachable(text)) => Err(NetworkProblem::Unreachable(text)),
             Some(case::NetworkProblem::TimedOut(text)) => Err(NetworkProblem::TimedOut(text)),
-            Some(case::NetworkProblem::Other(refusal)) => Err(NetworkProblem::Other(refusal.into())),
+            Some(case::NetworkProblem::Other(failure)) => Err(NetworkProblem::Other(failure)),
         }
     }
 }
@@ -129,8 +129,8 @@ fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
-fn refused(failure: Option<&case::Refusal>) -> Result<(), Failure> {
-    failure.map_or(Ok(()), |refusal| Err(refusal.clone().into()))
+fn refused(failure: Option<&Failure>) -> Result<(), Failure> {
+    failure.map_or(Ok(()), |failure| Err(failure.clone()))
 }
 
 fn pairs<'a>(variables: impl IntoIterator<Item = (&'a String, &'a ByteString)>) -> Variables {
