@@ -29,6 +29,7 @@ mod modules;
 mod opencode;
 mod permission;
 mod plugins;
+mod prerequisites;
 mod real_agent;
 mod reload;
 mod requests;

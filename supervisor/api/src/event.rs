@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::bytes::ByteString;
 use crate::id::{PermissionId, TurnId};
+use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
 use crate::session::{Condition, PermissionRequest, SessionSpec};
 
 /// One record with its place in the journal.
@@ -96,6 +97,12 @@ bodies! {
     "launch.failed" => LaunchFailed(LaunchFailed),
     /// A condition changed.
     "condition" => Condition(Condition),
+    /// What the session needs of the world was looked at.
+    "prerequisites.checked" => PrerequisitesChecked(PrerequisitesChecked),
+    /// The same while the agent runs, where something is other than it was.
+    "prerequisites.changed" => PrerequisitesChanged(PrerequisitesChanged),
+    /// The launch goes on without what is missing, as somebody asked.
+    "prerequisites.forced" => PrerequisitesForced(PrerequisitesForced),
     /// The environment was built. Names only.
     "environment.built" => EnvironmentBuilt(EnvironmentBuilt),
     /// What of the running agent's environment holds for a limited time was asked for again.
@@ -178,6 +185,19 @@ pub struct LaunchStarted {
     /// Asked to begin a new conversation, and not to continue the one there is.
     #[serde(default)]
     pub fresh: bool,
+    /// Until when it waits for prerequisites that are missing; without it, it does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_until: Option<Timestamp>,
+    /// Who asked that it be launched whatever is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced_by: Option<Requester>,
+}
+
+impl LaunchStarted {
+    /// One that neither waits nor is forced.
+    pub fn new(launch: u64, reason: LaunchReason, fresh: bool) -> Self {
+        Self { launch, reason, fresh, wait_until: None, forced_by: None }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ pub mod id;
 pub mod paths;
 pub mod plugin;
 pub mod plugin_tool;
+pub mod prerequisite;
 pub mod problem;
 pub mod scripts;
 pub mod secret;

@@ -59,7 +59,7 @@ pub struct PluginView {
     /// Capability by capability, the patterns; of one without patterns, none.
     pub grant: BTreeMap<String, Vec<String>>,
     pub on_failure: OnFailure,
-    /// The names of the pipeline's steps that it is.
+    /// The names of the pipeline's steps that it is, or of the prerequisites that it checks.
     pub used_by: Vec<String>,
     /// As the configuration has them, nested keys joined by dots; those of a use are not in here.
     pub settings: BTreeMap<String, Vec<String>>,

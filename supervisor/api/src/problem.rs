@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::prerequisite::CheckReport;
+
 /// A stable code, for programs. Once released, a code keeps its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -25,6 +27,9 @@ pub enum Code {
     /// The login shell's environment could not be taken.
     SnapshotFailed,
     NoSuchPlugin,
+    NoSuchPrerequisite,
+    /// Something that the session needs is missing: `prerequisites` has each with its facts and its remedy.
+    PrerequisitesNotMet,
     /// The configuration cannot be read or is wrong; the one before is still in force.
     ConfigurationInvalid,
     /// A plugin of the configuration cannot be loaded; the configuration before is still in force.
@@ -73,13 +78,15 @@ impl Code {
             | Self::NoSuchTurn
             | Self::NoSuchPermission
             | Self::NoSuchSnapshot
-            | Self::NoSuchPlugin => 404,
+            | Self::NoSuchPlugin
+            | Self::NoSuchPrerequisite => 404,
             Self::MethodNotAllowed => 405,
             Self::NameTaken
             | Self::WrongPhase
             | Self::PermissionAnswered
             | Self::ScriptChanged
             | Self::KeyUnavailable
+            | Self::PrerequisitesNotMet
             | Self::EnvironmentNotBuilt => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
@@ -114,11 +121,21 @@ pub struct Problem {
     /// The request this answers; the same id stands in the daemon's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// Of `prerequisites-not-met`: the checks that are in the way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prerequisites: Vec<CheckReport>,
 }
 
 impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { status: code.status(), code, detail: detail.into(), hint: None, request_id: None }
+        Self {
+            status: code.status(),
+            code,
+            detail: detail.into(),
+            hint: None,
+            request_id: None,
+            prerequisites: Vec::new(),
+        }
     }
 
     #[must_use]

@@ -40,6 +40,12 @@ pub struct SessionSpec {
     /// What the agent is told in front of the first prompt after a resume; without it, as configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_note: Option<ResumeNote>,
+    /// Prerequisites of the configuration that it needs, besides those that are required of it anyway.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// Words that the configuration's prerequisites may be required by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
 }
 
 /// How much an agent is told in front of the first prompt after a resume.
@@ -110,6 +116,8 @@ impl SessionSpec {
             limits: SessionLimits::default(),
             environment: EnvironmentSpec::default(),
             resume_note: None,
+            requires: Vec::new(),
+            tags: Vec::new(),
         }
     }
 }
@@ -133,6 +141,8 @@ pub enum Phase {
     Pending,
     /// Its world is checked and its environment built.
     Preparing,
+    /// Something that it needs is missing, and it is waited for.
+    Waiting,
     /// Its agent process is started and its conversation opened.
     Starting,
     Idle,
@@ -152,7 +162,7 @@ pub enum Phase {
 impl Phase {
     /// Whether an agent process runs or is being started or ended.
     pub fn is_active(self) -> bool {
-        matches!(self, Self::Preparing | Self::Starting | Self::Idle | Self::Busy | Self::Stopping)
+        matches!(self, Self::Preparing | Self::Waiting | Self::Starting | Self::Idle | Self::Busy | Self::Stopping)
     }
 
     /// The phase as it stands in JSON.
@@ -160,6 +170,7 @@ impl Phase {
         match self {
             Self::Pending => "pending",
             Self::Preparing => "preparing",
+            Self::Waiting => "waiting",
             Self::Starting => "starting",
             Self::Idle => "idle",
             Self::Busy => "busy",

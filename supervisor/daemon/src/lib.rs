@@ -1,6 +1,6 @@
 //! The supervisor: sessions, their environment, and the control endpoint.
 //!
-//! Arrows point one way: `control → session → {env, workspace, acp, launch} → plugin host, journal → api`. `session` never names
+//! Arrows point one way: `control → session → {prerequisite → env, workspace, acp, launch} → plugin host, journal → api`. `session` never names
 //! `control`; hyper stands only in `control`, the names of operating systems only in `platform` and `launch`.
 
 mod acp;
@@ -16,6 +16,7 @@ mod message;
 mod platform;
 mod plugin_tool;
 mod plugins;
+mod prerequisite;
 mod reload;
 mod runner;
 mod serve;

@@ -19,7 +19,7 @@ use crate::directories::{Directories, DirectoryError, Places};
 use crate::env::{Trust, chain};
 use crate::log;
 use crate::reload::Reload;
-use crate::session::Sessions;
+use crate::session::{Sessions, recheck};
 use crate::world::{Programs, World, Worlds};
 
 /// What the command line says.
@@ -109,6 +109,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     notify(&[NotifyState::Ready]);
     let mut reading = tokio::spawn(read(Arc::clone(&sessions)));
     let mut is_read = false;
+    tokio::spawn(recheck(Arc::clone(&worlds), Arc::clone(&sessions)));
     load_plugins(world);
 
     let mut beat = tokio::time::interval(Duration::from_secs(5));

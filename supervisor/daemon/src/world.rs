@@ -3,6 +3,7 @@
 //! A world is one configuration with what was made of it, and never changes. When the configuration is read again, another
 //! world takes its place ([`Worlds`]): whoever does something of several steps keeps the one that it began in.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::directories::{Directories, DirectoryError};
 use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
 use crate::launch::Launcher;
 use crate::plugins::{HostOnce, NoHost, Plugins};
+use crate::prerequisite::{self, Prerequisites, Surroundings, Who};
 
 /// One daemon's world. Shared, never changed.
 #[derive(Debug)]
@@ -38,7 +40,15 @@ pub(crate) struct World {
     pub(crate) programs: Programs,
     host: Arc<HostOnce>,
     capture: Capture,
-    loaded: OnceCell<(Plugins, Pipeline)>,
+    loaded: OnceCell<Made>,
+}
+
+/// What is made of the plugins.
+#[derive(Debug)]
+struct Made {
+    plugins: Plugins,
+    pipeline: Pipeline,
+    prerequisites: Arc<Prerequisites>,
 }
 
 /// The keys that are looked at once, when agentd starts.
@@ -137,19 +147,36 @@ impl World {
 
     /// The providers; loaded by whoever needs them first. One that cannot be loaded fails the launch that needs it.
     pub(crate) async fn pipeline(&self) -> Result<&Pipeline, NoHost> {
-        self.loaded().await.map(|(_, pipeline)| pipeline)
+        self.loaded().await.map(|made| &made.pipeline)
     }
 
     /// All plugins, those too that are in no pipeline.
     pub(crate) async fn plugins(&self) -> Result<&Plugins, NoHost> {
-        self.loaded().await.map(|(plugins, _)| plugins)
+        self.loaded().await.map(|made| &made.plugins)
     }
 
-    async fn loaded(&self) -> Result<&(Plugins, Pipeline), NoHost> {
+    /// What sessions need, with what was found of it.
+    pub(crate) async fn prerequisites(&self) -> Result<&Arc<Prerequisites>, NoHost> {
+        self.loaded().await.map(|made| &made.prerequisites)
+    }
+
+    /// The names of what this session needs.
+    pub(crate) fn needed(&self, spec: &SessionSpec) -> BTreeSet<String> {
+        let (agent, SessionSpec { directory, tags, requires, .. }) = (self.agent_label(spec), spec);
+        prerequisite::needed(&self.config.prerequisites, Who { agent: &agent, directory, tags, requires })
+    }
+
+    async fn loaded(&self) -> Result<&Made, NoHost> {
         let load = || async {
             let plugins = Plugins::load(&self.host, &self.config, &self.directories).await?;
             let pipeline = Pipeline::new(&self.config, plugins.uses.clone(), self.capture.clone());
-            Ok((plugins, pipeline))
+            let surroundings = Surroundings {
+                machine: self.machine.clone(),
+                secrets: Arc::clone(&self.secrets),
+                config: self.directories.config.clone(),
+            };
+            let prerequisites = Arc::new(Prerequisites::new(&self.config, &plugins, surroundings).await);
+            Ok(Made { plugins, pipeline, prerequisites })
         };
         self.loaded.get_or_try_init(load).await
     }

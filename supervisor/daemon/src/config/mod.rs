@@ -8,6 +8,7 @@ mod environment;
 mod files;
 mod limits;
 mod plugins;
+mod prerequisites;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ pub(crate) use limits::{Journal, Launch, Limits, Manager, Resume};
 #[cfg(test)]
 use plugins::Pin;
 pub(crate) use plugins::{Origin, Plugin, PluginLimits, Policy};
+pub(crate) use prerequisites::Prerequisite;
 
 use crate::env::{DeclaredSecret, named_secrets};
 use crate::session::Rule;
@@ -42,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) plugins: BTreeMap<String, Plugin>,
     /// What the administrator says of users' plugins.
     pub(crate) plugin_policy: Policy,
+    /// What sessions need of the world, by name.
+    pub(crate) prerequisites: BTreeMap<String, Prerequisite>,
     /// Secrets by name: where each is taken from at every launch, and who gets it.
     pub(crate) secrets: BTreeMap<String, DeclaredSecret>,
     pub(crate) limits: Limits,
@@ -95,6 +99,7 @@ impl Default for Config {
             environment: Environment::default(),
             plugins: BTreeMap::new(),
             plugin_policy: Policy::default(),
+            prerequisites: BTreeMap::new(),
             secrets: BTreeMap::new(),
             limits: Limits::default(),
             launch: Launch::default(),
@@ -119,6 +124,7 @@ fn check(config: &Config) -> Result<(), String> {
     }
     named_secrets(&config.secrets)?;
     plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers)?;
+    prerequisites::check(&config.prerequisites, &config.plugins)?;
     let encryption = &config.environment.encryption;
     for source in std::iter::once(&encryption.key).chain(&encryption.previous) {
         match source {

@@ -11,12 +11,13 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::router::Context;
 use super::{Body, full, json};
-use crate::session::{Command, Session};
+use crate::session::{Command, LaunchTerms, Session};
 
 pub(super) type Answer = Result<Response<Body>, Problem>;
 
@@ -62,10 +63,10 @@ pub(super) async fn show(context: &Context, id: &str) -> Answer {
 
 pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Answer {
     let wait = wait(&request)?;
-    let key = idempotency_key(&request)?;
+    let (key, terms) = (idempotency_key(&request)?, terms(context, &request)?);
     let spec: SessionSpec = read(context, request).await?;
     let sessions = Arc::clone(&context.sessions);
-    let session = to_the_end(async move { sessions.create(spec, key).await }).await?;
+    let session = to_the_end(async move { sessions.create(spec, key, terms).await }).await?;
     settled(&session, wait).await;
     let mut response = json(StatusCode::ACCEPTED, &session.view());
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id())) {
@@ -77,9 +78,9 @@ pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Ans
 pub(super) async fn resume(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let wait = wait(request)?;
     let fresh = flag(request, "new_conversation")?;
+    let terms = terms(context, request)?;
     let session = context.sessions.find(id).await?;
-    context.sessions.check_room().await?;
-    session.ask(Command::Resume { fresh }).await?;
+    context.sessions.resume(&session, fresh, terms).await?;
     settled(&session, wait).await;
     Ok(json(StatusCode::ACCEPTED, &session.view()))
 }
@@ -152,7 +153,8 @@ pub(super) async fn to_the_end<T: Send + 'static>(
 async fn settled(session: &Session, wait: Option<Duration>) {
     let Some(wait) = wait else { return };
     let launched = |view: &SessionView| {
-        view.status.launches > 0 && !matches!(view.status.phase, Phase::Pending | Phase::Preparing | Phase::Starting)
+        view.status.launches > 0
+            && !matches!(view.status.phase, Phase::Pending | Phase::Preparing | Phase::Waiting | Phase::Starting)
     };
     let _ = tokio::time::timeout(wait, session.wait_until(launched)).await;
 }
@@ -231,6 +233,30 @@ fn wait(request: &Request<Incoming>) -> Result<Option<Duration>, Problem> {
         Some(wait) if wait <= LONGEST_WAIT => Ok(Some(wait)),
         _ => Err(Problem::new(Code::InvalidRequest, format!("wait={text} is not a number of seconds"))
             .hint(format!("from 0 to {}", LONGEST_WAIT.as_secs()))),
+    }
+}
+
+/// The longest that a launch waits for what it needs.
+const LONGEST_WAIT_FOR_NEEDS: Duration = Duration::from_hours(24 * 7);
+
+/// `?wait_for_prerequisites=SECONDS`, or `?force`: how the launch takes it that something is missing.
+fn terms(context: &Context, request: &Request<Incoming>) -> Result<LaunchTerms, Problem> {
+    let force = flag(request, "force")?;
+    let Some(text) = query(request, "wait_for_prerequisites") else {
+        return Ok(LaunchTerms { wait_until: None, forced_by: force.then(|| context.peer.requester()) });
+    };
+    let invalid = |detail: String, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
+    if force {
+        return invalid("the launch is to wait for what is missing, and to go on without".into(), "give one of them");
+    }
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let until = seconds.filter(|wait| *wait <= LONGEST_WAIT_FOR_NEEDS).map(|wait| Timestamp::now().checked_add(wait));
+    match until {
+        Some(Ok(until)) => Ok(LaunchTerms { wait_until: Some(until), forced_by: None }),
+        _ => invalid(
+            format!("wait_for_prerequisites={text} is not a number of seconds"),
+            &format!("from 0 to {}, which is a week", LONGEST_WAIT_FOR_NEEDS.as_secs()),
+        ),
     }
 }
 

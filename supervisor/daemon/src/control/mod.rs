@@ -7,6 +7,7 @@
 mod environment;
 mod handlers;
 mod plugins;
+mod prerequisites;
 mod router;
 mod scripts;
 mod secrets;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use agentd_api::prerequisite::Requester;
 use agentd_api::{Code, Problem};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 
-use super::{Body, environment, handlers, plugins, problem, scripts, secrets, snapshots};
+use super::{Body, environment, handlers, plugins, prerequisites, problem, scripts, secrets, snapshots};
+use crate::platform;
 use crate::reload::Reload;
 use crate::session::Sessions;
 use crate::world::World;
@@ -24,6 +26,22 @@ pub(crate) struct Context {
     pub(crate) reload: Arc<Reload>,
     /// Whether the peer is the daemon's own user, or root.
     pub(crate) allowed: bool,
+    pub(crate) peer: Peer,
+}
+
+/// Who is at the other end, by the kernel's word.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Peer {
+    pub(crate) uid: u32,
+    pub(crate) pid: Option<u32>,
+}
+
+impl Peer {
+    /// The same, with the session that it is in, for what is to be known afterwards. A process that has ended is in none.
+    pub(super) fn requester(self) -> Requester {
+        let session = self.pid.and_then(platform::session_of).and_then(|session| session.parse().ok());
+        Requester { uid: self.uid, pid: self.pid, session }
+    }
 }
 
 /// A path's parts after the percent-decoding that ids and names never need: one that has a `%` is none of ours.
@@ -63,9 +81,10 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
     const COLLECTION: &[Method] = &[Method::GET, Method::POST];
     const ITEM: &[Method] = &[Method::GET, Method::DELETE];
     match parts {
-        ["healthz"] | ["v1", "version" | "agents" | "plugins" | "scripts" | "secrets"] => GET,
+        ["healthz"] | ["v1", "version" | "agents" | "plugins" | "prerequisites" | "scripts" | "secrets"] => GET,
         ["v1", "plugins", _] => GET,
         ["v1", "reload"] => POST,
+        ["v1", "prerequisites", _, "check"] => POST,
         ["v1", "snapshots"] => COLLECTION,
         ["v1", "snapshots", "refresh" | "invalidate"] => POST,
         ["v1", "scripts", "allow" | "deny"] => POST,
@@ -132,6 +151,8 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["v1", "agents"] => Ok(handlers::agents(context)),
         ["v1", "plugins"] => plugins::list(context).await,
         ["v1", "plugins", name] => plugins::show(context, name).await,
+        ["v1", "prerequisites"] => prerequisites::list(context, &request).await,
+        ["v1", "prerequisites", name, "check"] => prerequisites::check(context, name, request).await,
         ["v1", "reload"] => plugins::reload(context).await,
         ["v1", "scripts"] => scripts::scripts(context, &request).await,
         ["v1", "scripts", decision] => scripts::decide_scripts(context, *decision == "allow", request).await,

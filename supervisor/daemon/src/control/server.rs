@@ -108,10 +108,15 @@ impl Endpoint {
                     continue;
                 }
             };
-            let allowed = stream.peer_cred().is_ok_and(|peer| peer.uid() == uid || peer.uid() == 0);
+            let peer = stream.peer_cred();
+            let allowed = peer.as_ref().is_ok_and(|peer| peer.uid() == uid || peer.uid() == 0);
+            let peer = peer.map_or_else(
+                |_| router::Peer::default(),
+                |peer| router::Peer { uid: peer.uid(), pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()) },
+            );
             let served = served.clone();
             connections.spawn(async move {
-                serve_connection(stream, served, allowed).await;
+                serve_connection(stream, served, allowed, peer).await;
                 drop(permit);
             });
         }
@@ -124,11 +129,11 @@ impl Endpoint {
     }
 }
 
-async fn serve_connection(stream: UnixStream, served: Served, allowed: bool) {
+async fn serve_connection(stream: UnixStream, served: Served, allowed: bool, peer: router::Peer) {
     let shutdown = served.worlds.now().shutdown.clone();
     let service = service_fn(move |request| {
         let Served { worlds, sessions, reload } = served.clone();
-        router::answer(router::Context { world: worlds.now(), sessions, reload, allowed }, request)
+        router::answer(router::Context { world: worlds.now(), sessions, reload, allowed, peer }, request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -38,6 +38,7 @@ pub(crate) use drift::{describe, drift};
 pub(crate) use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
 pub(crate) use merge::{Background, Environment, hex, without_secrets};
 pub(crate) use renewal::{Renewal, not_to_be_given_again};
+pub(crate) use secrets::Hidden;
 pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets,
     named as named_secrets, redacted as redacted_script,
@@ -55,7 +56,7 @@ use crate::config::{self, Children, Config, Functions};
 use crate::plugins::{NotCalled, Outcome, Use};
 use merge::InvalidChange;
 use results::Results;
-use secrets::{Given, Hidden, Taken};
+use secrets::{Given, Taken};
 use services::{CallServices, LoginOnce, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.

@@ -90,7 +90,7 @@ impl LoginOnce {
 
 impl Placeholders {
     /// The places that patterns begin with, symbolic links resolved; of one that is not there, or whose name is no text, none.
-    pub(super) async fn canonical(&self) -> Places {
+    pub(crate) async fn canonical(&self) -> Places {
         let Self { config, cwd, session } = self.clone();
         let canonical = |place: PathBuf| place.canonicalize().ok()?.into_os_string().into_string().ok();
         let look = tokio::task::spawn_blocking(move || Places {

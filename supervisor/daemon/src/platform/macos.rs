@@ -57,6 +57,11 @@ pub(crate) fn terminate(pid: u32) {
 }
 
 /// None that could be seen.
+pub(crate) fn session_of(_pid: u32) -> Option<String> {
+    None
+}
+
+/// None that could be seen.
 pub(crate) fn marked_sessions() -> BTreeSet<String> {
     BTreeSet::new()
 }

@@ -32,7 +32,7 @@ pub(super) struct About {
     pub(super) source: String,
     /// As it was granted.
     pub(super) grant: Grant,
-    /// The steps of the pipeline that it is.
+    /// The steps of the pipeline that it is, or the prerequisites that it checks.
     pub(super) used_by: Vec<String>,
 }
 
@@ -110,7 +110,8 @@ impl Managed {
         }
     }
 
-    pub(super) fn settings(&self) -> &toml::Table {
+    /// For every use of it.
+    pub(crate) fn settings(&self) -> &toml::Table {
         &self.declared.settings
     }
 

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 pub(crate) use health::Outcome;
 pub(crate) use managed::{Managed, NotCalled};
 
-use crate::config::{self, Config, Provider};
+use crate::config::{self, Config, Prerequisite, Provider};
 use crate::directories::Directories;
 use crate::message::chain;
 pub(crate) use settings::{SettingError, combined};
@@ -89,13 +89,17 @@ impl Plugins {
         let host = host.get().await?;
         let folders =
             Folders { system: directories.system_config.join(PLUGINS), user: directories.config.join(PLUGINS) };
-        let names = config.plugins.keys().chain(config.environment.providers.iter().map(|used| &used.plugin));
-        let names: BTreeSet<&String> = names.collect();
+        let checks = config.prerequisites.values().map(|prerequisite| &prerequisite.plugin);
+        let providers = config.environment.providers.iter().map(|used| &used.plugin);
+        let names: BTreeSet<&String> = config.plugins.keys().chain(providers).chain(checks).collect();
         let (mut loading, turns) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
         for name in names {
             let declared = config.plugins.get(name).cloned().unwrap_or_default();
             let uses = config.environment.providers.iter().filter(|used| used.plugin == *name).cloned().collect();
-            let asked = Asked { name: name.clone(), declared, uses, deny: config.plugin_policy.deny.clone() };
+            let of_it = |(_, prerequisite): &(&String, &Prerequisite)| prerequisite.plugin == *name;
+            let checks = config.prerequisites.iter().filter(of_it);
+            let checks = checks.map(|(name, prerequisite)| (name.clone(), prerequisite.settings.clone())).collect();
+            let asked = Asked { name: name.clone(), declared, uses, checks, deny: config.plugin_policy.deny.clone() };
             let (host, folders, turns, limits) = (host.clone(), folders.clone(), Arc::clone(&turns), limits(config));
             loading.spawn(async move {
                 let _turn = turns.acquire_owned().await;
@@ -116,6 +120,10 @@ impl Plugins {
         });
         let uses = uses.collect();
         Ok(Self { known, uses })
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Managed>> {
+        self.known.get(name)
     }
 
     pub(crate) fn views(&self) -> Vec<PluginView> {
@@ -152,6 +160,8 @@ struct Asked {
     name: String,
     declared: config::Plugin,
     uses: Vec<Provider>,
+    /// The prerequisites that it checks, with their settings.
+    checks: Vec<(String, toml::Table)>,
     /// What the administrator denies to plugins that users declare.
     deny: Grant,
 }
@@ -165,6 +175,8 @@ enum Unloadable {
     Load(#[from] LoadError),
     #[error("{plugin:?} is a {world}, and environment.providers takes providers")]
     NotAProvider { plugin: String, world: World },
+    #[error("{plugin:?} is a {world}, and prerequisites.{name} takes one that checks")]
+    NotACheck { plugin: String, name: String, world: World },
     #[error(transparent)]
     Setting(#[from] SettingError),
 }
@@ -174,7 +186,7 @@ impl Unloadable {
         let (code, hint) = match self {
             Self::NoFile { .. } => ("plugin-unreadable", Some("or say where it is: file = \"/PATH\"".to_owned())),
             Self::Load(error) => (error.code(), error.hint()),
-            Self::NotAProvider { .. } => ("plugin-wrong-world", None),
+            Self::NotAProvider { .. } | Self::NotACheck { .. } => ("plugin-wrong-world", None),
             Self::Setting(_) => ("plugin-settings", None),
         };
         PluginProblem { code: code.to_owned(), detail: chain(self), hint }
@@ -203,12 +215,14 @@ impl Asked {
             tracing::error!(agentd.plugin = self.name, error = %chain(error), "the plugin cannot be loaded");
         }
         let loaded = loaded.map_err(|error| error.problem());
-        let used_by = self.uses.iter().map(|used| used.step().to_owned()).collect();
+        let checks = self.checks.iter().map(|(name, _)| name.clone());
+        let used_by = self.uses.iter().map(|used| used.step().to_owned()).chain(checks).collect();
         Managed::new(self.name, self.declared, loaded, managed::About { source: shown, grant, used_by }, limits)
     }
 
     async fn linked(&self, host: &Host, source: Source, grant: &Grant) -> Result<Plugin, Unloadable> {
-        let settings = self.uses.iter().map(|used| combined(&self.declared.settings, &used.settings));
+        let used = self.uses.iter().map(|used| &used.settings).chain(self.checks.iter().map(|(_, settings)| settings));
+        let settings = used.map(|of_use| combined(&self.declared.settings, of_use));
         let terms = Terms {
             name: Some(self.name.clone()),
             grant: grant.clone(),
@@ -218,6 +232,10 @@ impl Asked {
         let plugin = host.load_on(source, terms).await?;
         if !self.uses.is_empty() && plugin.world() != World::Provider {
             return Err(Unloadable::NotAProvider { plugin: self.name.clone(), world: plugin.world() });
+        }
+        if let Some((name, _)) = self.checks.first().filter(|_| plugin.world() != World::Prerequisite) {
+            let (plugin, world) = (self.name.clone(), plugin.world());
+            return Err(Unloadable::NotACheck { plugin, name: name.clone(), world });
         }
         Ok(plugin)
     }

@@ -6,12 +6,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agentd_api::prerequisite::Requester;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::{Body, ByteString, SessionId};
 use agentd_keeper::protocol::{LaunchRecord, Limits, Rate, Variable};
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 
+use super::driver::Driver;
 use super::environment;
+use super::needs::Needs;
+use super::state::Run;
 use crate::env::{Built, SessionFile};
 use crate::workspace;
 use crate::world::World;
@@ -39,6 +44,10 @@ pub(crate) struct Job {
     pub(crate) id: SessionId,
     pub(crate) spec: SessionSpec,
     pub(crate) launch: u64,
+    /// Until when it waits for what is missing.
+    pub(crate) wait_until: Option<Timestamp>,
+    /// Who asked for it whatever is missing.
+    pub(crate) forced_by: Option<Requester>,
 }
 
 /// Why a launch ends here: the condition that does not hold.
@@ -49,15 +58,29 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
+impl Driver {
+    /// What a launch is told of its session.
+    pub(super) fn job(&self, launch: u64) -> Job {
+        let (id, spec) = (self.document.id.clone(), self.document.spec.clone());
+        let wait_until = match &self.state.run {
+            Run::Preparing(preparing) => preparing.wait_until,
+            Run::Ended(_) | Run::Running(_) => None,
+        };
+        Job { id, spec, launch, wait_until, forced_by: self.state.forced_by.clone() }
+    }
+}
+
 /// Runs the steps; the receiver's end ends it.
 pub(crate) async fn run(world: Arc<World>, job: Job, report: mpsc::Sender<Progress>) {
-    // Bounded: fifty sessions resumed at once must not run fifty login shells at once.
-    let Ok(_permit) = world.launches.acquire().await else { return };
     let last = match steps(&world, &job, &report).await {
         Ok(prepared) => Progress::Ready(Box::new(prepared)),
         Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
     };
     let _ = report.send(last).await;
+}
+
+fn failed(kind: ConditionType, reason: &'static str, message: String) -> Failure {
+    Failure { kind, reason, message }
 }
 
 async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<Prepared, Failure> {
@@ -67,26 +90,26 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
         reason: reason.to_owned(),
         message: message.to_owned(),
     };
-    let _ = report
-        .send(holds(ConditionType::PrerequisitesMet, "NoneRequired", "the session requires nothing outside of it"))
-        .await;
+    let mut needs = Needs::new(world, job, report);
+    needs.before().await?;
+    // Bounded: fifty sessions resumed at once must not run fifty login shells at once.
+    let ending = |_| failed(ConditionType::EnvironmentReady, "Ending", "agentd is ending".to_owned());
+    let permit = world.launches.acquire().await.map_err(ending)?;
     let directory = &job.spec.directory;
-    workspace::check(directory).map_err(|error| Failure {
-        kind: ConditionType::NotStale,
-        reason: error.reason(),
-        message: error.to_string(),
-    })?;
+    workspace::check(directory).map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
     let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory is there")).await;
     let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
 
     let built = environment::prepare(world, job, report).await?;
+    drop(permit);
+    needs.after(&built.environment).await?;
     let files = SessionFile::of(&built.environment, |_| true);
     Ok(Prepared { record: launch_record(world, job, &built)?, files })
 }
 
 fn launch_record(world: &World, job: &Job, built: &Built) -> Result<LaunchRecord, Failure> {
     let environment = &built.environment;
-    let failed = |reason, message| Failure { kind: ConditionType::AgentStarted, reason, message };
+    let failed = |reason, message| failed(ConditionType::AgentStarted, reason, message);
     let command = world.agent_command(&job.spec).map_err(|problem| failed("NoSuchAgent", problem.detail))?;
     let (program, args) = command.split_first().ok_or_else(|| failed("NoSuchAgent", "its command is empty".into()))?;
     let (limits, configured) = (&job.spec.limits, &world.config.limits);

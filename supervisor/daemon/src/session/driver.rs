@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::Phase;
 use agentd_api::{Body, Problem, SessionId, TurnId};
 use agentd_fault::Point;
@@ -20,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::batch::Batch;
-use super::bringup::{self, Job, Prepared, Progress};
+use super::bringup::{self, Prepared, Progress};
 use super::document::Document;
 use super::follow::{self, Learned};
 use super::journal_port::{Journal, Port, PortError};
@@ -44,6 +45,11 @@ pub(crate) enum Ask {
     /// Let go of the session: its files are about to be removed. Refused while it is active.
     Release {
         reply: oneshot::Sender<Result<(), Problem>>,
+    },
+    /// What was found when its prerequisites were looked at again. Nobody waits for what comes of it.
+    Found {
+        launch: u64,
+        reports: Vec<CheckReport>,
     },
 }
 
@@ -178,6 +184,7 @@ impl Driver {
                         let _ = reply.send(Ok(()));
                         return;
                     }
+                    Ask::Found { .. } => {}
                 }
             }
         }
@@ -231,6 +238,7 @@ impl Driver {
                             let _ = reply.send(Ok(()));
                             return Ok(());
                         }
+                        Some(Ask::Found { launch, reports }) => self.found(launch, &reports).await?,
                         None => return Ok(()),
                     }
                 }
@@ -304,7 +312,7 @@ impl Driver {
 
     fn begin_bring_up(&mut self, launch: u64) {
         let (report, progress) = mpsc::channel(16);
-        let job = Job { id: self.document.id.clone(), spec: self.document.spec.clone(), launch };
+        let job = self.job(launch);
         let world = Arc::clone(&self.world);
         let task = tokio::spawn(bringup::run(Arc::clone(&world), job, report));
         self.bring_up = Some(BringUp { world, progress, task });

@@ -157,15 +157,20 @@ fn target(world: &World, id: &SessionId, spec: &SessionSpec, launch: u64) -> Tar
         name: spec.name.as_ref().map(ToString::to_string),
         agent: world.agent_label(spec),
         launch,
-        places: Placeholders {
-            config: world.directories.config.clone(),
-            cwd: spec.directory.clone(),
-            session: world.directories.session(id),
-        },
+        places: places(world, id, spec),
         files: world.directories.session_files(id),
         chosen: world.chosen(id, spec),
         machine: world.machine.clone(),
         secrets: Arc::clone(&world.secrets),
+    }
+}
+
+/// The session's places.
+pub(super) fn places(world: &World, id: &SessionId, spec: &SessionSpec) -> Placeholders {
+    Placeholders {
+        config: world.directories.config.clone(),
+        cwd: spec.directory.clone(),
+        session: world.directories.session(id),
     }
 }
 

@@ -14,9 +14,11 @@ mod driver;
 mod environment;
 mod follow;
 mod journal_port;
+mod needs;
 mod next;
 mod note;
 mod permission;
+mod recheck;
 mod refresh;
 mod registry;
 mod resting;
@@ -25,11 +27,13 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod validation;
+mod verdict;
 mod waits;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::{Phase, SessionStatus, SessionView, TurnView};
 use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -38,8 +42,9 @@ pub(crate) use document::VERSION as DOCUMENT_VERSION;
 pub(crate) use driver::Done;
 pub(crate) use environment::{build_now, kept};
 pub(crate) use permission::Rule;
+pub(crate) use recheck::recheck;
 pub(crate) use registry::Sessions;
-pub(crate) use rules::Command;
+pub(crate) use rules::{Command, LaunchTerms};
 pub(crate) use validation::validate;
 
 use document::Document;
@@ -115,6 +120,11 @@ impl Session {
         self.driver.wake();
         self.asks.send(Box::new(Ask::Do { command, reply })).await.map_err(|_| going())?;
         answer.await.map_err(|_| going())?
+    }
+
+    /// Tells the driver what was found of its prerequisites; `false` where it has no ear now.
+    fn found(&self, launch: u64, reports: Vec<CheckReport>) -> bool {
+        self.asks.try_send(Box::new(Ask::Found { launch, reports })).is_ok()
     }
 
     async fn release(&self) -> Result<(), Problem> {

@@ -22,6 +22,7 @@ use super::note::note;
 use super::permission::{Rule, policy};
 use super::rules::{ALLOWING, REJECTING, choose, dropped, resolve};
 use super::state::{Ended, OpenPermission, OpenRefused, Opening, Run, Running, RunningTurn, State};
+use super::verdict::{FAILED, TIMED_OUT};
 use super::waits::{MINUTE, born_this_minute, is_parked, is_restarted};
 use crate::acp;
 
@@ -126,7 +127,13 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
             batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
         }
     }
-    let got_that_far = state.holds(ConditionType::EnvironmentReady);
+    if state.is_waiting() {
+        let (kind, message) = (ConditionType::PrerequisitesMet, "the launch ended while it waited for what is missing");
+        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
+    }
+    let missing = state.condition(ConditionType::PrerequisitesMet);
+    let is_missing = missing.is_some_and(|condition| [FAILED, TIMED_OUT].contains(&condition.reason.as_str()));
+    let got_that_far = state.holds(ConditionType::EnvironmentReady) && !is_missing;
     if got_that_far && state.condition(ConditionType::AgentStarted).is_none() && matches!(ended, Ended::Failed(_)) {
         let kind = ConditionType::AgentStarted;
         batch = batch.record(condition(state, facts, kind, ConditionStatus::False, "NotExecuted", message)).record(
@@ -318,7 +325,7 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
     let queued = state.queue.front()?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;
-    let note = note(&state.untold, facts.note, &facts.spec.directory);
+    let note = note(&state.untold, &state.prerequisites, facts.note, &facts.spec.directory);
     let line = acp::prompt(rpc, conversation, note.as_deref(), &queued.prompt);
     Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note })).send(line))
 }

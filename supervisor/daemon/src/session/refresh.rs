@@ -16,7 +16,6 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::batch::Batch;
-use super::bringup::Job;
 use super::driver::{Broken, Driver};
 use super::environment;
 use super::journal_port::Port;
@@ -104,7 +103,7 @@ impl Driver {
     /// Asks for what expires, beside everything else.
     pub(super) fn begin_refresh(&mut self) {
         let (launch, failures) = (self.state.launches, self.refresh.failures);
-        let job = Job { id: self.id().clone(), spec: self.document.spec.clone(), launch };
+        let job = self.job(launch);
         let (world, (say, answer)) = (Arc::clone(&self.world), oneshot::channel());
         let task = tokio::spawn(async move {
             let renewal = environment::renew(&world, &job).await;

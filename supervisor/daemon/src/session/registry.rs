@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
+use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
 use agentd_api::session::{SessionSpec, SessionView, UnreadableSession};
 use agentd_api::{Body, Code, Problem, SessionId, SessionName, TurnId};
 use agentd_fault::Point;
@@ -19,7 +20,8 @@ use super::document::Document;
 use super::driver::Driver;
 use super::journal_port::{Journal, Port};
 use super::resting::Resting;
-use super::{Published, Session, cleanup, view};
+use super::rules::{Command, LaunchTerms};
+use super::{Published, Session, cleanup, needs, view};
 use crate::directories::make_private;
 use crate::env::{assigned_secrets, chain};
 use crate::platform;
@@ -248,7 +250,12 @@ impl Sessions {
     }
 
     /// Makes a session and begins its first launch.
-    pub(crate) async fn create(&self, mut spec: SessionSpec, key: Option<String>) -> Result<Session, Problem> {
+    pub(crate) async fn create(
+        &self,
+        mut spec: SessionSpec,
+        key: Option<String>,
+        terms: LaunchTerms,
+    ) -> Result<Session, Problem> {
         self.whole().await;
         if let Some(known) = key.as_ref().and_then(|key| self.made_with(key)) {
             return Self::repeated(known, &spec);
@@ -264,7 +271,7 @@ impl Sessions {
         // Under another name until it is whole: a crash in the middle leaves nothing that looks like a session.
         let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
         let journal = Journal { directory: unfinished.clone(), options: self.worlds.now().config.journal.options() };
-        if let Err(error) = prepare(&journal, &directory, &document).await {
+        if let Err(error) = prepare(&journal, &directory, &document, terms).await {
             let _ = std::fs::remove_dir_all(&unfinished);
             let _ = std::fs::remove_dir_all(&directory);
             return Err(Problem::new(Code::Internal, format!("cannot make the session's files: {error}"))
@@ -317,6 +324,11 @@ impl Sessions {
             return invalid(&detail, &hint);
         }
         let world = self.worlds.now();
+        if let Some(name) = spec.requires.iter().find(|name| !world.config.prerequisites.contains_key(*name)) {
+            let problem =
+                Problem::new(Code::NoSuchPrerequisite, format!("the session requires {name:?}, which nobody declares"));
+            return Err(problem.hint("`agentctl check` lists what is declared; add it as [prerequisites.NAME]"));
+        }
         world.agent_command(spec)?;
         world.check_source(spec)?;
         workspace::check(&spec.directory).map_err(|error| {
@@ -330,8 +342,40 @@ impl Sessions {
         self.room(&sessions)
     }
 
+    /// Begins the next launch of a session, or says at once what it needs and is missing; one that waits or is forced finds that out later.
+    pub(crate) async fn resume(&self, session: &Session, fresh: bool, terms: LaunchTerms) -> Result<(), Problem> {
+        self.check_room().await?;
+        if terms == LaunchTerms::default() {
+            let (world, view) = (self.worlds.now(), session.view());
+            if !view.status.phase.is_active()
+                && let Some(problem) = needs::refusal(&world, &view.spec).await
+            {
+                return Err(problem);
+            }
+        }
+        session.ask(Command::Resume { fresh, terms }).await.map(drop)
+    }
+
+    /// Those whose agent may run. What is not read yet is not among them.
+    pub(super) fn running(&self) -> Vec<Session> {
+        let sessions = lock(&self.known);
+        let is_active = |session: &&Session| session.published.borrow().view.status.phase.is_active();
+        sessions.values().filter(is_active).cloned().collect()
+    }
+
+    /// How prerequisites stand: all of them, or those of one session.
+    pub(crate) async fn prerequisites(&self, of: Option<&Session>) -> Result<Vec<PrerequisiteView>, Problem> {
+        self.whole().await;
+        needs::views(&self.worlds.now(), &self.running(), of).await
+    }
+
+    /// Makes one check now; for the session, where it looks at an environment. Whoever else waits for it hears what is found.
+    pub(crate) async fn check_now(&self, name: &str, session: Option<&Session>) -> Result<CheckReport, Problem> {
+        needs::check_now(&self.worlds.now(), name, session).await
+    }
+
     /// Whether another session may become active.
-    pub(crate) async fn check_room(&self) -> Result<(), Problem> {
+    async fn check_room(&self) -> Result<(), Problem> {
         self.whole().await;
         self.room(&lock(&self.known))
     }
@@ -409,7 +453,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// The session's files, and the first records of its journal: it exists, it has a first prompt, its launch begins.
-async fn prepare(journal: &Journal, finished: &Path, document: &Document) -> Result<(), String> {
+async fn prepare(journal: &Journal, finished: &Path, document: &Document, terms: LaunchTerms) -> Result<(), String> {
+    let LaunchTerms { wait_until, forced_by } = terms;
     let (spec, directory) = (&document.spec, &journal.directory);
     make_private(directory).map_err(|error| chain(&error))?;
     fault(Point::DaemonCreateDirectory)?;
@@ -423,7 +468,11 @@ async fn prepare(journal: &Journal, finished: &Path, document: &Document) -> Res
         batch =
             batch.record(Body::TurnQueued(TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None }));
     }
-    batch = batch.record(Body::LaunchStarted(LaunchStarted { launch: 1, reason: LaunchReason::Create, fresh: false }));
+    batch = batch.record(Body::LaunchStarted(LaunchStarted {
+        wait_until,
+        forced_by,
+        ..LaunchStarted::new(1, LaunchReason::Create, false)
+    }));
     Port::Direct.append(journal, 0, batch).await.map_err(|error| chain(&error))?;
     std::fs::rename(directory, finished).map_err(|error| error.to_string())?;
     fault(Point::DaemonCreateJournalled)

@@ -6,8 +6,10 @@ use agentd_api::event::{
     AnsweredBy, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
     SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
 };
+use agentd_api::prerequisite::Requester;
 use agentd_api::session::{PermissionAnswer, PermissionOption, Phase};
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
+use jiff::Timestamp;
 
 use super::batch::Batch;
 use super::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
@@ -30,11 +32,19 @@ pub(crate) enum Command {
     },
     Resume {
         fresh: bool,
+        terms: LaunchTerms,
     },
     Answer {
         permission: PermissionId,
         answer: PermissionAnswer,
     },
+}
+
+/// How a launch takes it that something is missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LaunchTerms {
+    pub(crate) wait_until: Option<Timestamp>,
+    pub(crate) forced_by: Option<Requester>,
 }
 
 /// Bounds that the configuration sets.
@@ -132,12 +142,13 @@ pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<
             phase if phase.is_active() => Ok(Batch::of(Body::StopRequested(StopRequested { reason })).into()),
             phase => Err(Refusal::NothingToStop { phase }),
         },
-        Command::Resume { fresh } => match state.phase() {
+        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by } } => match state.phase() {
             phase if phase.is_active() => Err(Refusal::Active { phase }),
             _ => {
                 let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
                 let launch = state.launches + 1;
-                Ok(Batch::of(Body::LaunchStarted(LaunchStarted { launch, reason, fresh })).into())
+                Ok(Batch::of(Body::LaunchStarted(LaunchStarted { launch, reason, fresh, wait_until, forced_by }))
+                    .into())
             }
         },
         Command::Answer { permission, answer } => answer_permission(state, permission, &answer).map(Decision::from),
@@ -154,7 +165,7 @@ fn prompt(state: &State, text: String, key: Option<String>, bounds: Bounds) -> R
         return Ok(Decision { batch: Batch::default(), turn, known_since });
     }
     let phase = state.phase();
-    if !matches!(phase, Phase::Preparing | Phase::Starting | Phase::Idle | Phase::Busy) {
+    if !matches!(phase, Phase::Preparing | Phase::Waiting | Phase::Starting | Phase::Idle | Phase::Busy) {
         return Err(Refusal::NotRunning { phase });
     }
     if text.trim().is_empty() {

@@ -17,6 +17,7 @@ use agentd_api::event::{
     AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, OpenedBy, PermissionRequested,
     StaleVariable, TurnQueued, TurnStarted,
 };
+use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{Body, Event, PermissionId, TurnId};
 use jiff::{SignedDuration, Timestamp};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::note::Untold;
+use super::verdict::{WAITING, supersede};
 use crate::acp::{Capabilities, RpcError};
 
 /// A session's state at `seq`.
@@ -58,6 +60,12 @@ pub(crate) struct State {
     /// What the running agent has and would not be given any more.
     #[serde(default)]
     pub(crate) stale: Vec<StaleVariable>,
+    /// What was found last of what this launch needs.
+    #[serde(default)]
+    pub(crate) prerequisites: Vec<CheckReport>,
+    /// Who asked that it be launched whatever is missing.
+    #[serde(default)]
+    pub(crate) forced_by: Option<Requester>,
     /// When the agent crashed since the last launch that a client asked for; only crashes that restarts are for.
     pub(crate) crashes: Vec<Timestamp>,
     /// The keys of the last prompts, oldest first.
@@ -117,6 +125,9 @@ pub(crate) struct Preparing {
     /// Begin a new conversation even though there is one to continue.
     pub(crate) fresh: bool,
     pub(crate) stop: bool,
+    /// Until when it waits for what is missing.
+    #[serde(default)]
+    pub(crate) wait_until: Option<Timestamp>,
 }
 
 /// An agent process is there.
@@ -252,6 +263,8 @@ impl State {
             untold: Untold::default(),
             expires: None,
             stale: Vec::new(),
+            prerequisites: Vec::new(),
+            forced_by: None,
             crashes: Vec::new(),
             keys: VecDeque::new(),
             next_turn: 1,
@@ -266,6 +279,7 @@ impl State {
             Run::Ended(Ended::Stopped) => Phase::Stopped,
             Run::Ended(Ended::Failed(_)) => Phase::Failed,
             Run::Preparing(preparing) if preparing.stop => Phase::Stopping,
+            Run::Preparing(_) if self.is_waiting() => Phase::Waiting,
             Run::Preparing(_) => Phase::Preparing,
             Run::Running(running) if running.ending.is_some() => Phase::Stopping,
             Run::Running(running) => match (&running.opening, &running.turn) {
@@ -274,6 +288,11 @@ impl State {
                 _ => Phase::Starting,
             },
         }
+    }
+
+    /// Whether something that it needs is waited for, or was when it ended.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.condition(ConditionType::PrerequisitesMet).is_some_and(|condition| condition.reason == WAITING)
     }
 
     pub(crate) fn condition(&self, kind: ConditionType) -> Option<&Condition> {
@@ -309,6 +328,12 @@ impl State {
                 self.expires = refreshed.expires_at;
                 self.stale.clone_from(&refreshed.stale);
             }
+            Body::PrerequisitesChecked(checked) if checked.launch == self.launches => {
+                supersede(&mut self.prerequisites, &checked.reports);
+            }
+            Body::PrerequisitesChanged(changed) if changed.launch == self.launches => {
+                supersede(&mut self.prerequisites, &changed.reports);
+            }
             Body::AgentStarted(agent) => self.agent_started(agent),
             Body::AgentOut(line) => {
                 self.heard();
@@ -341,6 +366,9 @@ impl State {
                 }
             }
             Body::EnvironmentRefreshed(_)
+            | Body::PrerequisitesChecked(_)
+            | Body::PrerequisitesChanged(_)
+            | Body::PrerequisitesForced(_)
             | Body::SessionCreated(_)
             | Body::AgentNoise(_)
             | Body::AgentReplayed(_)
@@ -361,6 +389,8 @@ impl State {
         self.keeper = None;
         self.expires = None;
         self.stale.clear();
+        self.prerequisites.clear();
+        self.forced_by.clone_from(&started.forced_by);
         self.untold.launched(started.reason);
         if started.reason != LaunchReason::Restart {
             self.crashes.clear();
@@ -370,13 +400,20 @@ impl State {
             reason: started.reason,
             fresh: started.fresh || self.conversation.is_none(),
             stop: false,
+            wait_until: started.wait_until,
         });
     }
 
     fn launch_failed(&mut self, message: &str) {
         match &mut self.run {
             Run::Preparing(preparing) if preparing.stop => self.run = Run::Ended(Ended::Stopped),
-            Run::Preparing(_) => self.run = Run::Ended(Ended::Failed(message.to_owned())),
+            Run::Preparing(preparing) => {
+                // A restart that cannot even begin is a crash more: tried again, after a longer pause, and not for ever.
+                if preparing.reason == LaunchReason::Restart {
+                    self.crashes.push(self.updated);
+                }
+                self.run = Run::Ended(Ended::Failed(message.to_owned()));
+            }
             // The agent is there and has to be ended first.
             Run::Running(running) => running.ending = Some(Ending::Failure(message.to_owned())),
             Run::Ended(_) => {}

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::batch::Batch;
 use super::next::{Facts, Step, next};
-use super::rules::{Bounds, Command, Refusal, decide};
+use super::rules::{Bounds, Command, LaunchTerms, Refusal, decide};
 use super::state::State;
 use super::waits::{over, waits};
 
@@ -45,7 +45,7 @@ impl World {
         let state = State::new(Timestamp::UNIX_EPOCH);
         let mut world = Self { journal: Vec::new(), state, spec, restart, agent: None, conversations: 0 };
         let created = SessionCreated { spec: world.spec.clone(), key: None };
-        let started = LaunchStarted { launch: 1, reason: LaunchReason::Create, fresh: false };
+        let started = LaunchStarted::new(1, LaunchReason::Create, false);
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
         world
     }
@@ -255,7 +255,7 @@ proptest! {
                 Act::Prompt => drop(world.ask(Command::Prompt { text: "hi".into(), key: None })),
                 Act::Cancel => drop(world.ask(Command::Cancel { turn: None })),
                 Act::Stop => drop(world.ask(Command::Stop { reason: "test".into() })),
-                Act::Resume { fresh } => drop(world.ask(Command::Resume { fresh })),
+                Act::Resume { fresh } => drop(world.ask(Command::Resume { fresh, terms: LaunchTerms::default() })),
                 Act::Allow => {
                     let first = world.state.permissions.first().map(|open| open.request.id.clone());
                     if let Some(permission) = first {
@@ -342,7 +342,7 @@ fn an_agent_that_cannot_restore_a_conversation_fails_the_launch_and_is_not_given
     let mut world = ready(PermissionPolicy::Ask);
     world.agent_ends(false);
     world.settle();
-    world.ask(Command::Resume { fresh: false }).unwrap();
+    world.ask(Command::Resume { fresh: false, terms: LaunchTerms::default() }).unwrap();
     world.start_agent(true);
     world.settle();
     world.agent_answers(true);
@@ -357,7 +357,7 @@ fn an_agent_that_cannot_restore_a_conversation_fails_the_launch_and_is_not_given
     assert!(lost, "no condition says so");
     assert_eq!(world.state.conversation.as_deref(), Some("c1"));
     // Asked for, a new one is begun.
-    world.ask(Command::Resume { fresh: true }).unwrap();
+    world.ask(Command::Resume { fresh: true, terms: LaunchTerms::default() }).unwrap();
     world.start_agent(true);
     world.settle();
     for _ in 0..2 {
@@ -372,7 +372,7 @@ fn an_agent_that_can_neither_load_nor_resume_begins_anew_and_a_condition_says_wh
     let mut world = ready(PermissionPolicy::Ask);
     world.agent_ends(false);
     world.settle();
-    world.ask(Command::Resume { fresh: false }).unwrap();
+    world.ask(Command::Resume { fresh: false, terms: LaunchTerms::default() }).unwrap();
     world.start_agent(false);
     world.settle();
     for _ in 0..2 {
@@ -417,7 +417,7 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
         (Command::Prompt { text: "more".into(), key: None }, Code::QueueFull),
         (Command::Prompt { text: " \n".into(), key: None }, Code::InvalidRequest),
         (Command::Cancel { turn: Some("t9".parse().unwrap()) }, Code::NoSuchTurn),
-        (Command::Resume { fresh: false }, Code::WrongPhase),
+        (Command::Resume { fresh: false, terms: LaunchTerms::default() }, Code::WrongPhase),
         (answer("p1"), Code::PermissionAnswered),
         (answer("p2"), Code::NoSuchPermission),
     ] {

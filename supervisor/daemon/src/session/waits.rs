@@ -209,7 +209,10 @@ pub(crate) fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_
         Wait::Restart { .. } => {
             let launch = state.launches + 1;
             let reason = LaunchReason::Restart;
-            Some(Batch::of(Body::LaunchStarted(LaunchStarted { launch, reason, fresh: false })))
+            // What somebody launched without what it needs is started again without it.
+            let forced_by = state.forced_by.clone();
+            let started = LaunchStarted { forced_by, ..LaunchStarted::new(launch, reason, false) };
+            Some(Batch::of(Body::LaunchStarted(started)))
         }
         Wait::Expiry { .. } | Wait::Minute { .. } => None,
     }

@@ -1,0 +1,271 @@
+//! One prerequisite of the configuration, and one call of its plugin.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_api::SessionId;
+use agentd_api::prerequisite::{CheckReport, Fact, Moment, Outcome, PrerequisiteView};
+use agentd_plugins::{Call, CallError, Failure, Limits, Places, Report, SessionFacts, Setting};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use super::Surroundings;
+use super::services::CheckServices;
+use crate::config;
+use crate::env::{Environment, Hidden, Placeholders, SESSION_VARIABLE, chain, hex};
+use crate::plugins::{self, Managed, SettingError, combined};
+
+/// A prerequisite, with the plugin that checks it.
+#[derive(Debug)]
+pub(super) struct Check {
+    pub(super) name: String,
+    pub(super) declared: config::Prerequisite,
+    plugin: Arc<Managed>,
+    settings: Result<Vec<Setting>, SettingError>,
+    surroundings: Surroundings,
+    /// Those of no session.
+    places: Places,
+}
+
+/// The session that a check is made for, when its environment is there.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    id: SessionId,
+    name: Option<String>,
+    agent: String,
+    launch: u64,
+    places: Placeholders,
+    environment: Vec<(String, Vec<u8>)>,
+    secrets: Vec<Vec<u8>>,
+    /// The same for sessions that cannot be told apart by what a check looks at. In memory only: secrets are in it.
+    pub(super) key: String,
+}
+
+/// What a check found, and for how long that may be used.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) report: CheckReport,
+    pub(super) holds_for: Duration,
+}
+
+/// A plugin's word for it is not believed beyond this.
+const LONGEST: Duration = Duration::from_hours(1);
+/// Of what a report says this much is kept: it is in the journal, and on somebody's screen.
+const FACTS: usize = 64;
+const TEXT: usize = 2000;
+
+impl Subject {
+    pub(crate) fn new(
+        (id, name, agent, launch): (SessionId, Option<String>, String, u64),
+        places: Placeholders,
+        environment: &Environment,
+    ) -> Self {
+        let mut digest = Sha256::new();
+        for part in [agent.as_bytes(), b"\0", places.cwd.as_os_str().as_encoded_bytes(), b"\0"] {
+            digest.update(part);
+        }
+        let mut variables = environment.variables();
+        variables.retain(|(name, _)| name != SESSION_VARIABLE);
+        for (name, value) in &variables {
+            for part in [name.as_bytes(), b"=", value, b"\0"] {
+                digest.update(part);
+            }
+        }
+        let secrets = environment.secret_pairs().map(|(_, value)| value.to_vec()).collect();
+        Self { id, name, agent, launch, places, environment: variables, secrets, key: hex(&digest.finalize()) }
+    }
+}
+
+impl Check {
+    pub(super) fn new(
+        name: &str,
+        declared: &config::Prerequisite,
+        plugin: Arc<Managed>,
+        surroundings: Surroundings,
+        places: Places,
+    ) -> Self {
+        let settings = combined(plugin.settings(), &declared.settings);
+        Self { name: name.to_owned(), declared: declared.clone(), plugin, settings, surroundings, places }
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        let own = || match self.plugin.loaded()?.description().moment? {
+            agentd_plugins::Moment::BeforeEnvironment => Some(Moment::BeforeEnvironment),
+            agentd_plugins::Moment::AfterEnvironment => Some(Moment::AfterEnvironment),
+        };
+        self.declared.moment.or_else(own).unwrap_or(Moment::BeforeEnvironment)
+    }
+
+    pub(super) fn looks_at_environment(&self) -> bool {
+        self.moment() == Moment::AfterEnvironment
+    }
+
+    /// Makes the check. It ends by its time.
+    pub(super) async fn run(&self, subject: Option<&Subject>) -> Found {
+        let begun = Instant::now();
+        let services = self.services(subject).await;
+        let checked = self.call(subject, &services).await;
+        let (outcome, summary, facts, remedy, valid_for) = match checked {
+            Ok(Report { outcome, summary, facts, remedy, valid_for }) => {
+                let outcome = match outcome {
+                    agentd_plugins::Outcome::Pass => Outcome::Pass,
+                    agentd_plugins::Outcome::Warn => Outcome::Warn,
+                    agentd_plugins::Outcome::Fail => Outcome::Fail,
+                    agentd_plugins::Outcome::Unknown => Outcome::Unknown,
+                };
+                (outcome, summary, facts, remedy, valid_for)
+            }
+            Err(error) => (Outcome::Unknown, format!("it could not be checked: {error}"), Vec::new(), None, None),
+        };
+        let said = |text: &str| clean(&services.hidden.text(text));
+        let facts = facts.iter().take(FACTS).map(|(name, value)| Fact { name: said(name), value: said(value) });
+        let remedy = (outcome != Outcome::Pass).then(|| self.declared.remedy.clone().or(remedy)).flatten();
+        let report = CheckReport {
+            name: self.name.clone(),
+            outcome,
+            on_failure: self.declared.on_failure,
+            summary: said(&summary),
+            facts: facts.collect(),
+            remedy: remedy.map(|remedy| said(&remedy)),
+            took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            checked_at: Timestamp::now(),
+            from_cache: false,
+        };
+        Found { report, holds_for: valid_for.unwrap_or(self.declared.cache.0).min(LONGEST) }
+    }
+
+    async fn call(&self, subject: Option<&Subject>, services: &Arc<CheckServices>) -> Result<Report, String> {
+        let plugin = self.plugin.usable(Instant::now()).map_err(|error| chain(&error))?;
+        let settings = self.settings.as_ref().map_err(|error| chain(error))?.clone();
+        if self.looks_at_environment() && subject.is_none() {
+            return Err("it looks at a session's environment, and was asked of none".to_owned());
+        }
+        let limits = self.plugin.limits();
+        let call = Call {
+            session: subject.map(|subject| SessionFacts {
+                id: subject.id.to_string(),
+                name: subject.name.clone(),
+                agent: subject.agent.clone(),
+                directory: subject.places.cwd.display().to_string(),
+                launch: subject.launch,
+            }),
+            environment: subject.map(|subject| subject.environment.clone()).unwrap_or_default(),
+            settings,
+            places: services.places.clone(),
+            services: Arc::<CheckServices>::clone(services),
+            limits: Limits { time: limits.time.min(self.declared.time.0), ..limits },
+        };
+        let checked = plugin.check(call).await;
+        let message = || checked.as_ref().err().map(|error| services.hidden.text(&chain(error))).unwrap_or_default();
+        self.plugin.record(match &checked {
+            Ok(_) => plugins::Outcome::Well,
+            Err(error) if is_the_worlds(error) => plugins::Outcome::NotItsFault(message()),
+            Err(_) => plugins::Outcome::Failed(message()),
+        });
+        let text = message();
+        checked.map_err(|_| text)
+    }
+
+    async fn services(&self, subject: Option<&Subject>) -> Arc<CheckServices> {
+        let hidden = Hidden::default();
+        let mut places = self.places.clone();
+        if let Some(subject) = subject {
+            hidden.variables(&subject.environment);
+            subject.secrets.iter().for_each(|value| hidden.value(value));
+            // A directory that does not answer is what the check may be there to say.
+            let own = tokio::time::timeout(self.declared.time.0, subject.places.canonical()).await;
+            places = own.unwrap_or(places);
+        }
+        Arc::new(CheckServices {
+            prerequisite: self.name.clone(),
+            session: subject.map(|subject| subject.id.to_string()).unwrap_or_default(),
+            agent: subject.map(|subject| subject.agent.clone()).unwrap_or_default(),
+            directory: subject.map_or_else(PathBuf::new, |subject| subject.places.cwd.clone()),
+            machine: self.surroundings.machine.clone(),
+            secrets: Arc::clone(&self.surroundings.secrets),
+            places,
+            hidden,
+        })
+    }
+
+    /// What is told of a check that ended without a word.
+    pub(super) fn silent(&self) -> CheckReport {
+        CheckReport {
+            name: self.name.clone(),
+            outcome: Outcome::Unknown,
+            on_failure: self.declared.on_failure,
+            summary: "the check ended without a word, which is a defect of agentd; its log has more".to_owned(),
+            facts: Vec::new(),
+            remedy: self.declared.remedy.clone(),
+            took_ms: 0,
+            checked_at: Timestamp::now(),
+            from_cache: false,
+        }
+    }
+
+    pub(super) fn view(&self, report: Option<CheckReport>) -> PrerequisiteView {
+        let settings = self.settings.as_deref().unwrap_or_default();
+        PrerequisiteView {
+            name: self.name.clone(),
+            plugin: self.declared.plugin.clone(),
+            moment: self.moment(),
+            on_failure: self.declared.on_failure,
+            required_by: self.declared.required_by.clone(),
+            settings: settings.iter().map(|setting| (setting.key.clone(), setting.values.clone())).collect(),
+            report,
+            next_at: None,
+            used_by: Vec::new(),
+            problem: self.plugin.usable(Instant::now()).err().map(|error| chain(&error)),
+        }
+    }
+}
+
+/// Whether a call gave nothing for a reason that lies outside of the plugin: a peer that is silent must not suspend the plugin that says so.
+fn is_the_worlds(error: &CallError) -> bool {
+    match error {
+        CallError::Time { .. } => true,
+        CallError::Failed { failure, .. } => !matches!(failure, Failure::Failed(_)),
+        _ => false,
+    }
+}
+
+/// One line, and not too long.
+fn clean(text: &str) -> String {
+    let line: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(TEXT).collect();
+    if text.trim().chars().nth(TEXT).is_some() { format!("{line}…") } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(agent: &str, directory: &str, variables: &[(&str, &str)]) -> Subject {
+        let mut environment = Environment::default();
+        let set = |(name, value): &(&str, &str)| agentd_plugins::Change::set(*name, *value);
+        environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
+        let places = Placeholders { config: "/c".into(), cwd: directory.into(), session: "/s".into() };
+        Subject::new((SessionId::random(), None, agent.to_owned(), 1), places, &environment)
+    }
+
+    #[test]
+    fn sessions_share_a_check_that_can_see_no_difference_between_them() {
+        let one = subject("demo", "/work", &[("A", "1"), (SESSION_VARIABLE, "one")]);
+        assert_eq!(one.key, subject("demo", "/work", &[("A", "1"), (SESSION_VARIABLE, "two")]).key);
+        for other in [
+            subject("other", "/work", &[("A", "1")]),
+            subject("demo", "/work2", &[("A", "1")]),
+            subject("demo", "/work", &[("A", "2")]),
+            subject("demo", "/work", &[]),
+        ] {
+            assert_ne!(one.key, other.key);
+        }
+        assert!(!one.environment.iter().any(|(name, _)| name == SESSION_VARIABLE));
+    }
+
+    #[test]
+    fn what_a_check_says_is_one_line_of_bounded_length() {
+        assert_eq!(clean(" a\nb\tc "), "a b c");
+        assert_eq!(clean(&"x".repeat(TEXT + 1)).chars().count(), TEXT + 1);
+    }
+}

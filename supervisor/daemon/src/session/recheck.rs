@@ -1,0 +1,175 @@
+//! What running sessions need is looked at again, each at its interval: one clock for all of them.
+//!
+//! A check that is of no session is made once for everybody; whoever needs it is told when something was found that it has not been told,
+//! by whomever it was asked. What a session makes of it is its driver's to decide: one that knows it already writes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_api::SessionId;
+use agentd_api::prerequisite::{CheckReport, Moment, Outcome};
+use agentd_api::session::Phase;
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::JoinSet;
+
+use super::driver::{Broken, Driver};
+use super::needs::kept_subject;
+use super::verdict::changed;
+use super::{Session, Sessions};
+use crate::prerequisite::{Prerequisites, Wanted};
+use crate::world::{World, Worlds};
+
+/// The clock's longest and shortest beat; an eighth of the shortest interval in between.
+const LONGEST: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_millis(25);
+
+/// A prerequisite of one launch of a session.
+type Need = (SessionId, u64, String);
+
+/// What is known of needs from one beat to the next.
+#[derive(Default)]
+struct Memory {
+    told: BTreeMap<Need, (Outcome, Timestamp)>,
+    /// Of those that look at the session's environment: when next.
+    due: BTreeMap<Need, Instant>,
+}
+
+impl Driver {
+    /// Takes note of what was found of its prerequisites, where that is news.
+    pub(super) async fn found(&mut self, launch: u64, reports: &[CheckReport]) -> Result<(), Broken> {
+        let of_now = launch == self.state.launches;
+        match changed(&self.state, reports, &self.facts()).filter(|_| of_now) {
+            Some(batch) => self.append(batch).await.map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs until the daemon ends.
+pub(crate) async fn recheck(worlds: Arc<Worlds>, sessions: Arc<Sessions>) {
+    let (mut changes, mut memory, mut under_way) = (worlds.subscribe(), Memory::default(), JoinSet::new());
+    let shutdown = worlds.now().shutdown.clone();
+    loop {
+        let world = Arc::clone(&changes.borrow_and_update());
+        let shortest = world.config.prerequisites.values().map(|one| one.interval.0).filter(|one| !one.is_zero()).min();
+        let beat = shortest.map(|shortest| (shortest / 8).clamp(SHORTEST, LONGEST));
+        if let Some(beat) = beat
+            && let Ok(prerequisites) = world.prerequisites().await
+        {
+            let running = sessions.running();
+            memory.look(&world, prerequisites, &running, beat, &mut under_way);
+        }
+        while under_way.try_join_next().is_some() {}
+        let pause = async {
+            match beat {
+                Some(beat) => tokio::time::sleep(beat).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            // It ends with the daemon.
+            next = changes.changed() => if next.is_err() { return },
+            () = pause => {}
+        }
+    }
+}
+
+impl Memory {
+    fn look(
+        &mut self,
+        world: &Arc<World>,
+        prerequisites: &Arc<Prerequisites>,
+        running: &[Session],
+        beat: Duration,
+        under_way: &mut JoinSet<()>,
+    ) {
+        let mut needs = Vec::new();
+        for session in running {
+            let view = session.view();
+            if !matches!(view.status.phase, Phase::Starting | Phase::Idle | Phase::Busy) {
+                continue;
+            }
+            for name in world.needed(&view.spec) {
+                if let Some(interval) = prerequisites.interval(&name) {
+                    needs.push((session, (session.id().clone(), view.status.launches, name), interval));
+                }
+            }
+        }
+        self.told.retain(|need, _| needs.iter().any(|(_, of, _)| of == need));
+        self.due.retain(|need, _| needs.iter().any(|(_, of, _)| of == need));
+        for (session, need, interval) in needs {
+            if prerequisites.moment(&need.2) == Moment::AfterEnvironment {
+                self.of_session(world, session, need, interval, under_way);
+            } else {
+                self.of_all(prerequisites, session, need, interval, beat);
+            }
+        }
+    }
+
+    /// One that is of no session: begun when it is due, and told when there is news.
+    fn of_all(
+        &mut self,
+        prerequisites: &Prerequisites,
+        session: &Session,
+        need: Need,
+        interval: Duration,
+        beat: Duration,
+    ) {
+        let last = prerequisites.last(&need.2);
+        // A beat to find that it is due, and one to find what came of it: a change is told within the interval and the check's own time.
+        let age = |at: Timestamp| Timestamp::now().duration_since(at);
+        let is_due = |at| {
+            let age = age(at);
+            let limit = SignedDuration::try_from(interval.saturating_sub(2 * beat)).unwrap_or(SignedDuration::MAX);
+            age < SignedDuration::ZERO || age >= limit
+        };
+        if last.as_ref().is_none_or(|last| is_due(last.checked_at)) {
+            prerequisites.look_again(&need.2);
+        }
+        let Some(report) = last else { return };
+        let now = (report.outcome, report.checked_at);
+        match self.told.get(&need) {
+            Some((outcome, _)) if *outcome == report.outcome => {}
+            Some((_, at)) if *at == report.checked_at => return,
+            _ if !session.found(need.1, vec![report]) => return,
+            _ => {}
+        }
+        self.told.insert(need, now);
+    }
+
+    /// One that looks at the session's environment.
+    fn of_session(
+        &mut self,
+        world: &Arc<World>,
+        session: &Session,
+        need: Need,
+        interval: Duration,
+        under_way: &mut JoinSet<()>,
+    ) {
+        let now = Instant::now();
+        // The launch has just checked it.
+        let due = self.due.entry(need.clone()).or_insert_with(|| now + interval);
+        if *due > now {
+            return;
+        }
+        *due = now + interval;
+        let (world, session, (_, launch, name)) = (Arc::clone(world), session.clone(), need);
+        under_way.spawn(async move {
+            let subject = match kept_subject(&world, &session).await {
+                Ok(Some(subject)) => subject,
+                Ok(None) => return,
+                Err(problem) => {
+                    tracing::warn!(agentd.session = %session.id(), prerequisite = name, problem = problem.detail, "a prerequisite cannot be looked at again");
+                    return;
+                }
+            };
+            let Ok(prerequisites) = world.prerequisites().await else { return };
+            // Sessions with the same environment share what one of them has just found.
+            let wanted = Wanted { name, max_age: Some(interval / 2) };
+            let found = prerequisites.round(vec![wanted], Some(&subject)).await;
+            session.found(launch, found);
+        });
+    }
+}

@@ -1,0 +1,126 @@
+//! What the reports of a session's prerequisites come to: pure.
+
+use agentd_api::Body;
+use agentd_api::prerequisite::{CheckReport, Outcome, PrerequisitesChanged, Requester};
+use agentd_api::session::{ConditionStatus, ConditionType};
+
+use super::batch::Batch;
+use super::next::{Facts, condition};
+use super::state::{Run, State};
+
+/// The condition's reasons that somebody else asks for.
+pub(super) const FAILED: &str = "PrerequisiteFailed";
+pub(super) const WAITING: &str = "Waiting";
+pub(super) const TIMED_OUT: &str = "WaitTimedOut";
+
+/// How a condition stands: status, reason, message.
+pub(super) type Verdict = (ConditionStatus, &'static str, String);
+
+/// How `PrerequisitesMet` stands by these.
+pub(super) fn verdict(reports: &[CheckReport], forced: Option<&Requester>) -> Verdict {
+    let obstacles = lines(reports, CheckReport::is_obstacle);
+    let warnings = lines(reports, |report| report.outcome != Outcome::Pass && !report.is_obstacle());
+    if !obstacles.is_empty() {
+        return match forced {
+            Some(by) => {
+                (ConditionStatus::False, "Forced", format!("launched all the same, as {by} asked: {obstacles}"))
+            }
+            None => (ConditionStatus::False, FAILED, obstacles),
+        };
+    }
+    if !warnings.is_empty() {
+        return (ConditionStatus::True, "PrerequisiteWarns", warnings);
+    }
+    if reports.is_empty() {
+        return (ConditionStatus::True, "NoneRequired", "the session requires nothing outside of it".to_owned());
+    }
+    let names: Vec<&str> = reports.iter().map(|report| report.name.as_str()).collect();
+    (ConditionStatus::True, "Passed", format!("checked and there: {}", names.join(", ")))
+}
+
+/// What each of those says that are chosen.
+pub(super) fn lines(reports: &[CheckReport], chosen: impl Fn(&CheckReport) -> bool) -> String {
+    reports.iter().filter(|report| chosen(report)).map(CheckReport::line).collect::<Vec<_>>().join("; ")
+}
+
+/// Puts what was found in the place of what was known of the same prerequisites.
+pub(super) fn supersede(known: &mut Vec<CheckReport>, found: &[CheckReport]) {
+    for report in found {
+        match known.iter_mut().find(|known| known.name == report.name) {
+            Some(known) => *known = report.clone(),
+            None => known.push(report.clone()),
+        }
+    }
+}
+
+/// What is recorded when a running session's prerequisites were looked at again; nothing where all is as it was.
+pub(super) fn changed(state: &State, found: &[CheckReport], facts: &Facts<'_>) -> Option<Batch> {
+    let Run::Running(running) = &state.run else { return None };
+    let known = |name: &str| state.prerequisites.iter().find(|known| known.name == name).map(|known| known.outcome);
+    let reports: Vec<CheckReport> =
+        found.iter().filter(|report| known(&report.name) != Some(report.outcome)).cloned().collect();
+    if reports.is_empty() {
+        return None;
+    }
+    let mut all = state.prerequisites.clone();
+    supersede(&mut all, &reports);
+    let (status, reason, message) = verdict(&all, state.forced_by.as_ref());
+    let kind = ConditionType::PrerequisitesMet;
+    let condition = condition(state, facts, kind, status, reason, message);
+    let changed = PrerequisitesChanged { launch: running.launch, reports };
+    Some(Batch::of(Body::PrerequisitesChanged(changed)).record(condition))
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_api::prerequisite::OnFailure;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn report(name: &str, outcome: Outcome, on_failure: OnFailure) -> CheckReport {
+        CheckReport {
+            name: name.to_owned(),
+            outcome,
+            on_failure,
+            summary: "found".to_owned(),
+            facts: Vec::new(),
+            remedy: Some("repair it".to_owned()),
+            took_ms: 1,
+            checked_at: Timestamp::UNIX_EPOCH,
+            from_cache: false,
+        }
+    }
+
+    #[test]
+    fn every_obstacle_is_named_with_its_remedy_and_what_cannot_be_told_is_one() {
+        let (fail, warn) = (OnFailure::Fail, OnFailure::Warn);
+        let reports = [
+            report("a", Outcome::Fail, fail),
+            report("b", Outcome::Pass, fail),
+            report("c", Outcome::Unknown, fail),
+            report("d", Outcome::Fail, warn),
+        ];
+        let (status, reason, message) = verdict(&reports, None);
+        assert_eq!((status, reason), (ConditionStatus::False, FAILED));
+        assert_eq!(message, "a (fail): found; repair it; c (unknown): found; repair it");
+        let by = Requester { uid: 1000, pid: None, session: None };
+        let (status, reason, message) = verdict(&reports, Some(&by));
+        assert_eq!((status, reason), (ConditionStatus::False, "Forced"));
+        assert!(message.contains("as user 1000 asked: a (fail)"), "{message}");
+    }
+
+    #[test]
+    fn what_only_warns_is_no_obstacle_and_is_said() {
+        let (fail, warn) = (OnFailure::Fail, OnFailure::Warn);
+        for warning in
+            [report("d", Outcome::Fail, warn), report("d", Outcome::Unknown, warn), report("d", Outcome::Warn, fail)]
+        {
+            let (status, reason, message) = verdict(&[report("b", Outcome::Pass, fail), warning], None);
+            assert_eq!((status, reason), (ConditionStatus::True, "PrerequisiteWarns"), "{message}");
+            assert!(message.starts_with("d ("), "{message}");
+        }
+        assert_eq!(verdict(&[report("b", Outcome::Pass, fail)], None).1, "Passed");
+        assert_eq!(verdict(&[], None).1, "NoneRequired");
+    }
+}
