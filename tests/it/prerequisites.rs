@@ -41,15 +41,15 @@ fn letter(letter: char, outcome: u8) -> String {
     format!("(if (i32.eq {first} (i32.const {letter})) (then (i32.store8 (i32.const 72) (i32.const {outcome}))))")
 }
 
-/// A check that waits for a word of whoever listens on the port, for longer than any check may take.
+/// A check that waits for a word of whoever listens on the port, and then for another, without end.
 fn listening(port: u16) -> Vec<u8> {
     let fields = "(data (i32.const 512) \"127.0.0.1\")
         (data (i32.const 528) \"\\00\\00\\00\\00\\00\\00\\00\\00\\10\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00\")";
     let provide = format!(
-        "(call $exchange (i32.const 512) (i32.const 9) (i32.const {port}) (i32.const 528) (i32.const 1) (i32.const 600000) (i32.const 600))"
+        "(loop $again (call $exchange (i32.const 512) (i32.const 9) (i32.const {port}) (i32.const 528) (i32.const 1) (i64.const 600000) (i32.const 600)) (br $again))"
     );
     let imports =
-        r#"(import "agentd:plugin/network@1.0.0" "exchange" (func $exchange (param i32 i32 i32 i32 i32 i32 i32)))"#;
+        r#"(import "agentd:plugin/network@1.0.0" "exchange" (func $exchange (param i32 i32 i32 i32 i32 i64 i32)))"#;
     Guest { imports, fields, provide: &provide, ..Guest::default() }.prerequisite()
 }
 
@@ -116,6 +116,17 @@ async fn resume(daemon: &Daemon, session: &Session, query: &str) -> Response {
     daemon.client.call("POST", &session.path(&format!("/resume?{query}")), "").await
 }
 
+/// Resumes it when what it needs is there: what was missing a moment ago is looked at anew soon.
+async fn resumed(daemon: &Daemon, session: &Session) -> SessionView {
+    within("it is resumed when all is there", async {
+        while resume(daemon, session, "wait=60").await.status != 202 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    session.wait_for_phase(Phase::Idle).await
+}
+
 /// Creates a session that waits so long for what is missing, and waits until it does.
 async fn waiting(daemon: &Daemon, seconds: &str) -> Session {
     let spec = daemon.scripted(&[]);
@@ -161,13 +172,7 @@ async fn a_session_is_refused_with_everything_that_is_missing_and_resumed_when_i
 
     world(&daemon, "vpn", "pass");
     world(&daemon, "lab", "pass");
-    within("it is resumed when all is there", async {
-        while resume(&daemon, &session, "wait=60").await.status != 202 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    let condition = met(&session.wait_for_phase(Phase::Idle).await);
+    let condition = met(&resumed(&daemon, &session).await);
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::True, "Passed"));
     assert!(!condition.message.contains("other"), "{condition:?}");
 }
@@ -200,7 +205,7 @@ async fn what_only_warns_starts_the_session_and_is_told_to_the_agent_by_name() {
 async fn a_session_needs_what_it_names_and_what_its_tags_need_and_nothing_undeclared() {
     let daemon = with(&[("vpn", ""), ("lab", "required_by = { tags = [\"fpga\"] }"), ("mount", "")]).await;
     let refused =
-        async |spec: SessionSpec| { met(&daemon.create(&spec).await.wait_for_phase(Phase::Failed).await).message };
+        async |spec: SessionSpec| met(&daemon.create(&spec).await.wait_for_phase(Phase::Failed).await).message;
     let message = refused(SessionSpec { requires: vec!["vpn".to_owned()], ..daemon.scripted(&[]) }).await;
     assert!(message.contains("vpn (fail)") && !message.contains("lab"), "{message}");
     let message = refused(SessionSpec { tags: vec!["fpga".to_owned()], ..daemon.scripted(&[]) }).await;
@@ -250,7 +255,7 @@ async fn a_session_that_waits_is_stopped_at_once() {
     // Nobody looks any more.
     world(&daemon, "vpn", "pass");
     assert_eq!(session.view().await.status.launches, 1);
-    session.resume().await;
+    resumed(&daemon, &session).await;
 }
 
 #[tokio::test]
@@ -451,4 +456,31 @@ async fn a_reload_takes_declarations_into_use() {
     session.wait_for("it is looked at", |view| met(view).reason == "PrerequisiteFailed").await;
     let refused = daemon.create(&daemon.scripted(&[])).await;
     assert!(met(&refused.wait_for_phase(Phase::Failed).await).message.contains("vpn (fail)"));
+}
+
+#[tokio::test]
+async fn a_restart_without_what_it_needs_is_tried_again_after_longer_pauses_and_not_for_ever() {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        let often = "restart = \"on-failure\"\nrestart_first = \"10ms\"\nrestart_longest = \"40ms\"";
+        config.replace("restart = \"never\"", often)
+    });
+    declare(&daemon, &[("vpn", ALL)]);
+    world(&daemon, "vpn", "pass");
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    world(&daemon, "vpn", "fail: it dropped");
+    within("the check's own cache is over", async {
+        while check(&daemon, "vpn").await.outcome == Outcome::Pass {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let agent = session.view().await.status.agent_pid.expect("it runs");
+    nix::sys::signal::kill(crate::harness::process::pid(agent), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let parked = |view: &SessionView| view.status.phase == Phase::Failed && view.status.launches == 6;
+    let view = session.wait_for("it is parked", parked).await;
+    assert_eq!(met(&view).reason, "PrerequisiteFailed");
+    world(&daemon, "vpn", "pass");
+    assert_eq!(resumed(&daemon, &session).await.status.launches, 7, "nobody had started it meanwhile");
 }

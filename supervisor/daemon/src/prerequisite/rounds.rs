@@ -14,8 +14,9 @@ use super::check::{Check, Found, Subject};
 
 /// How many run at a time, of all prerequisites and for all sessions.
 const AT_ONCE: usize = 16;
-/// What does not pass is looked at again after this: somebody is about to repair it.
-const FAILURE_HOLDS: Duration = Duration::from_secs(1);
+/// What does not pass is looked at again after this, whatever its cache says: somebody is about to repair it. Long enough for many who
+/// ask at once.
+const FAILURE_HOLDS: Duration = Duration::from_millis(250);
 /// Beyond so many, what holds no longer is forgotten.
 const KEPT: usize = 256;
 
@@ -126,8 +127,11 @@ impl Rounds {
 /// Whether it may be used again. By both clocks: one stands still while the machine sleeps, and the other may be set.
 fn holds(found: &Found, at: Instant, max_age: Option<Duration>) -> bool {
     let passes = matches!(found.report.outcome, Outcome::Pass | Outcome::Warn);
-    let longest = if passes { found.holds_for } else { found.holds_for.min(FAILURE_HOLDS) };
-    let longest = max_age.map_or(longest, |max_age| max_age.min(longest));
+    let longest = match max_age {
+        Some(max_age) => max_age.min(found.holds_for),
+        None if passes => found.holds_for,
+        None => found.holds_for.min(FAILURE_HOLDS),
+    };
     let by_the_wall = Timestamp::now().duration_since(found.report.checked_at);
     at.elapsed() < longest && SignedDuration::try_from(longest).is_ok_and(|longest| by_the_wall < longest)
 }
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_holds_for_a_second_and_what_was_found_before_the_machine_slept_not_at_all() {
+    fn a_failure_is_looked_at_anew_and_what_was_found_before_the_machine_slept_not_at_all() {
         let ago = |seconds| Timestamp::now() - SignedDuration::from_secs(seconds);
         let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(2)) else { return };
         assert!(!holds(&found(Outcome::Fail, ago(2)), earlier, None));
