@@ -41,12 +41,12 @@ fn letter(letter: char, outcome: u8) -> String {
     format!("(if (i32.eq {first} (i32.const {letter})) (then (i32.store8 (i32.const 72) (i32.const {outcome}))))")
 }
 
-/// A check that waits for a word of whoever listens on the port, and then for another, without end.
+/// A check that waits for a word of whoever listens on the port, and then for nothing, without end.
 fn listening(port: u16) -> Vec<u8> {
     let fields = "(data (i32.const 512) \"127.0.0.1\")
         (data (i32.const 528) \"\\00\\00\\00\\00\\00\\00\\00\\00\\10\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00\")";
     let provide = format!(
-        "(loop $again (call $exchange (i32.const 512) (i32.const 9) (i32.const {port}) (i32.const 528) (i32.const 1) (i64.const 600000) (i32.const 600)) (br $again))"
+        "(call $exchange (i32.const 512) (i32.const 9) (i32.const {port}) (i32.const 528) (i32.const 1) (i64.const 600000) (i32.const 600)) (loop $again (br $again))"
     );
     let imports =
         r#"(import "agentd:plugin/network@1.0.0" "exchange" (func $exchange (param i32 i32 i32 i32 i32 i64 i32)))"#;
@@ -431,14 +431,14 @@ async fn a_drop_in_mid_session_is_in_the_condition_and_the_events_and_refuses_th
     // Nothing is killed for it.
     assert_eq!(session.turn("say still here").await.text, "still here");
     world(&daemon, "licence", "warn: one left");
-    let changes = || session.journal().iter().filter(|event| is_change(event)).count();
-    crate::harness::until("the next change is seen", || changes() == 2).await;
+    let written = || session.journal().iter().filter(|event| is_change(event)).count();
+    crate::harness::until("the next change is seen", || written() == 2).await;
     other.stop().await;
     assert_eq!(resume(&daemon, &other, "").await.problem().code, Code::PrerequisitesNotMet);
     world(&daemon, "vpn", "pass");
     let condition = met(&session.wait_for("it is back", |view| !dropped(view)).await);
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::True, "PrerequisiteWarns"));
-    assert_eq!(changes(), 3, "what is as it was is not written");
+    assert_eq!(written(), 3, "what is as it was is not written");
     let view = list(&daemon).await.into_iter().find(|view| view.name == "vpn").unwrap();
     assert!(view.next_at.is_some() && view.used_by == [session.id.clone()], "{view:?}");
 }
