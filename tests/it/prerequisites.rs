@@ -452,10 +452,15 @@ async fn a_reload_takes_declarations_into_use() {
     assert_eq!(met(&session.view().await).reason, "NoneRequired");
     daemon.configure(|config| format!("{config}\nrequired_by = \"all\"\n"));
     reload(&daemon).await;
-    // The one that runs needs it from now on, too.
+    // The one that runs needs it from now on, too; and one that waits, waits for what is declared now.
     session.wait_for("it is looked at", |view| met(view).reason == "PrerequisiteFailed").await;
     let refused = daemon.create(&daemon.scripted(&[])).await;
     assert!(met(&refused.wait_for_phase(Phase::Failed).await).message.contains("vpn (fail)"));
+    let waits = waiting(&daemon, "600").await;
+    daemon.configure(|config| config.replace("required_by = \"all\"", ""));
+    reload(&daemon).await;
+    let view = waits.wait_for_phase(Phase::Idle).await;
+    assert_eq!((met(&view).reason.as_str(), view.status.launches), ("NoneRequired", 1));
 }
 
 #[tokio::test]

@@ -254,6 +254,10 @@ impl Driver {
     pub(super) fn renew(&mut self) {
         self.world = Arc::clone(&self.worlds.borrow_and_update());
         self.journal.options = self.world.config.journal.options();
+        if self.state.phase() == Phase::Waiting {
+            // What it waits for may be declared otherwise now; the launch begins anew, and keeps its limit.
+            self.bring_up = None;
+        }
     }
 
     pub(super) fn facts(&self) -> Facts<'_> {

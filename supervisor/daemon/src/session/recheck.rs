@@ -39,7 +39,8 @@ impl Driver {
     /// Takes note of what was found of its prerequisites, where that is news.
     pub(super) async fn found(&mut self, launch: u64, reports: &[CheckReport]) -> Result<(), Broken> {
         let of_now = launch == self.state.launches;
-        match changed(&self.state, reports, &self.facts()).filter(|_| of_now) {
+        let needed = self.world.needed(&self.document.spec);
+        match changed(&self.state, reports, &needed, &self.facts()).filter(|_| of_now) {
             Some(batch) => self.append(batch).await.map(drop),
             None => Ok(()),
         }

@@ -1,5 +1,7 @@
 //! What the reports of a session's prerequisites come to: pure.
 
+use std::collections::BTreeSet;
+
 use agentd_api::Body;
 use agentd_api::prerequisite::{CheckReport, Outcome, PrerequisitesChanged, Requester};
 use agentd_api::session::{ConditionStatus, ConditionType};
@@ -54,7 +56,12 @@ pub(super) fn supersede(known: &mut Vec<CheckReport>, found: &[CheckReport]) {
 }
 
 /// What is recorded when a running session's prerequisites were looked at again; nothing where all is as it was.
-pub(super) fn changed(state: &State, found: &[CheckReport], facts: &Facts<'_>) -> Option<Batch> {
+pub(super) fn changed(
+    state: &State,
+    found: &[CheckReport],
+    needed: &BTreeSet<String>,
+    facts: &Facts<'_>,
+) -> Option<Batch> {
     let Run::Running(running) = &state.run else { return None };
     let known = |name: &str| state.prerequisites.iter().find(|known| known.name == name).map(|known| known.outcome);
     let reports: Vec<CheckReport> =
@@ -64,6 +71,8 @@ pub(super) fn changed(state: &State, found: &[CheckReport], facts: &Facts<'_>) -
     }
     let mut all = state.prerequisites.clone();
     supersede(&mut all, &reports);
+    // Another configuration may require less.
+    all.retain(|report| needed.contains(&report.name));
     let (status, reason, message) = verdict(&all, state.forced_by.as_ref());
     let kind = ConditionType::PrerequisitesMet;
     let condition = condition(state, facts, kind, status, reason, message);
