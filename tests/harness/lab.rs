@@ -116,7 +116,7 @@ impl Lab {
 
     /// A new session with the scripted agent.
     pub(crate) fn session(&self) -> SessionId {
-        let made = self.agentctl(&["new", "--agent", "scripted", "--dir", "/home/worker/project", "--wait", "60"]);
+        let made = self.agentctl(&["new", "--agent", "scripted", "--dir", "/home/worker/project", "--ready", "60"]);
         made["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{made}"))
     }
 

@@ -79,7 +79,7 @@ async fn agentctl_does_everything_that_its_daemon_does_and_says_it_in_json() {
         output(command)
     };
     let made: serde_json::Value =
-        serde_json::from_str(&text(&agentctl(&["--json", "new", "--wait", "60"]).await)).expect("JSON");
+        serde_json::from_str(&text(&agentctl(&["--json", "new", "--ready", "60"]).await)).expect("JSON");
     let id = made["id"].as_str().expect("an id").to_owned();
     let list: serde_json::Value = serde_json::from_str(&text(&agentctl(&["--json", "ls"]).await)).expect("JSON");
     assert!(list.to_string().contains(&id), "{list}");

@@ -246,7 +246,7 @@ async fn agentctl_sends_its_own_environment_and_shows_runs_and_forgets_snapshots
     profile(&daemon, "export EDITOR=ed");
     daemon.run().await;
     let directory = daemon.work().display().to_string();
-    let new = ["new", "--agent", "scripted", "--dir", &directory, "--wait", "60", "--env-from", "terminal"];
+    let new = ["new", "--agent", "scripted", "--dir", &directory, "--ready", "60", "--env-from", "terminal"];
     let (id, stderr, done) = agentctl(&daemon, &new);
     assert!(done, "{stderr}");
     let session = Session::new(id.trim().parse().unwrap(), daemon.client.clone(), daemon.state());

@@ -3,6 +3,7 @@
 pub(crate) mod plugin;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use agentd_api::environment::Moment;
 use agentd_api::{AgentName, PermissionId, SessionName};
@@ -122,6 +123,8 @@ pub(crate) enum Command {
         /// Begin a new conversation where the agent lost the old one
         #[arg(long)]
         new_conversation: bool,
+        #[command(flatten)]
+        terms: TermsArgs,
     },
     /// Delete sessions with all that is stored of them
     Rm {
@@ -131,6 +134,8 @@ pub(crate) enum Command {
         #[arg(short, long)]
         force: bool,
     },
+    /// Check now what sessions need of the world, and say what is missing; exit status 1 where something is
+    Check(CheckArgs),
     /// Say what looks wrong in a session's environment, before it is launched again; exit status 1 where something does
     Validate { session: String },
     /// Show a session's environment and who set each variable; approve scripts of directories
@@ -233,9 +238,58 @@ pub(crate) struct SpecArgs {
     /// Reject what the agent asks and nobody answers for so long; 0 is never
     #[arg(long, value_name = "SECONDS")]
     pub(crate) permission_limit: Option<u64>,
+    /// A prerequisite of the configuration that it needs, see `agentctl check`; can be given again
+    #[arg(long, value_name = "NAME")]
+    pub(crate) require: Vec<String>,
+    /// A word that the configuration's prerequisites may be required by; can be given again
+    #[arg(long)]
+    pub(crate) tag: Vec<String>,
     /// A program that speaks the Agent Client Protocol, instead of a configured agent
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// How a launch takes it that something is missing which the session needs.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct TermsArgs {
+    /// Wait for what it needs and is missing, for so long at most, as `10m` or `8h`; an hour where no limit is given
+    #[arg(
+        long,
+        value_name = "LIMIT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1h",
+        conflicts_with = "force"
+    )]
+    pub(crate) wait: Option<Limit>,
+    /// Start it without what is missing; its journal says who asked for that
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// A length of time, as the configuration has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit(pub(crate) Duration);
+
+impl std::str::FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let span: jiff::SignedDuration = text.parse().map_err(|_| "it is no length of time, like 10m".to_owned())?;
+        Duration::try_from(span).map(Self).map_err(|_| "a length of time cannot be negative".to_owned())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// This prerequisite alone
+    pub(crate) name: Option<String>,
+    /// What this session needs, with what looks at its environment
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Check again every 2 s, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) watch: bool,
 }
 
 /// As [`agentd_api::environment::SnapshotSource`].
@@ -291,6 +345,8 @@ pub(crate) enum Note {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) spec: SpecArgs,
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
     /// Stop and delete the session at the end; one that Ctrl-C left stays
     #[arg(long)]
     pub(crate) rm: bool,
@@ -300,9 +356,11 @@ pub(crate) struct RunArgs {
 pub(crate) struct NewArgs {
     #[command(flatten)]
     pub(crate) spec: SpecArgs,
-    /// Wait up to so many seconds until the session is ready or has failed
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
+    /// Return when the session is ready or has failed, and after so many seconds in any case
     #[arg(long, value_name = "SECONDS")]
-    pub(crate) wait: Option<u16>,
+    pub(crate) ready: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -444,6 +502,24 @@ mod tests {
     fn a_name_that_cannot_be_one_is_a_usage_error() {
         for line in ["agentctl new --name ../x", "agentctl new --agent A", "agentctl answer s P1 allow"] {
             assert_eq!(Cli::try_parse_from(line.split(' ')).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_launch_waits_for_an_hour_where_no_limit_is_given_and_does_not_wait_and_go_on_without() {
+        let terms = |flags: &str| match Cli::try_parse_from(format!("agentctl resume k3m {flags}").trim().split(' ')) {
+            Ok(Cli { command: Command::Resume { session, terms, .. }, .. }) => {
+                assert_eq!(session, "k3m");
+                Ok((terms.wait.map(|limit| limit.0.as_secs()), terms.force))
+            }
+            other => Err(other.map(|_| 0).map_err(|error| error.exit_code())),
+        };
+        assert_eq!(terms(""), Ok((None, false)));
+        assert_eq!(terms("--wait"), Ok((Some(3600), false)));
+        assert_eq!(terms("--wait=1m30s"), Ok((Some(90), false)));
+        assert_eq!(terms("--force"), Ok((None, true)));
+        for wrong in ["--wait --force", "--wait=-3s", "--wait=soon", "--wait 10m"] {
+            assert_eq!(terms(wrong), Err(Err(2)), "{wrong}");
         }
     }
 

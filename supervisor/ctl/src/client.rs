@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
+use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
 use agentd_api::validation::ValidationView;
-use agentd_api::{Code, PermissionId, Problem, TurnId};
+use agentd_api::{Code, PermissionId, Problem, SessionId, TurnId};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
@@ -44,6 +45,22 @@ pub(crate) struct Client {
 pub(crate) struct Document<T> {
     pub(crate) value: T,
     pub(crate) raw: Bytes,
+}
+
+/// How a launch takes it that something is missing which the session needs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Terms {
+    /// For how long it is waited for.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) force: bool,
+}
+
+impl Terms {
+    /// What is added to a query that has something already.
+    fn query(self) -> String {
+        let wait = self.wait.map(|wait| format!("&wait_for_prerequisites={}", wait.as_secs_f64())).unwrap_or_default();
+        if self.force { format!("{wait}&force=true") } else { wait }
+    }
 }
 
 /// What `GET /v1/agents` answers.
@@ -89,8 +106,10 @@ impl Client {
         &self,
         spec: &SessionSpec,
         wait: Option<Duration>,
+        terms: Terms,
     ) -> Result<Document<SessionView>, Error> {
-        self.post(&format!("/v1/sessions{}", waiting(wait)), Some(spec), wait).await
+        let seconds = wait.unwrap_or_default().as_secs();
+        self.post(&format!("/v1/sessions?wait={seconds}{}", terms.query()), Some(spec), wait).await
     }
 
     pub(crate) async fn list(&self) -> Result<Document<SessionList>, Error> {
@@ -154,9 +173,10 @@ impl Client {
         id: &str,
         wait: Option<Duration>,
         fresh: bool,
+        terms: Terms,
     ) -> Result<Document<SessionView>, Error> {
-        let seconds = wait.unwrap_or_default().as_secs();
-        let path = format!("/v1/sessions/{id}/resume?wait={seconds}&new_conversation={fresh}");
+        let (seconds, terms) = (wait.unwrap_or_default().as_secs(), terms.query());
+        let path = format!("/v1/sessions/{id}/resume?wait={seconds}&new_conversation={fresh}{terms}");
         self.post(&path, None::<&()>, wait).await
     }
 
@@ -235,6 +255,19 @@ impl Client {
 
     pub(crate) async fn plugin(&self, name: &str) -> Result<Document<PluginView>, Error> {
         self.get(&format!("/v1/plugins/{}", escape(name))).await
+    }
+
+    /// How prerequisites stand: all of them, or those of one session.
+    pub(crate) async fn prerequisites(&self, session: Option<&SessionId>) -> Result<PrerequisiteList, Error> {
+        let of = session.map(|id| format!("?session={id}")).unwrap_or_default();
+        Ok(self.get(&format!("/v1/prerequisites{of}")).await?.value)
+    }
+
+    /// Takes as long as the check may.
+    pub(crate) async fn check(&self, name: &str, session: Option<SessionId>) -> Result<CheckReport, Error> {
+        let path = format!("/v1/prerequisites/{}/check", escape(name));
+        let request = CheckRequest { session };
+        Ok(self.post(&path, Some(&request), Some(Duration::from_mins(2))).await?.value)
     }
 
     /// Takes as long as it takes to compile what is new.

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use agentd_api::event::{
     AgentExited, AnsweredBy, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause, TurnEnded,
 };
+use agentd_api::prerequisite::{CheckReport, Outcome};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionRequest, Phase, SessionStatus};
 use agentd_api::{Body, Event, TurnId};
 
@@ -150,6 +151,9 @@ impl Conversation {
                 items
             }
             Body::Condition(condition) => self.condition(condition),
+            // The summaries and remedies are in the condition.
+            Body::PrerequisitesChecked(checked) => facts(&checked.reports),
+            Body::PrerequisitesChanged(changed) => facts(&changed.reports),
             Body::ConversationOpened(opened) => {
                 self.ready = true;
                 match opened.by {
@@ -299,6 +303,13 @@ impl Conversation {
     fn last_words(&mut self) -> Vec<Item> {
         self.stderr.drain(..).map(|line| Item::Warning(format!("agent: {line}"))).collect()
     }
+}
+
+/// What checks that did not pass found out.
+fn facts(reports: &[CheckReport]) -> Vec<Item> {
+    let not_passed = reports.iter().filter(|report| report.outcome != Outcome::Pass);
+    let facts = not_passed.flat_map(|report| report.facts.iter().map(move |fact| (&report.name, fact)));
+    facts.map(|(name, fact)| Item::Detail(format!("{name}: {}: {}", fact.name, fact.value))).collect()
 }
 
 /// The exit status that a turn's end stands for.

@@ -4,7 +4,11 @@ use std::error::Error as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use agentd_api::prerequisite::CheckReport;
 use agentd_api::{Code, Problem};
+
+use crate::prerequisite;
+use crate::terminal::Screen;
 
 /// The exit statuses, as `--help` documents them.
 pub(crate) mod exit {
@@ -112,7 +116,10 @@ impl Error {
         if self.exit_status() == exit::BROKEN_PIPE {
             return;
         }
-        let mut text = format!("agentctl: {self}");
+        let mut text = match self {
+            Self::Problem(problem) if !problem.prerequisites.is_empty() => unmet(&problem.prerequisites),
+            _ => format!("agentctl: {self}"),
+        };
         let mut source = self.source();
         while let Some(error) = source {
             text.push_str(": ");
@@ -137,9 +144,41 @@ impl Error {
     }
 }
 
+/// Each check that is in the way with its facts and its remedy, in the place of the one line that has no facts.
+fn unmet(reports: &[CheckReport]) -> String {
+    let plain = Screen { terminal: false, colour: false };
+    let mut text = "agentctl: what the session needs is not all there".to_owned();
+    for report in reports {
+        text.push('\n');
+        text.push_str(prerequisite::described(report, plain).trim_end());
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_for_what_is_missing_has_each_check_with_its_facts_and_its_remedy() {
+        let report = |name: &str, facts: serde_json::Value| -> CheckReport {
+            serde_json::from_value(serde_json::json!({
+                "name": name, "outcome": "fail", "on_failure": "fail", "summary": "it is away", "facts": facts,
+                "remedy": "bring it back", "took_ms": 3, "checked_at": "2026-01-01T00:00:00Z",
+            }))
+            .unwrap()
+        };
+        let reports = [
+            report("lab", serde_json::json!([])),
+            report("vpn", serde_json::json!([{ "name": "wg0", "value": "down" }])),
+        ];
+        assert_eq!(
+            unmet(&reports),
+            "agentctl: what the session needs is not all there\n\
+             lab (fail): it is away\n  remedy: bring it back\n\
+             vpn (fail): it is away\n  wg0: down\n  remedy: bring it back"
+        );
+    }
 
     #[test]
     fn a_refusal_a_failure_and_a_daemon_that_is_not_there_have_different_statuses() {

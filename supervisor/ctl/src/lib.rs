@@ -11,6 +11,7 @@ mod conversation;
 pub mod demo_agent;
 mod error;
 mod input;
+mod prerequisite;
 mod render;
 mod start;
 mod stream;

@@ -1,20 +1,30 @@
 //! Sessions come and go: new, cancel, stop, resume, rm.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
 use agentd_api::session::{
     PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView,
 };
 
-use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document};
-use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs};
+use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
+use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
+use crate::client::{Document, Terms};
 use crate::error::Error;
 
+/// How often a session that waits is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+impl From<TermsArgs> for Terms {
+    fn from(args: TermsArgs) -> Self {
+        Self { wait: args.wait.map(|limit| limit.0), force: args.force }
+    }
+}
+
 pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
-    let wait = args.wait.map(|seconds| Duration::from_secs(seconds.into()));
-    let document = super::snapshot::create(context, spec(args.spec)?, wait).await?;
+    let wait = args.ready.map(|seconds| Duration::from_secs(seconds.into()));
+    let document = super::snapshot::create(context, spec(args.spec)?, wait, args.terms.into()).await?;
     if context.json {
         print_document(&document.raw)?;
     } else {
@@ -56,14 +66,46 @@ async fn stop_one(context: &Context, session: &str, no_wait: bool) -> Result<u8,
     })
 }
 
-pub(super) async fn resume(context: &Context, session: &str, no_wait: bool, fresh: bool) -> Result<u8, Error> {
+pub(super) async fn resume(
+    context: &Context,
+    session: &str,
+    no_wait: bool,
+    fresh: bool,
+    terms: Terms,
+) -> Result<u8, Error> {
     let id = context.client.find(session).await?.value.id;
     let wait = (!no_wait).then_some(START_WAIT);
-    let document = context.client.resume(id.as_str(), wait, fresh).await?;
+    // One that may wait for long is looked at, so that the person sees what for.
+    let at_once = wait.filter(|_| terms.wait.is_none());
+    let mut document = context.client.resume(id.as_str(), at_once, fresh, terms).await?;
+    if let (Some(wait), Some(limit)) = (wait, terms.wait) {
+        document = started(context, document, wait + limit).await?;
+    }
     if context.json {
         print_document(&document.raw)?;
     }
     ready(&document.value, wait)
+}
+
+/// The session when its launch has come to something; while it waits, what for is told each time that changes.
+async fn started(
+    context: &Context,
+    mut document: Document<SessionView>,
+    limit: Duration,
+) -> Result<Document<SessionView>, Error> {
+    let (begun, mut told) = (Instant::now(), None);
+    while matches!(document.value.status.phase, Phase::Pending | Phase::Preparing | Phase::Waiting | Phase::Starting)
+        && begun.elapsed() < limit
+    {
+        let missing = super::list::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting);
+        if let Some(missing) = missing.filter(|missing| told.as_ref() != Some(missing)) {
+            tell(&format!("waiting: {missing}"))?;
+            told = Some(missing);
+        }
+        tokio::time::sleep(LOOK).await;
+        document = context.client.session(document.value.id.as_str()).await?;
+    }
+    Ok(document)
 }
 
 pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> Result<u8, Error> {
@@ -91,6 +133,10 @@ fn first(before: u8, result: Result<u8, Error>) -> u8 {
 fn ready(view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
     let label = label(view);
     match view.status.phase {
+        Phase::Failed if super::list::missing(view).is_some() => Err(Error::Session {
+            detail: format!("session {label:?} failed: {}", view.status.message.as_deref().unwrap_or_default()),
+            hint: Some(format!("agentctl check --session {label}, then agentctl resume {label}")),
+        }),
         Phase::Failed => Err(Error::Session {
             detail: match &view.status.message {
                 Some(message) => format!("session {label:?} failed: {message}"),
@@ -156,6 +202,8 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
             permission_seconds: args.permission_limit,
             ..SessionLimits::default()
         },
+        requires: args.require,
+        tags: args.tag,
         ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agentd_api::session::{Phase, SessionView};
+use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionView};
 use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
@@ -22,28 +22,7 @@ pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
     sessions.sort_by_key(|view| view.created);
     let hidden = list.sessions.len() - sessions.len();
 
-    let mut table = Table::new(&[
-        ("ID", Cut::Never),
-        ("NAME", Cut::End),
-        ("AGENT", Cut::End),
-        ("PHASE", Cut::Never),
-        ("DIRECTORY", Cut::Start),
-        ("AGE", Cut::Never),
-        ("TURN", Cut::End),
-    ]);
-    let (screen, now) = (Screen::stdout(), Timestamp::now());
-    for view in sessions {
-        table.row([
-            view.id.to_string(),
-            view.spec.name.as_ref().map(ToString::to_string).unwrap_or_default(),
-            screen.line(&agent(view)),
-            view.status.phase.as_str().to_owned(),
-            screen.line(&view.spec.directory.to_string_lossy()),
-            age(view.created, now),
-            screen.line(&turn(view)),
-        ]);
-    }
-    Context::table(&table)?;
+    Context::table(&table(&sessions, Screen::stdout(), Timestamp::now()))?;
     for unreadable in &list.unreadable {
         tell(&format!("session {} cannot be read: {}", unreadable.id, unreadable.reason))?;
     }
@@ -51,6 +30,44 @@ pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
         tell(&format!("{hidden} stopped: agentctl ls --all"))?;
     }
     Ok(0)
+}
+
+/// What is missing has a column where something is.
+fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
+    let mut columns = vec![
+        ("ID", Cut::Never),
+        ("NAME", Cut::End),
+        ("AGENT", Cut::End),
+        ("PHASE", Cut::Never),
+        ("DIRECTORY", Cut::Start),
+        ("AGE", Cut::Never),
+        ("TURN", Cut::End),
+    ];
+    let is_missing = sessions.iter().any(|view| missing(view).is_some());
+    columns.extend(is_missing.then_some(("MISSING", Cut::End)));
+    let mut table = Table::new(&columns);
+    for view in sessions {
+        let mut row = vec![
+            view.id.to_string(),
+            view.spec.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+            screen.line(&agent(view)),
+            view.status.phase.as_str().to_owned(),
+            screen.line(&view.spec.directory.to_string_lossy()),
+            age(view.created, now),
+            screen.line(&turn(view)),
+        ];
+        row.extend(is_missing.then(|| screen.line(&missing(view).unwrap_or_default())));
+        table.row(row);
+    }
+    table
+}
+
+/// What the session needs of the world and is not there: what it waits for, failed for, or has lost while it runs.
+pub(super) fn missing(view: &SessionView) -> Option<String> {
+    let of_interest = view.status.phase.is_active() || view.status.phase == Phase::Failed;
+    let mut conditions = view.status.conditions.iter();
+    let met = conditions.find(|condition| condition.kind == ConditionType::PrerequisitesMet)?;
+    (of_interest && met.status == ConditionStatus::False).then(|| met.message.clone())
 }
 
 pub(super) async fn show(context: &Context, session: &str) -> Result<u8, Error> {
@@ -172,6 +189,38 @@ mod tests {
         ] {
             assert_eq!(age(since.parse().unwrap(), now), told);
         }
+    }
+
+    #[test]
+    fn ls_says_what_a_session_waits_for_and_what_one_that_runs_has_lost() {
+        let time = "2026-01-01T00:00:00Z";
+        let session = |id: &str, phase: &str, status: &str, message: &str| -> SessionView {
+            serde_json::from_value(serde_json::json!({
+                "id": id, "generation": 1, "created": time, "spec": { "directory": "/home/kim/project" },
+                "status": {
+                    "phase": phase, "observed_generation": 1, "launches": 1, "last_seq": 9, "updated": time, "conditions": [{
+                        "type": "PrerequisitesMet", "status": status, "reason": "R", "message": message,
+                        "last_transition_time": time, "observed_generation": 1,
+                    }],
+                },
+            }))
+            .unwrap()
+        };
+        let (screen, now) = (Screen { terminal: true, colour: false }, time.parse().unwrap());
+        let waits = session("aaaaaaaaaaaa", "waiting", "False", "vpn (fail): no route to 10.0.0.0/8; connect the VPN");
+        let lost = session("bbbbbbbbbbbb", "idle", "False", "lab (unknown): silent");
+        let well = session("cccccccccccc", "idle", "True", "checked and there: vpn");
+        let over = session("dddddddddddd", "stopped", "False", "Stopped");
+        let text = table(&[&waits, &lost, &well, &over], screen, now).render(Some(100));
+        let rows: Vec<&str> = text.lines().collect();
+        assert!(rows.iter().all(|row| row.chars().count() <= 100), "{text}");
+        assert!(
+            rows[0].ends_with("MISSING") && rows[1].contains("waiting") && rows[1].contains("vpn (fail): no "),
+            "{text}"
+        );
+        assert!(rows[2].ends_with("lab (unknown): silent"), "{text}");
+        assert!(rows[3].ends_with("0s") && rows[4].ends_with("0s"), "{text}");
+        assert!(!table(&[&well, &over], screen, now).render(None).contains("MISSING"));
     }
 
     #[test]

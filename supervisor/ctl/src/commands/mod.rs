@@ -1,5 +1,6 @@
 //! One function for each command: arguments to calls, answers to text.
 
+mod check;
 mod environment;
 mod events;
 mod info;
@@ -75,10 +76,11 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         Command::Prompt { session, text, no_wait } => talk::prompt(context, &session, &text.join(" "), no_wait).await,
         Command::Cancel { session } => life::cancel(context, &session).await,
         Command::Stop { sessions, no_wait } => life::stop(context, &sessions, no_wait).await,
-        Command::Resume { session, no_wait, new_conversation } => {
-            life::resume(context, &session, no_wait, new_conversation).await
+        Command::Resume { session, no_wait, new_conversation, terms } => {
+            life::resume(context, &session, no_wait, new_conversation, terms.into()).await
         }
         Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
+        Command::Check(args) => check::check(context, args).await,
         Command::Validate { session } => validate::validate(context, &session).await,
         Command::Env(args) => environment::env(context, args).await,
         Command::Secret { command } => secret::secret(context, command).await,

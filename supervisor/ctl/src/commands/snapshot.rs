@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::list::age;
 use super::{Context, print, print_document, tell};
 use crate::args::SnapshotCommand;
-use crate::client::Document;
+use crate::client::{Document, Terms};
 use crate::error::Error;
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
@@ -141,17 +141,18 @@ pub(super) async fn create(
     context: &Context,
     mut spec: SessionSpec,
     wait: Option<Duration>,
+    terms: Terms,
 ) -> Result<Document<SessionView>, Error> {
     let client = &context.client;
     if spec.environment.source != Some(SnapshotSource::Terminal) {
-        match client.create(&spec, wait).await {
+        match client.create(&spec, wait, terms).await {
             // The configuration has it so.
             Err(error) if error.code() == Some(Code::SnapshotNeeded) => {}
             other => return other,
         }
     }
     spec.environment.snapshot = Some(client.add_snapshot(&of_this_terminal()).await?.id);
-    client.create(&spec, wait).await
+    client.create(&spec, wait, terms).await
 }
 
 /// A name that is not UTF-8 cannot be spoken of, and is left out.

@@ -13,10 +13,10 @@ use crate::conversation::Down;
 use crate::error::{Error, exit};
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
-    let rm = args.rm;
+    let (rm, terms) = (args.rm, args.terms.into());
     let spec = spec(args.spec)?;
     let goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
-    let view = super::snapshot::create(context, spec, None).await?.value;
+    let view = super::snapshot::create(context, spec, None, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
     let attachment = Attachment { after: 0, view: None, goal, ..context.attachment(&id, &label) };
     let end = attach::attach(&context.client, attachment).await;

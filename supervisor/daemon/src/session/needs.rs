@@ -106,7 +106,7 @@ impl<'a> Needs<'a> {
                     self.record(Body::PrerequisitesChecked(self.checked(moment, &found))).await;
                 }
                 let until = self.job.wait_until.unwrap_or_default();
-                let message = format!("waiting until {} for {missing}", until.strftime("%Y-%m-%dT%H:%M:%SZ"));
+                let message = format!("{missing}; waited for until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ"));
                 self.say((ConditionStatus::False, WAITING, message)).await;
                 said = Some(missing);
             }
