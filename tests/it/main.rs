@@ -30,6 +30,7 @@ mod opencode;
 mod permission;
 mod plugins;
 mod prerequisites;
+mod prerequisites_ctl;
 mod real_agent;
 mod reload;
 mod requests;

@@ -54,7 +54,7 @@ fn listening(port: u16) -> Vec<u8> {
 }
 
 /// A daemon with prerequisites: each a name, and what is declared of it besides its plugin, which reads the file of the same name.
-async fn with(declared: &[(&str, &str)]) -> Daemon {
+pub(crate) async fn with(declared: &[(&str, &str)]) -> Daemon {
     let mut daemon = Daemon::prepare();
     declare(&daemon, declared);
     daemon.run().await;
@@ -82,10 +82,10 @@ fn add(daemon: &Daemon, name: &str, component: &[u8], grant: &str, keys: &str) {
     });
 }
 
-const ALL: &str = "required_by = \"all\"";
+pub(crate) const ALL: &str = "required_by = \"all\"";
 
 /// How the world is from now on, as far as this prerequisite looks at it.
-fn world(daemon: &Daemon, name: &str, state: &str) {
+pub(crate) fn world(daemon: &Daemon, name: &str, state: &str) {
     let file = daemon.root().join("config").join(name);
     let new = file.with_extension("new");
     fs::write(&new, state).unwrap();

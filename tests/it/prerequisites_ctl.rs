@@ -1,0 +1,131 @@
+//! What a person sees of prerequisites: `agentctl check`, `ls`, and launches that are refused, wait, or are forced.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
+
+use agentd_api::prerequisite::{Outcome, PrerequisiteList};
+
+use crate::harness::{Daemon, within};
+use crate::prerequisites::{ALL, with, world};
+
+fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+    command.env_clear().env("AGENTD_SOCKET", daemon.client.socket()).current_dir(daemon.work());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The exit status, and what went to standard output and standard error.
+async fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let child = agentctl(daemon, arguments).spawn().expect("it can be executed");
+    end_of(child, arguments).await
+}
+
+async fn end_of(child: std::process::Child, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
+    let Output { status, stdout, stderr } = within(&format!("{arguments:?}"), ended).await.unwrap().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// A line as words with one space between them.
+fn words(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_waits_or_is_forced() {
+    let vpn = format!("{ALL}\nremedy = \"connect the VPN\"\ninterval = \"200ms\"");
+    let daemon = with(&[("vpn", &vpn), ("lab", ALL), ("licence", "moment = \"after-environment\"")]).await;
+    world(&daemon, "vpn", "fail: no route");
+    world(&daemon, "lab", "pass: it answers");
+
+    let (status, table, told) = said(&daemon, &["check"]).await;
+    assert_eq!(status, Some(1), "{table}{told}");
+    let lines: Vec<String> = table.lines().map(words).collect();
+    assert_eq!(lines[0], "NAME OUTCOME CHECKED TOOK SUMMARY");
+    assert!(lines[1].starts_with("lab pass ") && lines[1].ends_with("ms pass: it answers"), "{table}");
+    assert_eq!(lines[2], "licence - - -");
+    assert!(lines[3].starts_with("vpn fail ") && lines[3].ends_with("ms fail: no route"), "{table}");
+    assert_eq!(lines[4..], ["", "vpn (fail): fail: no route", "remedy: connect the VPN"]);
+    assert!(told.contains("licence: agentctl check --session S"), "{told}");
+    assert_eq!(said(&daemon, &["check", "lab"]).await.0, Some(0));
+    let (status, _, told) = said(&daemon, &["check", "gone"]).await;
+    assert!(status == Some(1) && told.contains("no prerequisite \"gone\""), "{status:?} {told}");
+    let (status, document, _) = said(&daemon, &["check", "vpn", "--json"]).await;
+    let list: PrerequisiteList = serde_json::from_str(&document).unwrap();
+    let outcome = list.prerequisites[0].report.as_ref().map(|report| report.outcome);
+    assert_eq!((status, list.prerequisites.len(), outcome), (Some(1), 1, Some(Outcome::Fail)));
+
+    let command = daemon.scripted(&[]).command.unwrap();
+    let mut new = vec!["new", "--name", "fix", "--ready", "60", "--require", "licence", "--tag", "fpga", "--"];
+    new.extend(command.iter().map(String::as_str));
+    let (status, id, told) = said(&daemon, &new).await;
+    assert!(status == Some(1) && told.contains("agentctl check --session fix"), "{status:?} {told}");
+    let view = daemon.client.get(&format!("/v1/sessions/{}", id.trim())).await;
+    let view: agentd_api::session::SessionView = view.expect(200);
+    assert_eq!((view.spec.requires, view.spec.tags), (vec!["licence".to_owned()], vec!["fpga".to_owned()]));
+
+    let (status, _, told) = said(&daemon, &["resume", "fix"]).await;
+    assert_eq!(status, Some(4), "{told}");
+    let refusal =
+        "agentctl: what the session needs is not all there\nvpn (fail): fail: no route\n  remedy: connect the VPN\n";
+    assert!(told.starts_with(refusal) && told.contains("--wait"), "{told}");
+
+    // It waits for one thing after the other, and is ready when the last of them is there.
+    let resume = ["resume", "fix", "--wait=60s"];
+    let waiting = agentctl(&daemon, &resume).spawn().unwrap();
+    let row = async |wanted: &str| {
+        within(wanted, async {
+            loop {
+                let (_, table, _) = said(&daemon, &["ls"]).await;
+                let row = words(table.lines().nth(1).unwrap_or_default());
+                if row.contains(wanted) {
+                    return (row, words(table.lines().next().unwrap_or_default()));
+                }
+            }
+        })
+        .await
+    };
+    let (waits, head) = row(" waiting ").await;
+    assert!(
+        waits.contains(" waiting ")
+            && waits.contains(" vpn (fail): fail: no route; connect the VPN; ")
+            && head.ends_with(" MISSING"),
+        "{waits}"
+    );
+    world(&daemon, "licence", "pass");
+    world(&daemon, "vpn", "pass");
+    let (status, _, told) = end_of(waiting, &resume).await;
+    assert_eq!(status, Some(0), "{told}");
+    assert!(told.contains("waiting: vpn (fail): fail: no route; connect the VPN; waited for until 20"), "{told}");
+    assert_eq!(said(&daemon, &["check", "--session", "fix"]).await.0, Some(0));
+
+    world(&daemon, "vpn", "fail: it dropped");
+    let (lost, _) = row("it dropped").await;
+    assert!(lost.contains(" idle ") && lost.ends_with("vpn (fail): fail: it dropped; connect the VPN"), "{lost}");
+
+    assert_eq!(said(&daemon, &["stop", "fix"]).await.0, Some(0));
+    assert_eq!(said(&daemon, &["resume", "fix"]).await.0, Some(4));
+    let (status, _, told) = said(&daemon, &["resume", "fix", "--force"]).await;
+    assert_eq!(status, Some(0), "{told}");
+    let (status, _, told) = said(&daemon, &["new", "--require", "gone"]).await;
+    assert!(status == Some(1) && told.contains("\"gone\""), "{status:?} {told}");
+}
+
+#[tokio::test]
+async fn what_is_watched_is_told_when_it_changes() {
+    let daemon = with(&[("vpn", ALL)]).await;
+    world(&daemon, "vpn", "pass: it is up");
+    let mut child = agentctl(&daemon, &["check", "--watch"]).spawn().unwrap();
+    let (sender, mut lines) = tokio::sync::mpsc::channel(16);
+    let output = BufReader::new(child.stdout.take().unwrap());
+    std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.blocking_send(line)));
+    assert!(within("the table's head", lines.recv()).await.unwrap().starts_with("NAME "));
+    let row = within("the row", lines.recv()).await.unwrap();
+    assert!(row.contains("pass: it is up"), "{row}");
+    world(&daemon, "vpn", "fail: it is down");
+    let change = within("the change", lines.recv()).await.unwrap();
+    assert!(change.ends_with("Z vpn (fail): fail: it is down"), "{change}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
