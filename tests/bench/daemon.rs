@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use agentd_plugins::World;
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -38,9 +39,9 @@ pub(crate) enum Pipeline {
 /// The configuration of the providers of a daemon with so many plugins.
 fn plugins(root: &Path, number: usize) -> Result<String> {
     use std::fmt::Write as _;
-    let built_in = agentd_plugins::builtin();
+    let built_in: Vec<_> = agentd_plugins::builtin().iter().filter(|plugin| plugin.world == World::Provider).collect();
     let (mut text, mut declared) = ("providers = [".to_owned(), String::new());
-    for plugin in built_in {
+    for plugin in &built_in {
         write!(text, "{{ plugin = {:?} }}, ", plugin.name)?;
     }
     let whitelist = built_in.iter().find(|plugin| plugin.name == "whitelist").context("there is no whitelist")?;

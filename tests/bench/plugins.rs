@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use agentd_plugins::{
     Call, Code, Failure, Host, HostOptions, Level, Limits, Places, Plugin, Services, SessionFacts, Source, Sourced,
-    Variables, builtin,
+    Variables, World, builtin,
 };
 use anyhow::{Context as _, Result, ensure};
 
@@ -37,7 +37,7 @@ pub(crate) fn measure() -> Result<Table> {
     let directory = tempfile::Builder::new().prefix("agentd-bench-").tempdir()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut table = Table::new(format!("plugins: a call with {VARIABLES} variables; median of {CALLS}"));
-    for name in builtin().iter().map(|built_in| built_in.name) {
+    for name in builtin().iter().filter(|built_in| built_in.world == World::Provider).map(|built_in| built_in.name) {
         let (native, changes) = native::call(name, &environment, CALLS)?;
         let child = child(name, &environment)?;
         for (code, words) in [(Code::Native, "compiled"), (Code::Interpreted, "interpreted")] {

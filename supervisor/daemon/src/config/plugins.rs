@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use agentd_api::plugin::OnFailure;
-use agentd_plugins::Grant;
+use agentd_plugins::{Grant, World};
 use serde::Deserialize;
 
 use super::{Provider, Span};
@@ -119,8 +119,9 @@ pub(super) fn check(plugins: &BTreeMap<String, Plugin>, policy: &Policy, provide
             ));
         }
         if !plugins.contains_key(plugin) && !is_built_in(plugin) {
-            let known = agentd_plugins::builtin().iter().map(|builtin| builtin.name);
-            let known: Vec<&str> = known.chain(plugins.keys().map(String::as_str)).collect();
+            let providers = agentd_plugins::builtin().iter().filter(|builtin| builtin.world == World::Provider);
+            let known: Vec<&str> =
+                providers.map(|builtin| builtin.name).chain(plugins.keys().map(String::as_str)).collect();
             return Err(format!(
                 "environment.providers names {plugin:?}, and there is no [plugins.{plugin}]; there are {}",
                 known.join(", ")
