@@ -8,6 +8,7 @@ mod compiler;
 mod grants;
 mod guest;
 mod hostile;
+mod prerequisites;
 #[path = "../harness/random.rs"]
 #[allow(dead_code, reason = "the tests of the whole use the rest")]
 mod random;

@@ -1,12 +1,12 @@
 //! `command`: an administrator's own check. Status 0 is a pass, 1 a warning, any other a failure; the first line that the program prints
 //! is the reason.
 //!
-//! A program that is ended by a signal, or that takes too long, told nothing: the outcome is unknown. Which program may be run is the
+//! A program that is ended by a signal, that takes too long or that cannot be run told nothing: the outcome is unknown. Which program may be run is the
 //! administrator's grant, and nothing is granted by itself. Of its arguments and its environment nothing is ever said.
 
 use std::time::Duration;
 
-use agentd_plugin_checks::{text, time};
+use agentd_plugin_checks::{text, time, told};
 use agentd_plugin_sdk::command::{Command, Completed, Ending};
 use agentd_plugin_sdk::{
     Capability, CheckDescription, CheckRequest, Description, Failure, Moment, Prerequisite, Report, export_prerequisite,
@@ -62,7 +62,7 @@ impl Prerequisite for OwnCheck {
                         "see why {program} takes so long, or give it more time with the setting \"timeout\""
                     )))
             }
-            Err(failure) => Err(failure),
+            Err(failure) => told(Err(failure)),
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(report.outcome, Outcome::Unknown);
         assert_eq!(report.summary, "/usr/local/bin/check-lab did not end within 4 s");
         let missing = || Err(Failure::not_found("there is no such program"));
-        assert_eq!(host(missing).check::<OwnCheck>(), Err(Failure::not_found("there is no such program")));
+        assert_eq!(host(missing).check::<OwnCheck>(), Ok(Report::unknown("there is no such program")));
     }
 
     #[test]

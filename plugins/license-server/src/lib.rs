@@ -2,8 +2,7 @@
 //!
 //! A list is of alternatives: one that answers is enough for its programs, and one that does not is told. A redundant triad answers when
 //! two of its three servers do. A licence file is as good as its SERVER lines. Of a server it is found out that it resolves and accepts a
-//! connection, and no more: what is said then is the vendor's own secret and differs from version to version, and `lmstat`, which knows
-//! it, may never return.
+//! connection, and no more: what is spoken then is not published, and `lmstat`, which speaks it, may never return with a dead server.
 //!
 //! - `entry` reads lists, `file` reads licence files: pure.
 //! - `asked` connects, each server once and within the time that is left for it.

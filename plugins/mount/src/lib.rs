@@ -11,6 +11,7 @@ use std::time::Duration;
 use agentd_plugin_checks::address::Endpoint;
 use agentd_plugin_checks::explain;
 use agentd_plugin_checks::time::{self, Budget};
+use agentd_plugin_checks::told;
 use agentd_plugin_sdk::mount::{self, Liveness, Mounted};
 use agentd_plugin_sdk::network::{self, Problem};
 use agentd_plugin_sdk::pattern::matches;
@@ -51,7 +52,7 @@ impl Prerequisite for Mount {
             server: server::Setting::of(request)?,
             budget: Budget::new(time::timeout(request, DEFAULT_TIME)?),
         };
-        check.made()
+        told(check.made())
     }
 }
 

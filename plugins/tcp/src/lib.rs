@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agentd_plugin_checks::address::Endpoint;
 use agentd_plugin_checks::text::escaped;
-use agentd_plugin_checks::{explain, time};
+use agentd_plugin_checks::{explain, time, told};
 use agentd_plugin_sdk::network::{self, Ending, Exchanged, Problem, Step};
 use agentd_plugin_sdk::{
     Capability, CheckDescription, CheckRequest, Description, Failure, Moment, Prerequisite, Report, export_prerequisite,
@@ -32,52 +32,54 @@ impl Prerequisite for Tcp {
     }
 
     fn check(request: &CheckRequest) -> Result<Report, Failure> {
-        let to = Endpoint::of(request, None)?;
-        let time = time::timeout(request, DEFAULT_TIME)?;
-        let banner = request.setting("banner")?.filter(|banner| !banner.is_empty());
-        let send = request.setting("send")?.unwrap_or_default();
-        if banner.is_none() && !send.is_empty() {
-            return Err(Failure::configuration(
-                "send",
-                "is of no use without a banner, which says what must come back",
-            ));
-        }
-        let steps: Vec<Step> = banner.iter().map(|banner| Step::send(send).receive(FIRST).until(*banner)).collect();
-        match network::exchange(&to.host, to.port, &steps, time) {
-            Ok(exchanged) => Ok(judge(&to, &exchanged, banner, time)),
-            Err(problem) => {
-                let report = Report::fail(explain::reason(&problem, &to, time)?);
-                Ok(explain::connection(report, &problem, &to).remedy(remedy(&problem, &to)))
-            }
-        }
+        told(found(request))
     }
 }
 
 export_prerequisite!(Tcp);
 
+/// What is found; what keeps it from being looked for is a failure.
+fn found(request: &CheckRequest) -> Result<Report, Failure> {
+    let to = Endpoint::of(request, None)?;
+    let time = time::timeout(request, DEFAULT_TIME)?;
+    let banner = request.setting("banner")?.filter(|banner| !banner.is_empty());
+    let send = request.setting("send")?.unwrap_or_default();
+    if banner.is_none() && !send.is_empty() {
+        return Err(Failure::configuration("send", "is of no use without a banner, which says what must come back"));
+    }
+    let steps: Vec<Step> = banner.iter().map(|banner| Step::send(send).receive(FIRST).until(*banner)).collect();
+    match network::exchange(&to.host, to.port, &steps, time) {
+        Ok(exchanged) => Ok(judge(&to, &exchanged, banner, time)),
+        Err(problem) => {
+            let report = Report::fail(explain::reason(&problem, &to, time)?);
+            Ok(explain::connection(report, &problem, &to).remedy(remedy(&problem, &to)))
+        }
+    }
+}
+
 /// Of a connection that opened: whether what came is what must come.
 fn judge(to: &Endpoint, exchanged: &Exchanged, banner: Option<&str>, time: Duration) -> Report {
     let Some(banner) = banner else {
-        return told(Report::pass(format!("{to} answers")), exchanged);
+        return connected(Report::pass(format!("{to} answers")), exchanged);
     };
     let came = exchanged.received.concat();
     let expected = banner.as_bytes();
     if came.windows(expected.len()).any(|part| part == expected) {
-        return told(Report::pass(format!("{to} answers as it should")), exchanged);
+        return connected(Report::pass(format!("{to} answers as it should")), exchanged);
     }
     let summary = match (exchanged.ending, came.is_empty()) {
         (Ending::Closed, true) => format!("{to} accepts the connection and closes it without a word"),
         (_, true) => format!("{to} accepts the connection and says nothing within {}", time::shown(time)),
         _ => format!("{to} says something else than it should"),
     };
-    let report = told(Report::fail(summary), exchanged).fact("expected", escaped(expected));
+    let report = connected(Report::fail(summary), exchanged).fact("expected", escaped(expected));
     let report = if came.is_empty() { report } else { report.fact("received", escaped(&came)) };
     report.remedy(format!(
         "look at the service behind {to}: it runs, and does not do its work, or it is another service than the one that is meant"
     ))
 }
 
-fn told(report: Report, exchanged: &Exchanged) -> Report {
+fn connected(report: Report, exchanged: &Exchanged) -> Report {
     report.fact("address", exchanged.address.as_str()).fact("connected after", format!("{} ms", exchanged.connected))
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use agentd_plugin_checks::address::{Endpoint, Network, ip};
 use agentd_plugin_checks::explain;
 use agentd_plugin_checks::time::{self, Budget};
+use agentd_plugin_checks::told;
 use agentd_plugin_sdk::network::{self, Exchanged, NetworkInterface, Problem};
 use agentd_plugin_sdk::{
     Capability, CheckDescription, CheckRequest, Description, Failure, Moment, Outcome, Prerequisite, Report,
@@ -45,7 +46,7 @@ impl Prerequisite for Vpn {
             interface: request.setting("interface")?,
             time: time::timeout(request, DEFAULT_TIME)?,
         };
-        check.made()
+        told(check.made())
     }
 }
 
