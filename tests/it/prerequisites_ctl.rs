@@ -101,8 +101,11 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     assert_eq!(said(&daemon, &["check", "--session", "fix"]).await.0, Some(0));
 
     world(&daemon, "vpn", "fail: it dropped");
-    let (lost, _) = row("it dropped").await;
-    assert!(lost.contains(" idle ") && lost.ends_with("vpn (fail): fail: it dropped; connect the VPN"), "{lost}");
+    let (dropped, _) = row("it dropped").await;
+    assert!(
+        dropped.contains(" idle ") && dropped.ends_with("vpn (fail): fail: it dropped; connect the VPN"),
+        "{dropped}"
+    );
 
     assert_eq!(said(&daemon, &["stop", "fix"]).await.0, Some(0));
     assert_eq!(said(&daemon, &["resume", "fix"]).await.0, Some(4));
