@@ -67,17 +67,23 @@ fn declare(daemon: &Daemon, declared: &[(&str, &str)]) {
     }
 }
 
+/// The plugin of the prerequisite of this name, which may be the name of one that is part of agentd.
+fn plugin(name: &str) -> String {
+    format!("{name}-of-text")
+}
+
 fn add(daemon: &Daemon, name: &str, component: &[u8], grant: &str, keys: &str) {
+    let plugin = plugin(name);
     let folder = daemon.root().join("config/plugins");
     fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join(format!("{name}.wasm")), component).unwrap();
+    fs::write(folder.join(format!("{plugin}.wasm")), component).unwrap();
     let pin = Sha256::digest(component).iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
         text
     });
     daemon.configure(|config| {
         format!(
-            "{config}\n[plugins.{name}]\nsha256 = \"{pin}\"\ngrant = {{ {grant} }}\n[prerequisites.{name}]\nplugin = \"{name}\"\n{keys}\n"
+            "{config}\n[plugins.{plugin}]\nsha256 = \"{pin}\"\ngrant = {{ {grant} }}\n[prerequisites.{name}]\nplugin = \"{plugin}\"\n{keys}\n"
         )
     });
 }
@@ -137,8 +143,8 @@ async fn waiting(daemon: &Daemon, seconds: &str) -> Session {
     session
 }
 
-async fn calls(daemon: &Daemon, plugin: &str) -> u64 {
-    daemon.client.get(&format!("/v1/plugins/{plugin}")).await.expect::<PluginView>(200).calls
+async fn calls(daemon: &Daemon, name: &str) -> u64 {
+    daemon.client.get(&format!("/v1/plugins/{}", plugin(name))).await.expect::<PluginView>(200).calls
 }
 
 async fn list(daemon: &Daemon) -> Vec<PrerequisiteView> {
