@@ -5,6 +5,7 @@
 
 pub(crate) mod client;
 pub(crate) mod daemon;
+pub(crate) mod dead;
 pub(crate) mod events;
 pub(crate) mod journal;
 pub(crate) mod lab;

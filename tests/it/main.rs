@@ -36,6 +36,7 @@ mod reload;
 mod requests;
 mod results;
 mod secrets;
+mod silent;
 mod snapshot;
 mod soak;
 mod storage;

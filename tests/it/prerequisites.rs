@@ -98,7 +98,7 @@ pub(crate) fn world(daemon: &Daemon, name: &str, state: &str) {
     fs::rename(new, file).unwrap();
 }
 
-fn met(view: &SessionView) -> Condition {
+pub(crate) fn met(view: &SessionView) -> Condition {
     condition(view).expect("it is looked at")
 }
 
@@ -143,7 +143,7 @@ async fn waiting(daemon: &Daemon, seconds: &str) -> Session {
     session
 }
 
-async fn calls(daemon: &Daemon, name: &str) -> u64 {
+pub(crate) async fn calls(daemon: &Daemon, name: &str) -> u64 {
     daemon.client.get(&format!("/v1/plugins/{}", plugin(name))).await.expect::<PluginView>(200).calls
 }
 

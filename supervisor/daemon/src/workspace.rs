@@ -1,8 +1,9 @@
-//! The session's working directory: whether it is there and can be worked in.
+//! The session's working directory: whether it is there, answers, and can be worked in.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use nix::unistd::{AccessFlags, access};
+use crate::capability::{Machine, Place};
 
 /// Why a directory cannot be a session's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +16,8 @@ pub(crate) enum WorkspaceError {
     NotADirectory { path: PathBuf },
     #[error("the directory {path:?} cannot be entered: {reason}")]
     Closed { path: PathBuf, reason: String },
+    #[error("the directory {path:?} does not answer: {reason}")]
+    Silent { path: PathBuf, reason: String },
 }
 
 impl WorkspaceError {
@@ -25,26 +28,35 @@ impl WorkspaceError {
             Self::Gone { .. } => "DirectoryGone",
             Self::NotADirectory { .. } => "NotADirectory",
             Self::Closed { .. } => "DirectoryClosed",
+            Self::Silent { .. } => "DirectorySilent",
         }
     }
 }
 
+/// How long a directory has to answer. Longer than a file server takes that is well, and one that has to be mounted first.
+const ANSWER: Duration = Duration::from_secs(10);
+
 /// Looks at the directory; an agent may be started in it if this is well.
-pub(crate) fn check(path: &Path) -> Result<(), WorkspaceError> {
-    let path_buf = || path.to_owned();
+pub(crate) async fn check(machine: &Machine, path: &Path) -> Result<(), WorkspaceError> {
     if !path.is_absolute() {
-        return Err(WorkspaceError::Relative { path: path_buf() });
+        return Err(WorkspaceError::Relative { path: path.to_owned() });
     }
-    match std::fs::metadata(path) {
-        Ok(metadata) if !metadata.is_dir() => return Err(WorkspaceError::NotADirectory { path: path_buf() }),
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(WorkspaceError::Gone { path: path_buf() });
+    let places = machine.places([path.to_owned()], Instant::now() + ANSWER, |_| true).await;
+    judge(path, places.into_iter().next())
+}
+
+fn judge(path: &Path, place: Option<Place>) -> Result<(), WorkspaceError> {
+    let path = path.to_owned();
+    match place {
+        Some(Place::Directory { usable: true, .. }) => Ok(()),
+        Some(Place::Directory { usable: false, .. }) => {
+            Err(WorkspaceError::Closed { path, reason: "it is not open to this user".to_owned() })
         }
-        Err(error) => return Err(WorkspaceError::Closed { path: path_buf(), reason: error.to_string() }),
+        Some(Place::File { .. } | Place::Other) => Err(WorkspaceError::NotADirectory { path }),
+        Some(Place::Closed(reason)) => Err(WorkspaceError::Closed { path, reason }),
+        Some(Place::Silent(reason)) => Err(WorkspaceError::Silent { path, reason }),
+        Some(Place::Absent) | None => Err(WorkspaceError::Gone { path }),
     }
-    access(path, AccessFlags::X_OK)
-        .map_err(|errno| WorkspaceError::Closed { path: path_buf(), reason: errno.desc().to_owned() })
 }
 
 #[cfg(test)]
@@ -53,12 +65,14 @@ mod tests {
 
     #[test]
     fn each_thing_that_can_be_wrong_with_a_directory_has_its_reason() {
-        let directory = tempfile::tempdir().unwrap();
-        assert_eq!(check(directory.path()), Ok(()));
-        let file = directory.path().join("file");
-        std::fs::write(&file, "").unwrap();
-        assert_eq!(check(&file).unwrap_err().reason(), "NotADirectory");
-        assert_eq!(check(&directory.path().join("none")).unwrap_err().reason(), "DirectoryGone");
-        assert_eq!(check(Path::new("x")).unwrap_err().reason(), "DirectoryNotAbsolute");
+        let path = PathBuf::from("/work");
+        let of = |place| judge(&path, Some(place)).map_err(|error| error.reason());
+        assert_eq!(of(Place::Directory { path: path.clone(), usable: true }), Ok(()));
+        assert_eq!(of(Place::Directory { path: path.clone(), usable: false }), Err("DirectoryClosed"));
+        assert_eq!(of(Place::File { path: path.clone(), usable: true }), Err("NotADirectory"));
+        assert_eq!(of(Place::Other), Err("NotADirectory"));
+        assert_eq!(of(Place::Absent), Err("DirectoryGone"));
+        assert_eq!(of(Place::Closed("no".to_owned())), Err("DirectoryClosed"));
+        assert_eq!(of(Place::Silent("no".to_owned())), Err("DirectorySilent"));
     }
 }

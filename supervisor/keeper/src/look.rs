@@ -40,6 +40,8 @@ pub enum Look {
     Entries { most: u64 },
     /// The first of these that is there, which must be a program; [`Looked::Program`].
     Program(Vec<ByteString>),
+    /// What lies at this path, its links followed; [`Looked::Place`].
+    Place(ByteString),
     /// On which device this path is, asked of its file system anew; [`Looked::Device`].
     Device(ByteString),
     /// The addresses of a host, as getaddrinfo(3) gives them; [`Looked::Addresses`].
@@ -64,6 +66,13 @@ pub enum Looked {
     Program {
         named: ByteString,
         path: ByteString,
+    },
+    Place {
+        /// With everything resolved.
+        path: ByteString,
+        kind: Kind,
+        /// Whether this user may execute it, or enter it.
+        usable: bool,
     },
     /// `major:minor`.
     Device(String),
@@ -166,6 +175,7 @@ fn answer(look: Look, resolved: &mut PathBuf) -> Result<Looked, Not> {
         Look::Read { most } => Looked::Content(content(resolved, most)?.into()),
         Look::Entries { most } => Looked::Names(names(resolved, most)?),
         Look::Program(candidates) => program(&candidates)?,
+        Look::Place(path) => place(Path::new(path.as_os_str()))?,
         Look::Device(path) => device(Path::new(path.as_os_str()))?,
         Look::Addresses(host) => Looked::Addresses(addresses(&host)?),
     })
@@ -186,12 +196,16 @@ fn pin(path: &Path) -> Result<OwnedFd, Not> {
     })
 }
 
-fn seen(metadata: &Metadata) -> Seen {
-    let kind = match metadata {
+fn kind(metadata: &Metadata) -> Kind {
+    match metadata {
         it if it.is_file() => Kind::File,
         it if it.is_dir() => Kind::Directory,
         _ => Kind::Other,
-    };
+    }
+}
+
+fn seen(metadata: &Metadata) -> Seen {
+    let kind = kind(metadata);
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     Seen {
         kind,
@@ -249,6 +263,13 @@ fn program(candidates: &[ByteString]) -> Result<Looked, Not> {
         return Ok(Looked::Program { named: named.clone(), path: path.as_os_str().into() });
     }
     Err(Not(Why::NotFound, "there is no such program".to_owned()))
+}
+
+fn place(path: &Path) -> Result<Looked, Not> {
+    let resolved = path.canonicalize()?;
+    let kind = kind(&resolved.metadata()?);
+    let usable = access(&resolved, AccessFlags::X_OK).is_ok();
+    Ok(Looked::Place { path: resolved.as_os_str().into(), kind, usable })
 }
 
 /// A server's answer to stat(2) may be one that it gave a minute ago; to statvfs(3) it is not.
@@ -383,6 +404,22 @@ mod tests {
         );
         assert_eq!(why(&look(&[at("text"), at("link")])), Some(Why::Unusable));
         assert_eq!(why(&look(&[at("none"), at("text/x")])), Some(Why::NotFound));
+    }
+
+    #[test]
+    fn a_place_is_what_its_links_lead_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
+        let look = |path: PathBuf| after(Path::new(""), Look::Place(path.as_os_str().into()));
+        std::fs::create_dir(at("d")).unwrap();
+        symlink("d", at("l")).unwrap();
+        std::fs::write(at("d/f"), "").unwrap();
+        let place = |path: PathBuf, kind, usable| Looked::Place { path: path.as_os_str().into(), kind, usable };
+        assert_eq!(look(at("l")), place(at("d"), Kind::Directory, true));
+        assert_eq!(look(at("l/f")), place(at("d/f"), Kind::File, false));
+        assert_eq!(look("/bin/sh".into()), place(Path::new("/bin/sh").canonicalize().unwrap(), Kind::File, true));
+        assert_eq!(why(&look(at("none"))), Some(Why::NotFound));
+        assert_eq!(why(&look(at("d/f/x"))), Some(Why::NotFound));
     }
 
     #[test]

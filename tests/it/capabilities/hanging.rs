@@ -1,62 +1,12 @@
-//! A file system that does not answer: made here, by a server that accepts every request and answers none.
+//! A file system that does not answer.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
 use agentd_plugins::{Failure, Invocation, Liveness, Places};
 
 use super::*;
+use crate::harness::dead::Dead;
 use crate::harness::{require, until};
-
-/// A mounted file system whose server is this. Whoever waits for it cannot be killed until it is gone.
-struct Dead {
-    path: PathBuf,
-    connection: Option<File>,
-}
-
-impl Dead {
-    fn mount(path: PathBuf) -> Self {
-        std::fs::create_dir(&path).unwrap();
-        let connection = File::options().read(true).write(true).open("/dev/fuse").unwrap();
-        let mounted = Command::new("mount")
-            .args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0", "dead"])
-            .arg(&path)
-            .stdin(Stdio::from(connection.try_clone().unwrap()))
-            .status()
-            .unwrap();
-        assert!(mounted.success());
-        let mut requests = connection.try_clone().unwrap();
-        // linux/fuse.h: the first request is to agree on a version. It is answered, and what follows is taken and kept.
-        let mut request = vec![0; 1 << 17];
-        let length = requests.read(&mut request).unwrap();
-        assert!(length >= 16 && request[4] == 26, "FUSE_INIT");
-        let mut answer = vec![0; 80];
-        answer[0] = 80;
-        answer[8..16].copy_from_slice(&request[8..16]);
-        for (at, number) in [(16, 7_u32), (20, 31), (24, 1 << 16), (36, 1 << 16)] {
-            answer[at..at + 4].copy_from_slice(&number.to_le_bytes());
-        }
-        requests.write_all(&answer).unwrap();
-        std::thread::spawn(move || while requests.read(&mut request).is_ok() {});
-        Self { path, connection: Some(connection) }
-    }
-
-    /// The server is gone, and everybody who waited hears so.
-    fn release(&mut self) {
-        if self.connection.take().is_some() {
-            // Forced: it ends the connection, which the thread has still.
-            let _ = Command::new("umount").arg("-f").arg(&self.path).stderr(Stdio::null()).status();
-            let _ = Command::new("umount").arg("-l").arg(&self.path).stderr(Stdio::null()).status();
-        }
-    }
-}
-
-impl Drop for Dead {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
 
 /// Processes of this keeper.
 fn eyes(keeper: &Path) -> usize {
@@ -77,7 +27,7 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_eight_process
     let keeper = here.at("keeper");
     std::os::unix::fs::symlink(KEEPER, &keeper).unwrap();
     here.machine = Machine::new(keeper.clone());
-    let mut dead = Dead::mount(here.at("dead"));
+    let mut dead = Dead::mount(here.at("dead"), "fuse", "dead", &[]);
     let eyes = || eyes(&keeper);
     let at = |name: &str| dead.path.join(name).display().to_string();
     let mounts = here.machine.mounts(later()).await.unwrap();

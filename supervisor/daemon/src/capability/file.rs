@@ -73,7 +73,8 @@ impl Machine {
         deadline: Instant,
     ) -> Result<(Eye, String), Failure> {
         let asked = absolute(path, places)?;
-        let mut eye = self.looks.open(format!("{asked:?}"), before(deadline)).await?;
+        let subject = self.subject(&asked, deadline).await;
+        let mut eye = self.looks.open(subject, before(deadline)).await?;
         let looked = eye.answer(&Look::Resolve(asked.into())).await?;
         // That there is no file is told only of what may be read: else it could be found out of any.
         let (Looked::Path(resolved) | Looked::Absent { path: resolved, .. }) = &looked else {

@@ -4,6 +4,7 @@
 //! there may be. Who looks at the same thing meanwhile is told so at once: another process would hang beside it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,33 @@ pub(super) struct Looks {
 #[derive(Debug, Default)]
 struct Hanging(Mutex<BTreeMap<String, usize>>);
 
+/// What is looked at, in a few words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Subject {
+    what: String,
+    /// What of the machine would be silent with it.
+    part: String,
+}
+
+impl From<String> for Subject {
+    /// Of what nothing else is known.
+    fn from(what: String) -> Self {
+        Self { part: what.clone(), what }
+    }
+}
+
+impl Subject {
+    pub(super) fn of(what: String, part: String) -> Self {
+        Self { what, part }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
 /// What came of a look.
 #[derive(Debug)]
 pub(super) enum Glance {
@@ -47,12 +75,14 @@ pub(super) enum Glance {
 #[derive(Debug)]
 pub(super) struct Eye {
     looks: Looks,
-    subject: String,
+    subject: Subject,
     begun: Instant,
     deadline: Instant,
     child: Option<(Child, OwnedSemaphorePermit)>,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
+    /// Whether its time was over before it answered.
+    hangs: bool,
 }
 
 impl Looks {
@@ -60,9 +90,14 @@ impl Looks {
         Self { keeper, free: Arc::new(Semaphore::new(MOST)), hanging: Arc::default() }
     }
 
-    /// One that answers until the deadline. `subject` is what it looks at, in a few words.
-    pub(super) async fn open(&self, subject: String, deadline: Instant) -> Result<Eye, Failure> {
-        let begun = Instant::now();
+    /// Why it is not worth it to look at this too: somebody hangs on it.
+    pub(super) fn still(&self, subject: &Subject) -> Option<String> {
+        self.hanging.still(subject)
+    }
+
+    /// One that answers until the deadline.
+    pub(super) async fn open(&self, subject: impl Into<Subject>, deadline: Instant) -> Result<Eye, Failure> {
+        let (begun, subject) = (Instant::now(), subject.into());
         if let Some(text) = self.hanging.still(&subject) {
             return Err(Failure::TimedOut(text));
         }
@@ -95,11 +130,26 @@ impl Looks {
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let no_pipes = || failed(std::io::Error::other("it has no pipes"));
         let stdout = stdout.ok_or_else(no_pipes)?;
-        Ok(Eye { looks: self.clone(), subject, begun, deadline, child: Some((child, permit)), stdin, stdout })
+        Ok(Eye {
+            looks: self.clone(),
+            subject,
+            begun,
+            deadline,
+            child: Some((child, permit)),
+            stdin,
+            stdout,
+            hangs: false,
+        })
     }
 
     /// Asks one question.
-    pub(super) async fn ask(&self, subject: String, look: Look, deadline: Instant) -> Result<Glance, Failure> {
+    pub(super) async fn ask(
+        &self,
+        subject: impl Into<Subject>,
+        look: Look,
+        deadline: Instant,
+    ) -> Result<Glance, Failure> {
+        let subject = subject.into();
         match self.hanging.still(&subject) {
             Some(text) => Ok(Glance::Hangs(text)),
             None => self.open(subject, deadline).await?.ask(&look).await,
@@ -118,6 +168,11 @@ impl Glance {
 }
 
 impl Eye {
+    /// What it looks at from now on, and until when.
+    pub(super) fn turn(&mut self, subject: Subject, deadline: Instant) {
+        (self.subject, self.begun, self.deadline) = (subject, Instant::now(), deadline);
+    }
+
     pub(super) async fn ask(&mut self, look: &Look) -> Result<Glance, Failure> {
         let subject = &self.subject;
         let Some(stdin) = self.stdin.as_mut() else {
@@ -136,7 +191,7 @@ impl Eye {
             Err(_) => {
                 let time = seconds(self.begun, self.deadline);
                 // What is cut off within an answer gives no further one.
-                self.stdin = None;
+                (self.stdin, self.hangs) = (None, true);
                 Ok(Glance::Hangs(format!("{subject} did not answer within {time}")))
             }
         }
@@ -153,14 +208,23 @@ impl Drop for Eye {
         let _ = child.start_kill();
         // Without a runtime the daemon itself is ending.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (hanging, subject) = (Arc::clone(&self.looks.hanging), std::mem::take(&mut self.subject));
+        let (hanging, subject) = (Arc::clone(&self.looks.hanging), std::mem::take(&mut self.subject.part));
+        // One whose time was over is not followed by another before it is gone.
+        let mut counted = self.hangs;
+        if counted {
+            hanging.add(&subject);
+        }
         runtime.spawn(async move {
             if tokio::time::timeout(GONE, child.wait()).await.is_err() {
                 tracing::warn!("a look at {subject} hangs in the kernel and cannot be ended");
-                hanging.add(&subject);
+                if !std::mem::replace(&mut counted, true) {
+                    hanging.add(&subject);
+                }
                 let _ = child.wait().await;
-                hanging.remove(&subject);
                 tracing::info!("a look at {subject} that hung in the kernel has ended");
+            }
+            if counted {
+                hanging.remove(&subject);
             }
             drop(permit);
         });
@@ -173,8 +237,11 @@ impl Hanging {
     }
 
     /// Why it is not worth it to look at this too.
-    fn still(&self, subject: &str) -> Option<String> {
-        self.all().contains_key(subject).then(|| format!("an earlier look at {subject} hangs still"))
+    fn still(&self, subject: &Subject) -> Option<String> {
+        let Subject { what, part } = subject;
+        let before = format!("an earlier look at {part} hangs still");
+        let told = if what == part { before } else { format!("{what} was not looked at: {before}") };
+        self.all().contains_key(part).then_some(told)
     }
 
     fn count(&self) -> usize {

@@ -13,6 +13,7 @@ mod file;
 mod look;
 mod mount;
 mod network;
+mod place;
 mod process;
 
 use std::io;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use agentd_plugins::{Failure, Places};
 
 use look::Looks;
+pub use place::Place;
 
 /// What is done on this machine for plugins; one for the daemon.
 #[derive(Debug, Clone)]

@@ -15,6 +15,7 @@ use super::handlers::{Answer, flag, query, read};
 use super::json;
 use super::router::Context;
 use crate::env::{Script, Trust, TrustError, chain, redacted_script, sourced};
+use crate::workspace::{self, WorkspaceError};
 
 pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> Answer {
     let diff = flag(request, "diff")?;
@@ -47,10 +48,11 @@ fn refusal(error: &TrustError) -> Problem {
 
 /// The scripts that a session in the directory would look for; or the one that is named itself.
 async fn candidates(context: &Context, directory: &Path) -> Result<Vec<PathBuf>, Problem> {
-    if directory.is_absolute() && directory.is_file() {
-        return Ok(vec![directory.to_owned()]);
+    match workspace::check(&context.world.machine, directory).await {
+        Ok(()) => {}
+        Err(WorkspaceError::NotADirectory { path }) => return Ok(vec![path]),
+        Err(error) => return Err(Problem::new(Code::NoSuchDirectory, error.to_string())),
     }
-    crate::workspace::check(directory).map_err(|error| Problem::new(Code::NoSuchDirectory, error.to_string()))?;
     let pipeline = context.world.pipeline().await.map_err(|error| Problem::new(Code::Internal, chain(&error)))?;
     Ok(pipeline.directory_scripts(directory))
 }

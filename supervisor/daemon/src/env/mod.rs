@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::{ByteString, SessionId};
-use agentd_plugins::{Call, CallError, Change, Failure, Limits, Places, Plugin, SessionFacts, Setting};
+use agentd_plugins::{Call, CallError, Change, Failure, Limits, Plugin, SessionFacts, Setting};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -43,13 +43,13 @@ pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets,
     named as named_secrets, redacted as redacted_script,
 };
-pub(crate) use services::{Placeholders, chain};
+pub(crate) use services::{Placeholders, Real, chain};
 pub(crate) use snapshot::{
     Chosen, Finding, Options as SnapshotOptions, SnapshotError, Snapshots, TerminalError, Wanted,
 };
 pub(crate) use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRONMENT_VERSIONS};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
-pub(crate) use validate::{Digests, Scripts, variables as warnings_of};
+pub(crate) use validate::{Digests, Named as NamedPlaces, Scripts};
 
 use crate::capability::Machine;
 use crate::config::{self, Children, Config, Functions};
@@ -63,6 +63,8 @@ use services::{CallServices, LoginOnce, locked};
 pub(crate) const SESSION_VARIABLE: &str = "AGENTD_SESSION";
 /// The name agentd's own step goes by.
 const OWN: &str = "agentd";
+/// How long the session's places have to say where they are; the directory has answered just before.
+const PLACES: Duration = Duration::from_secs(10);
 /// How long secrets are waited for when it is known that there will be no environment.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -151,9 +153,16 @@ pub(crate) struct Target {
     pub(crate) secrets: Arc<Secrets>,
 }
 
+impl Target {
+    async fn real(&self) -> Real {
+        self.places.real(&self.machine, None, Instant::now() + PLACES).await
+    }
+}
+
 /// What the steps of one build have in common.
 struct Build<'a> {
     target: &'a Target,
+    real: &'a Real,
     trust: &'a Arc<Trust>,
     login: &'a Arc<LoginOnce>,
     /// How many are asked.
@@ -197,10 +206,12 @@ impl Pipeline {
         let hidden = Arc::new(Hidden::default());
         let login = self.login(target, &hidden);
         let mut environment = Environment::with_files_in(target.files.clone());
+        let real = target.real().await;
         let (taken, provided) = {
             let of_login = login.variables(Instant::now() + self.time);
-            let mut taking = pin!(secrets.take(&target.agent, &target.places.cwd, of_login));
-            let build = Build { target, trust, login: &login, upto: self.steps.len(), needed: BTreeSet::new() };
+            let mut taking = pin!(secrets.take(&target.agent, real.directory.as_deref(), of_login));
+            let build =
+                Build { target, real: &real, trust, login: &login, upto: self.steps.len(), needed: BTreeSet::new() };
             let mut providing = pin!(self.provide(&build, &mut environment));
             let mut taken = None;
             let provided = loop {
@@ -217,8 +228,11 @@ impl Pipeline {
             };
             (taken, provided)
         };
-        let finished =
-            if provided.is_over { Ok(()) } else { self.finish(target, &taken, secrets, &login, &mut environment) };
+        let finished = if provided.is_over {
+            Ok(())
+        } else {
+            self.finish(target, &real, &taken, secrets, &login, &mut environment)
+        };
         self.conclude(provided, finished, taken, &login, environment)
     }
 
@@ -236,7 +250,8 @@ impl Pipeline {
         let mut environment = Environment::from_view(stored);
         environment.restore(remembered);
         let deadline = Instant::now() + self.time;
-        let taken = secrets.take(&target.agent, &target.places.cwd, login.variables(deadline)).await;
+        let real = target.real().await;
+        let taken = secrets.take(&target.agent, real.directory.as_deref(), login.variables(deadline)).await;
         let named = |name: &str| taken.given.iter().any(|given| given.variable == name);
         if environment.missing().any(|name| !named(name)) {
             match login.variables(deadline).await {
@@ -246,7 +261,7 @@ impl Pipeline {
                 }
             }
         }
-        let finished = self.finish(target, &taken, secrets, &login, &mut environment);
+        let finished = self.finish(target, &real, &taken, secrets, &login, &mut environment);
         self.conclude(Provided::default(), finished, taken, &login, environment)
     }
 
@@ -298,10 +313,9 @@ impl Pipeline {
 
     /// Calls the first so many providers, in order, until one fails that it cannot do without.
     async fn provide(&self, build: &Build<'_>, environment: &mut Environment) -> Provided {
-        let places = build.target.places.canonical().await;
         let mut provided = Provided::default();
         for (number, step) in (1..).zip(&self.steps[..build.upto]) {
-            let result = self.step(build, step, number, &places, environment).await;
+            let result = self.step(build, step, number, environment).await;
             let can_do_without = step.plugin.is_skipped_on_failure() && !build.needed.contains(step.name.as_str());
             provided.is_over = result.is_err() && !can_do_without;
             provided.results.push(result);
@@ -317,10 +331,9 @@ impl Pipeline {
         build: &Build<'_>,
         step: &Use,
         number: u32,
-        places: &Places,
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
-        let Build { target, trust, login, .. } = build;
+        let Build { target, real, trust, login, .. } = *build;
         let plugin = step.plugin.usable(Instant::now());
         let plugin = plugin.map_err(|source| BuildError::NotCalled { provider: step.name.clone(), source })?;
         let services = Arc::new(CallServices {
@@ -335,7 +348,7 @@ impl Pipeline {
             functions: self.functions,
             results: Arc::clone(&self.results),
             places: target.places.clone(),
-            real: places.clone(),
+            real: real.clone(),
             trust: Arc::clone(trust),
             unapproved: Mutex::new(None),
             failed: Mutex::new(None),
@@ -350,7 +363,7 @@ impl Pipeline {
             }),
             environment: environment.variables(),
             settings: step.settings.clone(),
-            places: places.clone(),
+            places: real.places.clone(),
             services: Arc::<CallServices>::clone(&services),
             limits: step.plugin.limits(),
         };
@@ -394,13 +407,14 @@ impl Pipeline {
     fn finish(
         &self,
         target: &Target,
+        real: &Real,
         taken: &Taken,
         secrets: &Secrets,
         login: &LoginOnce,
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
         environment.background = self.background(&login.capture);
-        fill(target, taken, secrets, environment)?;
+        fill(target, real, taken, secrets, environment)?;
         let named =
             |given: &Given| Change::set(&given.variable, given.value.as_slice()).from_file(Some(given.origin.clone()));
         let named = taken.given.iter().map(named).collect();
@@ -457,12 +471,18 @@ impl Pipeline {
 }
 
 /// Gives what providers named as a secret of the configuration its value.
-fn fill(target: &Target, taken: &Taken, secrets: &Secrets, environment: &mut Environment) -> Result<(), BuildError> {
+fn fill(
+    target: &Target,
+    real: &Real,
+    taken: &Taken,
+    secrets: &Secrets,
+    environment: &mut Environment,
+) -> Result<(), BuildError> {
     if let Some(missing) = taken.missing.iter().find(|missing| missing.required) {
         return Err(BuildError::Secret(missing.clone()));
     }
     for (name, provider) in environment.named_secrets() {
-        if let Some(why) = secrets.refusal(name, &target.agent, &target.places.cwd) {
+        if let Some(why) = secrets.refusal(name, &target.agent, real.directory.as_deref()) {
             return Err(BuildError::NoSuchSecret { provider: provider.to_owned(), name: name.to_owned(), why });
         }
     }

@@ -31,17 +31,18 @@ impl Pipeline {
         let asked = self.asked(stored)?;
         let login = self.login(target, &Arc::new(Hidden::default()));
         let mut environment = Environment::with_files_in(target.files.clone());
+        let real = target.real().await;
         // Without what it gives again, what it gave would seem to be gone.
-        let asking = Build { target, trust, login: &login, upto: asked, needed: providers(stored) };
+        let asking = Build { target, real: &real, trust, login: &login, upto: asked, needed: providers(stored) };
         let provided = self.provide(&asking, &mut environment).await;
         let named: BTreeSet<String> = environment.named_secrets().map(|(name, _)| name.to_owned()).collect();
         let taken = if !provided.is_over && !named.is_empty() {
             let of_login = login.variables(Instant::now() + self.time);
-            secrets.take_only(&named, &target.agent, &target.places.cwd, of_login).await
+            secrets.take_only(&named, &target.agent, real.directory.as_deref(), of_login).await
         } else {
             Taken::default()
         };
-        let finished = if provided.is_over { Ok(()) } else { fill(target, &taken, secrets, &mut environment) };
+        let finished = if provided.is_over { Ok(()) } else { fill(target, &real, &taken, secrets, &mut environment) };
         self.prepare();
         let again = self.conclude(provided, finished, taken, &login, environment)?;
         let asked = u32::try_from(asked).unwrap_or(u32::MAX);

@@ -19,7 +19,7 @@ use super::results::{self, Key, Results};
 use super::secrets::{Hidden, Secrets};
 use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
 use super::trust::{Script, Trust};
-use crate::capability::Machine;
+use crate::capability::{Machine, Place};
 use crate::config::{self, Functions};
 pub(crate) use crate::message::chain;
 
@@ -29,6 +29,15 @@ pub(crate) struct Placeholders {
     pub(crate) config: PathBuf,
     pub(crate) cwd: PathBuf,
     pub(crate) session: PathBuf,
+}
+
+/// Where a session's places are, their links resolved; of one that is not there or does not answer, nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Real {
+    /// As patterns have them: one whose name is no text is not among them.
+    pub(crate) places: Places,
+    /// The working directory.
+    pub(crate) directory: Option<PathBuf>,
 }
 
 /// One call's services.
@@ -44,7 +53,7 @@ pub(crate) struct CallServices {
     pub(crate) results: Arc<Results>,
     pub(crate) places: Placeholders,
     /// The same with their links resolved.
-    pub(crate) real: Places,
+    pub(crate) real: Real,
     pub(crate) trust: Arc<Trust>,
     pub(crate) login: Arc<LoginOnce>,
     /// What must not be in any message.
@@ -89,17 +98,25 @@ impl LoginOnce {
 }
 
 impl Placeholders {
-    /// The places that patterns begin with, symbolic links resolved; of one that is not there, or whose name is no text, none.
-    pub(crate) async fn canonical(&self) -> Places {
+    /// The places with their links resolved, of those that answer by then. `of_all` has those that are no session's, where they are known.
+    pub(crate) async fn real(&self, machine: &Machine, of_all: Option<&Places>, deadline: Instant) -> Real {
         let Self { config, cwd, session } = self.clone();
-        let canonical = |place: PathBuf| place.canonicalize().ok()?.into_os_string().into_string().ok();
-        let look = tokio::task::spawn_blocking(move || Places {
-            cwd: canonical(cwd),
-            session: canonical(session),
-            config: canonical(config),
-            home: std::env::home_dir().and_then(canonical),
-        });
-        look.await.unwrap_or_default() // the program ends
+        // First what is the user's own, whose answer a silent working directory must not take with it.
+        let mut paths = vec![session];
+        if of_all.is_none() {
+            paths.push(config);
+            paths.extend(std::env::home_dir());
+        }
+        let seen = machine.places(paths.into_iter().chain([cwd]), deadline, |_| false).await;
+        let mut found = seen.into_iter().map(Place::into_directory);
+        let text = |place: Option<PathBuf>| place?.into_os_string().into_string().ok();
+        let session = text(found.next().flatten());
+        let directory = found.next_back().flatten();
+        let (config, home) = match of_all {
+            Some(places) => (places.config.clone(), places.home.clone()),
+            None => (text(found.next().flatten()), text(found.next().flatten())),
+        };
+        Real { places: Places { cwd: text(directory.clone()), session, config, home }, directory }
     }
 
     /// The path, and whether what lies there is the user's own word or whoever wrote the working directory's.
@@ -244,15 +261,15 @@ impl Services for CallServices {
         allowed: Allowed<'_>,
         deadline: Instant,
     ) -> Result<Completed, Failure> {
-        self.machine.run(invocation, &self.real, allowed, deadline).await
+        self.machine.run(invocation, &self.real.places, allowed, deadline).await
     }
 
     async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Metadata, Failure> {
-        self.machine.inspect(path, &self.real, allowed, deadline).await
+        self.machine.inspect(path, &self.real.places, allowed, deadline).await
     }
 
     async fn read_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
-        self.machine.read(path, &self.real, allowed, deadline).await
+        self.machine.read(path, &self.real.places, allowed, deadline).await
     }
 
     async fn list_directory(
@@ -261,7 +278,7 @@ impl Services for CallServices {
         allowed: Allowed<'_>,
         deadline: Instant,
     ) -> Result<Vec<String>, Failure> {
-        self.machine.entries(path, &self.real, allowed, deadline).await
+        self.machine.entries(path, &self.real.places, allowed, deadline).await
     }
 
     async fn resolve_host(&self, host: &str, deadline: Instant) -> Result<Vec<String>, NetworkProblem> {
@@ -299,7 +316,7 @@ impl Services for CallServices {
     }
 
     async fn probe_mount(&self, path: &str, time: Duration, deadline: Instant) -> Result<Liveness, Failure> {
-        self.machine.probe(path, &self.real, time, deadline).await
+        self.machine.probe(path, &self.real.places, time, deadline).await
     }
 
     async fn processes(&self, name: &str, deadline: Instant) -> Result<u32, Failure> {
@@ -308,7 +325,7 @@ impl Services for CallServices {
 
     async fn read_secret(&self, name: &str, deadline: Instant) -> Result<Vec<u8>, Failure> {
         let login = self.login.variables(deadline);
-        match self.secrets.read(name, &self.agent, &self.places.cwd, login).await {
+        match self.secrets.read(name, &self.agent, self.real.directory.as_deref(), login).await {
             None => Err(Failure::NotFound(format!("the configuration has no secret {name:?} for this session"))),
             Some(Ok(given)) => {
                 self.hidden.value(&given.value);

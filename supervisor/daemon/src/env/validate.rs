@@ -15,6 +15,7 @@ use agentd_api::validation::Warning;
 use super::capture::Capture;
 use super::services::{Placeholders, chain, locked, shell_word};
 use super::trust::{Script, Trust, TrustError};
+use crate::capability::Place;
 
 /// The digests of scripts, by the paths they are looked for under.
 pub(crate) type Digests = BTreeMap<PathBuf, String>;
@@ -37,33 +38,70 @@ fn warning(reason: &str, path: &Path, message: String) -> Warning {
     Warning { reason: reason.to_owned(), path: path.to_owned(), message }
 }
 
-/// What looks wrong in the variables that name places; relative ones are seen from `directory`.
-pub(crate) fn variables<'a>(
-    value: impl Fn(&str) -> Option<&'a [u8]>,
-    directory: &Path,
-    is_directory: impl Fn(&Path) -> bool,
-    is_program: impl Fn(&Path) -> bool,
-) -> Vec<Warning> {
-    let place = |bytes: &[u8]| directory.join(OsStr::from_bytes(bytes));
-    let mut found: Vec<Warning> = Vec::new();
-    for entry in value("PATH").unwrap_or_default().split(|byte| *byte == b':').filter(|entry| !entry.is_empty()) {
-        let entry = place(entry);
-        if !is_directory(&entry) && found.iter().all(|one| one.path != entry) {
-            let message = format!("PATH has {}, which is no directory", entry.display());
-            found.push(warning("PathEntryMissing", &entry, message));
+/// The places that variables name: those of `PATH`, and the virtual environment. Relative ones are seen from `directory`.
+pub(crate) struct Named {
+    entries: Vec<PathBuf>,
+    virtual_env: Option<PathBuf>,
+}
+
+impl Named {
+    pub(crate) fn new<'a>(value: impl Fn(&str) -> Option<&'a [u8]>, directory: &Path) -> Self {
+        let place = |bytes: &[u8]| directory.join(OsStr::from_bytes(bytes));
+        let mut entries: Vec<PathBuf> = Vec::new();
+        for entry in value("PATH").unwrap_or_default().split(|byte| *byte == b':').filter(|entry| !entry.is_empty()) {
+            let entry = place(entry);
+            if !entries.contains(&entry) {
+                entries.push(entry);
+            }
         }
+        Self { entries, virtual_env: value("VIRTUAL_ENV").filter(|root| !root.is_empty()).map(place) }
     }
-    if let Some(root) = value("VIRTUAL_ENV").filter(|root| !root.is_empty()).map(place) {
-        let python = root.join("bin/python");
-        if !is_directory(&root) {
-            let message = format!("VIRTUAL_ENV is {}, which is no directory", root.display());
-            found.push(warning("VirtualEnvGone", &root, message));
-        } else if !is_program(&python) {
+
+    /// What is to be looked at, in the order in which [`Named::warnings`] is told of it.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let of_root = self.virtual_env.iter().flat_map(|root| [root.clone(), root.join("bin/python")]);
+        self.entries.iter().cloned().chain(of_root).collect()
+    }
+
+    /// What looks wrong.
+    pub(crate) fn warnings(&self, seen: Vec<Place>) -> Vec<Warning> {
+        let mut seen = seen.into_iter();
+        let mut found = Vec::new();
+        for (entry, place) in self.entries.iter().zip(seen.by_ref()) {
+            match place {
+                Place::Directory { .. } => {}
+                Place::Silent(text) => {
+                    let message = format!("PATH has {}, which does not answer: {text}", entry.display());
+                    found.push(warning("PathEntrySilent", entry, message));
+                }
+                _ => {
+                    let message = format!("PATH has {}, which is no directory", entry.display());
+                    found.push(warning("PathEntryMissing", entry, message));
+                }
+            }
+        }
+        found.extend(self.virtual_env.as_ref().and_then(|root| of_virtual_env(root, seen.next(), seen.next())));
+        found
+    }
+}
+
+fn of_virtual_env(root: &Path, place: Option<Place>, of_python: Option<Place>) -> Option<Warning> {
+    let python = root.join("bin/python");
+    match (place?, of_python?) {
+        (Place::Silent(text), _) | (_, Place::Silent(text)) => {
+            let message = format!("VIRTUAL_ENV is {}, which does not answer: {text}", root.display());
+            Some(warning("VirtualEnvSilent", root, message))
+        }
+        (Place::Directory { .. }, Place::File { usable: true, .. }) => None,
+        (Place::Directory { .. }, _) => {
             let message = format!("VIRTUAL_ENV is {}, which has no bin/python that can be run", root.display());
-            found.push(warning("VirtualEnvGone", &python, message));
+            Some(warning("VirtualEnvGone", &python, message))
+        }
+        _ => {
+            let message = format!("VIRTUAL_ENV is {}, which is no directory", root.display());
+            Some(warning("VirtualEnvGone", root, message))
         }
     }
-    found
 }
 
 /// What is to be said of how a script stands, before a shell looks at it. `ran` has those of the last launch.
@@ -166,12 +204,15 @@ mod tests {
 
     fn of(variables: &[(&str, &str)]) -> Vec<(String, String)> {
         let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_bytes());
-        let is_directory = |path: &Path| ["/bin", "/w/rel", "/venv", "/bare"].map(Path::new).contains(&path);
-        let is_program = |path: &Path| path == Path::new("/venv/bin/python");
-        super::variables(value, Path::new("/w"), is_directory, is_program)
-            .into_iter()
-            .map(|one| (one.reason, one.path.display().to_string()))
-            .collect()
+        let seen = |path: PathBuf| match path.to_str() {
+            Some("/bin" | "/w/rel" | "/venv" | "/bare" | "/half") => Place::Directory { path, usable: true },
+            Some("/venv/bin/python") => Place::File { path, usable: true },
+            Some("/dead" | "/half/bin/python") => Place::Silent("it hangs".to_owned()),
+            _ => Place::Absent,
+        };
+        let named = Named::new(value, Path::new("/w"));
+        let found = named.warnings(named.paths().into_iter().map(seen).collect());
+        found.into_iter().map(|one| (one.reason, one.path.display().to_string())).collect()
     }
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -182,6 +223,7 @@ mod tests {
     fn entries_of_path_that_are_not_there_are_named_once_each() {
         let path = "/bin::/gone:rel:lost:/gone";
         assert_eq!(of(&[("PATH", path)]), pairs(&[("PathEntryMissing", "/gone"), ("PathEntryMissing", "/w/lost")]));
+        assert_eq!(of(&[("PATH", "/dead:/bin")]), pairs(&[("PathEntrySilent", "/dead")]));
         assert_eq!(of(&[("PATH", "/bin")]), []);
         assert_eq!(of(&[]), []);
     }
@@ -191,6 +233,8 @@ mod tests {
         assert_eq!(of(&[("VIRTUAL_ENV", "/venv")]), []);
         assert_eq!(of(&[("VIRTUAL_ENV", "")]), []);
         assert_eq!(of(&[("VIRTUAL_ENV", "/gone")]), pairs(&[("VirtualEnvGone", "/gone")]));
+        assert_eq!(of(&[("PATH", "/dead"), ("VIRTUAL_ENV", "/half")]).len(), 2);
+        assert_eq!(of(&[("VIRTUAL_ENV", "/half")]), pairs(&[("VirtualEnvSilent", "/half")]));
         assert_eq!(of(&[("VIRTUAL_ENV", "/bare")]), pairs(&[("VirtualEnvGone", "/bare/bin/python")]));
     }
 

@@ -1,6 +1,5 @@
 //! One prerequisite of the configuration, and one call of its plugin.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::Surroundings;
 use super::services::CheckServices;
 use crate::config;
-use crate::env::{Environment, Hidden, Placeholders, SESSION_VARIABLE, chain, hex};
+use crate::env::{Environment, Hidden, Placeholders, Real, SESSION_VARIABLE, chain, hex};
 use crate::plugins::{self, Managed, SettingError, combined};
 
 /// A prerequisite, with the plugin that checks it.
@@ -105,7 +104,7 @@ impl Check {
     pub(super) async fn run(&self, subject: Option<&Subject>) -> Found {
         let begun = Instant::now();
         let services = self.services(subject).await;
-        let checked = self.call(subject, &services).await;
+        let checked = self.call(subject, &services, begun.elapsed()).await;
         let (outcome, summary, facts, remedy, valid_for) = match checked {
             Ok(Report { outcome, summary, facts, remedy, valid_for }) => {
                 let outcome = match outcome {
@@ -135,7 +134,12 @@ impl Check {
         Found { report, holds_for: valid_for.unwrap_or(self.declared.cache.0).min(LONGEST) }
     }
 
-    async fn call(&self, subject: Option<&Subject>, services: &Arc<CheckServices>) -> Result<Report, String> {
+    async fn call(
+        &self,
+        subject: Option<&Subject>,
+        services: &Arc<CheckServices>,
+        spent: Duration,
+    ) -> Result<Report, String> {
         let plugin = self.plugin.usable(Instant::now()).map_err(|error| chain(&error))?;
         let settings = self.settings.as_ref().map_err(|error| chain(error))?.clone();
         if self.looks_at_environment() && subject.is_none() {
@@ -154,7 +158,7 @@ impl Check {
             settings,
             places: services.places.clone(),
             services: Arc::<CheckServices>::clone(services),
-            limits: Limits { time: limits.time.min(self.declared.time.0), ..limits },
+            limits: Limits { time: limits.time.min(self.declared.time.0.saturating_sub(tenths(spent))), ..limits },
         };
         let checked = plugin.check(call).await;
         let message = || checked.as_ref().err().map(|error| services.hidden.text(&chain(error))).unwrap_or_default();
@@ -169,22 +173,23 @@ impl Check {
 
     async fn services(&self, subject: Option<&Subject>) -> Arc<CheckServices> {
         let hidden = Hidden::default();
-        let mut places = self.places.clone();
+        let machine = &self.surroundings.machine;
+        let mut real = Real { places: self.places.clone(), directory: None };
         if let Some(subject) = subject {
             hidden.variables(&subject.environment);
             subject.secrets.iter().for_each(|value| hidden.value(value));
-            // A directory that does not answer is what the check may be there to say.
-            let own = tokio::time::timeout(self.declared.time.0, subject.places.canonical()).await;
-            places = own.unwrap_or(places);
+            // A directory that does not answer is what the check may be there to say, and for that it needs some of the time.
+            let half = Instant::now() + self.declared.time.0 / 2;
+            real = subject.places.real(machine, Some(&self.places), half).await;
         }
         Arc::new(CheckServices {
             prerequisite: self.name.clone(),
             session: subject.map(|subject| subject.id.to_string()).unwrap_or_default(),
             agent: subject.map(|subject| subject.agent.clone()).unwrap_or_default(),
-            directory: subject.map_or_else(PathBuf::new, |subject| subject.places.cwd.clone()),
-            machine: self.surroundings.machine.clone(),
+            directory: real.directory,
+            machine: machine.clone(),
             secrets: Arc::clone(&self.surroundings.secrets),
-            places,
+            places: real.places,
             hidden,
         })
     }
@@ -228,6 +233,11 @@ fn is_the_worlds(error: &CallError) -> bool {
         CallError::Failed { failure, .. } => !matches!(failure, Failure::Failed(_)),
         _ => false,
     }
+}
+
+/// Whole tenths of a second: a time that is told is a round one, and what was as good as nothing is nothing.
+fn tenths(spent: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(spent.as_millis() / 100 * 100).unwrap_or(u64::MAX))
 }
 
 /// One line, and not too long.

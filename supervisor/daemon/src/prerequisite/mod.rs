@@ -14,14 +14,14 @@ mod services;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentd_api::prerequisite::{CheckReport, Moment, OnFailure, Outcome, PrerequisiteView};
 use agentd_plugins::Places;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
-use crate::capability::Machine;
+use crate::capability::{Machine, Place};
 use crate::config::Config;
 use crate::env::Secrets;
 use crate::plugins::Plugins;
@@ -30,6 +30,9 @@ use rounds::Rounds;
 
 pub(crate) use check::Subject;
 pub(crate) use select::{Who, needed};
+
+/// How long the user's own directories have to say where they are, when the plugins are loaded.
+const PLACES: Duration = Duration::from_secs(10);
 
 /// The prerequisites of one configuration, and what was found of them.
 #[derive(Debug)]
@@ -57,15 +60,13 @@ pub(crate) struct Wanted {
 impl Prerequisites {
     /// Of the plugins that this configuration has loaded.
     pub(crate) async fn new(config: &Config, plugins: &Plugins, surroundings: Surroundings) -> Self {
-        let canonical = |place: PathBuf| place.canonicalize().ok()?.into_os_string().into_string().ok();
-        let of_config = surroundings.config.clone();
         // Once: a home that does not answer later must not hold up a check that is to say so.
-        let look = tokio::task::spawn_blocking(move || Places {
-            config: canonical(of_config),
-            home: std::env::home_dir().and_then(canonical),
-            ..Places::default()
-        });
-        let places = look.await.unwrap_or_default();
+        let paths = std::iter::once(surroundings.config.clone()).chain(std::env::home_dir());
+        let seen = surroundings.machine.places(paths, Instant::now() + PLACES, |_| false).await;
+        let text = |place: Place| place.into_directory()?.into_os_string().into_string().ok();
+        let mut found = seen.into_iter().map(text);
+        let (config_place, home) = (found.next().flatten(), found.next().flatten());
+        let places = Places { config: config_place, home, ..Places::default() };
         let checks = config.prerequisites.iter().filter_map(|(name, declared)| {
             let plugin = plugins.named(&declared.plugin)?;
             let check = Check::new(name, declared, Arc::clone(plugin), surroundings.clone(), places.clone());

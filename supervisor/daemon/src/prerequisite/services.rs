@@ -19,7 +19,8 @@ pub(super) struct CheckServices {
     /// Empty where it is for everybody.
     pub(super) session: String,
     pub(super) agent: String,
-    pub(super) directory: PathBuf,
+    /// The session's, its links resolved, where it answers.
+    pub(super) directory: Option<PathBuf>,
     pub(super) machine: Machine,
     pub(super) secrets: Arc<Secrets>,
     pub(super) places: Places,
@@ -110,7 +111,7 @@ impl Services for CheckServices {
 
     async fn read_secret(&self, name: &str, _deadline: Instant) -> Result<Vec<u8>, Failure> {
         let login = std::future::ready(Err("a check runs no login shell".to_owned()));
-        match self.secrets.read(name, &self.agent, &self.directory, login).await {
+        match self.secrets.read(name, &self.agent, self.directory.as_deref(), login).await {
             None => Err(Failure::NotFound(format!("the configuration has no secret {name:?} for this check"))),
             Some(Ok(given)) => {
                 self.hidden.value(&given.value);

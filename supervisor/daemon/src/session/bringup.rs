@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
@@ -17,6 +18,7 @@ use super::driver::Driver;
 use super::environment;
 use super::needs::Needs;
 use super::state::Run;
+use crate::capability::{Machine, Place};
 use crate::env::{Built, SessionFile};
 use crate::workspace;
 use crate::world::World;
@@ -70,6 +72,9 @@ impl Driver {
     }
 }
 
+/// How long the agent's program is looked for in all of the session's PATH.
+const LOOKED_UP: Duration = Duration::from_secs(10);
+
 /// Runs the steps; the receiver's end ends it.
 pub(crate) async fn run(world: Arc<World>, job: Job, report: mpsc::Sender<Progress>) {
     let last = match steps(&world, &job, &report).await {
@@ -92,22 +97,22 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     };
     let mut needs = Needs::new(world, job, report);
     needs.before().await?;
+    let directory = &job.spec.directory;
+    let looked = workspace::check(&world.machine, directory).await;
+    looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
+    let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory is there")).await;
+    let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
     // Bounded: fifty sessions resumed at once must not run fifty login shells at once.
     let ending = |_| failed(ConditionType::EnvironmentReady, "Ending", "agentd is ending".to_owned());
     let permit = world.launches.acquire().await.map_err(ending)?;
-    let directory = &job.spec.directory;
-    workspace::check(directory).map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
-    let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory is there")).await;
-    let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
-
     let built = environment::prepare(world, job, report).await?;
     drop(permit);
     needs.after(&built.environment).await?;
     let files = SessionFile::of(&built.environment, |_| true);
-    Ok(Prepared { record: launch_record(world, job, &built)?, files })
+    Ok(Prepared { record: launch_record(world, job, &built).await?, files })
 }
 
-fn launch_record(world: &World, job: &Job, built: &Built) -> Result<LaunchRecord, Failure> {
+async fn launch_record(world: &World, job: &Job, built: &Built) -> Result<LaunchRecord, Failure> {
     let environment = &built.environment;
     let failed = |reason, message| failed(ConditionType::AgentStarted, reason, message);
     let command = world.agent_command(&job.spec).map_err(|problem| failed("NoSuchAgent", problem.detail))?;
@@ -116,10 +121,16 @@ fn launch_record(world: &World, job: &Job, built: &Built) -> Result<LaunchRecord
     let bounds =
         Limits { memory_bytes: limits.memory.or(configured.memory), processes: limits.tasks.or(configured.tasks) };
     let path = environment.get("PATH").unwrap_or_default();
-    let program = find_program(program, path, &job.spec.directory).ok_or_else(|| {
-        let path = String::from_utf8_lossy(path);
-        failed("ProgramNotFound", format!("there is no program {program:?} in the session's PATH ({path})"))
-    })?;
+    let program = match candidates(program, path, &job.spec.directory) {
+        Named::Path(path) => path,
+        Named::In(candidates) => {
+            let of_path = |text| format!("{text} in the session's PATH ({})", String::from_utf8_lossy(path));
+            let found = find(&world.machine, candidates).await;
+            found.map_err(|(reason, silent)| {
+                failed(reason, of_path(format!("there is no program {program:?}{silent}")))
+            })?
+        }
+    };
     Ok(LaunchRecord {
         launch: job.launch,
         program: program.into_os_string().into(),
@@ -141,18 +152,38 @@ fn launch_record(world: &World, job: &Job, built: &Built) -> Result<LaunchRecord
     })
 }
 
+/// Where the agent's program is.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
+    /// One that is not there is left to the execution to report, with the system's own words.
+    Path(PathBuf),
+    /// The first of these that can be executed.
+    In(Vec<PathBuf>),
+}
+
 /// As execvp(3) looks a program up, but in the session's PATH and not in the daemon's.
-fn find_program(program: &str, path: &[u8], directory: &Path) -> Option<PathBuf> {
+fn candidates(program: &str, path: &[u8], directory: &Path) -> Named {
     use std::os::unix::ffi::OsStrExt as _;
-    let executable = |path: &Path| path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok();
     if program.contains('/') {
-        // A path that is not there is left to the execution to report, with the system's own words.
-        return Some(directory.join(program));
+        return Named::Path(directory.join(program));
     }
-    path.split(|&byte| byte == b':')
-        .filter(|entry| !entry.is_empty())
-        .map(|entry| directory.join(Path::new(std::ffi::OsStr::from_bytes(entry))).join(program))
-        .find(|candidate| executable(candidate))
+    let entries = path.split(|&byte| byte == b':').filter(|entry| !entry.is_empty());
+    Named::In(
+        entries.map(|entry| directory.join(Path::new(std::ffi::OsStr::from_bytes(entry))).join(program)).collect(),
+    )
+}
+
+/// The first that can be executed; else the reason, and which of them do not answer. What does not answer is passed over: an entry of a
+/// dead file server behind the program's own is no obstacle, and of one in front of it the agent hears early enough.
+async fn find(machine: &Machine, candidates: Vec<PathBuf>) -> Result<PathBuf, (&'static str, String)> {
+    let is_it = |place: &Place| matches!(place, Place::File { usable: true, .. });
+    let seen = machine.places(candidates.clone(), Instant::now() + LOOKED_UP, is_it).await;
+    let silent =
+        seen.iter().filter_map(|place| if let Place::Silent(text) = place { Some(text.as_str()) } else { None });
+    let silent = silent.fold(String::new(), |told, text| format!("{told}; {text}"));
+    let reason = if silent.is_empty() { "ProgramNotFound" } else { "ProgramSilent" };
+    let found = candidates.into_iter().zip(&seen).find(|(_, place)| is_it(place));
+    found.map(|(path, _)| path).ok_or((reason, silent))
 }
 
 #[cfg(test)]
@@ -162,9 +193,10 @@ mod tests {
     #[test]
     fn a_program_is_looked_up_in_the_path_it_is_given() {
         let directory = Path::new("/work");
-        assert_eq!(find_program("sh", b"/nowhere::/bin", directory), Some("/bin/sh".into()));
-        assert_eq!(find_program("sh", b"", directory), None);
-        assert_eq!(find_program("./x", b"/bin", directory), Some("/work/./x".into()));
-        assert_eq!(find_program("/opt/x", b"", directory), Some("/opt/x".into()));
+        let of = |program, path: &[u8]| candidates(program, path, directory);
+        assert_eq!(of("sh", b"/nowhere::rel"), Named::In(vec!["/nowhere/sh".into(), "/work/rel/sh".into()]));
+        assert_eq!(of("sh", b""), Named::In(Vec::new()));
+        assert_eq!(of("./x", b"/bin"), Named::Path("/work/./x".into()));
+        assert_eq!(of("/opt/x", b""), Named::Path("/opt/x".into()));
     }
 }

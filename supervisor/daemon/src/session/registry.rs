@@ -260,7 +260,7 @@ impl Sessions {
         if let Some(known) = key.as_ref().and_then(|key| self.made_with(key)) {
             return Self::repeated(known, &spec);
         }
-        self.check(&spec)?;
+        self.check(&spec).await?;
         if spec.agent.is_none() && spec.command.is_none() {
             // Written down, so that another default tomorrow does not give this session another agent.
             spec.agent = Some(self.worlds.now().config.default_agent.clone());
@@ -303,7 +303,7 @@ impl Sessions {
     }
 
     /// What can be said against a spec before anything is done.
-    fn check(&self, spec: &SessionSpec) -> Result<(), Problem> {
+    async fn check(&self, spec: &SessionSpec) -> Result<(), Problem> {
         let invalid = |detail: &str, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
         if spec.agent.is_some() && spec.command.is_some() {
             return invalid("the session names both an agent and a command", "give one of them");
@@ -331,7 +331,7 @@ impl Sessions {
         }
         world.agent_command(spec)?;
         world.check_source(spec)?;
-        workspace::check(&spec.directory).map_err(|error| {
+        workspace::check(&world.machine, &spec.directory).await.map_err(|error| {
             Problem::new(Code::NoSuchDirectory, error.to_string())
                 .hint("give the absolute path of a directory that is there")
         })?;

@@ -2,20 +2,22 @@
 //!
 //! Which scripts ran at the last launch is kept in the session's `scripts.json`; a file that cannot be read is as none.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 use agentd_api::environment::EnvironmentView;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::validation::{ValidationView, Warning};
-use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::bringup::Progress;
-use crate::env::{Digests, Environment, Placeholders, Scripts, warnings_of};
+use crate::capability::Machine;
+use crate::env::{Digests, Environment, NamedPlaces, Placeholders, Scripts};
 use crate::plugins::NoHost;
 use crate::store;
+use crate::workspace::{self, WorkspaceError};
 use crate::world::World;
 
 /// `scripts.json`.
@@ -26,6 +28,8 @@ struct Ran {
 }
 
 const VERSION: u32 = 1;
+/// How long all places that an environment names have to answer. Of one that does not the launch is told, and waits no longer.
+const PLACES: Duration = Duration::from_secs(4);
 
 fn file(world: &World, id: &SessionId) -> PathBuf {
     world.directories.session(id).join("scripts.json")
@@ -67,7 +71,9 @@ impl Look {
     ) {
         let mut warnings = self.scripts.warnings;
         if let Some(environment) = environment {
-            warnings.extend(of_variables(|name| environment.get(name), &spec.directory));
+            warnings.extend(
+                of_variables(&world.machine, &NamedPlaces::new(|name| environment.get(name), &spec.directory)).await,
+            );
             let digests = self.scripts.digests;
             if self.ran.as_ref() != Some(&digests) && (self.ran.is_some() || !digests.is_empty()) {
                 let written = store::write_json(&file(world, id), &Ran { version: VERSION, scripts: digests });
@@ -94,8 +100,8 @@ fn condition(warnings: &[Warning]) -> (ConditionStatus, String, String) {
     }
 }
 
-fn of_variables<'a>(value: impl Fn(&str) -> Option<&'a [u8]>, directory: &Path) -> Vec<Warning> {
-    warnings_of(value, directory, Path::is_dir, |path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
+async fn of_variables(machine: &Machine, named: &NamedPlaces) -> Vec<Warning> {
+    named.warnings(machine.places(named.paths(), Instant::now() + PLACES, |_| false).await)
 }
 
 /// What the next launch would warn of, as far as it can be told without one: the scripts as they are, and the environment of the last
@@ -106,13 +112,20 @@ pub(crate) async fn validate(
     spec: &SessionSpec,
     last: Option<&EnvironmentView>,
 ) -> Result<ValidationView, NoHost> {
+    // Of a directory that does not answer nothing below it is looked at.
+    if let Err(error @ WorkspaceError::Silent { .. }) = workspace::check(&world.machine, &spec.directory).await {
+        let (reason, message) = (error.reason().to_owned(), error.to_string());
+        let warnings = vec![Warning { reason, path: spec.directory.clone(), message }];
+        let launch = last.map(|last| last.launch);
+        return Ok(ValidationView { session: id.clone(), launch, scripts: Vec::new(), warnings });
+    }
     let Scripts { paths, mut warnings, .. } = look(world, id, spec).await?.scripts;
     if let Some(last) = last {
         let value = |name: &str| {
             let variable = last.variables.iter().find(|variable| variable.name == name)?;
             variable.value.as_ref().map(agentd_api::ByteString::as_bytes)
         };
-        warnings.extend(of_variables(value, &spec.directory));
+        warnings.extend(of_variables(&world.machine, &NamedPlaces::new(value, &spec.directory)).await);
     }
     Ok(ValidationView { session: id.clone(), launch: last.map(|last| last.launch), scripts: paths, warnings })
 }

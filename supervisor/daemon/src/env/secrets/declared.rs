@@ -99,10 +99,11 @@ impl Named {
     }
 
     /// Whether a session of this agent in this directory gets it.
-    pub(crate) fn is_for(&self, agent: &str, directory: &Path) -> bool {
-        let directory = directory.to_string_lossy();
+    pub(crate) fn is_for(&self, agent: &str, directory: Option<&Path>) -> bool {
+        let directory = directory.map(Path::to_string_lossy);
+        let is_below = |pattern: &String| directory.as_ref().is_some_and(|directory| glob(pattern, directory));
         (self.agents.is_empty() || self.agents.iter().any(|allowed| allowed == agent))
-            && (self.directories.is_empty() || self.directories.iter().any(|pattern| glob(pattern, &directory)))
+            && (self.directories.is_empty() || self.directories.iter().any(is_below))
     }
 
     /// What the outside is told of it; whether it can be had is not looked at.
@@ -179,14 +180,17 @@ mod tests {
 
     #[test]
     fn who_gets_a_secret_is_said_by_agent_and_by_directory() {
-        let gets = |secret: &Named, agent: &str, directory: &str| secret.is_for(agent, Path::new(directory));
+        let gets = |secret: &Named, agent: &str, directory: &str| secret.is_for(agent, Some(Path::new(directory)));
         let all = named("A", "file = \"/a\"").unwrap();
-        assert!(gets(&all, "claude", "/anywhere"));
+        assert!(gets(&all, "claude", "/anywhere") && all.is_for("claude", None));
         let some =
             named("A", "file = \"/a\"\nagents = [\"claude\"]\ndirectories = [\"/work/*\", \"/home/x\"]").unwrap();
         assert!(gets(&some, "claude", "/work/a/b") && gets(&some, "claude", "/home/x"));
         assert!(
-            !gets(&some, "codex", "/work/a") && !gets(&some, "claude", "/home/x/y") && !gets(&some, "claude", "/work")
+            !some.is_for("claude", None)
+                && !gets(&some, "codex", "/work/a")
+                && !gets(&some, "claude", "/home/x/y")
+                && !gets(&some, "claude", "/work")
         );
     }
 }

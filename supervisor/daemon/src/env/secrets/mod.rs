@@ -125,11 +125,12 @@ impl Secrets {
         self.named.iter().map(view).collect()
     }
 
-    /// Takes the secrets of a session; `login` is asked for only where one of them is a variable of the login shell.
+    /// Takes the secrets of a session; `login` is asked for only where one of them is a variable of the login shell. `directory` is the
+    /// session's, its links resolved; without it, nothing that is some directories' only is given.
     pub(crate) async fn take(
         &self,
         agent: &str,
-        directory: &Path,
+        directory: Option<&Path>,
         login: impl Future<Output = Result<Variables, String>>,
     ) -> Taken {
         let wanted = self.of_session(agent, directory).cloned().collect();
@@ -141,20 +142,19 @@ impl Secrets {
         &self,
         only: &BTreeSet<String>,
         agent: &str,
-        directory: &Path,
+        directory: Option<&Path>,
         login: impl Future<Output = Result<Variables, String>>,
     ) -> Taken {
         let wanted = self.of_session(agent, directory).filter(|named| only.contains(&named.name)).cloned().collect();
         self.take_all(wanted, login).await
     }
 
-    fn of_session<'a>(&'a self, agent: &'a str, directory: &Path) -> impl Iterator<Item = &'a Named> {
-        let real = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-        self.named.iter().filter(move |named| named.is_for(agent, &real))
+    fn of_session<'a>(&'a self, agent: &'a str, directory: Option<&'a Path>) -> impl Iterator<Item = &'a Named> {
+        self.named.iter().filter(move |named| named.is_for(agent, directory))
     }
 
     /// Why a session does not get a secret whatever its source says; nothing where it does.
-    pub(crate) fn refusal(&self, name: &str, agent: &str, directory: &Path) -> Option<&'static str> {
+    pub(crate) fn refusal(&self, name: &str, agent: &str, directory: Option<&Path>) -> Option<&'static str> {
         if self.of_session(agent, directory).any(|named| named.name == name) {
             return None;
         }
@@ -168,7 +168,7 @@ impl Secrets {
         &self,
         name: &str,
         agent: &str,
-        directory: &Path,
+        directory: Option<&Path>,
         login: impl Future<Output = Result<Variables, String>>,
     ) -> Option<Result<Given, Missing>> {
         let named = self.of_session(agent, directory).find(|named| named.name == name)?.clone();
