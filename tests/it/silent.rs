@@ -5,7 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentd_api::Code;
+use agentd_api::prerequisite::{CheckReport, Outcome};
 use agentd_api::session::{Condition, ConditionType, Phase, SessionSpec, SessionView};
+
+use serde_json::json;
 
 use crate::harness::dead::Dead;
 use crate::harness::{Daemon, require, until};
@@ -105,4 +108,38 @@ async fn what_is_silent_in_the_path_is_told_and_passed_over() {
     assert_eq!(valid.reason, "PathEntrySilent", "{valid:?}");
     assert_eq!(session.turn("say found").await.text, "found");
     assert_eq!(stuck(&daemon), 0);
+}
+
+#[tokio::test]
+async fn a_licence_file_that_is_silent_is_named_beside_what_else_was_found() {
+    if require::fuse().is_none() {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut daemon = Daemon::prepare();
+    let dead = Dead::mount(daemon.root().join("licences"), "fuse", "dead", &[]);
+    let (one, two) = (dead.path.join("one.lic"), dead.path.join("two.lic"));
+    let servers = format!("{}:{}:{port}@127.0.0.1", one.display(), two.display());
+    daemon.configure(|config| {
+        let keys = "moment = \"before-environment\"\ntime = \"2s\"";
+        let alone = format!("[prerequisites.alone]\nplugin = \"license-server\"\nsettings = {{ servers = [{two:?}] }}");
+        let both =
+            format!("[prerequisites.both]\nplugin = \"license-server\"\nsettings = {{ servers = [{servers:?}] }}");
+        format!("{config}\n{alone}\n{keys}\n{both}\n{keys}\n")
+    });
+    daemon.run().await;
+    let check = async |name: &str| -> CheckReport {
+        daemon.client.post(&format!("/v1/prerequisites/{name}/check"), &json!({})).await.expect(200)
+    };
+    let both = check("both").await;
+    assert_eq!(both.outcome, Outcome::Warn, "{both:?}");
+    let told = |report: &CheckReport, text: &str| report.facts.iter().any(|fact| fact.value.contains(text));
+    assert!(told(&both, &format!("{one:?} did not answer within")), "{both:?}");
+    assert!(told(&both, &format!("{two:?} was not looked at: an earlier look at")), "{both:?}");
+    assert!(told(&both, &format!("answers at 127.0.0.1 port {port}")), "{both:?}");
+    let alone = check("alone").await;
+    assert_eq!(alone.outcome, Outcome::Unknown, "{alone:?}");
+    assert!(alone.summary.contains(&format!("{two:?}")) && !alone.facts.is_empty(), "{alone:?}");
+    assert_eq!((stuck(&daemon), looks(&daemon), dead.requests()), (0, 1, 2));
 }

@@ -12,6 +12,13 @@ use agentd_plugins::{
 use crate::capability::Machine;
 use crate::env::{Hidden, Secrets};
 
+/// When a host call ends that has no time of its own, and may not answer: half of what the check has left is for saying what it found
+/// elsewhere.
+fn half(deadline: Instant) -> Instant {
+    let now = Instant::now();
+    now + deadline.saturating_duration_since(now) / 2
+}
+
 /// One call's services.
 #[derive(Debug)]
 pub(super) struct CheckServices {
@@ -51,11 +58,11 @@ impl Services for CheckServices {
     }
 
     async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Metadata, Failure> {
-        self.machine.inspect(path, &self.places, allowed, deadline).await
+        self.machine.inspect(path, &self.places, allowed, half(deadline)).await
     }
 
     async fn read_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
-        self.machine.read(path, &self.places, allowed, deadline).await
+        self.machine.read(path, &self.places, allowed, half(deadline)).await
     }
 
     async fn list_directory(
@@ -64,11 +71,11 @@ impl Services for CheckServices {
         allowed: Allowed<'_>,
         deadline: Instant,
     ) -> Result<Vec<String>, Failure> {
-        self.machine.entries(path, &self.places, allowed, deadline).await
+        self.machine.entries(path, &self.places, allowed, half(deadline)).await
     }
 
     async fn resolve_host(&self, host: &str, deadline: Instant) -> Result<Vec<String>, NetworkProblem> {
-        self.machine.resolve(host, deadline).await
+        self.machine.resolve(host, half(deadline)).await
     }
 
     async fn exchange(
@@ -94,7 +101,7 @@ impl Services for CheckServices {
     }
 
     async fn name_service(&self, deadline: Instant) -> Result<NameService, Failure> {
-        self.machine.name_service(deadline).await
+        self.machine.name_service(half(deadline)).await
     }
 
     async fn mounts(&self, deadline: Instant) -> Result<Vec<Mounted>, Failure> {
@@ -109,9 +116,11 @@ impl Services for CheckServices {
         self.machine.processes(name, deadline).await
     }
 
-    async fn read_secret(&self, name: &str, _deadline: Instant) -> Result<Vec<u8>, Failure> {
+    async fn read_secret(&self, name: &str, deadline: Instant) -> Result<Vec<u8>, Failure> {
         let login = std::future::ready(Err("a check runs no login shell".to_owned()));
-        match self.secrets.read(name, &self.agent, self.directory.as_deref(), login).await {
+        let reading = self.secrets.read(name, &self.agent, self.directory.as_deref(), login);
+        let late = |_| Failure::TimedOut(format!("the secret {name:?} could not be had in time"));
+        match tokio::time::timeout_at(half(deadline).into(), reading).await.map_err(late)? {
             None => Err(Failure::NotFound(format!("the configuration has no secret {name:?} for this check"))),
             Some(Ok(given)) => {
                 self.hidden.value(&given.value);
