@@ -64,9 +64,9 @@ pub enum ConfigError {
     )]
     UserPlugin { path: PathBuf, plugin: String, system: PathBuf },
     #[error(
-        "{path:?} declares the plugin {plugin:?}, which {system:?} declares already; what is there is the administrator's to change"
+        "{path:?} declares the {what} {name:?}, which {system:?} declares already; what is there is the administrator's to change"
     )]
-    Taken { path: PathBuf, plugin: String, system: PathBuf },
+    Taken { path: PathBuf, what: &'static str, name: String, system: PathBuf },
 }
 
 /// What one file says.
@@ -92,13 +92,17 @@ pub(crate) fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
 fn combine(texts: Vec<Text>, system: &Path) -> Result<Loaded, ConfigError> {
     let mut merged = toml::Table::new();
     let mut origins: BTreeMap<String, Origin> = BTreeMap::new();
+    let mut of_system: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut files = Vec::new();
     for Text { path, content, of_user } in texts {
         let table = parse(&path, &content)?;
         if of_user {
             may_say(&path, &table, &merged, &origins, system)?;
+            may_require(&path, &table, &of_system)?;
+        } else {
+            of_system.extend(declared(&table, PREREQUISITES).map(|name| (name.clone(), path.clone())));
         }
-        for plugin in declared(&table) {
+        for plugin in declared(&table, PLUGINS) {
             origins.insert(plugin.clone(), Origin { file: Some(path.clone()), of_user });
         }
         merge(&mut merged, table);
@@ -129,15 +133,23 @@ fn may_say(
     }
     let policy = before.get("plugin_policy").and_then(|policy| policy.get("user_plugins"));
     let may_declare = policy.and_then(toml::Value::as_bool).unwrap_or(true);
-    for plugin in declared(table).cloned() {
+    for plugin in declared(table, PLUGINS).cloned() {
         if let Some(Origin { file: Some(system), of_user: false }) = origins.get(&plugin) {
-            return Err(ConfigError::Taken { path, plugin, system: system.clone() });
+            return Err(ConfigError::Taken { path, what: "plugin", name: plugin, system: system.clone() });
         }
         if !may_declare {
             return Err(ConfigError::UserPlugin { path, plugin, system });
         }
     }
     Ok(())
+}
+
+/// Whether a user's file leaves the administrator's prerequisites (`of_system`, by name with their files) as they are.
+fn may_require(path: &Path, table: &toml::Table, of_system: &BTreeMap<String, PathBuf>) -> Result<(), ConfigError> {
+    let mut taken = declared(table, PREREQUISITES).filter_map(|name| Some((name, of_system.get(name)?)));
+    let Some((name, system)) = taken.next() else { return Ok(()) };
+    let (path, what) = (path.to_owned(), "prerequisite");
+    Err(ConfigError::Taken { path, what, name: name.clone(), system: system.clone() })
 }
 
 impl Read {
@@ -222,9 +234,13 @@ fn parse(path: &Path, text: &str) -> Result<toml::Table, ConfigError> {
     toml::from_str(text).map_err(failed)
 }
 
-/// The plugins that a file says something of.
-fn declared(table: &toml::Table) -> impl Iterator<Item = &String> {
-    table.get("plugins").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys)
+/// The tables of things that have names.
+const PLUGINS: &str = "plugins";
+const PREREQUISITES: &str = "prerequisites";
+
+/// The names in one of them that a file says something of.
+fn declared<'a>(table: &'a toml::Table, of: &str) -> impl Iterator<Item = &'a String> + use<'a> {
+    table.get(of).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys)
 }
 
 fn merge(into: &mut toml::Table, from: toml::Table) {

@@ -2,7 +2,7 @@
 //! their names, and the user's own `agentd.toml`; a later file's keys take the place of an earlier one's.
 //!
 //! Every struct refuses unknown keys: a misspelled limit must not be a limit that is not there. The system directory is the
-//! administrator's: what is declared there of plugins no file of the user's can widen ([`files`]).
+//! administrator's: what is declared there of plugins and prerequisites no file of the user's can change ([`files`]).
 
 mod environment;
 mod files;

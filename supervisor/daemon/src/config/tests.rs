@@ -143,6 +143,26 @@ fn what_the_administrator_says_of_plugins_no_user_says_otherwise() {
 }
 
 #[test]
+fn what_the_administrator_requires_no_user_requires_otherwise() {
+    let (required, users) = ("[prerequisites.a]\nplugin = \"tcp\"\n", "[prerequisites.b]\nplugin = \"tcp\"\n");
+    for (system, user) in [
+        (&[required][..], "[prerequisites.a]\nplugin = \"tcp\"\non_failure = \"warn\""),
+        (&[required], "[prerequisites.a]\nplugin = \"command\""),
+        (&[users, required], "prerequisites.a.plugin = \"tcp\""),
+    ] {
+        let taken = files::of_texts(system, &[user]).unwrap_err().to_string();
+        assert!(taken.contains("/home/kim/0.toml") && taken.contains("the prerequisite \"a\""), "{taken}");
+        assert!(taken.contains(&format!("/etc/agentd/{}.toml", system.len() - 1)), "{taken}");
+    }
+    // Two files of the administrator's may say it together; a user adds his own.
+    let config = files::of_texts(&[required, "[prerequisites.a]\nplugin = \"tcp\"\ninterval = \"9s\""], &[users])
+        .unwrap()
+        .config;
+    assert_eq!(config.prerequisites["a"].interval, Span(Duration::from_secs(9)));
+    assert!(config.prerequisites.contains_key("b"));
+}
+
+#[test]
 fn what_has_changed_is_told_by_its_keys() {
     let load = |text: &str| files::of_texts(&[text], &[]).unwrap().read;
     let old = load("[limits]\nlaunches = 2\nbody = 9\n[agents.a]\ncommand = [\"a\"]");
