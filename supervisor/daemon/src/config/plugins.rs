@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use agentd_api::plugin::OnFailure;
-use agentd_plugins::{Grant, World};
+use agentd_plugins::{BuiltIn, Grant, World};
 use serde::Deserialize;
 
 use super::{Provider, Span};
@@ -100,6 +100,12 @@ impl TryFrom<String> for Pin {
 /// The built-in provider that keeps from agents what they must not have.
 const WHITELIST: &str = "whitelist";
 
+/// The built-in plugins of a world.
+pub(super) fn of_world<'a>(world: World) -> impl Iterator<Item = &'a str> {
+    let of_it = agentd_plugins::builtin().iter().filter(move |builtin| builtin.world == world);
+    of_it.map(|builtin| builtin.name)
+}
+
 fn is_built_in(name: &str) -> bool {
     agentd_plugins::builtin().iter().any(|builtin| builtin.name == name)
 }
@@ -118,10 +124,17 @@ pub(super) fn check(plugins: &BTreeMap<String, Plugin>, policy: &Policy, provide
                  and used by that name"
             ));
         }
+        let is_prerequisite =
+            |builtin: &BuiltIn| builtin.name == plugin.as_str() && builtin.world == World::Prerequisite;
+        if agentd_plugins::builtin().iter().any(is_prerequisite) {
+            return Err(format!(
+                "environment.providers names {plugin:?}, which is a prerequisite and gives no environment; it is used as \
+                 [prerequisites.NAME] plugin = {plugin:?}; of the world `provider` there are {}, and your own",
+                of_world(World::Provider).collect::<Vec<_>>().join(", ")
+            ));
+        }
         if !plugins.contains_key(plugin) && !is_built_in(plugin) {
-            let providers = agentd_plugins::builtin().iter().filter(|builtin| builtin.world == World::Provider);
-            let known: Vec<&str> =
-                providers.map(|builtin| builtin.name).chain(plugins.keys().map(String::as_str)).collect();
+            let known: Vec<&str> = of_world(World::Provider).chain(plugins.keys().map(String::as_str)).collect();
             return Err(format!(
                 "environment.providers names {plugin:?}, and there is no [plugins.{plugin}]; there are {}",
                 known.join(", ")

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentd_api::prerequisite::{Moment, OnFailure, RequiredBy};
+use agentd_plugins::World;
 use serde::{Deserialize, Deserializer};
 
+use super::plugins::of_world;
 use super::{Plugin, Span, seconds};
 
 /// One prerequisite.
@@ -86,8 +88,15 @@ pub(super) fn check(
             ));
         }
         let Prerequisite { plugin, moment, time, interval, .. } = prerequisite;
-        let is_built_in = agentd_plugins::builtin().iter().any(|builtin| builtin.name == plugin);
-        if !is_built_in && !plugins.contains_key(plugin) {
+        let built_in = agentd_plugins::builtin().iter().find(|builtin| builtin.name == plugin);
+        if built_in.is_some_and(|builtin| builtin.world != World::Prerequisite) {
+            return Err(format!(
+                "prerequisites.{name} names the plugin {plugin:?}, which is a provider of environments and checks nothing; of the world \
+                 `prerequisite` there are {}, and your own",
+                of_world(World::Prerequisite).collect::<Vec<_>>().join(", ")
+            ));
+        }
+        if built_in.is_none() && !plugins.contains_key(plugin) {
             return Err(format!(
                 "prerequisites.{name} names the plugin {plugin:?}, and there is no [plugins.{plugin}]"
             ));
@@ -132,6 +141,7 @@ mod tests {
     fn what_cannot_be_meant_is_refused_by_its_name() {
         for (text, word) in [
             ("plugin = \"none\"", "[plugins.none]"),
+            ("plugin = \"snapshot\"", "the world `prerequisite` there are"),
             ("plugin = \"lab\"\ntime = \"0s\"", "prerequisites.lab.time"),
             ("plugin = \"lab\"\ntime = \"61s\"", "60 s"),
             ("plugin = \"lab\"\ninterval = \"1ms\"", "prerequisites.lab.interval"),

@@ -65,6 +65,7 @@ fn what_cannot_be_meant_is_refused() {
         ("[limits]\nbody = 0", "limits.body is 0"),
         ("[environment]\nproviders = [\"/x.wasm\"]", "[plugins.NAME] file = \"/x.wasm\""),
         ("[environment]\nproviders = [\"x\"]", "there is no [plugins.x]; there are snapshot"),
+        ("[environment]\nproviders = [\"vpn\"]", "the world `provider` there are snapshot, whitelist, env-script"),
         ("[[environment.providers]]\nplugin = \"whitelist\"\ngrant = {}", "unknown field `grant`"),
         ("[environment]\nproviders = [1]", "a plugin's name, or a table"),
         ("[[environment.providers]]\nplugin = \"whitelist\"\nname = \"\"", "empty name"),
