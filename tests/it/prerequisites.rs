@@ -495,3 +495,30 @@ async fn a_restart_without_what_it_needs_is_tried_again_after_longer_pauses_and_
     world(&daemon, "vpn", "pass");
     assert_eq!(resumed(&daemon, &session).await.status.launches, 7, "nobody had started it meanwhile");
 }
+
+#[tokio::test]
+async fn what_a_reload_removes_or_changes_is_judged_anew_for_those_that_run() {
+    let never = format!("{ALL}\ninterval = \"0s\"");
+    let daemon = with(&[("vpn", &format!("{never}\non_failure = \"warn\"")), ("lab", &never)]).await;
+    world(&daemon, "lab", "warn: one left");
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let reason = |view: &SessionView| met(view).reason;
+    let condition = met(&session.view().await);
+    assert!(condition.message.contains("lab (warn)") && condition.message.contains("vpn (fail)"), "{condition:?}");
+    // What only warned is in the way of the next launch from now on.
+    daemon.configure(|config| config.replace("\non_failure = \"warn\"", ""));
+    reload(&daemon).await;
+    let view = session.wait_for("it is judged by what is declared", |view| reason(view) == "PrerequisiteFailed").await;
+    assert!(!met(&view).message.contains("lab"), "{view:?}");
+    // Another remedy; and one that was not looked at yet is, though it is looked at at no interval.
+    daemon.configure(|config| config.replacen(&never, &format!("{never}\nremedy = \"dial in\""), 1));
+    declare(&daemon, &[("mount", &never)]);
+    reload(&daemon).await;
+    let told = |view: &SessionView| met(view).message.contains("dial in") && met(view).message.contains("mount (fail)");
+    session.wait_for("what is new is looked at", told).await;
+    // Nobody needs anything any more.
+    daemon.configure(|config| config.replace(ALL, ""));
+    reload(&daemon).await;
+    session.wait_for("what is removed is gone", |view| reason(view) == "NoneRequired").await;
+    assert_eq!(session.turn("say still here").await.text, "still here");
+}

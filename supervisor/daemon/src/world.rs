@@ -3,11 +3,12 @@
 //! A world is one configuration with what was made of it, and never changes. When the configuration is read again, another
 //! world takes its place ([`Worlds`]): whoever does something of several steps keeps the one that it began in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentd_api::environment::{Refresh, SnapshotSource};
+use agentd_api::prerequisite::OnFailure;
 use agentd_api::session::{ResumeNote, SessionSpec};
 use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::{OnceCell, Semaphore, watch};
@@ -164,6 +165,12 @@ impl World {
     pub(crate) fn needed(&self, spec: &SessionSpec) -> BTreeSet<String> {
         let (agent, SessionSpec { directory, tags, requires, .. }) = (self.agent_label(spec), spec);
         prerequisite::needed(&self.config.prerequisites, Who { agent: &agent, directory, tags, requires })
+    }
+
+    /// The same with what becomes of a launch without each.
+    pub(crate) fn needs(&self, spec: &SessionSpec) -> BTreeMap<String, OnFailure> {
+        let of = |name: &String| self.config.prerequisites.get(name).map_or(OnFailure::Fail, |one| one.on_failure);
+        self.needed(spec).into_iter().map(|name| (name.clone(), of(&name))).collect()
     }
 
     async fn loaded(&self) -> Result<&Made, NoHost> {

@@ -29,6 +29,7 @@ use super::next::{self, Facts, Step, fail_launch, next};
 use super::refresh::{Files, Refresh, refreshed};
 use super::rules::{Bounds, Command, Refusal, decide};
 use super::state::{Ended, Run, State};
+use super::verdict::Needed;
 use super::waits::Wait;
 use super::{Published, view};
 use crate::env::chain;
@@ -46,10 +47,12 @@ pub(crate) enum Ask {
     Release {
         reply: oneshot::Sender<Result<(), Problem>>,
     },
-    /// What was found when its prerequisites were looked at again. Nobody waits for what comes of it.
+    /// What was found when its prerequisites were looked at again; `anew` where they are declared otherwise than before. Nobody waits
+    /// for what comes of it.
     Found {
         launch: u64,
         reports: Vec<CheckReport>,
+        anew: bool,
     },
 }
 
@@ -70,6 +73,8 @@ pub(crate) struct Driver {
     pub(super) document: Document,
     /// What the agent is called, in rules and to plugins.
     agent: String,
+    /// What the session needs as the world has it.
+    needed: Needed,
     pub(super) state: State,
     /// Where the journal has been read to; opened when there is something to read.
     reader: Option<Reader>,
@@ -137,6 +142,7 @@ impl Driver {
                 options: world.config.journal.options(),
             },
             agent: world.agent_label(&document.spec),
+            needed: world.needs(&document.spec),
             logged: state.phase(),
             remembered: state.seq,
             state,
@@ -238,7 +244,7 @@ impl Driver {
                             let _ = reply.send(Ok(()));
                             return Ok(());
                         }
-                        Some(Ask::Found { launch, reports }) => self.found(launch, &reports).await?,
+                        Some(Ask::Found { launch, reports, anew }) => self.found(launch, &reports, anew).await?,
                         None => return Ok(()),
                     }
                 }
@@ -254,6 +260,7 @@ impl Driver {
     pub(super) fn renew(&mut self) {
         self.world = Arc::clone(&self.worlds.borrow_and_update());
         self.journal.options = self.world.config.journal.options();
+        self.needed = self.world.needs(&self.document.spec);
         if self.state.phase() == Phase::Waiting {
             // What it waits for may be declared otherwise now; the launch begins anew, and keeps its limit.
             self.bring_up = None;
@@ -270,6 +277,7 @@ impl Driver {
             rules: &self.world.config.permissions,
             note: self.world.resume_note(&self.document.spec),
             restart: self.document.spec.restart.unwrap_or(self.world.config.launch.restart),
+            needed: &self.needed,
         }
     }
 

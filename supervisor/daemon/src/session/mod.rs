@@ -123,8 +123,8 @@ impl Session {
     }
 
     /// Tells the driver what was found of its prerequisites; `false` where it has no ear now.
-    fn found(&self, launch: u64, reports: Vec<CheckReport>) -> bool {
-        self.asks.try_send(Box::new(Ask::Found { launch, reports })).is_ok()
+    fn found(&self, launch: u64, reports: Vec<CheckReport>, anew: bool) -> bool {
+        self.asks.try_send(Box::new(Ask::Found { launch, reports, anew })).is_ok()
     }
 
     async fn release(&self) -> Result<(), Problem> {

@@ -22,7 +22,7 @@ use super::note::note;
 use super::permission::{Rule, policy};
 use super::rules::{ALLOWING, REJECTING, choose, dropped, resolve};
 use super::state::{Ended, OpenPermission, OpenRefused, Opening, Run, Running, RunningTurn, State};
-use super::verdict::{FAILED, TIMED_OUT};
+use super::verdict::{FAILED, Needed, TIMED_OUT, judged_anew};
 use super::waits::{MINUTE, born_this_minute, is_parked, is_restarted};
 use crate::acp;
 
@@ -53,6 +53,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) restart: RestartPolicy,
     /// What the agent is told after a resume.
     pub(crate) note: ResumeNote,
+    /// What the session needs now.
+    pub(crate) needed: &'a Needed,
 }
 
 /// What is to be done next, if anything.
@@ -179,7 +181,7 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         }
         Opening::Answered { conversation, by } => Some(opened(state, running, conversation, *by, facts)),
         Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
-        Opening::Open => turn_step(state, running, facts),
+        Opening::Open => judged_anew(state, facts).or_else(|| turn_step(state, running, facts)),
     }
 }
 

@@ -3,7 +3,7 @@
 //! A check that is of no session is made once for everybody; whoever needs it is told when something was found that it has not been told,
 //! by whomever it was asked. What a session makes of it is its driver's to decide: one that knows it already writes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use super::driver::{Broken, Driver};
 use super::needs::kept_subject;
 use super::verdict::changed;
 use super::{Session, Sessions};
-use crate::prerequisite::{Prerequisites, Wanted};
+use crate::config::Prerequisite;
+use crate::prerequisite::{Prerequisites, Subject, Wanted};
 use crate::world::{World, Worlds};
 
 /// The clock's longest and shortest beat; an eighth of the shortest interval in between.
@@ -37,10 +38,9 @@ struct Memory {
 
 impl Driver {
     /// Takes note of what was found of its prerequisites, where that is news.
-    pub(super) async fn found(&mut self, launch: u64, reports: &[CheckReport]) -> Result<(), Broken> {
+    pub(super) async fn found(&mut self, launch: u64, reports: &[CheckReport], anew: bool) -> Result<(), Broken> {
         let of_now = launch == self.state.launches;
-        let needed = self.world.needed(&self.document.spec);
-        match changed(&self.state, reports, &needed, &self.facts()).filter(|_| of_now) {
+        match changed(&self.state, reports, anew, &self.facts()).filter(|_| of_now) {
             Some(batch) => self.append(batch).await.map(drop),
             None => Ok(()),
         }
@@ -51,8 +51,14 @@ impl Driver {
 pub(crate) async fn recheck(worlds: Arc<Worlds>, sessions: Arc<Sessions>) {
     let (mut changes, mut memory, mut under_way) = (worlds.subscribe(), Memory::default(), JoinSet::new());
     let shutdown = worlds.now().shutdown.clone();
+    let mut declared = worlds.now().config.prerequisites.clone();
     loop {
         let world = Arc::clone(&changes.borrow_and_update());
+        let otherwise = declared_otherwise(&declared, &world.config.prerequisites);
+        if !otherwise.is_empty() {
+            look_anew(&world, &sessions.running(), &otherwise, &mut under_way);
+            declared.clone_from(&world.config.prerequisites);
+        }
         let shortest = world.config.prerequisites.values().map(|one| one.interval.0).filter(|one| !one.is_zero()).min();
         let beat = shortest.map(|shortest| (shortest / 8).clamp(SHORTEST, LONGEST));
         if let Some(beat) = beat
@@ -89,7 +95,7 @@ impl Memory {
         let mut needs = Vec::new();
         for session in running {
             let view = session.view();
-            if !matches!(view.status.phase, Phase::Starting | Phase::Idle | Phase::Busy) {
+            if !has_launched(view.status.phase) {
                 continue;
             }
             for name in world.needed(&view.spec) {
@@ -134,7 +140,7 @@ impl Memory {
         match self.told.get(&need) {
             Some((outcome, _)) if *outcome == report.outcome => {}
             Some((_, at)) if *at == report.checked_at => return,
-            _ if !session.found(need.1, vec![report]) => return,
+            _ if !session.found(need.1, vec![report], false) => return,
             _ => {}
         }
         self.told.insert(need, now);
@@ -158,19 +164,56 @@ impl Memory {
         *due = now + interval;
         let (world, session, (_, launch, name)) = (Arc::clone(world), session.clone(), need);
         under_way.spawn(async move {
-            let subject = match kept_subject(&world, &session).await {
-                Ok(Some(subject)) => subject,
-                Ok(None) => return,
-                Err(problem) => {
-                    tracing::warn!(agentd.session = %session.id(), prerequisite = name, problem = problem.detail, "a prerequisite cannot be looked at again");
-                    return;
-                }
-            };
+            let Some(subject) = subject_of(&world, &session, &name).await else { return };
             let Ok(prerequisites) = world.prerequisites().await else { return };
             // Sessions with the same environment share what one of them has just found.
             let wanted = Wanted { name, max_age: Some(interval / 2) };
             let found = prerequisites.round(vec![wanted], Some(&subject)).await;
-            session.found(launch, found);
+            session.found(launch, found, false);
         });
     }
+}
+
+type Declared = BTreeMap<String, Prerequisite>;
+
+/// What is declared otherwise than it was, or not at all any more.
+fn declared_otherwise(last: &Declared, next: &Declared) -> BTreeSet<String> {
+    let names = last.keys().chain(next.keys()).filter(|name| last.get(*name) != next.get(*name));
+    names.cloned().collect()
+}
+
+/// Looks for each running session at what it needs and is declared otherwise now, whatever its interval.
+fn look_anew(world: &Arc<World>, running: &[Session], otherwise: &BTreeSet<String>, under_way: &mut JoinSet<()>) {
+    for session in running {
+        let view = session.view();
+        let names: Vec<String> = world.needed(&view.spec).into_iter().filter(|name| otherwise.contains(name)).collect();
+        if !names.is_empty() && has_launched(view.status.phase) {
+            let (world, session, launch) = (Arc::clone(world), session.clone(), view.status.launches);
+            under_way.spawn(async move {
+                let Ok(prerequisites) = world.prerequisites().await else { return };
+                let wanted = |name| Wanted { name, max_age: None };
+                let (after, before): (Vec<String>, Vec<String>) =
+                    names.into_iter().partition(|name| prerequisites.moment(name) == Moment::AfterEnvironment);
+                let mut found = prerequisites.round(before.into_iter().map(wanted).collect(), None).await;
+                if !after.is_empty()
+                    && let Some(subject) = subject_of(&world, &session, &after.join(", ")).await
+                {
+                    found.extend(prerequisites.round(after.into_iter().map(wanted).collect(), Some(&subject)).await);
+                }
+                session.found(launch, found, true);
+            });
+        }
+    }
+}
+
+fn has_launched(phase: Phase) -> bool {
+    matches!(phase, Phase::Starting | Phase::Idle | Phase::Busy)
+}
+
+/// The session with the environment that it has; nothing where that cannot be read, which is logged.
+async fn subject_of(world: &World, session: &Session, prerequisites: &str) -> Option<Arc<Subject>> {
+    kept_subject(world, session).await.unwrap_or_else(|problem| {
+        tracing::warn!(agentd.session = %session.id(), prerequisites, problem = problem.detail, "what it needs cannot be looked at again");
+        None
+    })
 }

@@ -15,6 +15,7 @@ use super::batch::Batch;
 use super::next::{Facts, Step, next};
 use super::rules::{Bounds, Command, LaunchTerms, Refusal, decide};
 use super::state::State;
+use super::verdict::Needed;
 use super::waits::{over, waits};
 
 const BOUNDS: Bounds = Bounds { queued_turns: 3 };
@@ -25,6 +26,7 @@ struct World {
     state: State,
     spec: SessionSpec,
     restart: RestartPolicy,
+    needed: Needed,
     agent: Option<Agent>,
     /// What the agents remember between launches.
     conversations: u64,
@@ -43,7 +45,8 @@ impl World {
     fn new(policy: PermissionPolicy, restart: RestartPolicy) -> Self {
         let spec = SessionSpec { permissions: policy, ..SessionSpec::new("/work") };
         let state = State::new(Timestamp::UNIX_EPOCH);
-        let mut world = Self { journal: Vec::new(), state, spec, restart, agent: None, conversations: 0 };
+        let needed = Needed::new();
+        let mut world = Self { journal: Vec::new(), state, spec, restart, needed, agent: None, conversations: 0 };
         let created = SessionCreated { spec: world.spec.clone(), key: None };
         let started = LaunchStarted::new(1, LaunchReason::Create, false);
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
@@ -97,6 +100,7 @@ impl World {
             rules: &[],
             restart: self.restart,
             note: ResumeNote::Brief,
+            needed: &self.needed,
         }
     }
 

@@ -1,9 +1,9 @@
 //! What the reports of a session's prerequisites come to: pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use agentd_api::Body;
-use agentd_api::prerequisite::{CheckReport, Outcome, PrerequisitesChanged, Requester};
+use agentd_api::prerequisite::{CheckReport, OnFailure, Outcome, PrerequisitesChanged, Requester};
 use agentd_api::session::{ConditionStatus, ConditionType};
 
 use super::batch::Batch;
@@ -55,25 +55,48 @@ pub(super) fn supersede(known: &mut Vec<CheckReport>, found: &[CheckReport]) {
     }
 }
 
-/// What is recorded when a running session's prerequisites were looked at again; nothing where all is as it was.
-pub(super) fn changed(
-    state: &State,
-    found: &[CheckReport],
-    needed: &BTreeSet<String>,
-    facts: &Facts<'_>,
-) -> Option<Batch> {
+/// What a session needs as the configuration in force has it, and what becomes of a launch without it.
+pub(crate) type Needed = BTreeMap<String, OnFailure>;
+
+/// Of what is known, what still counts: another configuration may require less, or less strictly.
+fn in_force(mut known: Vec<CheckReport>, needed: &Needed) -> Vec<CheckReport> {
+    known.retain_mut(|report| match needed.get(&report.name) {
+        Some(on_failure) => {
+            report.on_failure = *on_failure;
+            true
+        }
+        None => false,
+    });
+    known
+}
+
+/// The condition of a running session, where what it was judged by is not required any more, or otherwise.
+pub(super) fn judged_anew(state: &State, facts: &Facts<'_>) -> Option<Batch> {
+    let told = state.condition(ConditionType::PrerequisitesMet)?;
+    let known = in_force(state.prerequisites.clone(), facts.needed);
+    let (status, reason, message) = verdict(&known, state.forced_by.as_ref());
+    if (told.status, told.reason.as_str(), &told.message) == (status, reason, &message) {
+        return None;
+    }
+    Some(Batch::of(condition(state, facts, ConditionType::PrerequisitesMet, status, reason, message)))
+}
+
+/// What is recorded when a running session's prerequisites were looked at again; nothing where all is as it was. With `anew` they are
+/// declared otherwise than when they were looked at last, and so other words for the same outcome count too.
+pub(super) fn changed(state: &State, found: &[CheckReport], anew: bool, facts: &Facts<'_>) -> Option<Batch> {
     let Run::Running(running) = &state.run else { return None };
-    let known = |name: &str| state.prerequisites.iter().find(|known| known.name == name).map(|known| known.outcome);
-    let reports: Vec<CheckReport> =
-        found.iter().filter(|report| known(&report.name) != Some(report.outcome)).cloned().collect();
+    let is_news = |report: &&CheckReport| match state.prerequisites.iter().find(|known| known.name == report.name) {
+        None => true,
+        Some(known) if anew => (known.outcome, known.line()) != (report.outcome, report.line()),
+        Some(known) => known.outcome != report.outcome,
+    };
+    let reports: Vec<CheckReport> = found.iter().filter(is_news).cloned().collect();
     if reports.is_empty() {
         return None;
     }
     let mut all = state.prerequisites.clone();
     supersede(&mut all, &reports);
-    // Another configuration may require less.
-    all.retain(|report| needed.contains(&report.name));
-    let (status, reason, message) = verdict(&all, state.forced_by.as_ref());
+    let (status, reason, message) = verdict(&in_force(all, facts.needed), state.forced_by.as_ref());
     let kind = ConditionType::PrerequisitesMet;
     let condition = condition(state, facts, kind, status, reason, message);
     let changed = PrerequisitesChanged { launch: running.launch, reports };
@@ -82,7 +105,6 @@ pub(super) fn changed(
 
 #[cfg(test)]
 mod tests {
-    use agentd_api::prerequisite::OnFailure;
     use jiff::Timestamp;
 
     use super::*;
