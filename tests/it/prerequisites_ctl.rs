@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use agentd_api::prerequisite::{Outcome, PrerequisiteList};
+use agentd_api::session::Phase;
 
 use crate::harness::{Daemon, within};
 use crate::prerequisites::{ALL, with, world};
@@ -131,4 +132,29 @@ async fn what_is_watched_is_told_when_it_changes() {
     assert!(change.ends_with("Z vpn (fail): fail: it is down"), "{change}");
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_at_a_terminal_waits_on_when_the_daemon_is_replaced() {
+    let mut daemon = with(&[("vpn", ALL), ("lab", ALL)]).await;
+    let session = daemon.create(&daemon.scripted(&[])).await;
+    session.wait_for_phase(Phase::Failed).await;
+    let resume = ["resume", session.id.as_str(), "--wait=60s"];
+    let mut child = agentctl(&daemon, &resume).spawn().unwrap();
+    let (sender, mut lines) = tokio::sync::mpsc::channel(16);
+    let told = BufReader::new(child.stderr.take().unwrap());
+    std::thread::spawn(move || told.lines().map_while(Result::ok).try_for_each(|line| sender.blocking_send(line)));
+    let mut line = async |what: &str| within(what, lines.recv()).await.expect(what);
+    let waits = line("what it waits for").await;
+    assert!(waits.contains("waiting: lab (fail)") && waits.contains("vpn (fail)"), "{waits}");
+    daemon.kill9();
+    let away = line("that the daemon is away").await;
+    assert!(away.contains("agentd is away"), "{away}");
+    world(&daemon, "lab", "pass");
+    daemon.run().await;
+    let waits = line("what it waits for still").await;
+    assert!(waits.contains("waiting: vpn (fail)"), "{waits}");
+    world(&daemon, "vpn", "pass");
+    assert_eq!(end_of(child, &resume).await.0, Some(0));
+    assert_eq!(session.view().await.status.phase, Phase::Idle);
 }

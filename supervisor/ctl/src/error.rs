@@ -85,6 +85,12 @@ impl Error {
         }
     }
 
+    /// Whether nobody answered, or a daemon that is about to stop or has just begun.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. })
+            || self.code() == Some(Code::TooBusy)
+    }
+
     /// The code of the problem document, where it is one.
     pub(crate) fn code(&self) -> Option<Code> {
         match self {

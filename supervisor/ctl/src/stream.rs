@@ -133,9 +133,7 @@ impl Follower {
         loop {
             let error = match self.client.events(&self.id, &query(self.from, true)).await {
                 Ok(body) => return Ok(body),
-                Err(error @ (Error::Unreachable { .. } | Error::Broken { .. } | Error::Silent { .. })) => error,
-                // It is about to stop or has just begun.
-                Err(error) if error.code() == Some(Code::TooBusy) => error,
+                Err(error) if error.is_absence() => error,
                 Err(error) => return Err(error),
             };
             if !std::mem::replace(&mut told, true) {
@@ -154,6 +152,18 @@ impl Follower {
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+}
+
+/// Asks until the daemon answers, as patiently as a stream does that follows.
+pub(crate) async fn patiently<T>(ask: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+    let (since, mut pause) = (Instant::now(), FIRST_PAUSE);
+    loop {
+        match ask().await {
+            Err(error) if error.is_absence() && since.elapsed() < AWAY => sleep(pause).await,
+            answer => return answer,
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

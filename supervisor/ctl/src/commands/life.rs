@@ -1,20 +1,20 @@
 //! Sessions come and go: new, cancel, stop, resume, rm.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
 use agentd_api::session::{
-    PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView,
+    ConditionType, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView,
 };
+use agentd_api::{Body, Event};
+use tokio::time::Instant;
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
 use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
 use crate::client::{Document, Terms};
 use crate::error::Error;
-
-/// How often a session that waits is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+use crate::stream::{self, EventStream, Next, patiently};
 
 impl From<TermsArgs> for Terms {
     fn from(args: TermsArgs) -> Self {
@@ -87,25 +87,50 @@ pub(super) async fn resume(
     ready(&document.value, wait)
 }
 
-/// The session when its launch has come to something; while it waits, what for is told each time that changes.
+/// The session when its launch has come to something; while it waits, what for is told each time that changes. The daemon may be
+/// replaced meanwhile: the wait is the session's.
 async fn started(
     context: &Context,
     mut document: Document<SessionView>,
     limit: Duration,
 ) -> Result<Document<SessionView>, Error> {
-    let (begun, mut told) = (Instant::now(), None);
-    while matches!(document.value.status.phase, Phase::Pending | Phase::Preparing | Phase::Waiting | Phase::Starting)
-        && begun.elapsed() < limit
-    {
-        let missing = super::list::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting);
-        if let Some(missing) = missing.filter(|missing| told.as_ref() != Some(missing)) {
-            tell(&format!("waiting: {missing}"))?;
-            told = Some(missing);
+    let until = Instant::now() + limit;
+    let (id, after) = (document.value.id.to_string(), document.value.status.last_seq);
+    let mut told = None;
+    waits(&mut told, super::list::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
+    let mut events =
+        EventStream::follow(context.client.clone(), id.clone(), stream::From::After(after), context.starter.clone());
+    while matches!(document.value.status.phase, Phase::Pending | Phase::Preparing | Phase::Waiting | Phase::Starting) {
+        let Ok(next) = tokio::time::timeout_at(until, events.next()).await else {
+            return patiently(|| context.client.session(&id)).await;
+        };
+        match next {
+            Some(Next::Record { line, .. }) => match Event::parse(&line)?.body {
+                Body::Condition(met) if met.kind == ConditionType::PrerequisitesMet => {
+                    waits(&mut told, (met.reason == "Waiting").then_some(met.message))?;
+                }
+                Body::ConversationOpened(_) | Body::LaunchFailed(_) | Body::AgentExited(_) => {
+                    document = patiently(|| context.client.session(&id)).await?;
+                }
+                _ => {}
+            },
+            Some(Next::Away) => tell("agentd is away; this goes on as soon as it is back")?,
+            Some(Next::Failed(error)) => return Err(error),
+            Some(Next::Deleted) | None => {
+                return Err(Error::Session { detail: format!("session {id:?} was removed"), hint: None });
+            }
         }
-        tokio::time::sleep(LOOK).await;
-        document = context.client.session(document.value.id.as_str()).await?;
     }
     Ok(document)
+}
+
+/// Tells what is waited for, where that is news.
+fn waits(told: &mut Option<String>, missing: Option<String>) -> Result<(), Error> {
+    if let Some(missing) = missing.filter(|missing| told.as_ref() != Some(missing)) {
+        tell(&format!("waiting: {missing}"))?;
+        *told = Some(missing);
+    }
+    Ok(())
 }
 
 pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> Result<u8, Error> {
