@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
+use super::network::has_no_way;
 use super::{Machine, before, network, seconds};
 
 /// How many of a host's addresses are tried: more would have no time.
@@ -84,9 +85,7 @@ fn missed(error: &io::Error) -> Missed {
     match error.kind() {
         Kind::ConnectionRefused => Missed::Refused,
         Kind::TimedOut => Missed::TimedOut,
-        Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::NetworkDown | Kind::AddrNotAvailable => {
-            Missed::Unreachable
-        }
+        _ if has_no_way(error) => Missed::Unreachable,
         _ => Missed::Other,
     }
 }
@@ -165,6 +164,8 @@ mod tests {
         assert_eq!(of(nix::libc::ECONNREFUSED), Missed::Refused);
         assert_eq!(of(nix::libc::ENETUNREACH), Missed::Unreachable);
         assert_eq!(of(nix::libc::EHOSTUNREACH), Missed::Unreachable);
+        // Routes of the types "blackhole" and "prohibit".
+        assert_eq!([of(nix::libc::EINVAL), of(nix::libc::EACCES)], [Missed::Unreachable; 2]);
         assert_eq!(of(nix::libc::ETIMEDOUT), Missed::TimedOut);
         assert_eq!(of(nix::libc::EMFILE), Missed::Other);
     }

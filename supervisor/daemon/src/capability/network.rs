@@ -145,7 +145,6 @@ fn ones(mask: IpAddr) -> u32 {
 
 /// A datagram socket that is connected has its route, and nothing is sent.
 fn way_to(to: SocketAddr) -> io::Result<Option<Way>> {
-    use io::ErrorKind as Kind;
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let connected = UdpSocket::bind(any).and_then(|socket| {
         socket.connect(to)?;
@@ -153,14 +152,7 @@ fn way_to(to: SocketAddr) -> io::Result<Option<Way>> {
     });
     let source = match connected {
         Ok(source) => source.ip(),
-        Err(error)
-            if matches!(
-                error.kind(),
-                Kind::NetworkUnreachable | Kind::HostUnreachable | Kind::NetworkDown | Kind::AddrNotAvailable
-            ) =>
-        {
-            return Ok(None);
-        }
+        Err(error) if has_no_way(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     let interfaces = interfaces()?;
@@ -172,6 +164,21 @@ fn way_to(to: SocketAddr) -> io::Result<Option<Way>> {
     // Of an address that several have it cannot be told.
     let via = all.next().filter(|_| all.next().is_none());
     Ok(Some(Way { via, source: source.to_string() }))
+}
+
+/// Whether this is what the kernel says to who would connect where no route leads; of a route of the type `blackhole` it says that the
+/// argument is wrong, of `prohibit` that it is forbidden.
+pub(super) fn has_no_way(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::NetworkUnreachable
+            | Kind::HostUnreachable
+            | Kind::NetworkDown
+            | Kind::AddrNotAvailable
+            | Kind::InvalidInput
+            | Kind::PermissionDenied
+    )
 }
 
 fn has(interface: &Interface, address: IpAddr) -> bool {
