@@ -17,6 +17,8 @@ pub(crate) struct Daemon {
     directory: TempDir,
     child: Option<Child>,
     program: PathBuf,
+    /// What the command begins with: a program that becomes the daemon, somewhere else.
+    entrance: Vec<String>,
     /// What the daemon is started with, and nothing else.
     environment: Vec<(OsString, OsString)>,
     pub(crate) client: Client,
@@ -48,7 +50,8 @@ impl Daemon {
             .expect("the profile is written");
         let client = Client::new(root.join("run/control.sock"));
         let environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        Self { directory, child: None, program: env!("CARGO_BIN_EXE_agentd").into(), environment, client }
+        let program = env!("CARGO_BIN_EXE_agentd").into();
+        Self { directory, child: None, program, entrance: Vec::new(), environment, client }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -105,6 +108,11 @@ impl Daemon {
         self.program = program;
     }
 
+    /// Has the next start happen elsewhere: this command becomes the daemon there, as the same process.
+    pub(crate) fn enter(&mut self, entrance: Vec<String>) {
+        self.entrance = entrance;
+    }
+
     /// Changes the configuration of the next start.
     pub(crate) fn configure(&self, change: impl FnOnce(String) -> String) {
         let file = self.root().join("config/agentd.toml");
@@ -122,8 +130,10 @@ impl Daemon {
 
     /// The command that serves this directory.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut words = self.entrance.iter().map(OsString::from).chain([self.program.clone().into()]);
+        let mut command = Command::new(words.next().expect("there is the program at least"));
         command
+            .args(words)
             .arg("serve")
             .arg("--config")
             .arg(self.root().join("config/agentd.toml"))

@@ -1,5 +1,5 @@
 //! What a test needs and a machine may not have. Without it the test says `SKIPPED` and why, and passes; where the
-//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini,shells,root,fuse,guests`), as in CI, it fails instead.
+//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini,shells,root,fuse,guests,namespaces`), as in CI, it fails instead.
 
 use std::path::{Path, PathBuf};
 
@@ -100,6 +100,27 @@ pub(crate) fn fuse() -> Option<()> {
     match there {
         Ok(_) => Some(()),
         Err(error) => missing("fuse", &format!("/dev/fuse cannot be opened: {error}")),
+    }
+}
+
+/// Networks and mount tables of one's own, and the program that makes networks.
+pub(crate) fn namespaces() -> Option<()> {
+    root("making a network")?;
+    if let Some(program) = ["/usr/sbin/ip", "/usr/bin/nsenter", "/usr/bin/unshare"]
+        .into_iter()
+        .find(|program| !Path::new(program).exists())
+    {
+        return missing("namespaces", &format!("{program} is not installed"));
+    }
+    let line = "mount --make-rprivate / && /usr/sbin/ip link add one0 type veth peer name other0 && /usr/sbin/ip tuntap add tun0 mode tun";
+    let made = std::process::Command::new("/usr/bin/unshare").args(["--net", "--mount", "sh", "-c", line]).output();
+    match made {
+        Ok(output) if output.status.success() => Some(()),
+        Ok(output) => missing(
+            "namespaces",
+            &format!("no network can be made: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        ),
+        Err(error) => missing("namespaces", &format!("no network can be made: {error}")),
     }
 }
 

@@ -48,3 +48,5 @@ mod turns;
 mod units;
 mod validate;
 mod whole_life;
+#[cfg(target_os = "linux")]
+mod worlds;

@@ -17,7 +17,7 @@ fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Command {
 }
 
 /// The exit status, and what went to standard output and standard error.
-async fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(crate) async fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String, String) {
     let child = agentctl(daemon, arguments).spawn().expect("it can be executed");
     end_of(child, arguments).await
 }
@@ -29,7 +29,7 @@ async fn end_of(child: std::process::Child, arguments: &[&str]) -> (Option<i32>,
 }
 
 /// A line as words with one space between them.
-fn words(line: &str) -> String {
+pub(crate) fn words(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

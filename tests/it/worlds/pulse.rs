@@ -1,0 +1,115 @@
+//! Whether the daemon answers at once, whatever hangs: `GET /healthz` without pause, from a thread of its own.
+//!
+//! The machine may be busy with other tests. So beside it another thread asks a listener of the test's own, which does nothing else, in the
+//! same way and without pause too. What that one had to wait at worst, in the second around a late answer of the daemon, is what the
+//! machine makes of one wake-up and one answer. The daemon's answer may have been held up so twice: it passes through two threads and not one.
+//! What is left is the daemon's own, and must be less than [`LIMIT`]. On a quiet machine that is the whole answer.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::harness::Daemon;
+
+const LIMIT: Duration = Duration::from_millis(50);
+const AROUND: Duration = Duration::from_millis(500);
+/// What is quicker need not be remembered.
+const QUICK: Duration = Duration::from_millis(5);
+
+/// One question that was not answered quickly.
+#[derive(Debug, Clone, Copy)]
+struct Slow {
+    asked: Instant,
+    took: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    count: usize,
+    slow: Vec<Slow>,
+}
+
+pub(crate) struct Pulse {
+    over: Arc<AtomicBool>,
+    /// The daemon, and the test's own listener.
+    asking: Option<[JoinHandle<Asked>; 2]>,
+    own: PathBuf,
+}
+
+impl Pulse {
+    /// Of this daemon, from now on; `files` is a directory for a socket.
+    pub(crate) fn of(daemon: &Daemon, files: &Path) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let own = files.join("pulse.sock");
+        let listener = UnixListener::bind(&own).unwrap();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let mut question = [0; 512];
+                // Whoever connects and asks nothing ends it.
+                if stream.read(&mut question).unwrap_or(0) == 0 {
+                    return;
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").ok();
+            }
+        });
+        let asking = |socket: PathBuf| {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || asking(&socket, &over))
+        };
+        let asking = [asking(daemon.client.socket().to_owned()), asking(own.clone())];
+        Self { over, asking: Some(asking), own }
+    }
+
+    /// Fails if an answer was late.
+    pub(crate) fn judge(mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let [daemon, machine] = self.asking.take().expect("it is judged once").map(|asking| asking.join().unwrap());
+        assert!(daemon.count > 10 && machine.count > 10, "{daemon:?} {machine:?}");
+        for late in &daemon.slow {
+            let end = late.asked + late.took;
+            let is_near = |slow: &&Slow| slow.asked < end + AROUND && late.asked < slow.asked + slow.took + AROUND;
+            let machines = machine.slow.iter().filter(is_near).map(|slow| slow.took).max().unwrap_or_default();
+            let own = late.took.saturating_sub(2 * machines);
+            assert!(own < LIMIT, "an answer of /healthz took {:?}, and the machine's own {machines:?}", late.took);
+        }
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        drop(UnixStream::connect(&self.own));
+    }
+}
+
+fn asking(socket: &Path, over: &AtomicBool) -> Asked {
+    let mut all = Asked::default();
+    while !over.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        let answer = match ask(socket) {
+            Ok(answer) => answer,
+            // The test failed, and the daemon is gone.
+            Err(_) if over.load(Ordering::Relaxed) => break,
+            Err(error) => panic!("{}: {error}", socket.display()),
+        };
+        let took = asked.elapsed();
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+        all.count += 1;
+        if took > QUICK {
+            all.slow.push(Slow { asked, took });
+        }
+    }
+    all
+}
+
+fn ask(socket: &Path) -> std::io::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
