@@ -56,12 +56,18 @@ pub(super) async fn events(
             return Err(Problem::new(Code::InvalidRequest, format!("follow={other} is neither true nor false")));
         }
     };
-    let directory = session.directory().clone();
-    let open = move || match from {
-        From::After(seq) => Reader::open(&directory, seq),
-        From::Last(count) => Reader::open_last(&directory, count),
+    let (directory, upto) = (session.directory().clone(), session.view().status.last_seq);
+    // The first chunk is read before the answer begins: segments are removed at any time, and what is not kept any more is better said
+    // by a status than by a stream that breaks.
+    let begin = move || {
+        let mut reader = match from {
+            From::After(seq) => Reader::open(&directory, seq),
+            From::Last(count) => Reader::open_last(&directory, count),
+        }?;
+        let (first, broken) = read_chunk(&mut reader, upto, format);
+        broken.map_or(Ok((reader, first)), Err)
     };
-    let reader = tokio::task::spawn_blocking(open)
+    let (reader, first) = tokio::task::spawn_blocking(begin)
         .await
         .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
         .map_err(|error| match error {
@@ -77,7 +83,7 @@ pub(super) async fn events(
     tokio::spawn(async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = pump(reader, &session, format, follow, &sender) => {}
+            () = pump(reader, first, &session, format, follow, &sender) => {}
         }
     });
     let body = StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync();
@@ -109,9 +115,12 @@ fn place(request: &Request<Incoming>) -> Result<From, Problem> {
 
 type Sender = mpsc::Sender<Result<Frame<Bytes>, io::Error>>;
 
-/// Sends what there is, then what comes, until the client goes, the session is removed, or, if not followed, the end is reached.
-async fn pump(mut reader: Reader, session: &Session, format: Format, follow: bool, sender: &Sender) {
+/// Sends what was read already, what there is, then what comes, until the client goes, the session is removed, or, if not followed, the end is reached.
+async fn pump(mut reader: Reader, first: Bytes, session: &Session, format: Format, follow: bool, sender: &Sender) {
     let mut published = session.watch();
+    if !first.is_empty() && sender.send(Ok(Frame::data(first))).await.is_err() {
+        return;
+    }
     loop {
         let upto = published.borrow_and_update().view.status.last_seq;
         loop {
@@ -119,20 +128,19 @@ async fn pump(mut reader: Reader, session: &Session, format: Format, follow: boo
                 let chunk = read_chunk(&mut reader, upto, format);
                 (reader, chunk)
             });
-            let Ok((returned, chunk)) = read.await else { return };
+            let Ok((returned, (chunk, broken))) = read.await else { return };
             reader = returned;
-            match chunk {
-                Ok(chunk) if chunk.is_empty() => break,
-                Ok(chunk) => {
-                    if sender.send(Ok(Frame::data(chunk))).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    // The client sees its stream break, and comes back with its cursor.
-                    let _ = sender.send(Err(io::Error::other(error))).await;
-                    return;
-                }
+            let is_empty = chunk.is_empty();
+            if !is_empty && sender.send(Ok(Frame::data(chunk))).await.is_err() {
+                return;
+            }
+            if let Some(error) = broken {
+                // The client sees its stream break, and comes back with its cursor.
+                let _ = sender.send(Err(io::Error::other(error))).await;
+                return;
+            }
+            if is_empty {
+                break;
             }
         }
         if !follow || !wait_for_more(&mut published, format, sender).await {
@@ -161,10 +169,15 @@ async fn wait_for_more(
     }
 }
 
-fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> Result<Bytes, agentd_journal::ReadError> {
+/// Some of what there is, and why there is no more of it.
+fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> (Bytes, Option<ReadError>) {
     let mut chunk = BytesMut::new();
     while chunk.len() < CHUNK {
-        let Some(line) = reader.next_upto(upto)? else { break };
+        let line = match reader.next_upto(upto) {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => return (chunk.freeze(), Some(error)),
+        };
         match format {
             Format::Ndjson => chunk.extend_from_slice(line.bytes),
             Format::Sse => {
@@ -177,7 +190,7 @@ fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> Result<Bytes, a
         }
         chunk.extend_from_slice(b"\n");
     }
-    Ok(chunk.freeze())
+    (chunk.freeze(), None)
 }
 
 /// The record's kind.
