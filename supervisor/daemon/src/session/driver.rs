@@ -13,27 +13,24 @@ use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::Phase;
 use agentd_api::{Body, Problem, SessionId, TurnId};
 use agentd_fault::Point;
-use agentd_journal::{Reader, Retain};
-use agentd_keeper::protocol::{FromKeeper, HoldArgs, LaunchRecord, StopTimes, ToKeeper};
+use agentd_journal::Reader;
+use agentd_keeper::protocol::{StopTimes, ToKeeper};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::Published;
 use super::batch::Batch;
-use super::bringup::{self, Prepared, Progress};
 use super::document::Document;
-use super::follow::{self, Learned};
-use super::journal_port::{Journal, Port, PortError};
-use super::next::{self, Facts, Step, fail_launch, next};
+use super::journal_port::{Journal, Port};
+use super::launching::{BringUp, progress};
+use super::next::{Facts, Step, next};
 use super::refresh::{Files, Refresh, refreshed};
 use super::rules::{Bounds, Command, Refusal, decide};
-use super::state::{Ended, Run, State};
+use super::state::{Run, State};
 use super::verdict::Needed;
 use super::waits::Wait;
-use super::{Published, view};
 use crate::env::chain;
-use crate::launch::{Launcher, Link, UnitLimits};
 use crate::world::{World, Worlds};
 
 /// What a driver is asked.
@@ -77,11 +74,11 @@ pub(crate) struct Driver {
     needed: Needed,
     pub(super) state: State,
     /// Where the journal has been read to; opened when there is something to read.
-    reader: Option<Reader>,
+    pub(super) reader: Option<Reader>,
     pub(super) port: Port,
     asks: mpsc::Receiver<Box<Ask>>,
-    publish: watch::Sender<Arc<Published>>,
-    bring_up: Option<BringUp>,
+    pub(super) publish: watch::Sender<Arc<Published>>,
+    pub(super) bring_up: Option<BringUp>,
     pub(super) stop_sent: bool,
     /// Processes may carry the session's mark that were there when the daemon started.
     pub(super) may_have_remains: bool,
@@ -91,26 +88,13 @@ pub(crate) struct Driver {
     pub(super) refresh: Refresh,
     pub(super) files: Files,
     /// Something could not be written; tried again then.
-    retry: Option<Instant>,
-    requests: u64,
-    remembered: u64,
+    pub(super) retry: Option<Instant>,
+    pub(super) requests: u64,
+    pub(super) remembered: u64,
     /// Whether the journal has been read to its end, and the keeper taken over or found gone.
     pub(super) current: bool,
     /// The phase that the log has.
-    logged: Phase,
-}
-
-struct BringUp {
-    /// The one that it began in.
-    world: Arc<World>,
-    progress: mpsc::Receiver<Progress>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for BringUp {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    pub(super) logged: Phase,
 }
 
 /// What ends a driver without anybody's wish.
@@ -123,8 +107,6 @@ pub(super) enum Broken {
     #[error("record {seq} of the journal has no time")]
     Time { seq: u64, source: jiff::Error },
 }
-
-const RETRY: Duration = Duration::from_millis(250);
 
 impl Driver {
     pub(crate) fn new(
@@ -322,14 +304,6 @@ impl Driver {
         Ok(())
     }
 
-    fn begin_bring_up(&mut self, launch: u64) {
-        let (report, progress) = mpsc::channel(16);
-        let job = self.job(launch);
-        let world = Arc::clone(&self.world);
-        let task = tokio::spawn(bringup::run(Arc::clone(&world), job, report));
-        self.bring_up = Some(BringUp { world, progress, task });
-    }
-
     async fn stop_agent(&mut self) -> Result<(), Broken> {
         if self.stop_sent {
             return Ok(());
@@ -350,80 +324,6 @@ impl Driver {
         let milliseconds = |span: crate::config::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         let launch = &self.world.config.launch;
         StopTimes { close_ms: milliseconds(launch.stop_close), term_ms: milliseconds(launch.stop_term) }
-    }
-
-    /// What the bring-up reports.
-    async fn advance(&mut self, progress: Option<Progress>) -> Result<(), Broken> {
-        let Run::Preparing(preparing) = &self.state.run else {
-            self.bring_up = None;
-            return Ok(());
-        };
-        let launch = preparing.launch;
-        match progress {
-            Some(Progress::Record(body)) => self.append(Batch::of(*body)).await.map(drop),
-            Some(Progress::Condition { kind, status, reason, message }) => {
-                let body = next::condition(&self.state, &self.facts(), kind, status, &reason, message);
-                self.append(Batch::of(body)).await.map(drop)
-            }
-            Some(Progress::Failed { kind, reason, message }) => {
-                self.bring_up = None;
-                let batch = fail_launch(&self.state, launch, kind, reason, &message, &self.facts());
-                self.append(batch).await.map(drop)
-            }
-            Some(Progress::Ready(prepared)) => {
-                let begun = self.bring_up.take();
-                let world = begun.map_or_else(|| Arc::clone(&self.world), |begun| Arc::clone(&begun.world));
-                // Once in a launch; every task would have room for it always.
-                Box::pin(self.start_agent(&world, launch, *prepared)).await
-            }
-            None => {
-                self.bring_up = None;
-                let message = "the launch ended without a word, which is a defect of agentd; its log has more";
-                let kind = agentd_api::session::ConditionType::EnvironmentReady;
-                let batch = fail_launch(&self.state, launch, kind, "Internal", message, &self.facts());
-                self.append(batch).await.map(drop)
-            }
-        }
-    }
-
-    /// Starts the keeper, which takes the journal, and gives it the agent.
-    async fn start_agent(&mut self, world: &World, launch: u64, prepared: Prepared) -> Result<(), Broken> {
-        let Prepared { record, files } = prepared;
-        if let Err(error) = self.provide_files(files).await {
-            let message = format!("the files of its environment cannot be written: {error}");
-            let kind = agentd_api::session::ConditionType::EnvironmentReady;
-            let batch = fail_launch(&self.state, launch, kind, "FilesNotWritten", &message, &self.facts());
-            return self.append(batch).await.map(drop);
-        }
-        let args = HoldArgs {
-            session: self.document.id.to_string(),
-            launch,
-            state: self.journal.directory.clone(),
-            socket: world.directories.keeper_socket(&self.document.id),
-            journal: world.config.journal.options(),
-            orphan_ttl: world.config.limits.orphan.map(|span| span.0),
-        };
-        let (own, configured) = (&self.document.spec.limits, &world.config.limits);
-        let limits = UnitLimits { memory: own.memory.or(configured.memory), tasks: own.tasks.or(configured.tasks) };
-        let started = start_keeper(&world.launcher, &self.document.id, &args, limits, record).await;
-        match started {
-            Ok(link) => {
-                self.port = Port::Keeper(link);
-                self.stop_sent = false;
-                self.catch_up().await
-            }
-            Err(error) => {
-                // An agent that could not be executed has its record when the keeper lets the journal go, and that record ends
-                // the launch; one that was started all the same is found.
-                self.line_lost().await?;
-                if matches!(self.state.run, Run::Preparing(_)) {
-                    let kind = agentd_api::session::ConditionType::AgentStarted;
-                    let batch = fail_launch(&self.state, launch, kind, "KeeperFailed", &error, &self.facts());
-                    self.append(batch).await?;
-                }
-                Ok(())
-            }
-        }
     }
 
     /// Decides on a command and carries it out.
@@ -450,143 +350,12 @@ impl Driver {
         )
         .hint("is the disk full? `agentctl show` has the session's state; try again")))
     }
-
-    /// Hands records over and reads them back; whether they are known to be written. What cannot be written now is not done
-    /// now: the same step comes up again.
-    pub(super) async fn append(&mut self, batch: Batch) -> Result<bool, Broken> {
-        self.requests += 1;
-        let appended = match agentd_fault::at(Point::DaemonAppendBefore) {
-            Ok(()) => self.port.append(&self.journal, self.requests, batch).await,
-            Err(error) => Err(PortError::Refused { code: "fault".to_owned(), message: error.to_string() }),
-        };
-        let appended = appended.and_then(|()| agentd_fault::at(Point::DaemonAppendAfter).map_err(|_| PortError::Lost));
-        match appended {
-            Ok(()) => self.catch_up().await.map(|()| true),
-            Err(PortError::Lost) => Box::pin(self.line_lost()).await.map(|()| false),
-            Err(error) => {
-                tracing::warn!(agentd.session = %self.document.id, error = %chain(&error), "a record waits");
-                self.retry = Some(Instant::now() + RETRY);
-                self.catch_up().await.map(|()| false)
-            }
-        }
-    }
-
-    /// Reads and applies what the journal has grown by, and lets clients see it.
-    pub(super) async fn catch_up(&mut self) -> Result<(), Broken> {
-        loop {
-            if self.reader.as_ref().is_some_and(|reader| reader.position() >= self.port.reach()) {
-                return Ok(());
-            }
-            let (reader, directory, after) = (self.reader.take(), self.journal.directory.clone(), self.state.seq);
-            let upto = self.port.reach();
-            let read = move || follow::read_some(reader, &directory, after, upto);
-            let (reader, learned) = tokio::task::spawn_blocking(read)
-                .await
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-            self.reader = reader;
-            let count = learned.len();
-            for learned in learned {
-                match learned {
-                    Learned::Event(event) => self.state.apply(&event),
-                    Learned::Said { seq, time } => self.state.said(seq, time),
-                }
-            }
-            self.forget_files().await;
-            if count > 0 {
-                // There is nothing here that could fail.
-                let _ = agentd_fault::at(Point::DaemonApplyAfter);
-                self.publish();
-            }
-            if count == 0 {
-                if matches!(self.state.run, Run::Ended(_)) {
-                    // A session at rest holds no descriptor: there may be thousands.
-                    self.reader = None;
-                }
-                return Ok(());
-            }
-        }
-    }
-
-    pub(super) fn publish(&mut self) {
-        // An end is shown when everything that it ends is closed, so that who waits for it finds no open turn beside it.
-        let ended = matches!(self.state.run, Run::Ended(_));
-        if ended && self.retry.is_none() && matches!(next(&self.state, &self.facts()), Some(Step::Append(_))) {
-            return;
-        }
-        let phase = self.state.phase();
-        if self.logged != phase {
-            self.logged = phase;
-            let id = self.document.id.as_str();
-            let why = match &self.state.run {
-                Run::Ended(Ended::Failed(message)) => format!(": {message}"),
-                _ => String::new(),
-            };
-            tracing::info!(agentd.session = id, "session {id} is {}{why}", phase.as_str());
-        }
-        self.publish.send_replace(Arc::new(Published::new(
-            view(&self.document, &self.state),
-            self.remembered,
-            self.current,
-        )));
-    }
-
-    /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.
-    async fn remember(&mut self, last: bool) {
-        let resting = matches!(self.state.phase(), Phase::Idle | Phase::Stopped | Phase::Failed);
-        if self.state.seq == self.remembered || !(resting || last) {
-            return;
-        }
-        let (mut document, state) = (self.document.clone(), self.state.clone());
-        let (directory, keep) = (self.journal.directory.clone(), self.world.config.journal.keep_session);
-        let seq = self.state.seq;
-        let written = tokio::task::spawn_blocking(move || {
-            document.remember(&state);
-            document.write(&directory)?;
-            match keep {
-                Some(at_most) => agentd_journal::retain(&directory, Retain { at_most, keep_after: seq })
-                    .map(drop)
-                    .map_err(std::io::Error::other),
-                None => Ok(()),
-            }
-        });
-        self.remembered = seq;
-        if let Ok(Err(error)) = written.await {
-            tracing::warn!(agentd.session = %self.document.id, %error, "session.json could not be written; the journal has everything");
-        }
-    }
-}
-
-/// Starts the keeper and hands it the launch record. The error is for people.
-async fn start_keeper(
-    launcher: &Launcher,
-    id: &agentd_api::SessionId,
-    args: &HoldArgs,
-    limits: UnitLimits,
-    record: LaunchRecord,
-) -> Result<Link, String> {
-    let mut link = launcher.start(id, args, limits).await.map_err(|error| chain(&error))?;
-    agentd_fault::at(Point::DaemonLaunchLinked).map_err(|error| error.to_string())?;
-    match link.call(&ToKeeper::Launch(Box::new(record))).await {
-        Ok(FromKeeper::Launched { .. }) => {
-            agentd_fault::at(Point::DaemonLaunchDone).map_err(|error| error.to_string())?;
-            Ok(link)
-        }
-        Ok(other) => Err(format!("the keeper answered the launch with {other:?}")),
-        Err(error) => Err(chain(&error)),
-    }
 }
 
 async fn grown(port: &mut Port) -> Result<(), ()> {
     match port {
         Port::Keeper(link) => link.grown().await.map(drop).map_err(drop),
         Port::Direct => std::future::pending().await,
-    }
-}
-
-async fn progress(bring_up: &mut Option<BringUp>) -> Option<Progress> {
-    match bring_up {
-        Some(bring_up) => bring_up.progress.recv().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,0 +1,126 @@
+//! What a driver writes and what it learns by reading: append → read → apply → publish, and the fold that is put down at rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_api::session::Phase;
+use agentd_fault::Point;
+use agentd_journal::Retain;
+use tokio::time::Instant;
+
+use super::batch::Batch;
+use super::driver::{Broken, Driver};
+use super::follow::{self, Learned};
+use super::journal_port::PortError;
+use super::next::{Step, next};
+use super::state::{Ended, Run};
+use super::{Published, view};
+use crate::env::chain;
+
+const RETRY: Duration = Duration::from_millis(250);
+
+impl Driver {
+    /// Hands records over and reads them back; whether they are known to be written. What cannot be written now is not done
+    /// now: the same step comes up again.
+    pub(super) async fn append(&mut self, batch: Batch) -> Result<bool, Broken> {
+        self.requests += 1;
+        let appended = match agentd_fault::at(Point::DaemonAppendBefore) {
+            Ok(()) => self.port.append(&self.journal, self.requests, batch).await,
+            Err(error) => Err(PortError::Refused { code: "fault".to_owned(), message: error.to_string() }),
+        };
+        let appended = appended.and_then(|()| agentd_fault::at(Point::DaemonAppendAfter).map_err(|_| PortError::Lost));
+        match appended {
+            Ok(()) => self.catch_up().await.map(|()| true),
+            Err(PortError::Lost) => Box::pin(self.line_lost()).await.map(|()| false),
+            Err(error) => {
+                tracing::warn!(agentd.session = %self.document.id, error = %chain(&error), "a record waits");
+                self.retry = Some(Instant::now() + RETRY);
+                self.catch_up().await.map(|()| false)
+            }
+        }
+    }
+
+    /// Reads and applies what the journal has grown by, and lets clients see it.
+    pub(super) async fn catch_up(&mut self) -> Result<(), Broken> {
+        loop {
+            if self.reader.as_ref().is_some_and(|reader| reader.position() >= self.port.reach()) {
+                return Ok(());
+            }
+            let (reader, directory, after) = (self.reader.take(), self.journal.directory.clone(), self.state.seq);
+            let upto = self.port.reach();
+            let read = move || follow::read_some(reader, &directory, after, upto);
+            let (reader, learned) = tokio::task::spawn_blocking(read)
+                .await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+            self.reader = reader;
+            let count = learned.len();
+            for learned in learned {
+                match learned {
+                    Learned::Event(event) => self.state.apply(&event),
+                    Learned::Said { seq, time } => self.state.said(seq, time),
+                }
+            }
+            self.forget_files().await;
+            if count > 0 {
+                // There is nothing here that could fail.
+                let _ = agentd_fault::at(Point::DaemonApplyAfter);
+                self.publish();
+            }
+            if count == 0 {
+                if matches!(self.state.run, Run::Ended(_)) {
+                    // A session at rest holds no descriptor: there may be thousands.
+                    self.reader = None;
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn publish(&mut self) {
+        // An end is shown when everything that it ends is closed, so that who waits for it finds no open turn beside it.
+        let ended = matches!(self.state.run, Run::Ended(_));
+        if ended && self.retry.is_none() && matches!(next(&self.state, &self.facts()), Some(Step::Append(_))) {
+            return;
+        }
+        let phase = self.state.phase();
+        if self.logged != phase {
+            self.logged = phase;
+            let id = self.document.id.as_str();
+            let why = match &self.state.run {
+                Run::Ended(Ended::Failed(message)) => format!(": {message}"),
+                _ => String::new(),
+            };
+            tracing::info!(agentd.session = id, "session {id} is {}{why}", phase.as_str());
+        }
+        self.publish.send_replace(Arc::new(Published::new(
+            view(&self.document, &self.state),
+            self.remembered,
+            self.current,
+        )));
+    }
+
+    /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.
+    pub(super) async fn remember(&mut self, last: bool) {
+        let resting = matches!(self.state.phase(), Phase::Idle | Phase::Stopped | Phase::Failed);
+        if self.state.seq == self.remembered || !(resting || last) {
+            return;
+        }
+        let (mut document, state) = (self.document.clone(), self.state.clone());
+        let (directory, keep) = (self.journal.directory.clone(), self.world.config.journal.keep_session);
+        let seq = self.state.seq;
+        let written = tokio::task::spawn_blocking(move || {
+            document.remember(&state);
+            document.write(&directory)?;
+            match keep {
+                Some(at_most) => agentd_journal::retain(&directory, Retain { at_most, keep_after: seq })
+                    .map(drop)
+                    .map_err(std::io::Error::other),
+                None => Ok(()),
+            }
+        });
+        self.remembered = seq;
+        if let Ok(Err(error)) = written.await {
+            tracing::warn!(agentd.session = %self.document.id, %error, "session.json could not be written; the journal has everything");
+        }
+    }
+}
