@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::names::NameServer;
 use super::place::Place;
-use crate::harness::{Daemon, require, until};
+use crate::harness::{Daemon, LIMIT, require, until};
 
 pub(crate) const HOST: &str = "git.corp.test";
 pub(crate) const INSIDE_HOST: &str = "10.99.1.1";
@@ -157,6 +158,19 @@ impl World {
     }
 }
 
+/// Listens. Who listened there before may do so for a moment still: in a program that another test is about to start.
+fn bound(at: &str) -> std::io::Result<std::net::TcpListener> {
+    let begun = Instant::now();
+    loop {
+        match std::net::TcpListener::bind(at) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < LIMIT => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound,
+        }
+    }
+}
+
 /// What a peer does with a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Manner {
@@ -175,7 +189,7 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn listen(place: &Place, address: &str, port: u16, manner: Manner) -> Self {
         let at = format!("{address}:{port}");
-        let listener = place.within(move || std::net::TcpListener::bind(at)).expect("the address is the place's");
+        let listener = place.within(move || bound(&at)).expect("the address is the place's");
         listener.set_nonblocking(true).unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
