@@ -18,6 +18,9 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin
 /// Lines that are told besides the first.
 const FURTHER: usize = 8;
 
+/// Where a program may start besides `/`.
+const PLACES: [&str; 3] = ["{config}", "{cwd}", "{session}"];
+
 struct OwnCheck;
 
 impl Prerequisite for OwnCheck {
@@ -29,7 +32,7 @@ impl Prerequisite for OwnCheck {
         )
         .required_setting("program", "an absolute path, or a name in the machine's own directories of programs")
         .setting("arguments", "a list, as the program gets them; default: none")
-        .setting("directory", "where it starts: a path, or {cwd} of the session; default: /")
+        .setting("directory", "where it starts: {config}, or {cwd} or {session} with moment = \"after-environment\"; default: /")
         .setting(
             "environment",
             "a list of names of the session's variables that it gets, with moment = \"after-environment\"; default: a PATH and no other",
@@ -45,6 +48,10 @@ impl Prerequisite for OwnCheck {
         let arguments = request.settings("arguments").unwrap_or_default();
         let mut command = Command::new(program).arguments(arguments).variable("PATH", PATH).time(time);
         if let Some(directory) = request.setting("directory")? {
+            if !PLACES.contains(&directory) {
+                let what = format!("must be one of {}, and is {directory:?}", PLACES.join(", "));
+                return Err(Failure::configuration("directory", what));
+            }
             command = command.directory(directory);
         }
         let names = request.settings("environment").unwrap_or_default();
@@ -169,6 +176,14 @@ mod tests {
         assert_eq!(run.arguments, ["--board", "*"]);
         assert_eq!(run.environment, [Variable::new("PATH", PATH), Variable::new("LM_LICENSE_FILE", "27000@lic")]);
         assert_eq!((run.directory.as_deref(), run.time), (Some("{cwd}"), Some(2000)));
+    }
+
+    #[test]
+    fn it_starts_in_a_place_of_its_call_and_in_no_other() {
+        for elsewhere in ["/tmp", "{cwd}/bin", "{home}"] {
+            let refused = host(|| panic!("it is run")).setting("directory", [elsewhere]).check::<OwnCheck>();
+            assert!(matches!(refused, Err(Failure::Configuration(error)) if error.key == "directory"), "{elsewhere}");
+        }
     }
 
     #[test]

@@ -162,6 +162,10 @@ async fn a_program_that_cannot_be_run_is_told_apart_and_no_argument_is_told() {
         let wrong = Invocation { environment, ..shell("", &here) };
         assert!(matches!(here.run(wrong, later()).await, Err(Failure::Failed(_))));
     }
+    for elsewhere in ["/", "/tmp", "{cwd}/x", "{home}", "bin"] {
+        let wrong = Invocation { directory: Some(elsewhere.to_owned()), ..shell("", &here) };
+        assert!(matches!(here.run(wrong, later()).await, Err(Failure::Failed(_))), "{elsewhere}");
+    }
     let nowhere = Invocation { directory: Some("{session}".to_owned()), ..shell("", &here) };
     assert!(matches!(here.run(nowhere, later()).await, Err(Failure::NotFound(_))));
 }

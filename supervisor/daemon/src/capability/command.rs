@@ -30,7 +30,7 @@ impl Machine {
         let (begun, end) = (Instant::now(), before(deadline));
         check(&invocation)?;
         let Invocation { program, arguments, environment, directory, input } = invocation;
-        let directory = directory.as_deref().map_or(Ok("/".to_owned()), |directory| absolute(directory, places))?;
+        let directory = begins_in(directory.as_deref(), places)?;
         let (named, path) = self.found(&program, &directory, allowed, end).await?;
         let time = end.saturating_duration_since(Instant::now());
         let request = RunRequest {
@@ -119,6 +119,19 @@ impl Machine {
         match eye.answer(&Look::Resolve(directory.into())).await? {
             Looked::Path(_) => Ok(found),
             other => Err(failure("run a program in", directory, other)),
+        }
+    }
+}
+
+/// A place of the call, or `/`. No other path: what a program may do is judged by its words, which another directory would turn.
+fn begins_in(directory: Option<&str>, places: &Places) -> Result<String, Failure> {
+    match directory {
+        None => Ok("/".to_owned()),
+        Some(place @ ("{cwd}" | "{session}" | "{config}")) => absolute(place, places),
+        Some(other) => {
+            let text =
+                format!("a program cannot begin in {other:?}: it is neither {{cwd}} nor {{session}} nor {{config}}");
+            Err(Failure::Failed(text))
         }
     }
 }
