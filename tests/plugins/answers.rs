@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use agentd_plugins::{
     Allowed, Completed, Ending, ExchangeEnding, Exchanged, Failure, FileKind, Interface, Invocation, Level, Liveness,
-    Metadata, Mounted, NameService, NetworkProblem, Route, Services, Sourced, Step, Variables, Way,
+    MachineServices, Metadata, Mounted, NameService, NetworkProblem, Route, Services, Sourced, Step, Variables, Way,
 };
 
 /// Answers.
@@ -26,6 +26,10 @@ impl Services for Answers {
         assert!(message.starts_with("fixture: "), "{message}");
     }
 
+    fn machine(&self) -> &dyn MachineServices {
+        self
+    }
+
     async fn login_environment(&self, _: Instant) -> Result<Variables, Failure> {
         Ok(vec![(text("LOGIN"), b"1".to_vec())])
     }
@@ -41,6 +45,14 @@ impl Services for Answers {
         Ok(Sourced { path: text("/config/fixture.sh"), environment })
     }
 
+    async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
+        assert_eq!(name, "fixture");
+        Ok(b"hush".to_vec())
+    }
+}
+
+#[async_trait::async_trait]
+impl MachineServices for Answers {
     async fn run_command(&self, run: Invocation, allowed: Allowed<'_>, until: Instant) -> Result<Completed, Failure> {
         assert_eq!(run.arguments, ["one", "two words"]);
         assert_eq!(run.environment, [(text("FIXTURE"), b"1".to_vec())]);
@@ -119,11 +131,6 @@ impl Services for Answers {
     async fn processes(&self, name: &str, _: Instant) -> Result<u32, Failure> {
         assert_eq!(name, "fixture");
         Ok(2)
-    }
-
-    async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
-        assert_eq!(name, "fixture");
-        Ok(b"hush".to_vec())
     }
 }
 

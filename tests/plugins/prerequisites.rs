@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use agentd_plugins::{
     Allowed, Call, CallError, Completed, Ending, ExchangeEnding, Exchanged, Failure, Grant, Interface, Invocation,
-    Level, Liveness, Mounted, NameService, NetworkProblem, Outcome, Report, Route, Services, Setting, Step, Way,
-    builtin,
+    Level, Liveness, MachineServices, Mounted, NameService, NetworkProblem, Outcome, Report, Route, Services, Setting,
+    Step, Way, builtin,
 };
 
 use crate::bench::{Bench, call, source};
@@ -19,6 +19,13 @@ const SERVER: &str = "inside.example";
 impl Services for Machine {
     fn log(&self, _: Level, _: &str) {}
 
+    fn machine(&self) -> &dyn MachineServices {
+        self
+    }
+}
+
+#[async_trait::async_trait]
+impl MachineServices for Machine {
     async fn run_command(&self, run: Invocation, allowed: Allowed<'_>, _: Instant) -> Result<Completed, Failure> {
         assert!(allowed(&run.program));
         Ok(Completed { ending: Ending::Exited(3), output: b"no board is free\n".to_vec(), errors: Vec::new() })

@@ -52,6 +52,7 @@ pub use limits::Limits;
 pub use plugin::{Plugin, World};
 pub use services::{
     Allowed, CONTENT, Completed, ENTRIES, ERRORS, Ending, ExchangeEnding, Exchanged, FileKind, Interface, Invocation,
-    Liveness, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services, Sourced, Step, Variables, Way,
+    Liveness, MachineServices, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services, Sourced, Step,
+    Variables, Way,
 };
 pub use settings::SettingsProblem;

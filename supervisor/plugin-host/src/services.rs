@@ -211,6 +211,11 @@ pub trait Services: Send + Sync {
         not_here("login shell")
     }
 
+    /// What it does on the machine; without it, nothing.
+    fn machine(&self) -> &dyn MachineServices {
+        &NoMachine
+    }
+
     /// Where these scripts are, in the same order; none for what is not there.
     async fn locate_scripts(&self, paths: Vec<String>, deadline: Instant) -> Result<Vec<Option<String>>, Failure> {
         let _ = (paths, deadline);
@@ -223,6 +228,17 @@ pub trait Services: Send + Sync {
         not_here("script")
     }
 
+    /// The value of a secret that the configuration names.
+    async fn read_secret(&self, name: &str, deadline: Instant) -> Result<Vec<u8>, Failure> {
+        let _ = (name, deadline);
+        not_here("secret")
+    }
+}
+
+/// What the host does on the machine for a plugin, whoever the plugin is called for. As with [`Services`], what is not done says so, and a
+/// future is dropped at `deadline`.
+#[async_trait::async_trait]
+pub trait MachineServices: Send + Sync {
     /// Runs a program to its end. `allowed` says whether its resolved path may be run with these arguments.
     async fn run_command(
         &self,
@@ -311,10 +327,9 @@ pub trait Services: Send + Sync {
         let _ = (name, deadline);
         not_here("process table")
     }
-
-    /// The value of a secret that the configuration names.
-    async fn read_secret(&self, name: &str, deadline: Instant) -> Result<Vec<u8>, Failure> {
-        let _ = (name, deadline);
-        not_here("secret")
-    }
 }
+
+/// Of a host that does nothing there.
+struct NoMachine;
+
+impl MachineServices for NoMachine {}

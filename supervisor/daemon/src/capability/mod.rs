@@ -7,6 +7,7 @@
 //!
 //! Not its job: sessions, the environment, and what a grant means.
 
+mod called;
 mod command;
 mod exchange;
 mod file;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use agentd_plugins::{Failure, Places};
 
+pub use called::{OnMachine, Patience};
 use look::Looks;
 pub use place::Place;
 

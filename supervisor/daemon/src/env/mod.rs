@@ -51,7 +51,7 @@ pub(crate) use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRON
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub(crate) use validate::{Digests, Named as NamedPlaces, Scripts};
 
-use crate::capability::Machine;
+use crate::capability::{Machine, OnMachine, Patience};
 use crate::config::{self, Children, Config, Functions};
 use crate::plugins::{NotCalled, Outcome, Use};
 use merge::InvalidChange;
@@ -340,7 +340,11 @@ impl Pipeline {
             plugin: step.name.clone(),
             session: target.id.to_string(),
             agent: target.agent.clone(),
-            machine: target.machine.clone(),
+            machine: OnMachine {
+                machine: target.machine.clone(),
+                places: real.places.clone(),
+                patience: Patience::All,
+            },
             secrets: Arc::clone(&target.secrets),
             capture: login.capture.clone(),
             login: Arc::clone(login),
@@ -348,7 +352,7 @@ impl Pipeline {
             functions: self.functions,
             results: Arc::clone(&self.results),
             places: target.places.clone(),
-            real: real.clone(),
+            directory: real.directory.clone(),
             trust: Arc::clone(trust),
             unapproved: Mutex::new(None),
             failed: Mutex::new(None),

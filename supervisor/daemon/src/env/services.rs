@@ -4,13 +4,10 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use agentd_api::scripts::ScriptState;
-use agentd_plugins::{
-    Allowed, Completed, Exchanged, Failure, Interface, Invocation, Level, Liveness, Metadata, Mounted, NameService,
-    NetworkProblem, Places, Route, Services, Sourced, Step, Way,
-};
+use agentd_plugins::{Failure, Level, MachineServices, Places, Services, Sourced};
 use tokio::sync::OnceCell;
 
 use super::capture::{Capture, CaptureError, Variables};
@@ -19,7 +16,7 @@ use super::results::{self, Key, Results};
 use super::secrets::{Hidden, Secrets};
 use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
 use super::trust::{Script, Trust};
-use crate::capability::{Machine, Place};
+use crate::capability::{Machine, OnMachine, Place};
 use crate::config::{self, Functions};
 pub(crate) use crate::message::chain;
 
@@ -46,14 +43,14 @@ pub(crate) struct CallServices {
     pub(crate) plugin: String,
     pub(crate) session: String,
     pub(crate) agent: String,
-    pub(crate) machine: Machine,
+    pub(crate) machine: OnMachine,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) capture: Capture,
     pub(crate) functions: Functions,
     pub(crate) results: Arc<Results>,
     pub(crate) places: Placeholders,
-    /// The same with their links resolved.
-    pub(crate) real: Real,
+    /// The working directory, its links resolved, where it answers.
+    pub(crate) directory: Option<PathBuf>,
     pub(crate) trust: Arc<Trust>,
     pub(crate) login: Arc<LoginOnce>,
     /// What must not be in any message.
@@ -209,6 +206,10 @@ impl Services for CallServices {
         }
     }
 
+    fn machine(&self) -> &dyn MachineServices {
+        &self.machine
+    }
+
     async fn login_environment(&self, deadline: Instant) -> Result<Variables, Failure> {
         let taken = self.login.get(deadline).await.map_err(|error| {
             *locked(&self.failed) = Some(error.reason());
@@ -255,77 +256,9 @@ impl Services for CallServices {
         Ok(Sourced { path: script.path.display().to_string(), environment })
     }
 
-    async fn run_command(
-        &self,
-        invocation: Invocation,
-        allowed: Allowed<'_>,
-        deadline: Instant,
-    ) -> Result<Completed, Failure> {
-        self.machine.run(invocation, &self.real.places, allowed, deadline).await
-    }
-
-    async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Metadata, Failure> {
-        self.machine.inspect(path, &self.real.places, allowed, deadline).await
-    }
-
-    async fn read_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
-        self.machine.read(path, &self.real.places, allowed, deadline).await
-    }
-
-    async fn list_directory(
-        &self,
-        path: &str,
-        allowed: Allowed<'_>,
-        deadline: Instant,
-    ) -> Result<Vec<String>, Failure> {
-        self.machine.entries(path, &self.real.places, allowed, deadline).await
-    }
-
-    async fn resolve_host(&self, host: &str, deadline: Instant) -> Result<Vec<String>, NetworkProblem> {
-        self.machine.resolve(host, deadline).await
-    }
-
-    async fn exchange(
-        &self,
-        host: &str,
-        port: u16,
-        steps: Vec<Step>,
-        deadline: Instant,
-    ) -> Result<Exchanged, NetworkProblem> {
-        self.machine.exchange(host, port, &steps, deadline).await
-    }
-
-    async fn interfaces(&self, deadline: Instant) -> Result<Vec<Interface>, Failure> {
-        self.machine.interfaces(deadline).await
-    }
-
-    async fn routes(&self, deadline: Instant) -> Result<Vec<Route>, Failure> {
-        self.machine.routes(deadline).await
-    }
-
-    async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<Way>, Failure> {
-        self.machine.way_to(address, deadline).await
-    }
-
-    async fn name_service(&self, deadline: Instant) -> Result<NameService, Failure> {
-        self.machine.name_service(deadline).await
-    }
-
-    async fn mounts(&self, deadline: Instant) -> Result<Vec<Mounted>, Failure> {
-        self.machine.mounts(deadline).await
-    }
-
-    async fn probe_mount(&self, path: &str, time: Duration, deadline: Instant) -> Result<Liveness, Failure> {
-        self.machine.probe(path, &self.real.places, time, deadline).await
-    }
-
-    async fn processes(&self, name: &str, deadline: Instant) -> Result<u32, Failure> {
-        self.machine.processes(name, deadline).await
-    }
-
     async fn read_secret(&self, name: &str, deadline: Instant) -> Result<Vec<u8>, Failure> {
         let login = self.login.variables(deadline);
-        match self.secrets.read(name, &self.agent, self.real.directory.as_deref(), login).await {
+        match self.secrets.read(name, &self.agent, self.directory.as_deref(), login).await {
             None => Err(Failure::NotFound(format!("the configuration has no secret {name:?} for this session"))),
             Some(Ok(given)) => {
                 self.hidden.value(&given.value);

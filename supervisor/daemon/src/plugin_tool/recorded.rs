@@ -11,7 +11,8 @@ use agentd_api::ByteString;
 use agentd_api::plugin_tool::Unanswered;
 use agentd_plugins::{
     Allowed, Completed, Ending, ExchangeEnding, Exchanged, Failure, FileKind, Interface, Invocation, Level, Liveness,
-    Metadata, Mounted, NameService, NetworkProblem, Places, Route, Services, Sourced, Step, Variables, Way,
+    MachineServices, Metadata, Mounted, NameService, NetworkProblem, Places, Route, Services, Sourced, Step, Variables,
+    Way,
 };
 
 use super::case::{self, Answers};
@@ -158,6 +159,10 @@ impl Services for Recorded {
         self.lock().log.push(format!("{level}: {message}"));
     }
 
+    fn machine(&self) -> &dyn MachineServices {
+        self
+    }
+
     async fn login_environment(&self, _: Instant) -> Result<Variables, Failure> {
         let Some(login) = &self.answers.login else {
             return self
@@ -189,6 +194,18 @@ impl Services for Recorded {
         Ok(Sourced { path, environment: after })
     }
 
+    async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
+        let Some(secret) = self.answers.secret.iter().find(|secret| secret.name == name) else {
+            let lines = format!("[[answers.secret]]\nname = {}\nvalue = \"not a real one\"\n", quoted(name));
+            return self.nothing(format!("the secret {name:?}"), lines);
+        };
+        refused(secret.failure.as_ref())?;
+        Ok(secret.value.as_bytes().to_vec())
+    }
+}
+
+#[async_trait::async_trait]
+impl MachineServices for Recorded {
     async fn run_command(
         &self,
         invocation: Invocation,
@@ -338,15 +355,6 @@ impl Services for Recorded {
             return self.nothing(format!("processes of the name {name:?}"), lines);
         };
         Ok(process.running)
-    }
-
-    async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
-        let Some(secret) = self.answers.secret.iter().find(|secret| secret.name == name) else {
-            let lines = format!("[[answers.secret]]\nname = {}\nvalue = \"not a real one\"\n", quoted(name));
-            return self.nothing(format!("the secret {name:?}"), lines);
-        };
-        refused(secret.failure.as_ref())?;
-        Ok(secret.value.as_bytes().to_vec())
     }
 }
 

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Surroundings;
 use super::services::CheckServices;
+use crate::capability::{OnMachine, Patience};
 use crate::config;
 use crate::env::{Environment, Hidden, Placeholders, Real, SESSION_VARIABLE, chain, hex};
 use crate::plugins::{self, Managed, SettingError, combined};
@@ -156,7 +157,7 @@ impl Check {
             }),
             environment: subject.map(|subject| subject.environment.clone()).unwrap_or_default(),
             settings,
-            places: services.places.clone(),
+            places: services.machine.places.clone(),
             services: Arc::<CheckServices>::clone(services),
             limits: Limits { time: limits.time.min(self.declared.time.0.saturating_sub(tenths(spent))), ..limits },
         };
@@ -187,9 +188,8 @@ impl Check {
             session: subject.map(|subject| subject.id.to_string()).unwrap_or_default(),
             agent: subject.map(|subject| subject.agent.clone()).unwrap_or_default(),
             directory: real.directory,
-            machine: machine.clone(),
+            machine: OnMachine { machine: machine.clone(), places: real.places, patience: Patience::Half },
             secrets: Arc::clone(&self.surroundings.secrets),
-            places: real.places,
             hidden,
         })
     }

@@ -53,7 +53,7 @@ impl State {
         let invocation =
             Invocation { program: program.clone(), arguments: arguments.clone(), environment: given, directory, input };
         let allowed = |resolved: &str| gate.allows(resolved);
-        let work = self.services.run_command(invocation, &allowed, deadline);
+        let work = self.services.machine().run_command(invocation, &allowed, deadline);
         let answer = self.bounded_by(deadline, &what, work).await;
         let mut completed = gate.told(answer)?;
         if completed.output.len() > CONTENT {

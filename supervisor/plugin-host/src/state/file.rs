@@ -41,7 +41,7 @@ impl State {
         let ask = self.ask("the file", path).await?;
         let gate = self.gate(&ask);
         let allowed = |resolved: &str| gate.allows(resolved);
-        let work = self.services.inspect_file(&ask.written, &allowed, self.host_deadline);
+        let work = self.services.machine().inspect_file(&ask.written, &allowed, self.host_deadline);
         let answer = self.bounded(&ask.what, work).await;
         gate.told(answer)
     }
@@ -50,7 +50,7 @@ impl State {
         let ask = self.ask("the file", path).await?;
         let gate = self.gate(&ask);
         let allowed = |resolved: &str| gate.allows(resolved);
-        let work = self.services.read_file(&ask.written, &allowed, self.host_deadline);
+        let work = self.services.machine().read_file(&ask.written, &allowed, self.host_deadline);
         let answer = self.bounded(&ask.what, work).await;
         let content = gate.told(answer)?;
         if content.len() > CONTENT {
@@ -63,7 +63,7 @@ impl State {
         let ask = self.ask("the directory", path).await?;
         let gate = self.gate(&ask);
         let allowed = |resolved: &str| gate.allows(resolved);
-        let work = self.services.list_directory(&ask.written, &allowed, self.host_deadline);
+        let work = self.services.machine().list_directory(&ask.written, &allowed, self.host_deadline);
         let answer = self.bounded(&ask.what, work).await;
         let names = gate.told(answer)?;
         if names.len() > ENTRIES {

@@ -27,7 +27,7 @@ impl State {
         if self.bounds.rules.wanted.is_none() {
             return Err(refused(what, Outside::NotDescribed));
         }
-        let mut mounts = self.bounded(what, self.services.mounts(self.host_deadline)).await?;
+        let mut mounts = self.bounded(what, self.services.machine().mounts(self.host_deadline)).await?;
         let led = Led::default();
         mounts.retain(|mount| {
             self.bounds.rules.judge(&self.places, &led, |patterns| patterns.mount(&mount.path)).is_ok()
@@ -41,7 +41,7 @@ impl State {
         self.judge(&what, |patterns| patterns.mount(&absolute))?;
         let deadline = self.until(time);
         let time = deadline.saturating_duration_since(Instant::now());
-        let work = self.services.probe_mount(&asked.written, time, self.host_deadline);
+        let work = self.services.machine().probe_mount(&asked.written, time, self.host_deadline);
         // What does not answer in time hangs: that is an answer, and no failure.
         match self.bounded_by(deadline, &what, work).await {
             Err(Failure::TimedOut(_)) => Ok(Liveness::Hangs),
@@ -53,7 +53,7 @@ impl State {
         let what = format!("the process {}", shown(program));
         name(&what, program)?;
         self.judge(&what, |patterns| patterns.process(program))?;
-        self.bounded(&what, self.services.processes(program, self.host_deadline)).await
+        self.bounded(&what, self.services.machine().processes(program, self.host_deadline)).await
     }
 
     async fn revealed(&self, secret: &str) -> Result<Vec<u8>, Failure> {

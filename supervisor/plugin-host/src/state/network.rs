@@ -37,7 +37,7 @@ impl State {
     }
 
     async fn addresses(&self, host: &Host, what: &str, deadline: Instant) -> Result<Vec<String>, NetworkProblem> {
-        let work = self.services.resolve_host(&host.target, deadline);
+        let work = self.services.machine().resolve_host(&host.target, deadline);
         let mut addresses = self.bounded_by(deadline, &format!("resolving {what}"), work).await?;
         addresses.truncate(ADDRESSES);
         Ok(addresses)
@@ -99,7 +99,7 @@ impl State {
         deadline: Instant,
     ) -> Result<Exchanged, NetworkProblem> {
         let most: Vec<usize> = steps.iter().map(|step| step.receive as usize).collect();
-        let work = self.services.exchange(target, port, steps, deadline);
+        let work = self.services.machine().exchange(target, port, steps, deadline);
         let mut exchanged = self.bounded_by(deadline, &format!("the exchange with {what}"), work).await?;
         exchanged.received.truncate(most.len());
         exchanged.received.iter_mut().zip(most).for_each(|(received, most)| received.truncate(most));
@@ -120,7 +120,7 @@ impl State {
         let address: IpAddr =
             address.parse().map_err(|_| Failure::Failed(format!("{what} is not told: it is not an address")))?;
         let address = address.to_string();
-        let work = self.services.way_to(&address, self.host_deadline);
+        let work = self.services.machine().way_to(&address, self.host_deadline);
         self.bounded(&what, work).await
     }
 }
@@ -154,7 +154,7 @@ impl network::Host for State {
         if let Err(refused) = self.facts() {
             return Ok(Err(refused.into()));
         }
-        let found = self.bounded("listing interfaces", self.services.interfaces(self.host_deadline)).await;
+        let found = self.bounded("listing interfaces", self.services.machine().interfaces(self.host_deadline)).await;
         let interface = |found: services::Interface| network::NetworkInterface {
             name: found.name,
             up: found.up,
@@ -169,7 +169,7 @@ impl network::Host for State {
         if let Err(refused) = self.facts() {
             return Ok(Err(refused.into()));
         }
-        let found = self.bounded("listing routes", self.services.routes(self.host_deadline)).await;
+        let found = self.bounded("listing routes", self.services.machine().routes(self.host_deadline)).await;
         let route = |found: services::Route| network::Route {
             destination: found.destination,
             gateway: found.gateway,
@@ -188,7 +188,7 @@ impl network::Host for State {
         if let Err(refused) = self.facts() {
             return Ok(Err(refused.into()));
         }
-        let found = self.bounded("the name service", self.services.name_service(self.host_deadline)).await;
+        let found = self.bounded("the name service", self.services.machine().name_service(self.host_deadline)).await;
         let facts =
             |found: services::NameService| network::NameService { servers: found.servers, search: found.search };
         Ok(found.map(facts).map_err(Into::into))

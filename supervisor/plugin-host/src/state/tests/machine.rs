@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::call::{Failure, Level};
 use crate::services::{
     Allowed, CONTENT, Completed, ENTRIES, ERRORS, Ending, ExchangeEnding, Exchanged, FileKind, Interface, Invocation,
-    Liveness, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services, Sourced, Step, Variables, Way,
+    Liveness, MachineServices, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services, Sourced, Step,
+    Variables, Way,
 };
 
 /// Answers everything with as much as it can, and remembers what it was asked.
@@ -46,6 +47,10 @@ impl Services for Machine {
         self.asked.lock().unwrap().push(format!("{level:?} {message}"));
     }
 
+    fn machine(&self) -> &dyn MachineServices {
+        self
+    }
+
     async fn login_environment(&self, _: Instant) -> Result<Variables, Failure> {
         self.heard("login".to_owned()).await;
         Ok(Vec::new())
@@ -61,6 +66,14 @@ impl Services for Machine {
         Ok(Sourced { path: path.to_owned(), environment })
     }
 
+    async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
+        self.heard(format!("secret {name}")).await;
+        Ok(vec![b's'; if name == "large" { CONTENT + 1 } else { 1 }])
+    }
+}
+
+#[async_trait::async_trait]
+impl MachineServices for Machine {
     async fn run_command(&self, run: Invocation, allowed: Allowed<'_>, until: Instant) -> Result<Completed, Failure> {
         let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(100);
         self.heard(format!("run {} {} {left}", run.program, run.arguments.join(" "))).await;
@@ -150,10 +163,5 @@ impl Services for Machine {
     async fn processes(&self, name: &str, _: Instant) -> Result<u32, Failure> {
         self.heard(format!("process {name}")).await;
         Ok(1)
-    }
-
-    async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
-        self.heard(format!("secret {name}")).await;
-        Ok(vec![b's'; if name == "large" { CONTENT + 1 } else { 1 }])
     }
 }
