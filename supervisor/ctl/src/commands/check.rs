@@ -46,7 +46,9 @@ pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Erro
     }
     let mut before: Option<Vec<Row>> = None;
     loop {
-        let rows = round(context, name, session, false).await?;
+        // Of the first there is nothing yet to look at.
+        let progress = before.is_none() && stdout.terminal && stderr.terminal && !context.json;
+        let rows = round(context, name, session, progress).await?;
         match &before {
             Some(before) if !context.json && !stdout.terminal => print(&changes(before, &rows, Timestamp::now()))?,
             _ => {
@@ -137,7 +139,10 @@ fn show(context: &Context, rows: &[Row]) -> Result<(), Error> {
     let unchecked: Vec<&str> = rows.iter().filter(|row| !row.checked).map(|row| row.view.name.as_str()).collect();
     if !unchecked.is_empty() {
         let names = unchecked.join(", ");
-        tell(&format!("of a session's environment, and not checked without one: {names}: agentctl check --session S"))?;
+        // On a terminal it is the last of several paragraphs.
+        let begin = if Screen::stderr().terminal { "\n" } else { "" };
+        let text = "looks at a session's environment, and is not checked without one";
+        tell(&format!("{begin}{text}: {names}: agentctl check --session S"))?;
     }
     Ok(())
 }
