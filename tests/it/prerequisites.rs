@@ -344,6 +344,40 @@ async fn fifty_sessions_that_are_resumed_at_once_run_a_shared_check_once() {
     assert_eq!(calls(&daemon, "vpn").await - before, 1);
 }
 
+#[tokio::test]
+async fn fifty_sessions_that_wait_look_once_a_second_however_long_a_look_takes() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| format!("{config}\n[limits]\nactive_sessions = 60\n"));
+    let port = listener.local_addr().unwrap().port();
+    let keys = format!("{ALL}\ntime = \"4s\"");
+    add(&daemon, "silent", &listening(port), "network = [\"127.0.0.1:*\"]", &keys);
+    daemon.run().await;
+    let mut sessions = Vec::new();
+    for _ in 0..50 {
+        let path = "/v1/sessions?wait_for_prerequisites=600";
+        let view: SessionView = daemon.client.post(path, &daemon.scripted(&[])).await.expect(202);
+        sessions.push(Session::new(view.id, daemon.client.clone(), daemon.state()));
+    }
+    let looks = tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            open.push((listener.accept().await.unwrap().0, Instant::now()));
+            // The first is of before they waited.
+            if let [_, (_, first), .., (_, last)] = open.as_slice()
+                && open.len() == 8
+            {
+                return *last - *first;
+            }
+        }
+    });
+    for session in &sessions {
+        session.wait_for_phase(Phase::Waiting).await;
+    }
+    let took = within("it is looked at eight times", looks).await.unwrap();
+    assert!((Duration::from_secs(5)..Duration::from_secs(12)).contains(&took), "six looks after one took {took:?}");
+}
+
 async fn check(daemon: &Daemon, name: &str) -> CheckReport {
     daemon.client.post(&format!("/v1/prerequisites/{name}/check"), &json!({})).await.expect(200)
 }

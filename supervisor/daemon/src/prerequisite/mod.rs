@@ -50,11 +50,22 @@ pub(crate) struct Surroundings {
     pub(crate) config: PathBuf,
 }
 
-/// One check that is asked for, and how old what was found may be; without an age, as the check's own cache has it.
+/// One check that is asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) name: String,
-    pub(crate) max_age: Option<Duration>,
+    pub(crate) fresh: Fresh,
+}
+
+/// What is good enough for who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// What holds by the check's own cache, else what a check finds that runs.
+    Cached,
+    /// What was found so long ago at most, else what a check finds that runs.
+    Found(Duration),
+    /// What a look finds that began so long ago at most: another is begun beside one that has run longer.
+    Begun(Duration),
 }
 
 impl Prerequisites {
@@ -89,15 +100,20 @@ impl Prerequisites {
         self.checks.get(name).map(|check| check.declared.interval.0).filter(|interval| !interval.is_zero())
     }
 
+    /// How long one look at it takes at most; nothing where nobody declares it.
+    pub(crate) fn time(&self, name: &str) -> Option<Duration> {
+        self.checks.get(name).map(|check| check.declared.time.0)
+    }
+
     /// Makes these checks side by side; the reports in the order of the names. `subject`: of those that look at an environment.
     pub(crate) async fn round(&self, wanted: Vec<Wanted>, subject: Option<&Arc<Subject>>) -> Vec<CheckReport> {
         let mut running = JoinSet::new();
-        for Wanted { name, max_age } in wanted {
+        for Wanted { name, fresh } in wanted {
             let check = self.checks.get(&name).cloned();
             let (rounds, subject) = (self.rounds.clone(), subject.cloned());
             running.spawn(async move {
                 match check {
-                    Some(check) => rounds.report(check, subject, max_age).await,
+                    Some(check) => rounds.report(check, subject, fresh).await,
                     None => undeclared(name),
                 }
             });

@@ -13,19 +13,20 @@ use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::{Body, Code, Problem, SessionId};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::bringup::{Failure, Job, Progress};
 use super::verdict::{TIMED_OUT, WAITING, lines, supersede, verdict};
 use super::{Session, environment};
 use crate::env::{Environment, chain};
-use crate::prerequisite::{Prerequisites, Subject, Wanted};
+use crate::prerequisite::{Fresh, Prerequisites, Subject, Wanted};
 use crate::world::World;
 
-/// How often what is missing is looked at while it is waited for.
+/// How often what is missing is looked at while it is waited for, at most.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What was found for another who waits is as good: all of them look once.
-const FRESH: Duration = Duration::from_millis(900);
+/// So many looks at the same are under way at once, at most.
+const BESIDE: u32 = 6;
 
 /// The needs of one launch, from the first check to the last.
 pub(super) struct Needs<'a> {
@@ -80,7 +81,7 @@ impl<'a> Needs<'a> {
     /// Checks these until none is in the way, or the launch goes on without, or the time is over.
     async fn meet(
         &mut self,
-        prerequisites: &Prerequisites,
+        prerequisites: &Arc<Prerequisites>,
         names: Vec<String>,
         moment: Moment,
         subject: Option<&Arc<Subject>>,
@@ -88,34 +89,64 @@ impl<'a> Needs<'a> {
         if names.is_empty() {
             return Ok(());
         }
-        let mut wanted: Vec<Wanted> = names.into_iter().map(|name| Wanted { name, max_age: None }).collect();
-        let mut said = None;
+        let begun = Instant::now();
+        let wanted = names.iter().map(|name| Wanted { name: name.clone(), fresh: Fresh::Cached }).collect();
+        let mut found = prerequisites.round(wanted, subject).await;
+        let until = self.job.wait_until.filter(|until| left(*until, Timestamp::now()).is_some());
+        if let Some(until) = until
+            && self.job.forced_by.is_none()
+            && found.iter().any(CheckReport::is_obstacle)
+        {
+            self.record(Body::PrerequisitesChecked(self.checked(moment, &found))).await;
+            found = self.wait(prerequisites, &names, subject, (found, begun), until).await;
+        }
+        self.record(Body::PrerequisitesChecked(self.checked(moment, &found))).await;
+        self.decide(&found).await
+    }
+
+    /// What is found when nothing is in the way any more, or when the time is over.
+    ///
+    /// A check may sit out its time on what was lost before the world was well again. So no round waits for the one before: the first in
+    /// which all passes ends the wait.
+    async fn wait(
+        &self,
+        prerequisites: &Arc<Prerequisites>,
+        names: &[String],
+        subject: Option<&Arc<Subject>>,
+        (mut found, begun): (Vec<CheckReport>, Instant),
+        until: Timestamp,
+    ) -> Vec<CheckReport> {
+        let mut under_way = JoinSet::new();
+        let (mut number, mut known, mut last) = (0_u64, 0, None);
+        let (mut begun, mut said) = (begun, String::new());
         loop {
-            let begun = Instant::now();
-            let found = prerequisites.round(wanted.clone(), subject).await;
-            let obstacles: Vec<&CheckReport> = found.iter().filter(|report| report.is_obstacle()).collect();
-            let left = self.job.wait_until.and_then(|until| left(until, Timestamp::now()));
-            let waits = !obstacles.is_empty() && self.job.forced_by.is_none();
-            let (false, Some(left)) = (!waits, left) else {
-                self.record(Body::PrerequisitesChecked(self.checked(moment, &found))).await;
-                return self.decide(&found).await;
-            };
             let missing = lines(&found, CheckReport::is_obstacle);
-            if said.as_ref() != Some(&missing) {
-                if said.is_none() {
-                    self.record(Body::PrerequisitesChecked(self.checked(moment, &found))).await;
-                }
-                let until = self.job.wait_until.unwrap_or_default();
+            if said != missing {
                 let message = format!("{missing}; waited for until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ"));
                 self.say((ConditionStatus::False, WAITING, message)).await;
-                said = Some(missing);
+                said = missing;
             }
-            for wanted in &mut wanted {
-                let is_missing = obstacles.iter().any(|obstacle| obstacle.name == wanted.name);
-                wanted.max_age = is_missing.then_some(FRESH);
+            let pause = pause(prerequisites, &found);
+            let left_now = left(until, Timestamp::now()).unwrap_or_default();
+            tokio::select! {
+                // At the limit they are looked at once more.
+                () = tokio::time::sleep_until((begun + pause).min(Instant::now() + left_now)), if last.is_none() => {
+                    (begun, number) = (Instant::now(), number + 1);
+                    last = left(until, Timestamp::now()).is_none().then_some(number);
+                    let (wanted, of) = (further(names, &found, pause), number);
+                    let (prerequisites, subject) = (Arc::clone(prerequisites), subject.cloned());
+                    under_way.spawn(async move { (of, prerequisites.round(wanted, subject.as_ref()).await) });
+                }
+                Some(ended) = under_way.join_next() => match ended {
+                    Ok((of, reports)) if Some(of) == last || !reports.iter().any(CheckReport::is_obstacle) => {
+                        return reports;
+                    }
+                    Ok((of, reports)) if of > known => (known, found) = (of, reports),
+                    // It says why in the log. With the last one nothing further would come.
+                    Err(_) if last.is_some() && under_way.is_empty() => return found,
+                    _ => {}
+                }
             }
-            // At the limit they are looked at once more.
-            tokio::time::sleep_until((begun + AGAIN).min(Instant::now() + left)).await;
         }
     }
 
@@ -152,6 +183,20 @@ impl<'a> Needs<'a> {
         let kind = ConditionType::PrerequisitesMet;
         let _ = self.report.send(Progress::Condition { kind, status, reason: reason.to_owned(), message }).await;
     }
+}
+
+/// How long after a round the next is begun: so that no more than a few are under way, however long a look takes.
+fn pause(prerequisites: &Prerequisites, found: &[CheckReport]) -> Duration {
+    let missing = found.iter().filter(|report| report.is_obstacle());
+    let longest = missing.filter_map(|report| prerequisites.time(&report.name)).max().unwrap_or_default();
+    (longest / BESIDE).max(AGAIN)
+}
+
+/// What a further round asks for. What another who waits has begun since the round before is as good: all of them look once.
+fn further(names: &[String], found: &[CheckReport], pause: Duration) -> Vec<Wanted> {
+    let is_missing = |name: &String| found.iter().any(|report| report.is_obstacle() && report.name == *name);
+    let fresh = |name| if is_missing(name) { Fresh::Begun(pause * 9 / 10) } else { Fresh::Cached };
+    names.iter().map(|name| Wanted { name: name.clone(), fresh: fresh(name) }).collect()
 }
 
 /// How long it is until then, if it is not over.
@@ -193,7 +238,7 @@ pub(super) async fn refusal(world: &World, spec: &SessionSpec) -> Option<Problem
     // What is wrong with the plugins is the launch's to say.
     let prerequisites = world.prerequisites().await.ok()?;
     let names = of_moment(prerequisites, &names, Moment::BeforeEnvironment);
-    let wanted = names.into_iter().map(|name| Wanted { name, max_age: None }).collect();
+    let wanted = names.into_iter().map(|name| Wanted { name, fresh: Fresh::Cached }).collect();
     let mut reports = prerequisites.round(wanted, None).await;
     reports.retain(CheckReport::is_obstacle);
     (!reports.is_empty()).then(|| {
@@ -225,7 +270,9 @@ pub(crate) async fn check_now(world: &World, name: &str, session: Option<&Sessio
         }
         _ => None,
     };
-    let wanted = vec![Wanted { name: name.to_owned(), max_age: Some(Duration::ZERO) }];
+    // Of a session's places one look that hangs is enough.
+    let fresh = if subject.is_some() { Fresh::Found(Duration::ZERO) } else { Fresh::Begun(Duration::ZERO) };
+    let wanted = vec![Wanted { name: name.to_owned(), fresh }];
     let mut reports = prerequisites.round(wanted, subject.as_ref()).await;
     reports.pop().ok_or_else(|| Problem::new(Code::Internal, "the check ended without a word"))
 }

@@ -18,7 +18,7 @@ use super::needs::kept_subject;
 use super::verdict::changed;
 use super::{Session, Sessions};
 use crate::config::Prerequisite;
-use crate::prerequisite::{Prerequisites, Subject, Wanted};
+use crate::prerequisite::{Fresh, Prerequisites, Subject, Wanted};
 use crate::world::{World, Worlds};
 
 /// The clock's longest and shortest beat; an eighth of the shortest interval in between.
@@ -167,7 +167,7 @@ impl Memory {
             let Some(subject) = subject_of(&world, &session, &name).await else { return };
             let Ok(prerequisites) = world.prerequisites().await else { return };
             // Sessions with the same environment share what one of them has just found.
-            let wanted = Wanted { name, max_age: Some(interval / 2) };
+            let wanted = Wanted { name, fresh: Fresh::Found(interval / 2) };
             let found = prerequisites.round(vec![wanted], Some(&subject)).await;
             session.found(launch, found, false);
         });
@@ -191,7 +191,7 @@ fn look_anew(world: &Arc<World>, running: &[Session], otherwise: &BTreeSet<Strin
             let (world, session, launch) = (Arc::clone(world), session.clone(), view.status.launches);
             under_way.spawn(async move {
                 let Ok(prerequisites) = world.prerequisites().await else { return };
-                let wanted = |name| Wanted { name, max_age: None };
+                let wanted = |name| Wanted { name, fresh: Fresh::Cached };
                 let (after, before): (Vec<String>, Vec<String>) =
                     names.into_iter().partition(|name| prerequisites.moment(name) == Moment::AfterEnvironment);
                 let mut found = prerequisites.round(before.into_iter().map(wanted).collect(), None).await;
