@@ -74,7 +74,7 @@ async fn a_working_directory_that_is_silent_refuses_its_launches_and_holds_no_th
     let message = condition(&view, ConditionType::NotStale).unwrap().message;
     assert!(message.contains("was not looked at: an earlier look at the file system at"), "{message}");
     let problem = daemon.client.post("/v1/sessions", &spec).await.problem();
-    assert_eq!((problem.status, problem.code), (400, Code::NoSuchDirectory));
+    assert_eq!((problem.status, problem.code), (503, Code::DirectorySilent));
     for path in [session.path("/validation"), format!("/v1/scripts?directory={}", spec.directory.display())] {
         daemon.client.get(&path).await;
         assert_eq!(stuck(&daemon), 0, "{path}");

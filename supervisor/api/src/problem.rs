@@ -36,6 +36,8 @@ pub enum Code {
     PluginUnusable,
     /// The directory of a session does not exist or is not a directory.
     NoSuchDirectory,
+    /// The directory of a session does not answer, or could not be looked at: nothing is known of it.
+    DirectorySilent,
     /// Another session has this name.
     NameTaken,
     /// The session's phase does not allow this.
@@ -97,7 +99,7 @@ impl Code {
             | Self::EnvironmentUnreadable
             | Self::Internal
             | Self::Unknown => 500,
-            Self::TooBusy => 503,
+            Self::TooBusy | Self::DirectorySilent => 503,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use agentd_api::{Code, Problem};
+
 use crate::capability::{Machine, Place};
 
 /// Why a directory cannot be a session's.
@@ -30,6 +32,17 @@ impl WorkspaceError {
             Self::Closed { .. } => "DirectoryClosed",
             Self::Silent { .. } => "DirectorySilent",
         }
+    }
+
+    /// What is answered to who asks for something in it.
+    pub(crate) fn problem(&self) -> Problem {
+        if let Self::Silent { .. } = self {
+            return Problem::new(Code::DirectorySilent, self.to_string()).hint(
+                "see whether the server of its file system can be reached, and unmount what is dead; then ask again",
+            );
+        }
+        Problem::new(Code::NoSuchDirectory, self.to_string())
+            .hint("give the absolute path of a directory that is there")
     }
 }
 
@@ -74,5 +87,8 @@ mod tests {
         assert_eq!(of(Place::Absent), Err("DirectoryGone"));
         assert_eq!(of(Place::Closed("no".to_owned())), Err("DirectoryClosed"));
         assert_eq!(of(Place::Silent("no".to_owned())), Err("DirectorySilent"));
+        let code = |place| judge(&path, Some(place)).map_err(|error| error.problem().code);
+        assert_eq!(code(Place::Absent), Err(Code::NoSuchDirectory));
+        assert_eq!(code(Place::Silent("no".to_owned())), Err(Code::DirectorySilent), "it may be there");
     }
 }

@@ -11,6 +11,7 @@ use agentd_keeper::protocol::{RunOutcome, RunRequest, Variable};
 use agentd_plugins::{Allowed, CONTENT, Completed, ERRORS, Ending, Failure, Invocation, Places};
 
 use super::file::{failure, not_granted};
+use super::look::Lot;
 use super::{Machine, absolute, before, seconds, text};
 use crate::runner;
 
@@ -103,7 +104,8 @@ impl Machine {
         } else {
             DIRECTORIES.iter().map(|directory| format!("{directory}/{program}").into()).collect()
         };
-        let mut eye = self.looks.open(format!("the program {program:?} or {directory:?}"), deadline).await?;
+        let mut eye =
+            self.looks.open(Lot::Asked, format!("the program {program:?} or {directory:?}"), deadline).await?;
         let found = match eye.answer(&Look::Program(places)).await? {
             Looked::Program { named, path } => {
                 let resolved = text(Path::new(path.as_os_str()))?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use agentd_keeper::look::{Kind, Look, Looked, Why};
 use agentd_plugins::{Allowed, CONTENT, ENTRIES, Failure, FileKind, Metadata, Places};
 
-use super::look::Eye;
+use super::look::{Eye, Lot};
 use super::{Machine, absolute, before, text};
 
 impl Machine {
@@ -74,7 +74,7 @@ impl Machine {
     ) -> Result<(Eye, String), Failure> {
         let asked = absolute(path, places)?;
         let subject = self.subject(&asked, deadline).await;
-        let mut eye = self.looks.open(subject, before(deadline)).await?;
+        let mut eye = self.looks.open(Lot::Asked, subject, before(deadline)).await?;
         let looked = eye.answer(&Look::Resolve(asked.into())).await?;
         // That there is no file is told only of what may be read: else it could be found out of any.
         let (Looked::Path(resolved) | Looked::Absent { path: resolved, .. }) = &looked else {

@@ -1,9 +1,10 @@
 //! Looks at what may not answer, each in a process of its own (`agentd-keeper look`) that is killed when it takes too long.
 //!
 //! A process that hangs in the kernel outlives its kill. It is reaped when the kernel lets go of it, and until then counts among the few
-//! there may be. Who looks at the same thing meanwhile is told so at once: another process would hang beside it.
+//! there may be. Who looks at the same thing meanwhile is told so at once: another process would hang beside it. What plugins ask for
+//! takes never all of those few, so that the places of sessions are looked at whatever hangs for others.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -13,14 +14,19 @@ use std::time::{Duration, Instant};
 use agentd_keeper::look::{Look, Looked};
 use agentd_plugins::Failure;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout_at;
 
 use super::seconds;
 use crate::frame;
 
-/// How many there may be at once, those included that hang.
+/// How many there may be at once, those included that hang: of places and files.
 const MOST: usize = 8;
+/// How many of these for plugins.
+const ASKED: usize = 6;
+/// How many of names. They are nobody else's to take: what is behind a VPN is silent with its names, and it is the names that tell why. A
+/// lookup waits on sockets and ends when it is killed; but what it reads first (nsswitch.conf, hosts, a module) can be on a dead mount.
+const NAMES: usize = 16;
 /// How long one that was killed has to be gone before it is said to hang.
 const GONE: Duration = Duration::from_millis(500);
 
@@ -29,12 +35,28 @@ const GONE: Duration = Duration::from_millis(500);
 pub(super) struct Looks {
     keeper: PathBuf,
     free: Arc<Semaphore>,
+    asked: Arc<Semaphore>,
+    names: Arc<Semaphore>,
     hanging: Arc<Hanging>,
 }
 
-/// What those look at that were killed and are not gone yet, and how many of each there are.
+/// For what there is a look, and so how many there may be of its like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lot {
+    /// A session's own places.
+    Own,
+    /// A file, a mount or a program that a plugin asks for.
+    Asked,
+    /// Names of hosts, and where they are asked for.
+    Names,
+}
+
+/// What keeps a look one of few.
+type Turn = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// What those look at that were killed and are not gone yet, each with its lot.
 #[derive(Debug, Default)]
-struct Hanging(Mutex<BTreeMap<String, usize>>);
+struct Hanging(Mutex<Vec<(Lot, String)>>);
 
 /// What is looked at, in a few words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,10 +97,11 @@ pub(super) enum Glance {
 #[derive(Debug)]
 pub(super) struct Eye {
     looks: Looks,
+    lot: Lot,
     subject: Subject,
     begun: Instant,
     deadline: Instant,
-    child: Option<(Child, OwnedSemaphorePermit)>,
+    child: Option<(Child, Turn)>,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     /// Whether its time was over before it answered.
@@ -87,7 +110,8 @@ pub(super) struct Eye {
 
 impl Looks {
     pub(super) fn new(keeper: PathBuf) -> Self {
-        Self { keeper, free: Arc::new(Semaphore::new(MOST)), hanging: Arc::default() }
+        let [free, asked, names] = [MOST, ASKED, NAMES].map(|most| Arc::new(Semaphore::new(most)));
+        Self { keeper, free, asked, names, hanging: Arc::default() }
     }
 
     /// Why it is not worth it to look at this too: somebody hangs on it.
@@ -95,23 +119,32 @@ impl Looks {
         self.hanging.still(subject)
     }
 
+    async fn turn(&self, lot: Lot) -> Result<Turn, AcquireError> {
+        let of = |semaphore: &Arc<Semaphore>| Arc::clone(semaphore).acquire_owned();
+        Ok(match lot {
+            Lot::Own => (of(&self.free).await?, None),
+            Lot::Asked => {
+                let asked = of(&self.asked).await?;
+                (of(&self.free).await?, Some(asked))
+            }
+            Lot::Names => (of(&self.names).await?, None),
+        })
+    }
+
     /// One that answers until the deadline.
-    pub(super) async fn open(&self, subject: impl Into<Subject>, deadline: Instant) -> Result<Eye, Failure> {
+    pub(super) async fn open(&self, lot: Lot, subject: impl Into<Subject>, deadline: Instant) -> Result<Eye, Failure> {
         let (begun, subject) = (Instant::now(), subject.into());
         if let Some(text) = self.hanging.still(&subject) {
             return Err(Failure::TimedOut(text));
         }
         // Where all hang it is not worth the wait; but one that was killed just now is none of them yet.
-        let patience = if self.hanging.count() < MOST { deadline } else { deadline.min(begun + GONE) };
-        let Ok(Ok(permit)) = timeout_at(patience.into(), Arc::clone(&self.free).acquire_owned()).await else {
-            let hanging = self.hanging.all();
-            if hanging.values().sum::<usize>() == MOST {
-                let what = hanging.keys().cloned().collect::<Vec<_>>().join(", ");
-                let text = format!("{MOST} looks hang already, and there may be no more; they are at {what}");
-                return Err(Failure::Unavailable(text));
-            }
-            let text = format!("{MOST} looks were under way for {}; {subject} had no turn", seconds(begun, deadline));
-            return Err(Failure::Unavailable(text));
+        let patience = if self.hanging.full(lot).is_none() { deadline } else { deadline.min(begun + GONE) };
+        let Ok(Ok(turn)) = timeout_at(patience.into(), self.turn(lot)).await else {
+            let busy = || {
+                let time = seconds(begun, deadline);
+                format!("as many looks as there may be were under way for {time}; {subject} had no turn")
+            };
+            return Err(Failure::Unavailable(self.hanging.full(lot).unwrap_or_else(busy)));
         };
         let failed = |error: std::io::Error| {
             Failure::Failed(format!("cannot look at {subject}: cannot run {}: {error}", self.keeper.display()))
@@ -132,10 +165,11 @@ impl Looks {
         let stdout = stdout.ok_or_else(no_pipes)?;
         Ok(Eye {
             looks: self.clone(),
+            lot,
             subject,
             begun,
             deadline,
-            child: Some((child, permit)),
+            child: Some((child, turn)),
             stdin,
             stdout,
             hangs: false,
@@ -145,6 +179,7 @@ impl Looks {
     /// Asks one question.
     pub(super) async fn ask(
         &self,
+        lot: Lot,
         subject: impl Into<Subject>,
         look: Look,
         deadline: Instant,
@@ -152,7 +187,7 @@ impl Looks {
         let subject = subject.into();
         match self.hanging.still(&subject) {
             Some(text) => Ok(Glance::Hangs(text)),
-            None => self.open(subject, deadline).await?.ask(&look).await,
+            None => self.open(lot, subject, deadline).await?.ask(&look).await,
         }
     }
 }
@@ -204,35 +239,36 @@ impl Eye {
 
 impl Drop for Eye {
     fn drop(&mut self) {
-        let Some((mut child, permit)) = self.child.take() else { return };
+        let Some((mut child, turn)) = self.child.take() else { return };
         let _ = child.start_kill();
         // Without a runtime the daemon itself is ending.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (hanging, subject) = (Arc::clone(&self.looks.hanging), std::mem::take(&mut self.subject.part));
+        let (hanging, lot) = (Arc::clone(&self.looks.hanging), self.lot);
+        let subject = std::mem::take(&mut self.subject.part);
         // One whose time was over is not followed by another before it is gone.
         let mut counted = self.hangs;
         if counted {
-            hanging.add(&subject);
+            hanging.add(lot, &subject);
         }
         runtime.spawn(async move {
             if tokio::time::timeout(GONE, child.wait()).await.is_err() {
                 tracing::warn!("a look at {subject} hangs in the kernel and cannot be ended");
                 if !std::mem::replace(&mut counted, true) {
-                    hanging.add(&subject);
+                    hanging.add(lot, &subject);
                 }
                 let _ = child.wait().await;
                 tracing::info!("a look at {subject} that hung in the kernel has ended");
             }
             if counted {
-                hanging.remove(&subject);
+                hanging.remove(lot, &subject);
             }
-            drop(permit);
+            drop(turn);
         });
     }
 }
 
 impl Hanging {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+    fn all(&self) -> MutexGuard<'_, Vec<(Lot, String)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -241,24 +277,60 @@ impl Hanging {
         let Subject { what, part } = subject;
         let before = format!("an earlier look at {part} hangs still");
         let told = if what == part { before } else { format!("{what} was not looked at: {before}") };
-        self.all().contains_key(part).then_some(told)
+        self.all().iter().any(|(_, hangs)| hangs == part).then_some(told)
     }
 
-    fn count(&self) -> usize {
-        self.all().values().sum()
+    /// Why there can be no more of this lot: as many as there may be hang.
+    fn full(&self, lot: Lot) -> Option<String> {
+        let limits: &[(&[Lot], usize, &str)] = match lot {
+            Lot::Own => &[(&[Lot::Own, Lot::Asked], MOST, "")],
+            Lot::Asked => &[(&[Lot::Asked], ASKED, " for plugins"), (&[Lot::Own, Lot::Asked], MOST, "")],
+            Lot::Names => &[(&[Lot::Names], NAMES, " for names")],
+        };
+        let all = self.all();
+        limits.iter().find_map(|(lots, most, whose)| {
+            let of_them = all.iter().filter(|(lot, _)| lots.contains(lot)).map(|(_, part)| part.as_str());
+            let (count, parts) = (of_them.clone().count(), of_them.collect::<BTreeSet<_>>());
+            let parts = parts.into_iter().collect::<Vec<_>>().join(", ");
+            let text = || format!("{most} looks{whose} hang already, and there may be no more; they are at {parts}");
+            (count >= *most).then(text)
+        })
     }
 
-    fn add(&self, subject: &str) {
-        *self.all().entry(subject.to_owned()).or_default() += 1;
+    fn add(&self, lot: Lot, subject: &str) {
+        self.all().push((lot, subject.to_owned()));
     }
 
-    fn remove(&self, subject: &str) {
+    fn remove(&self, lot: Lot, subject: &str) {
         let mut all = self.all();
-        match all.get_mut(subject) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                all.remove(subject);
-            }
+        if let Some(at) = all.iter().position(|(of, part)| (*of, part.as_str()) == (lot, subject)) {
+            all.swap_remove(at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_for_plugins_leaves_looks_for_sessions_and_names_are_apart() {
+        let hanging = Hanging::default();
+        let full = || [Lot::Own, Lot::Asked, Lot::Names].map(|lot| hanging.full(lot).is_some());
+        for at in 0..ASKED {
+            assert_eq!(full(), [false; 3]);
+            hanging.add(Lot::Asked, &format!("mount {at}"));
+        }
+        assert_eq!(full(), [false, true, false]);
+        let told = hanging.full(Lot::Asked).unwrap();
+        assert!(told.starts_with("6 looks for plugins hang already, and there may be no more; they are at mount 0, "));
+        for _ in ASKED..MOST {
+            hanging.add(Lot::Own, "home");
+        }
+        assert_eq!(full(), [true, true, false]);
+        hanging.remove(Lot::Asked, "mount 0");
+        assert_eq!(full(), [false; 3]);
+        assert!(hanging.still(&"home".to_owned().into()).is_some());
+        assert!(hanging.still(&"mount 0".to_owned().into()).is_none());
     }
 }

@@ -6,7 +6,7 @@ use agentd_keeper::look::{Look, Looked};
 use agentd_plugins::{Failure, Liveness, Mounted, Places};
 
 use super::file::failure;
-use super::look::Glance;
+use super::look::{Glance, Lot};
 use super::{Machine, absolute, before, blocking};
 use crate::platform;
 
@@ -28,7 +28,7 @@ impl Machine {
         let until = Instant::now().checked_add(time).map_or(deadline, |until| until.min(deadline));
         match self
             .looks
-            .ask(format!("the file system at {path:?}"), Look::Device(path.as_str().into()), before(until))
+            .ask(Lot::Asked, format!("the file system at {path:?}"), Look::Device(path.as_str().into()), before(until))
             .await?
         {
             Glance::Looked(Looked::Device(device)) => Ok(Liveness::Answers(device)),

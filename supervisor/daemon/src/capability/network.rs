@@ -11,7 +11,7 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
 use super::file::failure;
-use super::look::Glance;
+use super::look::{Glance, Lot};
 use super::{Machine, before, blocking};
 use crate::platform;
 
@@ -41,7 +41,7 @@ impl Machine {
             return Err(NetworkProblem::NoSuchHost(format!("{host:?} is no name of a host")));
         }
         let subject = format!("the name service, asked for {host:?}");
-        match self.looks.ask(subject, Look::Addresses(host.to_owned()), deadline).await? {
+        match self.looks.ask(Lot::Names, subject, Look::Addresses(host.to_owned()), deadline).await? {
             Glance::Hangs(text) => Err(NetworkProblem::NotResolved(text)),
             Glance::Looked(Looked::Addresses(found)) => {
                 let found: Vec<SocketAddr> = found.iter().filter_map(|one| literal(one, port)).collect();
@@ -79,7 +79,7 @@ impl Machine {
 
     /// What resolv.conf(5) says; nothing where there is none.
     pub async fn name_service(&self, deadline: Instant) -> Result<NameService, Failure> {
-        let mut eye = self.looks.open(format!("{RESOLV_CONF:?}"), before(deadline)).await?;
+        let mut eye = self.looks.open(Lot::Names, format!("{RESOLV_CONF:?}"), before(deadline)).await?;
         match eye.answer(&Look::Resolve(RESOLV_CONF.into())).await? {
             Looked::Path(_) => {}
             Looked::Absent { why: Why::NotFound, .. } => return Ok(NameService::default()),

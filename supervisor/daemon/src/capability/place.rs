@@ -8,7 +8,7 @@ use std::time::Instant;
 use agentd_keeper::look::{Kind, Look, Looked, Why};
 use agentd_plugins::{Failure, Mounted};
 
-use super::look::{Eye, Glance, Subject};
+use super::look::{Eye, Glance, Lot, Subject};
 use super::{Machine, before};
 
 /// What lies at a path, its links followed.
@@ -86,7 +86,7 @@ impl Machine {
                 open.turn(subject, until);
                 Ok(open)
             }
-            None => self.looks.open(subject, until).await,
+            None => self.looks.open(Lot::Own, subject, until).await,
         };
         let asked = match open {
             Ok(mut open) => match open.ask(&Look::Place(path.as_os_str().into())).await {

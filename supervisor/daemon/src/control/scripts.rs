@@ -51,7 +51,7 @@ async fn candidates(context: &Context, directory: &Path) -> Result<Vec<PathBuf>,
     match workspace::check(&context.world.machine, directory).await {
         Ok(()) => {}
         Err(WorkspaceError::NotADirectory { path }) => return Ok(vec![path]),
-        Err(error) => return Err(Problem::new(Code::NoSuchDirectory, error.to_string())),
+        Err(error) => return Err(error.problem()),
     }
     let pipeline = context.world.pipeline().await.map_err(|error| Problem::new(Code::Internal, chain(&error)))?;
     Ok(pipeline.directory_scripts(directory))

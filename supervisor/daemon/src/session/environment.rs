@@ -234,8 +234,7 @@ pub(crate) async fn build_now(
     spec: &SessionSpec,
     launch: u64,
 ) -> Result<EnvironmentView, Problem> {
-    let looked = crate::workspace::check(&world.machine, &spec.directory).await;
-    looked.map_err(|error| Problem::new(Code::NoSuchDirectory, error.to_string()))?;
+    crate::workspace::check(&world.machine, &spec.directory).await.map_err(|error| error.problem())?;
     // A login shell for each who asks would be as many as for sessions that are launched.
     let _permit = world.launches.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;
     let pipeline = world.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&error)))?;

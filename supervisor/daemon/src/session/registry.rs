@@ -331,10 +331,7 @@ impl Sessions {
         }
         world.agent_command(spec)?;
         world.check_source(spec)?;
-        workspace::check(&world.machine, &spec.directory).await.map_err(|error| {
-            Problem::new(Code::NoSuchDirectory, error.to_string())
-                .hint("give the absolute path of a directory that is there")
-        })?;
+        workspace::check(&world.machine, &spec.directory).await.map_err(|error| error.problem())?;
         let sessions = lock(&self.known);
         if let Some(name) = spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
             return Err(name_taken(name));
