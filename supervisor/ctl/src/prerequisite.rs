@@ -1,6 +1,6 @@
-//! What one check of a prerequisite found, as text: for the table of checks, and for a refusal that lists them.
+//! What checks of prerequisites found, as text: for the table of checks, for a refusal that lists them, and for what is said of a session.
 
-use agentd_api::prerequisite::CheckReport;
+use agentd_api::prerequisite::{CheckReport, Outcome};
 
 use crate::terminal::Screen;
 
@@ -12,4 +12,82 @@ pub(crate) fn described(report: &CheckReport, screen: Screen) -> String {
     let all = facts.chain(report.remedy.as_deref().map(|remedy| ("remedy", remedy)));
     lines.extend(all.map(|(name, value)| format!("  {}: {}\n", screen.line(name), screen.line(value))));
     lines.concat()
+}
+
+/// The message of a session's condition, taken apart: what it begins with, and what it says of each check, as
+/// [`CheckReport::line`] does. What follows the last check is the last line's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Missing<'a> {
+    pub(crate) begins: &'a str,
+    pub(crate) lines: Vec<&'a str>,
+}
+
+impl<'a> Missing<'a> {
+    pub(crate) fn of(message: &'a str) -> Self {
+        let mut starts: Vec<usize> = OBSTACLES
+            .iter()
+            .flat_map(|outcome| {
+                message.match_indices(&format!(" ({}): ", outcome.as_str())).map(|(at, _)| at).collect::<Vec<_>>()
+            })
+            .filter_map(|at| start(message, at))
+            .collect();
+        starts.sort_unstable();
+        let ends = starts.iter().skip(1).copied().chain([message.len()]);
+        let lines = starts.iter().zip(ends).map(|(&start, end)| message[start..end].trim_end_matches("; "));
+        Self { begins: message[..starts.first().copied().unwrap_or(message.len())].trim_end(), lines: lines.collect() }
+    }
+
+    fn names(&self) -> Vec<&'a str> {
+        self.lines.iter().filter_map(|line| line.split(' ').next()).collect()
+    }
+
+    /// On one line, of which the end may be cut off: the names first.
+    pub(crate) fn named_first(&self, message: &str) -> String {
+        match self.names().as_slice() {
+            [] => message.to_owned(),
+            [_] if self.begins.is_empty() => message.to_owned(),
+            names => format!("{}: {message}", names.join(", ")),
+        }
+    }
+}
+
+/// The outcomes of what is in the way.
+const OBSTACLES: [Outcome; 2] = [Outcome::Fail, Outcome::Unknown];
+
+/// Where the name begins that ends there, if one does and something is said of a check: at the beginning, behind another, or behind what
+/// is said of all of them.
+fn start(message: &str, end: usize) -> Option<usize> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let before = message[..end].trim_end_matches(plain);
+    let is_said = before.is_empty() || ["; ", ": ", " is "].iter().any(|end| before.ends_with(end));
+    (is_said && before.len() < end).then_some(before.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_several_checks_is_taken_apart_at_their_names() {
+        let lines =
+            vec!["board (unknown): it is (very) silent; look: there", "vpn (fail): no route; connect it; at once"];
+        let all = lines.join("; ");
+        for (before, begins) in [
+            ("", ""),
+            ("the wait is over, and still missing is ", "the wait is over, and still missing is"),
+            ("launched all the same, as user 1000 asked: ", "launched all the same, as user 1000 asked:"),
+        ] {
+            let message = format!("{before}{all}");
+            let missing = Missing::of(&message);
+            assert_eq!(missing, Missing { begins, lines: lines.clone() });
+            assert_eq!(missing.named_first(&message), format!("board, vpn: {message}"));
+        }
+        let one = "vpn (fail): no route";
+        assert_eq!(Missing::of(one).named_first(one), one);
+        let over = format!("the wait is over, and still missing is {one}");
+        assert_eq!(Missing::of(&over).named_first(&over), format!("vpn: {over}"));
+        let other = "the launch ended while it waited for what is missing";
+        assert_eq!(Missing::of(other), Missing { begins: other, lines: Vec::new() });
+        assert_eq!(Missing::of(other).named_first(other), other);
+    }
 }

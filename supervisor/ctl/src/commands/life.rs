@@ -14,6 +14,7 @@ use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
 use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
 use crate::client::{Document, Terms};
 use crate::error::Error;
+use crate::prerequisite::Missing;
 use crate::stream::{self, EventStream, Next, patiently};
 
 impl From<TermsArgs> for Terms {
@@ -124,10 +125,13 @@ async fn started(
     Ok(document)
 }
 
-/// Tells what is waited for, where that is news.
+/// Tells what is waited for, where that is news: a line for each check.
 fn waits(told: &mut Option<String>, missing: Option<String>) -> Result<(), Error> {
     if let Some(missing) = missing.filter(|missing| told.as_ref() != Some(missing)) {
-        tell(&format!("waiting: {missing}"))?;
+        match Missing::of(&missing).lines.as_slice() {
+            [] => tell(&format!("waiting: {missing}"))?,
+            lines => lines.iter().try_for_each(|line| tell(&format!("waiting: {line}")))?,
+        }
         *told = Some(missing);
     }
     Ok(())
@@ -159,7 +163,7 @@ fn ready(view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
     let label = label(view);
     match view.status.phase {
         Phase::Failed if super::list::missing(view).is_some() => Err(Error::Session {
-            detail: format!("session {label:?} failed: {}", view.status.message.as_deref().unwrap_or_default()),
+            detail: format!("session {label:?} failed: {}", unmet(view.status.message.as_deref().unwrap_or_default())),
             hint: Some(format!("agentctl check --session {label}, then agentctl resume {label}")),
         }),
         Phase::Failed => Err(Error::Session {
@@ -177,6 +181,17 @@ fn ready(view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
             }),
             None => Ok(0),
         },
+    }
+}
+
+/// What a session failed for: of several checks each has its line.
+fn unmet(message: &str) -> String {
+    match Missing::of(message) {
+        Missing { begins, lines } if lines.len() > 1 => {
+            let begins = if begins.is_empty() { "what it needs is not all there" } else { begins };
+            format!("{begins}\n  {}", lines.join("\n  "))
+        }
+        _ => message.to_owned(),
     }
 }
 
@@ -245,6 +260,16 @@ mod tests {
 
     use super::*;
     use crate::error::exit;
+
+    #[test]
+    fn what_a_session_failed_for_has_a_line_for_each_check() {
+        let over = "the wait is over, and still missing is board (fail): silent; mend it; vpn (unknown): lost";
+        let told = "the wait is over, and still missing is\n  board (fail): silent; mend it\n  vpn (unknown): lost";
+        assert_eq!(unmet(over), told);
+        let told = "what it needs is not all there\n  a (fail): x\n  b (fail): y";
+        assert_eq!(unmet("a (fail): x; b (fail): y"), told);
+        assert_eq!(unmet("a (fail): x"), "a (fail): x");
+    }
 
     #[test]
     fn of_several_the_first_failure_is_the_status() {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
 use crate::error::Error;
+use crate::prerequisite::Missing;
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
 
@@ -56,7 +57,10 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
             age(view.created, now),
             screen.line(&turn(view)),
         ];
-        row.extend(is_missing.then(|| screen.line(&missing(view).unwrap_or_default())));
+        row.extend(is_missing.then(|| {
+            let message = missing(view).unwrap_or_default();
+            screen.line(&Missing::of(&message).named_first(&message))
+        }));
         table.row(row);
     }
     table
@@ -207,6 +211,9 @@ mod tests {
             .unwrap()
         };
         let (screen, now) = (Screen { terminal: true, colour: false }, time.parse().unwrap());
+        let over = "the wait is over, and still missing is board (fail): silent; vpn (fail): no route";
+        let failed = table(&[&session("eeeeeeeeeeee", "failed", "False", over)], screen, now).render(Some(100));
+        assert!(failed.contains(" board, vpn: the wait is"), "{failed}");
         let waits = session("aaaaaaaaaaaa", "waiting", "False", "vpn (fail): no route to 10.0.0.0/8; connect the VPN");
         let lost = session("bbbbbbbbbbbb", "idle", "False", "lab (unknown): silent");
         let well = session("cccccccccccc", "idle", "True", "checked and there: vpn");
