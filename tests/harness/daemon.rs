@@ -213,6 +213,11 @@ impl Daemon {
     /// Asks the daemon to end, and waits until it has; fails unless its exit status is 0.
     pub(crate) async fn terminate(&mut self) {
         kill(process::pid(self.pid()), Signal::SIGTERM).expect("the daemon is there");
+        self.ended().await;
+    }
+
+    /// Waits until a daemon that was asked to end has; fails unless its exit status is 0.
+    pub(crate) async fn ended(&mut self) {
         let mut child = self.child.take().expect("the daemon runs");
         let mut status = None;
         until("the daemon ends after SIGTERM", || {

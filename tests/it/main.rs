@@ -7,6 +7,7 @@ mod adoption;
 mod architecture;
 mod author;
 mod capabilities;
+mod closing;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod drift;
@@ -42,6 +43,7 @@ mod soak;
 mod storage;
 mod survival;
 mod systemd;
+mod tcp;
 mod tree;
 mod trust;
 mod turns;

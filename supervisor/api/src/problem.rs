@@ -51,6 +51,12 @@ pub enum Code {
     /// The events after this cursor are not kept any more.
     CursorGone,
     TooManySessions,
+    /// A request over TCP without the token, or with another.
+    Unauthorized,
+    /// A request over TCP that was meant for a host of another name, as when a web page has its name resolve to this machine.
+    ForeignHost,
+    /// A request over TCP that a browser sent for another site.
+    ForeignOrigin,
     /// The caller is not the user whose daemon this is.
     Forbidden,
     /// The stored session cannot be read by this version.
@@ -73,7 +79,8 @@ impl Code {
     pub fn status(self) -> u16 {
         match self {
             Self::MalformedRequest | Self::InvalidRequest | Self::InvalidId | Self::NoSuchDirectory => 400,
-            Self::Forbidden => 403,
+            Self::Unauthorized => 401,
+            Self::Forbidden | Self::ForeignHost | Self::ForeignOrigin => 403,
             Self::NoSuchPath
             | Self::NoSuchSession
             | Self::NoSuchAgent

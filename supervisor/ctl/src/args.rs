@@ -22,6 +22,9 @@ Exit status:
 
 Environment:
   AGENTD_SOCKET  the daemon's socket, as --socket
+  AGENTD_URL, AGENTD_TOKEN_FILE
+                 its address over TCP and the token's file, as --url and
+                 --token-file
   NO_COLOR       no colours on a terminal either";
 
 const EXAMPLES: &str = "\
@@ -52,6 +55,12 @@ pub(crate) struct Global {
     /// The daemon's socket; no daemon is started for one that is given
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// The daemon's address over TCP, as `http://127.0.0.1:7345`, in place of its socket
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "socket")]
+    pub(crate) url: Option<String>,
+    /// The file with the token that the daemon asks for over TCP
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Do not start the daemon when none answers
     #[arg(long, global = true)]
     pub(crate) no_start: bool,

@@ -1,4 +1,4 @@
-//! The daemon's HTTP interface, as calls. One connection a call: they are over a unix socket, and cheap.
+//! The daemon's HTTP interface, as calls. One connection a call: they stay on this machine, and are cheap.
 //!
 //! A call that fails is not tried again here: prompting twice is worse than an error. Who may ask again safely is the event
 //! stream (`stream.rs`).
@@ -18,26 +18,26 @@ use agentd_api::validation::ValidationView;
 use agentd_api::{Code, PermissionId, Problem, SessionId, TurnId};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::args::Range;
 use crate::error::Error;
+use crate::way::Way;
 
 /// How long the daemon may take for an answer, on top of what it was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How much longer an environment may take that is built for the answer, with a login shell and scripts.
 const BUILDING: Duration = Duration::from_mins(2);
 
-/// A daemon, by its socket.
+/// A daemon, by the way to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    socket: PathBuf,
+    way: Way,
 }
 
 /// An answer: what it says, and the document as it came, for `--json`.
@@ -90,11 +90,15 @@ pub(crate) struct VersionView {
 
 impl Client {
     pub(crate) fn new(socket: PathBuf) -> Self {
-        Self { socket }
+        Self { way: Way::Socket(socket) }
     }
 
-    pub(crate) fn socket(&self) -> &Path {
-        &self.socket
+    pub(crate) fn by(way: Way) -> Self {
+        Self { way }
+    }
+
+    pub(crate) fn way(&self) -> &Way {
+        &self.way
     }
 
     /// Whether a daemon answers.
@@ -352,26 +356,28 @@ impl Client {
     ) -> Result<Response<Incoming>, Error> {
         let call = format!("{method} {path}");
         let broken = |source| Error::Broken { call: call.clone(), source };
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| Error::Unreachable { socket: self.socket.clone(), source })?;
+        let unreachable = |source| Error::Unreachable { place: self.way.to_string(), source };
+        let stream = self.way.connect().await.map_err(unreachable)?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // It ends with the response's body; what goes wrong in it is seen there.
         tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header(HOST, "agentd");
+        let mut request = Request::builder().method(method).uri(path).header(HOST, self.way.host());
         request = request.header(ACCEPT, "application/json, application/x-ndjson");
+        if let Some(authorization) = self.way.authorization() {
+            request = request.header(AUTHORIZATION, authorization);
+        }
         if body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let request = request
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
-            .map_err(|error| Error::Unreachable { socket: self.socket.clone(), source: io::Error::other(error) })?;
+            .map_err(|error| unreachable(io::Error::other(error)))?;
         timeout(limit, sender.send_request(request)).await.map_err(|_| self.silent(&call, limit))?.map_err(broken)
     }
 
     fn silent(&self, call: &str, limit: Duration) -> Error {
-        Error::Silent { socket: self.socket.clone(), call: call.to_owned(), seconds: limit.as_secs() }
+        Error::Silent { place: self.way.to_string(), call: call.to_owned(), seconds: limit.as_secs() }
     }
 }
 

@@ -27,10 +27,10 @@ pub(crate) mod exit {
 pub(crate) enum Error {
     #[error("{}", .0.detail)]
     Problem(Box<Problem>),
-    #[error("cannot reach agentd at {}", socket.display())]
-    Unreachable { socket: PathBuf, source: io::Error },
-    #[error("agentd at {} did not answer {call} within {seconds} s", socket.display())]
-    Silent { socket: PathBuf, call: String, seconds: u64 },
+    #[error("cannot reach agentd at {place}")]
+    Unreachable { place: String, source: io::Error },
+    #[error("agentd at {place} did not answer {call} within {seconds} s")]
+    Silent { place: String, call: String, seconds: u64 },
     #[error("the connection to agentd broke off during {call}")]
     Broken { call: String, source: hyper::Error },
     #[error("agentd was away for {seconds} s")]
@@ -43,6 +43,10 @@ pub(crate) enum Error {
     NotStarted { what: String, log: PathBuf, last_lines: Vec<String>, source: Option<io::Error> },
     #[error("{given:?} is the beginning of {} session ids: {}", candidates.len(), candidates.join(", "))]
     Ambiguous { given: String, candidates: Vec<String> },
+    #[error("{url:?} is no address of agentd")]
+    Url { url: String },
+    #[error("agentd at {url} lets nobody in without its token")]
+    NoToken { url: String },
     #[error("cannot encode the request")]
     Request(#[source] serde_json::Error),
     #[error("cannot read {}", path.display())]
@@ -107,6 +111,8 @@ impl Error {
                  --no-start agentctl starts it itself"
                     .into(),
             ),
+            Self::Url { .. } => Some("give http://127.0.0.1:PORT, with the port of control.tcp".into()),
+            Self::NoToken { .. } => Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into()),
             Self::Away { .. } => Some("the session goes on without it; start agentd and attach again".into()),
             Self::NotStarted { log, .. } => Some(format!("its log is {}", log.display())),
             Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
@@ -192,7 +198,7 @@ mod tests {
             (Error::from(Problem::new(Code::WrongPhase, "busy")), 4),
             (Error::from(Problem::new(Code::NameTaken, "taken")), 4),
             (Error::from(Problem::new(Code::NoSuchSession, "none")), 1),
-            (Error::Unreachable { socket: "/x".into(), source: io::ErrorKind::NotFound.into() }, 3),
+            (Error::Unreachable { place: "/x".into(), source: io::ErrorKind::NotFound.into() }, 3),
             (Error::Output(io::ErrorKind::BrokenPipe.into()), 141),
         ] {
             assert_eq!(error.exit_status(), status, "{error}");

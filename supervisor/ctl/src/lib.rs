@@ -17,6 +17,7 @@ mod start;
 mod stream;
 mod table;
 mod terminal;
+mod way;
 
 use std::process::ExitCode;
 

@@ -12,6 +12,7 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
 use tokio_stream::StreamExt as _;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, ConfigError, Sources};
 use crate::control::{Endpoint, EndpointError, Served};
@@ -91,7 +92,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let trust = Trust::open(&directories.state).map_err(|error| ServeError::Trust(chain(&error)))?;
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
-    let endpoint = Endpoint::open(&directories.control_socket()).await?;
+    let endpoint = Endpoint::open(&directories.control_socket(), &loaded.config).await?;
     let worlds = Arc::new(Worlds::new(World::new(loaded, directories, trust, programs)?));
     let world = worlds.now();
     let sessions = Arc::new(Sessions::open(Arc::clone(&worlds)));
@@ -100,11 +101,18 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         version = env!("CARGO_PKG_VERSION"),
         state = %world.directories.state.display(),
         socket = %world.directories.control_socket().display(),
+        tcp = ?endpoint.tcp(),
         sessions_run_as = world.launcher.describe(),
         configuration = ?world.read.files,
         "agentd is ready"
     );
-    let served = Served { worlds: Arc::clone(&worlds), sessions: Arc::clone(&sessions), reload: Arc::clone(&reload) };
+    let closing = CancellationToken::new();
+    let served = Served {
+        worlds: Arc::clone(&worlds),
+        sessions: Arc::clone(&sessions),
+        reload: Arc::clone(&reload),
+        closing: closing.clone(),
+    };
     let serving = tokio::spawn(endpoint.serve(served));
     notify(&[NotifyState::Ready]);
     let mut reading = tokio::spawn(read(Arc::clone(&sessions)));
@@ -148,13 +156,15 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         }
     }
     notify(&[NotifyState::Stopping]);
+    // Whoever was let in is answered, and that is the drivers' work.
+    closing.cancel();
+    let _ = serving.await;
     worlds.now().shutdown.cancel();
     if !is_read {
         // What it starts is ended with the rest.
         let _ = reading.await;
     }
     sessions.closed().await;
-    let _ = serving.await;
     Ok(())
 }
 

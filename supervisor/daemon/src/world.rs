@@ -53,7 +53,8 @@ struct Made {
 }
 
 /// The keys that are looked at once, when agentd starts.
-pub(crate) const AT_START: [&str; 2] = ["launch.manager", "limits.connections"];
+pub(crate) const AT_START: [&str; 5] =
+    ["launch.manager", "limits.connections", "control.tcp", "control.token.credential", "control.token.file"];
 
 /// The programs that lie beside the daemon's own.
 #[derive(Debug, Clone)]
@@ -295,6 +296,6 @@ fn snapshot_options(config: &Config, directories: &Directories) -> SnapshotOptio
 }
 
 /// Where systemd put the service's credentials (systemd.exec(5), "Credentials").
-fn credentials() -> Option<PathBuf> {
+pub(crate) fn credentials() -> Option<PathBuf> {
     std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from).filter(|path| path.is_absolute())
 }

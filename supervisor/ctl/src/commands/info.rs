@@ -36,7 +36,7 @@ pub(super) async fn version(context: &Context) -> Result<u8, Error> {
     }
     let view = daemon?.value;
     if !context.json {
-        let (screen, socket) = (Screen::stdout(), context.client.socket().display().to_string());
+        let (screen, socket) = (Screen::stdout(), context.client.way().to_string());
         print(&format!(
             "agentd   {} (pid {})\n  socket   {}\n  runtime  {}\n  state    {}\n",
             screen.line(&view.version),

@@ -31,6 +31,7 @@ use crate::error::Error;
 use crate::start::Starter;
 use crate::table::Table;
 use crate::terminal::{self, Screen};
+use crate::way::Way;
 
 /// How long to wait for an agent that starts.
 const START_WAIT: Duration = Duration::from_mins(1);
@@ -100,8 +101,14 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
 
 impl Context {
     fn new(global: &Global) -> Result<Self, Error> {
-        let variable = || std::env::var_os("AGENTD_SOCKET").filter(|value| !value.is_empty()).map(PathBuf::from);
-        let given = global.socket.clone().or_else(variable);
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let url = || variable("AGENTD_URL").map(|url| url.to_string_lossy().into_owned());
+        if let Some(url) = global.url.clone().or_else(|| url().filter(|_| global.socket.is_none())) {
+            let token = global.token_file.clone().or_else(|| variable("AGENTD_TOKEN_FILE"));
+            let client = Client::by(Way::of_url(&url, token.as_deref())?);
+            return Ok(Self { client, starter: None, json: global.json, verbose: global.verbose });
+        }
+        let given = global.socket.clone().or_else(|| variable("AGENTD_SOCKET"));
         let starter = if global.no_start || given.is_some() {
             None
         } else {

@@ -4,6 +4,7 @@
 //! Every struct refuses unknown keys: a misspelled limit must not be a limit that is not there. The system directory is the
 //! administrator's: what is declared there of plugins and prerequisites no file of the user's can change ([`files`]).
 
+mod control;
 mod environment;
 mod files;
 mod limits;
@@ -20,6 +21,7 @@ use agentd_api::environment::Refresh;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
+pub(crate) use control::{Control, TokenSource};
 pub(crate) use environment::{Children, Encryption, Environment, Functions, KeySource, Provider};
 pub use files::ConfigError;
 pub(crate) use files::{Loaded, Read, Sources, load};
@@ -49,6 +51,7 @@ pub(crate) struct Config {
     /// Secrets by name: where each is taken from at every launch, and who gets it.
     pub(crate) secrets: BTreeMap<String, DeclaredSecret>,
     pub(crate) limits: Limits,
+    pub(crate) control: Control,
     pub(crate) launch: Launch,
     pub(crate) resume: Resume,
     pub(crate) journal: Journal,
@@ -102,6 +105,7 @@ impl Default for Config {
             prerequisites: BTreeMap::new(),
             secrets: BTreeMap::new(),
             limits: Limits::default(),
+            control: Control::default(),
             launch: Launch::default(),
             resume: Resume::default(),
             journal: Journal::default(),
@@ -125,6 +129,7 @@ fn check(config: &Config) -> Result<(), String> {
     named_secrets(&config.secrets)?;
     plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers)?;
     prerequisites::check(&config.prerequisites, &config.plugins)?;
+    control::check(&config.control)?;
     let encryption = &config.environment.encryption;
     for source in std::iter::once(&encryption.key).chain(&encryption.previous) {
         match source {

@@ -14,6 +14,7 @@ use hyper::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::router::Context;
 use super::{Body, full, json};
@@ -35,6 +36,7 @@ pub(super) fn version(context: &Context) -> Response<Body> {
         "pid": std::process::id(),
         "runtime_directory": directories.runtime,
         "state_directory": directories.state,
+        "tcp": context.tcp,
         "sessions_run_as": context.world.launcher.describe(),
         "compatibility": crate::compatibility(),
     });
@@ -67,7 +69,7 @@ pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Ans
     let spec: SessionSpec = read(context, request).await?;
     let sessions = Arc::clone(&context.sessions);
     let session = to_the_end(async move { sessions.create(spec, key, terms).await }).await?;
-    settled(&session, wait).await;
+    settled(context, &session, wait).await;
     let mut response = json(StatusCode::ACCEPTED, &session.view());
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id())) {
         response.headers_mut().insert(LOCATION, location);
@@ -81,7 +83,7 @@ pub(super) async fn resume(context: &Context, id: &str, request: &Request<Incomi
     let terms = terms(context, request)?;
     let session = context.sessions.find(id).await?;
     context.sessions.resume(&session, fresh, terms).await?;
-    settled(&session, wait).await;
+    settled(context, &session, wait).await;
     Ok(json(StatusCode::ACCEPTED, &session.view()))
 }
 
@@ -90,7 +92,7 @@ pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming
     let session = context.sessions.find(id).await?;
     session.ask(Command::Stop { reason: "asked for by a client".to_owned() }).await?;
     if let Some(wait) = wait {
-        ended(&session, wait).await;
+        ended(&context.closing, &session, wait).await;
     }
     Ok(json(StatusCode::ACCEPTED, &session.view()))
 }
@@ -98,11 +100,12 @@ pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming
 pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let force = flag(request, "force")?;
     let (session, sessions) = (context.sessions.find(id).await?, Arc::clone(&context.sessions));
+    let closing = context.closing.clone();
     to_the_end(async move {
         if force && session.view().status.phase.is_active() {
             // It may end by itself in this moment, and that is as good.
             let _ = session.ask(Command::Stop { reason: "to be removed".to_owned() }).await;
-            ended(&session, LONGEST_WAIT).await;
+            ended(&closing, &session, LONGEST_WAIT).await;
         }
         sessions.remove(&session).await
     })
@@ -150,17 +153,25 @@ pub(super) async fn to_the_end<T: Send + 'static>(
 }
 
 /// Waits, if asked to, until a launch has come to something.
-async fn settled(session: &Session, wait: Option<Duration>) {
+async fn settled(context: &Context, session: &Session, wait: Option<Duration>) {
     let Some(wait) = wait else { return };
     let launched = |view: &SessionView| {
         view.status.launches > 0
             && !matches!(view.status.phase, Phase::Pending | Phase::Preparing | Phase::Waiting | Phase::Starting)
     };
-    let _ = tokio::time::timeout(wait, session.wait_until(launched)).await;
+    bounded(&context.closing, wait, session.wait_until(launched)).await;
 }
 
-async fn ended(session: &Session, wait: Duration) {
-    let _ = tokio::time::timeout(wait, session.wait_until(|view| !view.status.phase.is_active())).await;
+async fn ended(closing: &CancellationToken, session: &Session, wait: Duration) {
+    bounded(closing, wait, session.wait_until(|view| !view.status.phase.is_active())).await;
+}
+
+/// Waits so long at most, and no longer than the endpoint is there: who waits is answered with how things stand.
+pub(super) async fn bounded(closing: &CancellationToken, wait: Duration, until: impl Future<Output = ()>) {
+    tokio::select! {
+        () = closing.cancelled() => {}
+        _ = tokio::time::timeout(wait, until) => {}
+    }
 }
 
 /// A body as the document it is meant to be.

@@ -1,4 +1,4 @@
-//! The control endpoint: HTTP/1.1 over a unix socket that only its owner can reach.
+//! The control endpoint: HTTP/1.1 over a unix socket that only its owner can reach, and over TCP for who has the token, where that is configured.
 //!
 //! It checks, converts and delegates: each request becomes one call on a session or the registry, and what comes back becomes
 //! JSON. It is the only module that knows HTTP, and nothing in it decides anything about a session. A dropped connection
@@ -13,7 +13,9 @@ mod scripts;
 mod secrets;
 mod server;
 mod snapshots;
+mod socket;
 mod stream;
+mod tcp;
 mod validation;
 
 use bytes::Bytes;

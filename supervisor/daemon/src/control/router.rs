@@ -1,6 +1,7 @@
 //! From a request's method and path to the one call it stands for.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,9 +9,11 @@ use std::time::Duration;
 use agentd_api::prerequisite::Requester;
 use agentd_api::{Code, Problem};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, HeaderName, HeaderValue};
+use hyper::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response};
+use tokio_util::sync::CancellationToken;
 
+use super::tcp::Gate;
 use super::{Body, environment, handlers, plugins, prerequisites, problem, scripts, secrets, snapshots};
 use crate::platform;
 use crate::reload::Reload;
@@ -24,19 +27,48 @@ pub(crate) struct Context {
     pub(crate) world: Arc<World>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) reload: Arc<Reload>,
-    /// Whether the peer is the daemon's own user, or root.
-    pub(crate) allowed: bool,
+    /// Cancelled when the endpoint ends: what is waited for is answered as it is, and streams end.
+    pub(crate) closing: CancellationToken,
+    /// Where requests come in besides the socket.
+    pub(crate) tcp: Option<SocketAddr>,
+    pub(crate) admission: Admission,
     pub(crate) peer: Peer,
 }
 
-/// Who is at the other end, by the kernel's word.
-#[derive(Debug, Clone, Copy, Default)]
+/// Which of a connection's requests are answered.
+#[derive(Debug, Clone)]
+pub(crate) enum Admission {
+    /// The kernel says that it is the daemon's own user, or root.
+    Everything,
+    /// It is somebody else.
+    Nothing,
+    /// Those that carry the token.
+    Bearer(Arc<Gate>),
+}
+
+impl Admission {
+    fn check<T>(&self, request: &Request<T>) -> Result<(), Problem> {
+        match self {
+            Self::Everything => Ok(()),
+            Self::Nothing => Err(Problem::new(Code::Forbidden, "this agentd belongs to another user")),
+            Self::Bearer(gate) => gate.check(request),
+        }
+    }
+}
+
+/// Who is at the other end, by the kernel's word; over TCP the daemon's owner, in no session, by the token's.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
     pub(crate) pid: Option<u32>,
 }
 
 impl Peer {
+    /// The daemon's own user.
+    pub(super) fn owner() -> Self {
+        Self { uid: nix::unistd::getuid().as_raw(), pid: None }
+    }
+
     /// The same, with the session that it is in, for what is to be known afterwards. A process that has ended is in none.
     pub(super) fn requester(self) -> Requester {
         let session = self.pid.and_then(platform::session_of).and_then(|session| session.parse().ok());
@@ -58,10 +90,14 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
         Err(mut refused) => {
             refused.request_id = Some(id.clone());
             tracing::debug!(request = %id, %method, %path, code = %refused.code.as_str(), detail = %refused.detail, "refused");
+            let unauthorized = refused.code == Code::Unauthorized;
             let allow = (refused.code == Code::MethodNotAllowed).then(|| allowed_methods(&path)).flatten();
             let mut response = problem(&refused);
             if let Some(allow) = allow.and_then(|allow| HeaderValue::from_str(&allow).ok()) {
                 response.headers_mut().insert(ALLOW, allow);
+            }
+            if unauthorized {
+                response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"agentd\""));
             }
             response
         }
@@ -128,9 +164,7 @@ async fn wait_for_takeover(context: &Context, parts: Parts<'_>) {
 }
 
 async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
-    if !context.allowed {
-        return Err(Problem::new(Code::Forbidden, "this agentd belongs to another user"));
-    }
+    context.admission.check(&request)?;
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let method = request.method().clone();

@@ -1,20 +1,28 @@
 //! Accepts connections, checks who is there, and serves each with bounds on everything a client can make large.
+//!
+//! At the end nobody who was let in is sent away: no further connection is accepted, each that was is served its first request, what is
+//! waited for is answered as it is, and streams end, so that their readers come back with their cursors. Only then may the drivers end.
+//! Connections that were not accepted wait for the next daemon where the socket was handed over, and are served where it was ours.
 
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::router;
-use crate::platform;
+use super::router::{self, Admission, Peer};
+pub use super::socket::EndpointError;
+use super::socket::Socket;
+use super::tcp::{self, Gate};
+use crate::config::Config;
 use crate::reload::Reload;
 use crate::session::Sessions;
 use crate::world::Worlds;
@@ -25,115 +33,173 @@ pub(crate) struct Served {
     pub(crate) worlds: Arc<Worlds>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) reload: Arc<Reload>,
+    /// Ends the endpoint.
+    pub(crate) closing: CancellationToken,
 }
 
-/// The listening socket.
+/// Where requests come in.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    listener: UnixListener,
-    /// The socket's file, where we made it and so take it away.
-    own: Option<PathBuf>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum EndpointError {
-    #[error("another agentd answers on {path:?}; `agentctl version` shows it")]
-    Taken { path: PathBuf },
-    #[error("{path:?} is in the way of the control socket and is not a socket")]
-    NotASocket { path: PathBuf },
-    #[error(
-        "the control socket's path {path:?} has {length} bytes; a socket's path has at most 107 (unix(7)). Set XDG_RUNTIME_DIR or --runtime-dir to a shorter one"
-    )]
-    TooLong { path: PathBuf, length: usize },
-    #[error("cannot listen on {path:?}")]
-    Listen { path: PathBuf, source: io::Error },
-    #[error("the socket handed over by the service manager cannot be used")]
-    HandedOver(#[source] io::Error),
+    socket: Socket,
+    tcp: Option<(TcpListener, Arc<Gate>)>,
 }
 
 /// The most bytes of a request's head; hyper answers 431 beyond it.
 const HEAD: usize = 64 << 10;
 /// How long a client may take for a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+/// At the end: how long a connection that was let in may take for its first request.
+const FIRST: Duration = Duration::from_secs(2);
+/// At the end: how long requests may take to be answered; whoever is slower is cut off.
+const LAST: Duration = Duration::from_secs(5);
 
 impl Endpoint {
-    /// The socket that systemd or launchd handed over, else our own at `path`.
-    pub(crate) async fn open(path: &Path) -> Result<Self, EndpointError> {
-        if let Some(descriptor) = platform::activated_socket().map_err(EndpointError::HandedOver)? {
-            let listener = std::os::unix::net::UnixListener::from(descriptor);
-            listener.set_nonblocking(true).map_err(EndpointError::HandedOver)?;
-            let listener = UnixListener::from_std(listener).map_err(EndpointError::HandedOver)?;
-            return Ok(Self { listener, own: None });
-        }
-        let length = path.as_os_str().len();
-        if length > 107 {
-            return Err(EndpointError::TooLong { path: path.to_owned(), length });
-        }
-        let listen = |source| EndpointError::Listen { path: path.to_owned(), source };
-        match std::fs::symlink_metadata(path) {
-            Ok(metadata) if !metadata.file_type().is_socket() => {
-                return Err(EndpointError::NotASocket { path: path.to_owned() });
-            }
-            Ok(_) if UnixStream::connect(path).await.is_ok() => {
-                return Err(EndpointError::Taken { path: path.to_owned() });
-            }
-            // Left by a daemon that was killed. Whether another is starting at this moment is the state directory's lock's business.
-            Ok(_) => std::fs::remove_file(path).map_err(listen)?,
-            Err(_) => {}
-        }
-        let listener = UnixListener::bind(path).map_err(listen)?;
-        // The directory is 0700 already; this is for who looks at the socket alone.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(listen)?;
-        Ok(Self { listener, own: Some(path.to_owned()) })
+    /// The control socket, and TCP where the configuration says so.
+    pub(crate) async fn open(socket: &std::path::Path, config: &Config) -> Result<Self, EndpointError> {
+        let tcp = tcp::open(config).await?.map(|(listener, gate)| (listener, Arc::new(gate)));
+        Ok(Self { socket: Socket::open(socket)?, tcp })
     }
 
-    /// Serves until the daemon's shutdown, then lets requests that are being answered end.
+    /// Where it listens besides the socket.
+    pub(crate) fn tcp(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+    }
+
+    /// Serves until it is closed, then lets requests that were let in be answered.
     pub(crate) async fn serve(self, served: Served) {
-        let permits = Arc::new(Semaphore::new(served.worlds.now().config.limits.connections));
-        let shutdown = served.worlds.now().shutdown.clone();
         let connections = TaskTracker::new();
-        let uid = nix::unistd::getuid().as_raw();
-        loop {
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
-            let accepted = tokio::select! {
-                () = shutdown.cancelled() => break,
-                accepted = self.listener.accept() => accepted,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // EMFILE and its kin: they pass, and spinning on them helps nobody.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
+        let tcp = self.tcp();
+        let door =
+            |admission: Admission| Door { served: served.clone(), connections: connections.clone(), tcp, admission };
+        let (socket, local) = (self.socket, door(Admission::Everything));
+        let near = self.tcp.map(|(listener, gate)| (listener, door(Admission::Bearer(gate))));
+        tokio::join!(
+            async {
+                local.accept(&socket.listener).await;
+                socket.close(|stream| local.let_in(stream));
+            },
+            async {
+                if let Some((listener, door)) = near {
+                    door.accept(&listener).await;
                 }
-            };
-            let peer = stream.peer_cred();
-            let allowed = peer.as_ref().is_ok_and(|peer| peer.uid() == uid || peer.uid() == 0);
-            let peer = peer.map_or_else(
-                |_| router::Peer::default(),
-                |peer| router::Peer { uid: peer.uid(), pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()) },
-            );
-            let served = served.clone();
-            connections.spawn(async move {
-                serve_connection(stream, served, allowed, peer).await;
-                drop(permit);
-            });
-        }
-        if let Some(path) = &self.own {
-            let _ = std::fs::remove_file(path);
-        }
+            }
+        );
         connections.close();
-        // Streams end with the drivers; whoever is slower than this is cut off.
-        let _ = tokio::time::timeout(Duration::from_secs(2), connections.wait()).await;
+        let _ = tokio::time::timeout(LAST, connections.wait()).await;
     }
 }
 
-async fn serve_connection(stream: UnixStream, served: Served, allowed: bool, peer: router::Peer) {
-    let shutdown = served.worlds.now().shutdown.clone();
+/// One way in, with a number of connections of its own: who may not come in by one cannot close the other.
+#[derive(Debug)]
+struct Door {
+    served: Served,
+    connections: TaskTracker,
+    tcp: Option<SocketAddr>,
+    admission: Admission,
+}
+
+/// What connections come from.
+trait Listen {
+    type Stream: Connection;
+    async fn accept(&self) -> io::Result<Self::Stream>;
+}
+
+/// A connection, and who is at its other end.
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// By the kernel's word; `None` for somebody who is not let in.
+    fn peer(&self) -> Option<Peer>;
+}
+
+impl Door {
+    async fn accept<L: Listen>(&self, listener: &L) {
+        let permits = Arc::new(Semaphore::new(self.served.worlds.now().config.limits.connections));
+        let closing = &self.served.closing;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = closing.cancelled() => return,
+                accepted = async {
+                    let permit = Arc::clone(&permits).acquire_owned().await;
+                    (permit, listener.accept().await)
+                } => accepted,
+            };
+            match accepted {
+                (permit, Ok(stream)) => self.serve(stream, permit.ok()),
+                (_, Err(error)) => {
+                    // EMFILE and its kin: they pass, and spinning on them helps nobody.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a connection that had come before the end.
+    fn let_in(&self, stream: UnixStream) {
+        self.serve(stream, None);
+    }
+
+    fn serve<S: Connection>(&self, stream: S, permit: Option<tokio::sync::OwnedSemaphorePermit>) {
+        let (admission, peer) = match stream.peer() {
+            Some(peer) => (self.admission.clone(), peer),
+            None => (Admission::Nothing, Peer::owner()),
+        };
+        let (served, tcp) = (self.served.clone(), self.tcp);
+        self.connections.spawn(async move {
+            serve_connection(stream, served, tcp, admission, peer).await;
+            drop(permit);
+        });
+    }
+}
+
+impl Listen for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Listen for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        let (stream, _) = self.accept().await?;
+        // Answers are small and wanted at once.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+impl Connection for UnixStream {
+    fn peer(&self) -> Option<Peer> {
+        let peer = self.peer_cred().ok()?;
+        let is_ours = peer.uid() == Peer::owner().uid || peer.uid() == 0;
+        is_ours.then(|| Peer { uid: peer.uid(), pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()) })
+    }
+}
+
+impl Connection for TcpStream {
+    fn peer(&self) -> Option<Peer> {
+        self.peer_addr().is_ok_and(tcp::is_near).then(Peer::owner)
+    }
+}
+
+async fn serve_connection<S: Connection>(
+    stream: S,
+    served: Served,
+    tcp: Option<SocketAddr>,
+    admission: Admission,
+    peer: Peer,
+) {
+    let (closing, begun) = (served.closing.clone(), Arc::new(Notify::new()));
+    let asked = Arc::clone(&begun);
     let service = service_fn(move |request| {
-        let Served { worlds, sessions, reload } = served.clone();
-        router::answer(router::Context { world: worlds.now(), sessions, reload, allowed, peer }, request)
+        asked.notify_one();
+        let Served { worlds, sessions, reload, closing } = served.clone();
+        let context =
+            router::Context { world: worlds.now(), sessions, reload, closing, tcp, admission: admission.clone(), peer };
+        router::answer(context, request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -143,9 +209,20 @@ async fn serve_connection(stream: UnixStream, served: Served, allowed: bool, pee
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+        () = closing.cancelled() => {
+            // hyper would close a connection that has not said anything yet.
+            let ended = tokio::select! {
+                biased;
+                ended = connection.as_mut() => Some(ended),
+                () = begun.notified() => None,
+                () = tokio::time::sleep(FIRST) => None,
+            };
+            if let Some(ended) = ended {
+                ended
+            } else {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
     if let Err(error) = ended {

@@ -79,10 +79,10 @@ pub(super) async fn events(
         })?;
 
     let (sender, receiver) = mpsc::channel(1);
-    let shutdown = context.world.shutdown.clone();
+    let closing = context.closing.clone();
     tokio::spawn(async move {
         tokio::select! {
-            () = shutdown.cancelled() => {}
+            () = closing.cancelled() => {}
             () = pump(reader, first, &session, format, follow, &sender) => {}
         }
     });

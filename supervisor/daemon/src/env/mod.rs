@@ -43,6 +43,8 @@ pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets,
     named as named_secrets, redacted as redacted_script,
 };
+pub(crate) use secrets::{secret_credential, secret_file};
+pub(crate) use seed::Seed;
 pub(crate) use services::{Placeholders, Real, chain};
 pub(crate) use snapshot::{
     Chosen, Finding, Options as SnapshotOptions, SnapshotError, Snapshots, TerminalError, Wanted,

@@ -27,6 +27,7 @@ use super::seed::Seed;
 use super::services::chain;
 use declared::Source;
 use source::SourceError;
+pub(crate) use source::{credential as secret_credential, file as secret_file};
 
 /// The step's name in provenance.
 pub(crate) const STEP: &str = "secrets";

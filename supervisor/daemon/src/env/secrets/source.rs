@@ -47,7 +47,7 @@ pub(crate) enum SourceError {
 }
 
 /// A file that only its owner can read, and that is the user's own or root's.
-pub(super) fn file(path: &Path, seed: Result<Seed, SeedError>) -> Result<Vec<u8>, SourceError> {
+pub(crate) fn file(path: &Path, seed: Result<Seed, SeedError>) -> Result<Vec<u8>, SourceError> {
     let path = match path.strip_prefix("~") {
         Ok(rest) => seed.map_err(SourceError::Seed)?.home.join(rest),
         Err(_) => path.to_owned(),
@@ -70,7 +70,7 @@ pub(super) fn file(path: &Path, seed: Result<Seed, SeedError>) -> Result<Vec<u8>
 
 /// A credential as systemd hands it over (systemd.exec(5), `LoadCredential=`). Whose it is and who may read it is systemd's care, and
 /// access control lists make its mode say something else.
-pub(super) fn credential(name: &str, directory: Option<&Path>) -> Result<Vec<u8>, SourceError> {
+pub(crate) fn credential(name: &str, directory: Option<&Path>) -> Result<Vec<u8>, SourceError> {
     let directory = directory.ok_or_else(|| SourceError::NoCredentials { name: name.to_owned() })?;
     let path = directory.join(name);
     let failed = |source| SourceError::Read { path: path.clone(), source };

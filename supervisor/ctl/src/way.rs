@@ -1,0 +1,103 @@
+//! The way to the daemon: its socket, or an address of this machine with the token that lets one in there.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hyper::Uri;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::error::Error;
+
+/// Where a daemon is.
+#[derive(Clone)]
+pub(crate) enum Way {
+    Socket(PathBuf),
+    Tcp { authority: String, token: String },
+}
+
+/// A connection, whichever way it goes.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Way {
+    /// By a URL, `http://127.0.0.1:7345`, and the file that has the token.
+    pub(crate) fn of_url(url: &str, token_file: Option<&Path>) -> Result<Self, Error> {
+        let uri = url.parse::<Uri>().ok();
+        let authority = uri.as_ref().filter(|uri| uri.scheme_str() == Some("http") && uri.path() == "/");
+        let Some(authority) = authority.and_then(Uri::authority).filter(|authority| authority.port().is_some()) else {
+            return Err(Error::Url { url: url.to_owned() });
+        };
+        let file = token_file.ok_or_else(|| Error::NoToken { url: url.to_owned() })?;
+        let token = std::fs::read_to_string(file).map_err(|source| Error::File { path: file.to_owned(), source })?;
+        Ok(Self::Tcp { authority: authority.to_string(), token: token.trim().to_owned() })
+    }
+
+    pub(crate) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Socket(path) => Box::new(UnixStream::connect(path).await?),
+            Self::Tcp { authority, .. } => Box::new(TcpStream::connect(authority).await?),
+        })
+    }
+
+    /// What a request says of who it is for.
+    pub(crate) fn host(&self) -> &str {
+        match self {
+            Self::Socket(_) => "agentd",
+            Self::Tcp { authority, .. } => authority,
+        }
+    }
+
+    pub(crate) fn authorization(&self) -> Option<String> {
+        match self {
+            Self::Socket(_) => None,
+            Self::Tcp { token, .. } => Some(format!("Bearer {token}")),
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => write!(formatter, "{}", path.display()),
+            Self::Tcp { authority, .. } => write!(formatter, "http://{authority}"),
+        }
+    }
+}
+
+/// As people see it, without the token.
+impl fmt::Debug for Way {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", self.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_of_http_with_a_port_and_nothing_behind_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        std::fs::write(&file, "abc\n").unwrap();
+        for url in ["http://127.0.0.1:7345", "http://[::1]:7345/", "http://localhost:1"] {
+            let way = Way::of_url(url, Some(&file)).unwrap();
+            assert_eq!(
+                (way.to_string().as_str(), way.authorization().as_deref()),
+                (url.trim_end_matches('/'), Some("Bearer abc"))
+            );
+            assert!(!format!("{way:?}").contains("abc"), "{way:?}");
+        }
+        for url in
+            ["", "127.0.0.1:7345", "https://127.0.0.1:7345", "http://127.0.0.1", "http://127.0.0.1:7345/v1", "/run/x"]
+        {
+            assert!(matches!(Way::of_url(url, Some(&file)), Err(Error::Url { .. })), "{url}");
+        }
+        assert!(matches!(Way::of_url("http://[::1]:1", None), Err(Error::NoToken { .. })));
+        let nowhere = directory.path().join("none");
+        assert!(matches!(Way::of_url("http://[::1]:1", Some(&nowhere)), Err(Error::File { .. })));
+    }
+}

@@ -1,0 +1,48 @@
+//! `[control]`: the control endpoint over TCP, beside the socket that is always there.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// Where requests may come from besides the control socket.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Control {
+    /// An address of this machine's loopback; port 0 is one that the system chooses, and `GET /v1/version` tells.
+    pub(crate) tcp: Option<SocketAddr>,
+    /// Where the token is that each request over TCP has to carry.
+    pub(crate) token: Option<TokenSource>,
+}
+
+/// Where a token is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TokenSource {
+    /// A credential of the service, by its name.
+    Credential(String),
+    /// A file that only its owner can read; `~` is the home directory.
+    File(PathBuf),
+}
+
+/// What is wrong in it.
+pub(super) fn check(control: &Control) -> Result<(), String> {
+    match (control.tcp, &control.token) {
+        (Some(address), _) if !address.ip().is_loopback() => Err(format!(
+            "control.tcp is {address}, which other machines can reach; give an address of the loopback, as 127.0.0.1:7345"
+        )),
+        (Some(_), None) => {
+            Err("control.tcp needs control.token: whoever is on this machine can connect to it, so that \
+                                each request has to carry one"
+                .to_owned())
+        }
+        (None, Some(_)) => Err("control.token is for control.tcp, and that is not set".to_owned()),
+        (_, Some(TokenSource::File(path))) if !path.is_absolute() && !path.starts_with("~") => {
+            Err(format!("control.token: the file {} is not absolute", path.display()))
+        }
+        (_, Some(TokenSource::Credential(name))) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
+            Err(format!("control.token: {name:?} is no name of a credential"))
+        }
+        _ => Ok(()),
+    }
+}

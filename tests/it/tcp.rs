@@ -1,0 +1,136 @@
+//! The control endpoint over TCP: who has the token is let in, and nobody else is told anything.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use agentd_api::{Code, Problem};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::harness::planted::{Planted, found_below};
+use crate::harness::{Daemon, within};
+
+/// A daemon that listens on a port of the system's choice, with a token of its own.
+struct Listening {
+    daemon: Daemon,
+    address: String,
+    token: Planted,
+}
+
+fn prepared(token: &str) -> (Daemon, PathBuf) {
+    let daemon = Daemon::prepare();
+    let file = daemon.root().join("token");
+    fs::write(&file, format!("{token}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    daemon.configure(|config| format!("{config}\n[control]\ntcp = \"127.0.0.1:0\"\ntoken = {{ file = {file:?} }}\n"));
+    (daemon, file)
+}
+
+impl Listening {
+    async fn start() -> Self {
+        let token = Planted::new("TOKEN", "token-{}");
+        let (mut daemon, _) = prepared(&token.value);
+        daemon.run().await;
+        let version: Value = daemon.client.get("/v1/version").await.expect(200);
+        let address = version["tcp"].as_str().unwrap_or_else(|| panic!("{version}")).to_owned();
+        Self { daemon, address, token }
+    }
+
+    /// Sends a request with these lines in its head, and returns the head and the body of the answer.
+    async fn ask(&self, lines: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        let request = format!("GET /v1/version HTTP/1.1\r\n{lines}connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        within("the answer", stream.read_to_string(&mut answer)).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_ascii_lowercase(), body.to_owned())
+    }
+
+    async fn refused(&self, lines: &str) -> (String, Code) {
+        let (head, body) = self.ask(lines).await;
+        let problem: Problem = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {head}\n{body}"));
+        assert!(problem.hint.is_some() && head.contains("application/problem+json"), "{head}\n{problem:?}");
+        assert!(!body.contains("pid") && !body.contains(&self.token.value), "{body}");
+        assert!(head.starts_with(&format!("http/1.1 {}", problem.status)), "{head}");
+        (head, problem.code)
+    }
+
+    fn agentctl(&self, arguments: &[&str], token_file: &str) -> std::process::Output {
+        Command::new(env!("CARGO_BIN_EXE_agentctl"))
+            .args(arguments)
+            .env_clear()
+            .env("AGENTD_URL", format!("http://{}", self.address))
+            .env("AGENTD_TOKEN_FILE", self.daemon.root().join(token_file))
+            .output()
+            .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_request_over_tcp_is_answered_with_the_token_and_refused_without_it_for_another_host_and_from_another_site() {
+    let listening = Listening::start().await;
+    let host = format!("host: {}\r\n", listening.address);
+    let bearer = format!("authorization: Bearer {}\r\n", listening.token.value);
+    let (head, body) = listening.ask(&format!("{host}{bearer}")).await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["pid"], listening.daemon.pid());
+
+    for without in [String::new(), "authorization: Bearer 0123456789abcdef0123456789abcdef\r\n".to_owned()] {
+        let (head, code) = listening.refused(&format!("{host}{without}")).await;
+        assert_eq!(code, Code::Unauthorized);
+        assert!(head.contains("www-authenticate: bearer"), "{head}");
+    }
+    let (_, code) = listening.refused(&format!("host: rebound.example:7345\r\n{bearer}")).await;
+    assert_eq!(code, Code::ForeignHost);
+    let (_, code) = listening.refused(&format!("{host}{bearer}origin: http://evil.example\r\n")).await;
+    assert_eq!(code, Code::ForeignOrigin);
+    // Over the socket the kernel says who asks, and nothing of this is looked at.
+    assert_eq!(listening.daemon.client.get("/v1/version").await.status, 200);
+    // The token stands nowhere but in its file.
+    assert_eq!(found_below(listening.daemon.root(), &[listening.token.clone()]).len(), 1);
+}
+
+#[tokio::test]
+async fn agentctl_goes_over_tcp_where_it_is_told_to_and_is_told_what_is_missing() {
+    let listening = Listening::start().await;
+    let output = listening.agentctl(&["--json", "agents"], "token");
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("scripted"), "{output:?}");
+    fs::write(listening.daemon.root().join("wrong"), "0123456789abcdef0").unwrap();
+    let output = listening.agentctl(&["ls"], "wrong");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("the token is another"), "{said}");
+    let output = listening.agentctl(&["ls"], "nowhere");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("nowhere"), "{said}");
+}
+
+#[tokio::test]
+async fn who_holds_every_connection_over_tcp_shuts_nobody_out_of_the_socket() {
+    let token = Planted::new("TOKEN", "token-{}");
+    let (mut daemon, _) = prepared(&token.value);
+    daemon.configure(|config| format!("{config}\n[limits]\nconnections = 4\n"));
+    daemon.run().await;
+    let version: Value = daemon.client.get("/v1/version").await.expect(200);
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(TcpStream::connect(version["tcp"].as_str().unwrap()).await.unwrap());
+    }
+    assert_eq!(daemon.client.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_token_that_others_can_read_or_that_can_be_guessed_keeps_agentd_from_starting_and_it_says_so() {
+    for (token, mode, said) in [("0123456789abcdef", 0o644, "chmod 600"), ("short", 0o600, "openssl rand")] {
+        let (daemon, file) = prepared(token);
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let output = daemon.command().output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(said) && stderr.contains("control.token"), "{stderr}");
+        assert!(!stderr.contains(token), "{stderr}");
+    }
+}
