@@ -46,7 +46,7 @@ async fn who_waits_for_a_launch_is_told_how_it_stands_when_the_daemon_ends_and_t
     let began = Instant::now();
     closes(&daemon).await;
     let view: SessionView = within("the answer", waiting).await.unwrap().expect(202);
-    assert_eq!(view.status.phase, Phase::Starting, "{view:#?}");
+    assert!(matches!(view.status.phase, Phase::Preparing | Phase::Starting), "{view:#?}");
     daemon.ended().await;
     assert!(began.elapsed() < LIMIT / 2, "it took {:?}", began.elapsed());
     daemon.run().await;

@@ -10,6 +10,7 @@ mod capabilities;
 mod closing;
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod drain;
 mod drift;
 mod effects;
 mod environment;
@@ -21,6 +22,7 @@ mod gemini;
 mod guest;
 mod hostile;
 mod http;
+mod init;
 mod keeper;
 mod lifecycle;
 mod limits;

@@ -5,6 +5,7 @@
 
 pub mod bytes;
 pub mod compatibility;
+pub mod drain;
 pub mod environment;
 pub mod event;
 pub mod id;

@@ -51,6 +51,8 @@ pub enum Code {
     /// The events after this cursor are not kept any more.
     CursorGone,
     TooManySessions,
+    /// Nothing is launched: the daemon is drained.
+    Draining,
     /// A request over TCP without the token, or with another.
     Unauthorized,
     /// A request over TCP that was meant for a host of another name, as when a web page has its name resolve to this machine.
@@ -96,7 +98,8 @@ impl Code {
             | Self::ScriptChanged
             | Self::KeyUnavailable
             | Self::PrerequisitesNotMet
-            | Self::EnvironmentNotBuilt => 409,
+            | Self::EnvironmentNotBuilt
+            | Self::Draining => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
             Self::KeyReused | Self::SnapshotNeeded | Self::ConfigurationInvalid | Self::PluginUnusable => 422,

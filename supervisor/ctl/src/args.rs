@@ -185,6 +185,15 @@ pub(crate) enum Command {
     Plugin(plugin::PluginCommand),
     /// Have the daemon read its configuration and plugins again: all of it, or nothing; never starts one
     Reload,
+    /// Stop every session in order, and launch none until it is undone or the daemon starts anew; never starts one
+    Drain {
+        /// Let sessions be launched again; those that were stopped stay so
+        #[arg(long, conflicts_with = "no_wait")]
+        undo: bool,
+        /// Do not wait until every session is stopped
+        #[arg(long)]
+        no_wait: bool,
+    },
     /// List the agents that are configured
     Agents,
     /// Print the versions of this program and of the daemon; never starts one

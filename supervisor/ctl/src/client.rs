@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
@@ -83,6 +84,8 @@ pub(crate) struct AgentView {
 pub(crate) struct VersionView {
     pub(crate) version: String,
     pub(crate) pid: u32,
+    #[serde(default)]
+    pub(crate) draining: bool,
     pub(crate) runtime_directory: PathBuf,
     pub(crate) state_directory: PathBuf,
     pub(crate) compatibility: agentd_api::compatibility::Compatibility,
@@ -277,6 +280,21 @@ impl Client {
     /// Takes as long as it takes to compile what is new.
     pub(crate) async fn reload(&self) -> Result<Document<ReloadView>, Error> {
         self.post("/v1/reload", None::<&()>, Some(Duration::from_mins(10))).await
+    }
+
+    /// Has every session stopped and none launched, and waits for nothing.
+    pub(crate) async fn drain(&self) -> Result<Document<DrainView>, Error> {
+        self.post("/v1/drain", None::<&()>, None).await
+    }
+
+    /// How far that is, when every session is stopped or so much time has gone.
+    pub(crate) async fn drain_progress(&self, wait: Duration) -> Result<Document<DrainView>, Error> {
+        self.get_slowly(&format!("/v1/drain{}", waiting(Some(wait))), wait).await
+    }
+
+    pub(crate) async fn undo_drain(&self) -> Result<Document<DrainView>, Error> {
+        let (status, raw) = self.call(Method::DELETE, "/v1/drain", None, Duration::ZERO).await?;
+        document("DELETE /v1/drain".to_owned(), status, raw)
     }
 
     pub(crate) async fn secrets(&self) -> Result<Document<SecretList>, Error> {

@@ -8,8 +8,10 @@ pub mod capability;
 mod config;
 mod control;
 mod directories;
+mod drain;
 mod env;
 mod frame;
+mod init;
 mod launch;
 mod log;
 mod message;
@@ -30,6 +32,7 @@ use agentd_api::compatibility::Compatibility;
 pub use config::ConfigError;
 pub use control::EndpointError;
 pub use directories::{DirectoryError, Places};
+pub use init::{InitError, hand_over};
 pub use plugin_tool::{PluginTool, plugin_tool};
 pub use serve::{Options, ServeError, serve};
 

@@ -18,6 +18,7 @@ use crate::config::{self, ConfigError, Sources};
 use crate::control::{Endpoint, EndpointError, Served};
 use crate::directories::{Directories, DirectoryError, Places};
 use crate::env::{Trust, chain};
+use crate::init::{self, InitError};
 use crate::log;
 use crate::reload::Reload;
 use crate::session::{Sessions, recheck};
@@ -42,6 +43,8 @@ pub enum ServeError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
+    #[error(transparent)]
+    Init(#[from] InitError),
     #[error("another agentd uses the state directory {path:?}")]
     Locked { path: PathBuf },
     #[error("cannot lock the state directory: {path:?}")]
@@ -61,13 +64,16 @@ pub enum ServeError {
 /// How often what lies about is looked for.
 const TIDY: Duration = Duration::from_mins(10);
 
-/// Runs the daemon until SIGTERM or SIGINT. Sessions live on.
+/// Runs the daemon until SIGTERM or SIGINT. Sessions live on. As process 1, keeps one running until the container ends.
 pub fn serve(options: &Options) -> Result<(), ServeError> {
     let directories = Directories::prepare(&options.places)?;
     if options.background {
         go_to_background(&directories.log_file())?;
     }
     log::start();
+    if init::is_this() {
+        return Ok(init::run(&directories.control_socket())?);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // A daemon waits more than it works; a thread a core would be memory for nothing.
         .worker_threads(2)

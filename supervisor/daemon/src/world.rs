@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use agentd_api::environment::{Refresh, SnapshotSource};
 use agentd_api::prerequisite::OnFailure;
-use agentd_api::session::{ResumeNote, SessionSpec};
+use agentd_api::session::{RestartPolicy, ResumeNote, SessionSpec};
 use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::{OnceCell, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::capability::Machine;
 use crate::config::{self, Config, Loaded, Read};
 use crate::directories::{Directories, DirectoryError};
+use crate::drain::Drain;
 use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
 use crate::launch::Launcher;
 use crate::plugins::{HostOnce, NoHost, Plugins};
@@ -38,6 +39,8 @@ pub(crate) struct World {
     pub(crate) launches: Arc<Semaphore>,
     /// Ends every driver, and no session.
     pub(crate) shutdown: CancellationToken,
+    /// Whether sessions are stopped and none launched.
+    pub(crate) drain: Arc<Drain>,
     pub(crate) programs: Programs,
     host: Arc<HostOnce>,
     capture: Capture,
@@ -85,6 +88,11 @@ impl Worlds {
         self.current.subscribe()
     }
 
+    /// Has everybody look again, though it is the same.
+    pub(crate) fn touch(&self) {
+        self.current.send_modify(|_| {});
+    }
+
     pub(crate) fn replace(&self, next: World) {
         self.current.send_replace(Arc::new(next));
     }
@@ -115,6 +123,7 @@ impl World {
             directories,
             trust: Arc::new(trust),
             shutdown: CancellationToken::new(),
+            drain: Arc::default(),
             programs,
             loaded: OnceCell::new(),
         })
@@ -142,6 +151,7 @@ impl World {
             directories: self.directories.clone(),
             trust: Arc::clone(&self.trust),
             shutdown: self.shutdown.clone(),
+            drain: Arc::clone(&self.drain),
             programs: self.programs.clone(),
             loaded: OnceCell::new(),
         })
@@ -262,6 +272,11 @@ impl World {
     pub(crate) fn refresh(&self, spec: &SessionSpec) -> Refresh {
         let of_agent = || spec.agent.as_ref().and_then(|agent| self.config.agents.get(agent))?.refresh;
         spec.environment.refresh.or_else(of_agent).unwrap_or(self.config.environment.refresh)
+    }
+
+    /// What becomes of this session when its agent crashes; while the daemon is drained, nothing does.
+    pub(crate) fn restart(&self, spec: &SessionSpec) -> RestartPolicy {
+        if self.drain.is_on() { RestartPolicy::Never } else { spec.restart.unwrap_or(self.config.launch.restart) }
     }
 
     /// What this session's agent is told after a resume.

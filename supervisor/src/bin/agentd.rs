@@ -1,5 +1,6 @@
 //! `agentd`: the supervisor, and the short-lived child that compiles plugins for it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,8 +17,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the supervisor until SIGTERM; sessions live on without it.
+    /// Run the supervisor until SIGTERM; sessions live on without it. As process 1 of a container it is the container's init, and SIGTERM ends both.
     Serve(Serve),
+    /// As `agentd ARGUMENTS`, with the socket that is on stdin; process 1 of a container runs this itself.
+    #[command(hide = true)]
+    HandedOver {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Compile a plugin's component; the supervisor runs this itself.
     #[command(hide = true)]
     Compile {
@@ -109,6 +116,9 @@ fn main() -> ExitCode {
             background: serve.background,
         })
         .map_err(anyhow::Error::from),
+        Command::HandedOver { arguments } => {
+            agentd_daemon::hand_over(&arguments).map(|never| match never {}).map_err(anyhow::Error::from)
+        }
         Command::FaultPoints => {
             for point in agentd_fault::Point::ALL.iter().filter(|_| agentd_fault::COMPILED_IN) {
                 println!("{}", point.name());

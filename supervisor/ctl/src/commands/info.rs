@@ -45,6 +45,9 @@ pub(super) async fn version(context: &Context) -> Result<u8, Error> {
             screen.line(&view.runtime_directory.to_string_lossy()),
             screen.line(&view.state_directory.to_string_lossy()),
         ))?;
+        if view.draining {
+            print("  drained: it launches nothing until `agentctl drain --undo`\n")?;
+        }
     }
     Ok(0)
 }

@@ -1,6 +1,7 @@
 //! One function for each command: arguments to calls, answers to text.
 
 mod check;
+mod drain;
 mod environment;
 mod events;
 mod info;
@@ -59,7 +60,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
 
 async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
     let alone = match &command {
-        Command::Version | Command::Reload => true,
+        Command::Version | Command::Reload | Command::Drain { .. } => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -92,6 +93,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         Command::Snapshot(command) => snapshot::snapshot(context, command).await,
         Command::Plugin(command) => plugin::plugin(context, command).await,
         Command::Reload => reload::reload(context).await,
+        Command::Drain { undo, no_wait } => drain::drain(context, undo, no_wait).await,
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
         Command::UpgradeCheck { program } => upgrade::check(context, program).await,

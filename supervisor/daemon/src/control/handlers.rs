@@ -37,6 +37,7 @@ pub(super) fn version(context: &Context) -> Response<Body> {
         "runtime_directory": directories.runtime,
         "state_directory": directories.state,
         "tcp": context.tcp,
+        "draining": context.world.drain.is_on(),
         "sessions_run_as": context.world.launcher.describe(),
         "compatibility": crate::compatibility(),
     });
@@ -237,7 +238,7 @@ fn idempotency_key(request: &Request<Incoming>) -> Result<Option<String>, Proble
 }
 
 /// `?wait=SECONDS`.
-fn wait(request: &Request<Incoming>) -> Result<Option<Duration>, Problem> {
+pub(super) fn wait(request: &Request<Incoming>) -> Result<Option<Duration>, Problem> {
     let Some(text) = query(request, "wait") else { return Ok(None) };
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     match seconds {

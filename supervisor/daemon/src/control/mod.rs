@@ -4,6 +4,7 @@
 //! JSON. It is the only module that knows HTTP, and nothing in it decides anything about a session. A dropped connection
 //! cancels no work.
 
+mod drain;
 mod environment;
 mod handlers;
 mod plugins;
@@ -29,6 +30,7 @@ use serde::Serialize;
 
 pub use server::EndpointError;
 pub(crate) use server::{Endpoint, Served};
+pub(crate) use socket::listen;
 
 /// What every response carries: a document, or a stream that goes on.
 pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;

@@ -14,7 +14,7 @@ use hyper::{Method, Request, Response};
 use tokio_util::sync::CancellationToken;
 
 use super::tcp::Gate;
-use super::{Body, environment, handlers, plugins, prerequisites, problem, scripts, secrets, snapshots};
+use super::{Body, drain, environment, handlers, plugins, prerequisites, problem, scripts, secrets, snapshots};
 use crate::platform;
 use crate::reload::Reload;
 use crate::session::Sessions;
@@ -115,11 +115,13 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
     const POST: &[Method] = &[Method::POST];
     const DELETE: &[Method] = &[Method::DELETE];
     const COLLECTION: &[Method] = &[Method::GET, Method::POST];
+    const SWITCH: &[Method] = &[Method::GET, Method::POST, Method::DELETE];
     const ITEM: &[Method] = &[Method::GET, Method::DELETE];
     match parts {
         ["healthz"] | ["v1", "version" | "agents" | "plugins" | "prerequisites" | "scripts" | "secrets"] => GET,
         ["v1", "plugins", _] => GET,
         ["v1", "reload"] => POST,
+        ["v1", "drain"] => SWITCH,
         ["v1", "prerequisites", _, "check"] => POST,
         ["v1", "snapshots"] => COLLECTION,
         ["v1", "snapshots", "refresh" | "invalidate"] => POST,
@@ -188,6 +190,7 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["v1", "prerequisites"] => prerequisites::list(context, &request).await,
         ["v1", "prerequisites", name, "check"] => prerequisites::check(context, name, request).await,
         ["v1", "reload"] => plugins::reload(context).await,
+        ["v1", "drain"] => drain::drain(context, &request).await,
         ["v1", "scripts"] => scripts::scripts(context, &request).await,
         ["v1", "scripts", decision] => scripts::decide_scripts(context, *decision == "allow", request).await,
         ["v1", "secrets"] => Ok(secrets::list(context)),

@@ -258,7 +258,7 @@ impl Driver {
             agent: &self.agent,
             rules: &self.world.config.permissions,
             note: self.world.resume_note(&self.document.spec),
-            restart: self.document.spec.restart.unwrap_or(self.world.config.launch.restart),
+            restart: self.world.restart(&self.document.spec),
             needed: &self.needed,
         }
     }

@@ -10,6 +10,7 @@ mod cleanup;
 mod clock;
 mod dialogue;
 mod document;
+mod drain;
 mod driver;
 mod environment;
 mod fold;

@@ -377,7 +377,15 @@ impl Sessions {
         self.room(&lock(&self.known))
     }
 
+    pub(super) fn worlds(&self) -> &Worlds {
+        &self.worlds
+    }
+
     fn room(&self, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
+        if let Some(draining) = self.worlds.now().drain.now() {
+            let detail = format!("agentd is drained, as {} asked: it launches nothing", draining.by);
+            return Err(Problem::new(Code::Draining, detail).hint("`agentctl drain --undo` has it launch again"));
+        }
         let limit = self.worlds.now().config.limits.active_sessions;
         let active = active(sessions);
         if active < limit {

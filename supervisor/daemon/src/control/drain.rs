@@ -1,0 +1,37 @@
+//! Draining: begun, undone, and how far it is.
+
+use agentd_api::{Code, Problem};
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+
+use super::handlers::{Answer, bounded, wait};
+use super::json;
+use super::router::Context;
+
+/// `POST` begins it, `DELETE` undoes it, `GET` tells; `?wait=SECONDS` until every session is stopped.
+pub(super) async fn drain(context: &Context, request: &Request<Incoming>) -> Answer {
+    let wait = wait(request)?;
+    let status = match *request.method() {
+        Method::POST => {
+            let requester = context.peer.requester();
+            if let Some(session) = &requester.session {
+                // It would end with the others, and everybody else's work with it.
+                let detail = format!(
+                    "the session {session} asks for the end of every session, which is not for a session to ask"
+                );
+                return Err(Problem::new(Code::Forbidden, detail).hint("a person may, from outside of the sessions"));
+            }
+            context.sessions.drain(requester);
+            StatusCode::ACCEPTED
+        }
+        Method::DELETE => {
+            context.sessions.undo_drain();
+            StatusCode::OK
+        }
+        _ => StatusCode::OK,
+    };
+    if let Some(wait) = wait {
+        bounded(&context.closing, wait, context.sessions.drained()).await;
+    }
+    Ok(json(status, &context.sessions.drain_view()))
+}
