@@ -48,6 +48,8 @@ fn each_heavy_library_is_known_in_one_place() {
     assert_eq!(offenders("supervisor", "hyper", &control), NOBODY);
     assert_eq!(offenders("supervisor", "wasmtime", &["supervisor/plugin-host/"]), NOBODY);
     assert_eq!(offenders("supervisor", "zbus", &["supervisor/daemon/src/launch/"]), NOBODY);
+    let manager = ["supervisor/daemon/src/manager.rs", "supervisor/daemon/src/platform/"];
+    assert_eq!(offenders("supervisor", "sd_notify", &manager), NOBODY);
     let schema = ["supervisor/daemon/src/acp/", "supervisor/ctl/src/demo_agent/"];
     assert_eq!(offenders("supervisor", "agent_client_protocol_schema", &schema), NOBODY);
 }

@@ -28,6 +28,7 @@ mod lifecycle;
 mod limits;
 mod loading;
 mod main_job;
+mod manager;
 mod modules;
 mod opencode;
 mod permission;

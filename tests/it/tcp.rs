@@ -25,7 +25,9 @@ fn prepared(token: &str) -> (Daemon, PathBuf) {
     let file = daemon.root().join("token");
     fs::write(&file, format!("{token}\n")).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    daemon.configure(|config| format!("{config}\n[control]\ntcp = \"127.0.0.1:0\"\ntoken = {{ file = {file:?} }}\n"));
+    daemon.configure(|config| {
+        format!("{config}\n[control]\ntcp = \"127.0.0.1:0\"\ntoken = {{ file = \"{}\" }}\n", file.display())
+    });
     (daemon, file)
 }
 
@@ -91,7 +93,7 @@ async fn a_request_over_tcp_is_answered_with_the_token_and_refused_without_it_fo
     // Over the socket the kernel says who asks, and nothing of this is looked at.
     assert_eq!(listening.daemon.client.get("/v1/version").await.status, 200);
     // The token stands nowhere but in its file.
-    assert_eq!(found_below(listening.daemon.root(), &[listening.token.clone()]).len(), 1);
+    assert_eq!(found_below(listening.daemon.root(), std::slice::from_ref(&listening.token)).len(), 1);
 }
 
 #[tokio::test]

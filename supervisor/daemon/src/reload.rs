@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use agentd_api::plugin::ReloadView;
 use agentd_api::{Code, Problem};
-use sd_notify::NotifyState;
 use tokio::sync::Mutex;
 
 use crate::config::{self, Sources};
 use crate::directories::DirectoryError;
+use crate::manager;
 use crate::message::chain;
 use crate::session::Sessions;
 use crate::world::{AT_START, Worlds};
@@ -34,11 +34,7 @@ impl Reload {
     /// Takes the configuration that is in the files now into use, or says why everything stays as it is.
     pub(crate) async fn reload(&self) -> Result<ReloadView, Problem> {
         let _alone = self.running.lock().await;
-        // systemd 253 and later wait for both; without a manager nobody listens, and that is no error.
-        let reloading = NotifyState::monotonic_usec_now().map(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
-        if let Err(error) = reloading.flatten() {
-            tracing::debug!(%error, "the service manager was not told of the reload");
-        }
+        manager::reloading();
         let result = self.replace().await;
         match &result {
             Ok(view) => {
@@ -51,9 +47,7 @@ impl Reload {
                 );
             }
         }
-        if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
-            tracing::debug!(%error, "the service manager was not told of the end of the reload");
-        }
+        manager::ready();
         result
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
-use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
+use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -18,8 +18,10 @@ use crate::config::{self, ConfigError, Sources};
 use crate::control::{Endpoint, EndpointError, Served};
 use crate::directories::{Directories, DirectoryError, Places};
 use crate::env::{Trust, chain};
+use crate::health::Health;
 use crate::init::{self, InitError};
 use crate::log;
+use crate::manager;
 use crate::reload::Reload;
 use crate::session::{Sessions, recheck};
 use crate::world::{Programs, World, Worlds};
@@ -63,6 +65,8 @@ pub enum ServeError {
 
 /// How often what lies about is looked for.
 const TIDY: Duration = Duration::from_mins(10);
+/// How often the status line is looked at.
+const STATUS: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until SIGTERM or SIGINT. Sessions live on. As process 1, keeps one running until the container ends.
 pub fn serve(options: &Options) -> Result<(), ServeError> {
@@ -101,7 +105,11 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let endpoint = Endpoint::open(&directories.control_socket(), &loaded.config).await?;
     let worlds = Arc::new(Worlds::new(World::new(loaded, directories, trust, programs)?));
     let world = worlds.now();
-    let sessions = Arc::new(Sessions::open(Arc::clone(&worlds)));
+    let sessions = {
+        let worlds = Arc::clone(&worlds);
+        let opened = tokio::task::spawn_blocking(move || Sessions::open(worlds));
+        Arc::new(manager::extending(opened).await.map_err(io::Error::other).map_err(ServeError::Start)?)
+    };
     let reload = Arc::new(Reload::new(sources, Arc::clone(&worlds), Arc::clone(&sessions)));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -120,13 +128,14 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         closing: closing.clone(),
     };
     let serving = tokio::spawn(endpoint.serve(served));
-    notify(&[NotifyState::Ready]);
+    manager::ready();
     let mut reading = tokio::spawn(read(Arc::clone(&sessions)));
     let mut is_read = false;
     tokio::spawn(recheck(Arc::clone(&worlds), Arc::clone(&sessions)));
     load_plugins(world);
 
-    let mut beat = tokio::time::interval(Duration::from_secs(5));
+    let health = Health::begin(Arc::clone(&worlds.now().pulses)).map_err(ServeError::Start)?;
+    let mut beat = tokio::time::interval(STATUS);
     let mut tidying = tokio::time::interval(TIDY);
     let mut shown = String::new();
     loop {
@@ -149,9 +158,10 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
                 beat.reset_immediately();
             }
             _ = beat.tick(), if is_read => {
-                let now = status(&sessions);
+                let world = worlds.now();
+                let now = health.line(&world, &sessions);
                 if now != shown {
-                    notify(&[NotifyState::Status(&now)]);
+                    manager::status(&now);
                     shown = now;
                 }
             }
@@ -161,38 +171,34 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
             }
         }
     }
-    notify(&[NotifyState::Stopping]);
+    manager::stopping();
+    manager::extending(end(&worlds, &sessions, &closing, serving, (!is_read).then_some(reading))).await;
+    Ok(())
+}
+
+/// Ends the endpoint, then the drivers.
+async fn end(
+    worlds: &Worlds,
+    sessions: &Sessions,
+    closing: &CancellationToken,
+    serving: JoinHandle<()>,
+    reading: Option<JoinHandle<io::Result<()>>>,
+) {
     // Whoever was let in is answered, and that is the drivers' work.
     closing.cancel();
     let _ = serving.await;
     worlds.now().shutdown.cancel();
-    if !is_read {
+    if let Some(reading) = reading {
         // What it starts is ended with the rest.
         let _ = reading.await;
     }
     sessions.closed().await;
-    Ok(())
 }
 
 /// Reads the sessions that are not taken over.
 async fn read(sessions: Arc<Sessions>) -> io::Result<()> {
     sessions.go_first().await;
     tokio::task::spawn_blocking(move || sessions.read()).await.map_err(io::Error::other).flatten()
-}
-
-/// The status line of `systemctl status`.
-fn status(sessions: &Sessions) -> String {
-    let (all, active) = sessions.count();
-    let unreadable = sessions.unreadable().len();
-    let aside = if unreadable == 0 { String::new() } else { format!(", {unreadable} set aside as unreadable") };
-    format!("{all} sessions, {active} active{aside}")
-}
-
-/// `sd_notify(3)`; without a manager nobody listens, and that is no error.
-fn notify(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the service manager was not told");
-    }
 }
 
 /// Compiles the plugins before the first session waits for them; what is wrong with one is in the log, and said again at the launch.

@@ -22,6 +22,7 @@ use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, SnapshotOptio
 use crate::launch::Launcher;
 use crate::plugins::{HostOnce, NoHost, Plugins};
 use crate::prerequisite::{self, Prerequisites, Surroundings, Who};
+use crate::pulse::Pulses;
 
 /// One daemon's world. Shared, never changed.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct World {
     pub(crate) shutdown: CancellationToken,
     /// Whether sessions are stopped and none launched.
     pub(crate) drain: Arc<Drain>,
+    /// Whether drivers get on.
+    pub(crate) pulses: Arc<Pulses>,
     pub(crate) programs: Programs,
     host: Arc<HostOnce>,
     capture: Capture,
@@ -124,6 +127,7 @@ impl World {
             trust: Arc::new(trust),
             shutdown: CancellationToken::new(),
             drain: Arc::default(),
+            pulses: Arc::default(),
             programs,
             loaded: OnceCell::new(),
         })
@@ -152,6 +156,7 @@ impl World {
             trust: Arc::clone(&self.trust),
             shutdown: self.shutdown.clone(),
             drain: Arc::clone(&self.drain),
+            pulses: Arc::clone(&self.pulses),
             programs: self.programs.clone(),
             loaded: OnceCell::new(),
         })
@@ -165,6 +170,11 @@ impl World {
     /// All plugins, those too that are in no pipeline.
     pub(crate) async fn plugins(&self) -> Result<&Plugins, NoHost> {
         self.loaded().await.map(|made| &made.plugins)
+    }
+
+    /// The same, where they are loaded by now.
+    pub(crate) fn plugins_so_far(&self) -> Option<&Plugins> {
+        self.loaded.get().map(|made| &made.plugins)
     }
 
     /// What sessions need, with what was found of it.

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::frame;
+use crate::pulse;
 
 /// A connection to a keeper. Dropped, it is closed.
 #[derive(Debug)]
@@ -51,10 +52,10 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 impl Link {
     pub(crate) async fn connect(socket: &Path) -> Result<Self, LinkError> {
         let connect = |source| LinkError::Connect { socket: socket.to_owned(), source };
-        let stream = UnixStream::connect(socket).await.map_err(connect)?;
+        let stream = pulse::elsewhere(UnixStream::connect(socket)).await.map_err(connect)?;
         let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
         let (mut read, write) = stream.into_split();
-        let first = tokio::time::timeout(HELLO_PATIENCE, frame::read(&mut read)).await;
+        let first = pulse::elsewhere(tokio::time::timeout(HELLO_PATIENCE, frame::read(&mut read))).await;
         let Ok(Ok(Some(FromKeeper::Hello(hello)))) = first else {
             return Err(LinkError::NoHello { socket: socket.to_owned() });
         };
@@ -80,8 +81,12 @@ impl Link {
 
     /// Sends a request and waits for its answer.
     pub(crate) async fn call(&mut self, request: &ToKeeper) -> Result<FromKeeper, LinkError> {
-        frame::write(&mut self.write, request).await.map_err(|_| LinkError::Lost)?;
-        match self.answers.recv().await.map(|answer| *answer) {
+        // A keeper that does not answer is not the daemon's own doing.
+        let answer = pulse::elsewhere(async {
+            frame::write(&mut self.write, request).await.map_err(|_| LinkError::Lost)?;
+            Ok(self.answers.recv().await)
+        });
+        match answer.await?.map(|answer| *answer) {
             Some(FromKeeper::Refused { code, message }) => Err(LinkError::Refused { code, message }),
             Some(answer) => {
                 if let FromKeeper::Appended(appended) = &answer {

@@ -18,6 +18,7 @@ pub(crate) use link::{Link, LinkError};
 use crate::config::Manager;
 use crate::directories::{DirectoryError, make_private};
 use crate::platform;
+use crate::pulse;
 
 /// Who starts keepers.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl Launcher {
             How::Detached => detached::start(&self.keeper, &arguments, &log)?,
             How::Systemd(units) => {
                 let _ = std::fs::remove_file(&log);
-                units.start(id, &self.keeper, &arguments, bounds).await?;
+                pulse::elsewhere(units.start(id, &self.keeper, &arguments, bounds)).await?;
             }
         }
         let begun = Instant::now();
@@ -109,7 +110,7 @@ impl Launcher {
                 }
                 Err(error) => return Err(error.into()),
             }
-            tokio::time::sleep(pause).await;
+            pulse::elsewhere(tokio::time::sleep(pause)).await;
             pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
@@ -122,7 +123,7 @@ impl Launcher {
     /// Ends what a keeper that is gone may have left in its unit; without a unit there is nothing to ask.
     pub(crate) async fn sweep(&self, id: &SessionId) {
         if let How::Systemd(units) = &self.how {
-            units.stop(id).await;
+            pulse::elsewhere(units.stop(id)).await;
         }
     }
 }

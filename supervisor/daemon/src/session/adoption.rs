@@ -20,6 +20,7 @@ use super::state::{KeeperId, Run};
 use super::waits::waits;
 use crate::launch::{Launcher, Link};
 use crate::platform;
+use crate::pulse;
 
 /// How often a keeper is looked for that holds the journal and does not answer, or that is about to let it go.
 const TRIES: u32 = 40;
@@ -98,7 +99,7 @@ impl Driver {
             if !is_held(&self.journal).await {
                 return false;
             }
-            tokio::time::sleep(PAUSE).await;
+            pulse::elsewhere(tokio::time::sleep(PAUSE)).await;
         }
         self.end_unreachable().await;
         false
@@ -150,7 +151,7 @@ impl Driver {
             if !is_held(&self.journal).await {
                 return;
             }
-            tokio::time::sleep(PAUSE).await;
+            pulse::elsewhere(tokio::time::sleep(PAUSE)).await;
         }
     }
 

@@ -31,6 +31,7 @@ use super::state::{Run, State};
 use super::verdict::Needed;
 use super::waits::Wait;
 use crate::env::chain;
+use crate::pulse;
 use crate::world::{World, Worlds};
 
 /// What a driver is asked.
@@ -128,7 +129,6 @@ impl Driver {
             logged: state.phase(),
             remembered: state.seq,
             state,
-
             world,
             worlds: worlds.subscribe(),
             document,
@@ -151,8 +151,7 @@ impl Driver {
     /// Runs until the daemon ends or the session is released. Boxed, since a task has room for what it is given and for what it
     /// makes of it: that would be the driver twice.
     pub(crate) async fn run(mut self: Box<Self>) {
-        let result = self.drive().await;
-        if let Err(broken) = result {
+        if let Err(broken) = self.drive().await {
             let reason = chain(&broken);
             tracing::error!(agentd.session = %self.document.id, error = %reason, "the session is set aside");
             self.publish.send_replace(Arc::new(Published::broken(&self.document, &self.state, reason)));
@@ -160,6 +159,7 @@ impl Driver {
             let shutdown = self.world.shutdown.clone();
             loop {
                 let ask = tokio::select! {
+                    never = pulse::rest() => match never {},
                     () = shutdown.cancelled() => return,
                     ask = self.asks.recv() => ask,
                 };
@@ -186,10 +186,12 @@ impl Driver {
         loop {
             self.settle().await?;
             self.remember(false).await;
+            pulse::is_held_up(self.retry.is_some());
             let shutdown = self.world.shutdown.clone();
             let due = self.waits.iter().map(|(_, until, _)| *until).chain(self.retry).chain(self.refresh.due()).min();
             tokio::select! {
                 biased;
+                never = pulse::rest() => match never {},
                 () = shutdown.cancelled() => {
                     self.bring_up = None;
                     self.remember(true).await;
@@ -201,12 +203,8 @@ impl Driver {
                         Err(()) => self.line_lost().await?,
                     }
                 }
-                progress = progress(&mut self.bring_up) => {
-                    self.advance(progress).await?;
-                }
-                renewal = refreshed(&mut self.refresh) => {
-                    self.renewed(renewal).await?;
-                }
+                progress = progress(&mut self.bring_up) => self.advance(progress).await?,
+                renewal = refreshed(&mut self.refresh) => self.renewed(renewal).await?,
                 Ok(()) = self.worlds.changed() => self.renew(),
                 () = until(due) => {
                     self.retry = None;

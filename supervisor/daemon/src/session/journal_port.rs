@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::batch::Batch;
 use crate::launch::{Link, LinkError};
+use crate::pulse;
 
 /// A session's journal: where it is, and how it is written.
 #[derive(Debug, Clone)]
@@ -93,7 +94,9 @@ async fn write_directly(journal: &Journal, batch: Batch, durable: bool) -> Resul
         batch.entries.iter().map(|entry| (entry.body.kind().to_owned(), entry.body.to_data())).collect();
     for _ in 1..HELD_TRIES {
         match write_once(journal.clone(), records.clone(), durable).await {
-            Err(PortError::Open { source: OpenError::Held { .. }, .. }) => tokio::time::sleep(HELD_PAUSE).await,
+            Err(PortError::Open { source: OpenError::Held { .. }, .. }) => {
+                pulse::elsewhere(tokio::time::sleep(HELD_PAUSE)).await;
+            }
             result => return result,
         }
     }
@@ -113,13 +116,13 @@ async fn write_once(
         writer.append(Timestamp::now(), &records).map_err(failed)?;
         if durable { writer.sync().map_err(failed) } else { Ok(()) }
     };
-    tokio::task::spawn_blocking(write).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    pulse::blocking(write).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
 /// Whether somebody holds the journal.
 pub(crate) async fn is_held(journal: &Journal) -> bool {
     let directory = journal.directory.clone();
-    let held = tokio::task::spawn_blocking(move || agentd_journal::is_held(&directory)).await;
+    let held = pulse::blocking(move || agentd_journal::is_held(&directory)).await;
     // What cannot be told is tried by writing, which says why it fails.
     matches!(held, Ok(Ok(true)))
 }

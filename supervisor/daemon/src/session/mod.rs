@@ -28,6 +28,7 @@ mod registry;
 mod resting;
 mod rules;
 mod state;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod validation;
@@ -49,6 +50,7 @@ pub(crate) use permission::Rule;
 pub(crate) use recheck::recheck;
 pub(crate) use registry::Sessions;
 pub(crate) use rules::{Command, LaunchTerms};
+pub(crate) use tally::Tally;
 pub(crate) use validation::validate;
 
 use document::Document;

@@ -16,6 +16,7 @@ use super::next::{Step, next};
 use super::state::{Ended, Run};
 use super::{Published, view};
 use crate::env::chain;
+use crate::pulse;
 
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -49,9 +50,9 @@ impl Driver {
             let (reader, directory, after) = (self.reader.take(), self.journal.directory.clone(), self.state.seq);
             let upto = self.port.reach();
             let read = move || follow::read_some(reader, &directory, after, upto);
-            let (reader, learned) = tokio::task::spawn_blocking(read)
-                .await
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+            pulse::gets_on();
+            let (reader, learned) =
+                pulse::blocking(read).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
             self.reader = reader;
             let count = learned.len();
             for learned in learned {
@@ -108,7 +109,7 @@ impl Driver {
         let (mut document, state) = (self.document.clone(), self.state.clone());
         let (directory, keep) = (self.journal.directory.clone(), self.world.config.journal.keep_session);
         let seq = self.state.seq;
-        let written = tokio::task::spawn_blocking(move || {
+        let written = pulse::blocking(move || {
             document.remember(&state);
             document.write(&directory)?;
             match keep {

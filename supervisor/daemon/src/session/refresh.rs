@@ -23,6 +23,7 @@ use super::next;
 use super::state::Run;
 use crate::env::{Renewal, SessionFile, provide_files, remove_files, write_files};
 use crate::launch::LinkError;
+use crate::pulse;
 
 /// Where a refresh is.
 #[derive(Debug, Default)]
@@ -210,7 +211,7 @@ impl Driver {
         work: impl FnOnce(&std::path::Path) -> std::io::Result<()> + Send + 'static,
     ) -> std::io::Result<()> {
         let directory = self.world.directories.session_files(self.id());
-        let work = tokio::task::spawn_blocking(move || work(&directory)).await;
+        let work = pulse::blocking(move || work(&directory)).await;
         work.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 }

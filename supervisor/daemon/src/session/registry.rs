@@ -207,10 +207,9 @@ impl Sessions {
         lock(&self.known).values().map(Session::view).collect()
     }
 
-    /// How many sessions there are, and how many of them are active.
-    pub(crate) fn count(&self) -> (usize, usize) {
-        let sessions = lock(&self.known);
-        (sessions.len(), active(&sessions))
+    /// Looks at each session as it is shown.
+    pub(super) fn each_view(&self, mut look: impl FnMut(&SessionView)) {
+        lock(&self.known).values().for_each(|session| look(&session.published.borrow().view));
     }
 
     pub(crate) fn unreadable(&self) -> Vec<UnreadableSession> {

@@ -25,7 +25,8 @@ impl Resting {
         // Nothing that is done under this lock can leave it half done.
         let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(driver) = driver {
-            self.started.spawn(driver.run());
+            let pulse = driver.world.pulses.begin(driver.id());
+            self.started.spawn(pulse.of(driver.run()));
         }
     }
 
