@@ -116,13 +116,42 @@ impl Lab {
 
     /// A new session with the scripted agent.
     pub(crate) fn session(&self) -> SessionId {
-        let made = self.agentctl(&["new", "--agent", "scripted", "--dir", "/home/worker/project", "--ready", "60"]);
+        self.session_in("/home/worker/project", &[])
+    }
+
+    /// One in this directory that is asked for with these arguments too.
+    pub(crate) fn session_in(&self, directory: &str, arguments: &[&str]) -> SessionId {
+        let new = ["new", "--agent", "scripted", "--dir", directory, "--ready", "60"];
+        let made = self.agentctl(&[&new, arguments].concat());
         made["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{made}"))
     }
 
     /// A path of the inside as it is named from outside.
     pub(crate) fn path(&self, inside: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{inside}", self.init))
+    }
+
+    /// The cgroups of a unit of the user's, one in each hierarchy that has it, as they are named from outside.
+    pub(crate) fn cgroups(&self, unit: &str) -> Vec<PathBuf> {
+        let group = self.systemctl(&["show", "--value", "-p", "ControlGroup", unit]).trim().to_owned();
+        assert!(group.ends_with(unit), "{unit} is in no cgroup: {group:?}");
+        let trees = self.path("/sys/fs/cgroup");
+        let hybrid = fs::read_dir(&trees).expect("it is mounted").flatten().map(|entry| entry.path());
+        hybrid.chain([trees]).map(|tree| tree.join(&group[1..])).filter(|cgroup| cgroup.is_dir()).collect()
+    }
+
+    /// Makes the administrator run agentd for the user, as units/README.md says, in the place of the user's own service.
+    pub(crate) fn administer(&self) {
+        self.systemctl(&["disable", "--now", "agentd.socket", "agentd.service"]);
+        for program in ["agentd", "agentd-keeper", "agentctl"] {
+            self.root(&["mv", &format!("/home/worker/.local/bin/{program}"), "/usr/local/bin/"]);
+        }
+        let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../units/systemd/system");
+        for unit in ["agentd@.service", "agentd@.socket"] {
+            fs::copy(units.join(unit), self.path("/etc/systemd/system").join(unit)).expect("the unit can be copied");
+        }
+        self.root(&["systemctl", "daemon-reload"]);
+        self.root(&["systemctl", "enable", "--now", "agentd@worker.socket"]);
     }
 
     /// Writes a file of the user's that nobody else can read.
@@ -135,9 +164,10 @@ impl Lab {
     }
 
     /// Runs a command as root, which must succeed.
-    fn root(&self, arguments: &[&str]) {
+    pub(crate) fn root(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().expect("nsenter can be executed");
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.journalctl(&["-n", "60"]));
+        String::from_utf8(output.stdout).expect("its output is UTF-8")
     }
 
     fn state(&self) -> PathBuf {

@@ -1,5 +1,8 @@
 //! agentd as a service of a user's systemd, in a booted lab (tests/systemd/lab).
 
+mod bounds;
+mod sessions;
+
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
@@ -32,8 +35,9 @@ async fn turn_ends(lab: &Lab, id: &SessionId) {
 async fn the_units_are_valid_and_the_first_request_starts_the_service_which_says_what_it_does() {
     let Some(()) = require::systemd() else { return };
     let lab = Lab::boot().await;
-    let units = ["agentd.service", "agentd.socket"].map(|unit| format!("/home/worker/.config/systemd/user/{unit}"));
-    let verify = lab.try_worker(&["systemd-analyze", "verify", "--user", &units[0], &units[1]]);
+    let units = ["agentd.service", "agentd.socket", "agentd-sessions.slice"]
+        .map(|unit| format!("/home/worker/.config/systemd/user/{unit}"));
+    let verify = lab.try_worker(&["systemd-analyze", "verify", "--user", &units[0], &units[1], &units[2]]);
     // It exits 0 for a key it does not know: what counts is that it says nothing.
     assert!(verify.status.success() && verify.stderr.is_empty(), "{verify:?}");
 
@@ -204,34 +208,4 @@ async fn a_restart_of_the_service_in_mid_turn_leaves_the_session_and_its_turn_wh
         })
         .collect();
     assert_eq!(stop_reasons, [Some("end_turn".to_owned())]);
-}
-
-#[tokio::test]
-async fn a_session_is_a_unit_of_its_own_that_a_stop_of_the_service_leaves_and_its_own_stop_empties() {
-    let Some(()) = require::systemd() else { return };
-    let lab = Lab::boot().await;
-    let id = lab.session();
-    let unit = format!("agentd-session-{id}.service");
-    let active = || lab.try_worker(&["systemctl", "--user", "is-active", &unit]).status.success();
-    assert!(active(), "{}", lab.systemctl(&["list-units", "agentd*"]));
-    let properties = lab.systemctl(&["show", &unit]);
-    assert!(!properties.contains("EDITOR"), "the unit's properties hold the environment:\n{properties}");
-
-    begin_to_count(&lab, &id, 20).await;
-    lab.systemctl(&["stop", "agentd.service"]);
-    assert!(active(), "the session's unit ended with the service");
-    lab.journal_shows(&id, "the agent has counted to the end", |journal| journal.contains("\"300\\n\"")).await;
-    // The socket is still there: the next request starts the service again.
-    turn_ends_after_a_look(&lab, &id).await;
-    assert_eq!(counted(&lab, &id), (1..=300).collect::<Vec<u32>>());
-
-    lab.worker(&["agentctl", "stop", id.as_str()]);
-    until("the session's unit is gone", || !active()).await;
-    assert!(!lab.try_worker(&["pgrep", "-x", "scripted-agent"]).status.success(), "an agent is left");
-}
-
-/// A daemon that is started by a request finds the turn ended.
-async fn turn_ends_after_a_look(lab: &Lab, id: &SessionId) {
-    lab.agentctl(&["show", id.as_str()]);
-    turn_ends(lab, id).await;
 }

@@ -81,6 +81,9 @@ pub struct SessionLimits {
     /// Processes and threads of the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
+    /// Its share of the processors when they are all busy, beside the other sessions; only where it is a unit of systemd.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_weight: Option<CpuWeight>,
     /// Bytes a second that are read of the agent's output; a quicker one is held back, and nothing is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_rate: Option<u64>,
@@ -93,6 +96,38 @@ pub struct SessionLimits {
     /// Seconds after which a permission request that nobody answers is rejected; 0 is never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission_seconds: Option<u64>,
+}
+
+/// A share of the processors, from 1 to 10000; without one it is 100 (systemd.resource-control(5), `CPUWeight=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct CpuWeight(u16);
+
+/// No share has this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a CPU weight is a number from 1 to 10000")]
+pub struct InvalidCpuWeight;
+
+impl TryFrom<u16> for CpuWeight {
+    type Error = InvalidCpuWeight;
+
+    fn try_from(weight: u16) -> Result<Self, InvalidCpuWeight> {
+        if (1..=10_000).contains(&weight) { Ok(Self(weight)) } else { Err(InvalidCpuWeight) }
+    }
+}
+
+impl From<CpuWeight> for u16 {
+    fn from(weight: CpuWeight) -> Self {
+        weight.0
+    }
+}
+
+impl std::str::FromStr for CpuWeight {
+    type Err = InvalidCpuWeight;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCpuWeight> {
+        text.parse::<u16>().map_err(|_| InvalidCpuWeight)?.try_into()
+    }
 }
 
 impl SessionLimits {

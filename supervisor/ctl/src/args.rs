@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::environment::Moment;
+use agentd_api::session::CpuWeight;
 use agentd_api::{AgentName, PermissionId, SessionName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -247,6 +248,9 @@ pub(crate) struct SpecArgs {
     /// Processes and threads of the same
     #[arg(long, value_name = "N")]
     pub(crate) tasks: Option<u64>,
+    /// Its share of the processors beside the other sessions, 1 to 10000; 100 is usual. Under systemd only
+    #[arg(long, value_name = "WEIGHT")]
+    pub(crate) cpu_weight: Option<CpuWeight>,
     /// Stop the session after so long without a turn; 0 is never
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle: Option<u64>,

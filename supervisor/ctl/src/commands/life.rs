@@ -237,6 +237,7 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         limits: SessionLimits {
             memory: args.memory,
             tasks: args.tasks,
+            cpu_weight: args.cpu_weight,
             idle_seconds: args.idle,
             turn_seconds: args.turn_limit,
             permission_seconds: args.permission_limit,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentd_api::session::{RestartPolicy, ResumeNote};
+use agentd_api::session::{CpuWeight, RestartPolicy, ResumeNote};
 use serde::Deserialize;
 
 use super::{Span, seconds};
@@ -45,6 +45,8 @@ pub(crate) struct Limits {
     pub(crate) memory: Option<u64>,
     /// Processes and threads of the same.
     pub(crate) tasks: Option<u64>,
+    /// Its share of the processors, where it is a unit of systemd.
+    pub(crate) cpu_weight: Option<CpuWeight>,
     /// Bytes a second of an agent's output; a quicker one is held back.
     pub(crate) output_rate: Option<u64>,
 }
@@ -132,6 +134,7 @@ impl Default for Limits {
             orphan: None,
             memory: None,
             tasks: None,
+            cpu_weight: None,
             output_rate: None,
         }
     }

@@ -6,6 +6,7 @@
 mod detached;
 mod link;
 mod systemd;
+mod unit;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use agentd_api::SessionId;
 use agentd_keeper::protocol::HoldArgs;
 
 pub(crate) use link::{Link, LinkError};
+pub(crate) use unit::Unit;
 
 use crate::config::Manager;
 use crate::directories::{DirectoryError, make_private};
@@ -33,20 +35,19 @@ enum How {
     Systemd(systemd::Units),
 }
 
-/// What a session's unit may use.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct UnitLimits {
-    /// Bytes.
-    pub(crate) memory: Option<u64>,
-    pub(crate) tasks: Option<u64>,
-}
-
 /// Why a keeper could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchError {
     #[error("cannot run the keeper {keeper:?}")]
     Spawn { keeper: PathBuf, source: std::io::Error },
-    #[error("systemd did not start the unit {unit}")]
+    #[error("cannot reach the systemd that runs agentd")]
+    Bus { source: zbus::Error },
+    #[error(
+        "cannot reach the manager of user {uid}, in which its sessions are to run; it runs while the user is logged in, and always \
+         after `loginctl enable-linger`: {address}"
+    )]
+    NoUserManager { uid: u32, address: String, source: zbus::Error },
+    #[error("systemd refused what it was asked of the unit {unit}")]
     Unit { unit: String, source: zbus::Error },
     #[error("the keeper was started and did not answer on {socket:?} within {seconds} s{log}")]
     Silent { socket: PathBuf, seconds: u64, log: String },
@@ -84,7 +85,7 @@ impl Launcher {
     }
 
     /// Starts a keeper and connects to it.
-    pub(crate) async fn start(&self, id: &SessionId, args: &HoldArgs, bounds: UnitLimits) -> Result<Link, LaunchError> {
+    pub(crate) async fn start(&self, id: &SessionId, args: &HoldArgs, unit: &Unit) -> Result<Link, LaunchError> {
         let runtime = args.socket.parent().unwrap_or_else(|| Path::new("/"));
         make_private(runtime)?;
         let log = runtime.join("keeper.log");
@@ -93,7 +94,7 @@ impl Launcher {
             How::Detached => detached::start(&self.keeper, &arguments, &log)?,
             How::Systemd(units) => {
                 let _ = std::fs::remove_file(&log);
-                pulse::elsewhere(units.start(id, &self.keeper, &arguments, bounds)).await?;
+                pulse::elsewhere(units.start(id, &self.keeper, &arguments, unit)).await?;
             }
         }
         let begun = Instant::now();

@@ -18,7 +18,7 @@ use super::journal_port::Port;
 use super::next::{self, fail_launch};
 use super::state::Run;
 use crate::env::chain;
-use crate::launch::{Launcher, Link, UnitLimits};
+use crate::launch::{Launcher, Link, Unit};
 use crate::world::World;
 
 /// A bring-up that is under way; dropped, it ends.
@@ -103,9 +103,8 @@ impl Driver {
             journal: world.config.journal.options(),
             orphan_ttl: world.config.limits.orphan.map(|span| span.0),
         };
-        let (own, configured) = (&self.document.spec.limits, &world.config.limits);
-        let limits = UnitLimits { memory: own.memory.or(configured.memory), tasks: own.tasks.or(configured.tasks) };
-        let started = start_keeper(&world.launcher, &self.document.id, &args, limits, record).await;
+        let unit = Unit::of(&self.document.id, &self.document.spec, &world.config);
+        let started = start_keeper(&world.launcher, &self.document.id, &args, &unit, record).await;
         match started {
             Ok(link) => {
                 self.port = Port::Keeper(link);
@@ -132,10 +131,10 @@ async fn start_keeper(
     launcher: &Launcher,
     id: &agentd_api::SessionId,
     args: &HoldArgs,
-    limits: UnitLimits,
+    unit: &Unit,
     record: LaunchRecord,
 ) -> Result<Link, String> {
-    let mut link = launcher.start(id, args, limits).await.map_err(|error| chain(&error))?;
+    let mut link = launcher.start(id, args, unit).await.map_err(|error| chain(&error))?;
     agentd_fault::at(Point::DaemonLaunchLinked).map_err(|error| error.to_string())?;
     match link.call(&ToKeeper::Launch(Box::new(record))).await {
         Ok(FromKeeper::Launched { .. }) => {

@@ -1,0 +1,106 @@
+//! Each session is a unit of its own: what is seen of it, and what is left of it.
+
+use agentd_api::SessionId;
+
+use super::{begin_to_count, counted, turn_ends};
+use crate::harness::lab::Lab;
+use crate::harness::{require, until};
+
+#[tokio::test]
+async fn a_session_is_a_unit_of_its_own_that_a_stop_of_the_service_leaves_and_its_own_stop_empties() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let id = lab.session();
+    let unit = format!("agentd-session-{id}.service");
+    let active = || lab.try_worker(&["systemctl", "--user", "is-active", &unit]).status.success();
+    assert!(active(), "{}", lab.systemctl(&["list-units", "agentd*"]));
+    let properties = lab.systemctl(&["show", &unit]);
+    assert!(!properties.contains("EDITOR"), "the unit's properties hold the environment:\n{properties}");
+
+    begin_to_count(&lab, &id, 20).await;
+    lab.systemctl(&["stop", "agentd.service"]);
+    assert!(active(), "the session's unit ended with the service");
+    lab.journal_shows(&id, "the agent has counted to the end", |journal| journal.contains("\"300\\n\"")).await;
+    // The socket is still there: the next request starts the service again.
+    turn_ends_after_a_look(&lab, &id).await;
+    assert_eq!(counted(&lab, &id), (1..=300).collect::<Vec<u32>>());
+
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    until("the session's unit is gone", || !active()).await;
+    assert!(!lab.try_worker(&["pgrep", "-x", "scripted-agent"]).status.success(), "an agent is left");
+}
+
+/// A daemon that is started by a request finds the turn ended.
+async fn turn_ends_after_a_look(lab: &Lab, id: &SessionId) {
+    lab.agentctl(&["show", id.as_str()]);
+    turn_ends(lab, id).await;
+}
+
+#[tokio::test]
+async fn status_says_whose_unit_it_is_whatever_the_directory_is_called() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let directory = "/home/worker/100%h \u{1b}[31m";
+    lab.worker(&["mkdir", directory]);
+    let id = lab.session_in(directory, &["--name", "fix-it", "--cpu-weight", "20"]);
+    let unit = format!("agentd-session-{id}.service");
+    let description = lab.systemctl(&["show", "--value", "-p", "Description", &unit]);
+    assert_eq!(description, "agentd: fix-it, scripted in /home/worker/100%h \u{fffd}[31m\n");
+    let status = lab.worker(&["systemctl", "--user", "--no-pager", "status", &unit]);
+    assert!(status.lines().next().is_some_and(|line| line.contains("agentd: fix-it, scripted in ")), "{status}");
+    // What bounds all sessions of the user together.
+    let groups = lab.cgroups(&unit);
+    assert!(
+        !groups.is_empty() && groups.iter().all(|group| group.parent().unwrap().ends_with("agentd-sessions.slice"))
+    );
+    let weight = groups.iter().find_map(|group| {
+        let shares = std::fs::read_to_string(group.join("cpu.shares"));
+        // systemd.resource-control(5): a weight of 100 is 1024 shares.
+        let shares = shares.map(|shares| shares.trim().parse::<u64>().unwrap() * 100 / 1024);
+        shares.ok().or_else(|| std::fs::read_to_string(group.join("cpu.weight")).ok()?.trim().parse().ok())
+    });
+    assert!(weight.is_none_or(|weight| weight == 19 || weight == 20), "{weight:?}");
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    let refused = lab.try_worker(&["agentctl", "new", "--dir", directory, "--cpu-weight", "0"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_stop_leaves_no_process_in_any_cgroup_of_a_session_whose_tools_left_their_process_sessions_and_its_cgroup() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let id = lab.session_in("/home/worker/project", &["--permissions", "allow"]);
+    let unit = format!("agentd-session-{id}.service");
+    let groups = lab.cgroups(&unit);
+    // The one that systemd gave to the user: a tool may make others in it.
+    let inside = lab.systemctl(&["show", "--value", "-p", "ControlGroup", &unit]);
+    let script = format!(
+        "tool cd /sys/fs/cgroup/systemd{0} 2>/dev/null || cd /sys/fs/cgroup{0}; mkdir sub && \
+         (setsid sh -c 'echo $$ > sub/cgroup.procs; exec sleep 4000' & setsid setsid sleep 4000 &) \
+         >/dev/null 2>&1; while [ -z \"$(cat sub/cgroup.procs)\" ]; do sleep 0.05; done",
+        inside.trim()
+    );
+    lab.worker(&["agentctl", "prompt", id.as_str(), &format!("setsid-child\ndaemonize\n{script}")]);
+    turn_ends(&lab, &id).await;
+    let processes = |groups: &[std::path::PathBuf]| -> Vec<String> {
+        groups.iter().flat_map(|group| below(group)).filter_map(|file| std::fs::read_to_string(file).ok()).collect()
+    };
+    let before = processes(&groups);
+    assert!(groups.iter().any(|group| group.join("sub").is_dir()), "the tool made no cgroup: {before:?}");
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    until("no process is left", || processes(&groups).iter().all(|list| list.trim().is_empty())).await;
+    for name in ["sleep", "scripted-agent", "agentd-keeper"] {
+        assert!(!lab.try_worker(&["pgrep", "-x", name]).status.success(), "a {name} is left");
+    }
+}
+
+/// Every `cgroup.procs` from here on.
+fn below(group: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = vec![group.join("cgroup.procs")];
+    for entry in std::fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            found.extend(below(&entry.path()));
+        }
+    }
+    found
+}
