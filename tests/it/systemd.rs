@@ -2,6 +2,7 @@
 
 mod bounds;
 mod sessions;
+mod template;
 
 use std::collections::BTreeMap;
 use std::process::Stdio;

@@ -24,6 +24,24 @@ pub fn runtime_directory(
 /// The control socket's name in the runtime directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
 
+/// Where the services are that the administrator runs for users, each in a directory with the user's name: units/systemd/system.
+const OF_ADMINISTRATOR: &str = "/run/agentd";
+
+/// Where a client looks for the control socket: that of the daemon that the administrator runs for this user, where `exists` finds it;
+/// else in the [`runtime_directory`].
+pub fn client_socket(
+    variable: impl Fn(&str) -> Option<OsString>,
+    uid: u32,
+    user: Option<&str>,
+    exists: impl Fn(&Path) -> bool,
+) -> PathBuf {
+    let of_administrator = user.map(|user| Path::new(OF_ADMINISTRATOR).join(user).join(CONTROL_SOCKET));
+    match of_administrator.filter(|socket| variable("RUNTIME_DIRECTORY").is_none() && exists(socket)) {
+        Some(socket) => socket,
+        None => runtime_directory(variable, uid, exists).join(CONTROL_SOCKET),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +57,18 @@ mod tests {
         assert_eq!(with(&[("XDG_RUNTIME_DIR", "/x")], true), "/x/agentd");
         assert_eq!(with(&[("XDG_RUNTIME_DIR", "x")], true), "/run/user/1000/agentd");
         assert_eq!(with(&[], false), "/tmp/agentd-1000");
+    }
+
+    #[test]
+    fn a_client_prefers_the_daemon_that_the_administrator_runs_unless_a_service_told_it_where() {
+        let find = |variable: &'static str, user, there: &'static str| {
+            let variable = move |name: &str| (name == variable).then(|| OsString::from("/x"));
+            client_socket(variable, 1000, user, |path| path == Path::new(there)).display().to_string()
+        };
+        let socket = "/run/agentd/kim/control.sock";
+        assert_eq!(find("XDG_RUNTIME_DIR", Some("kim"), socket), socket);
+        assert_eq!(find("XDG_RUNTIME_DIR", Some("lee"), socket), "/x/agentd/control.sock");
+        assert_eq!(find("XDG_RUNTIME_DIR", None, socket), "/x/agentd/control.sock");
+        assert_eq!(find("RUNTIME_DIRECTORY", Some("kim"), socket), "/x/control.sock");
     }
 }

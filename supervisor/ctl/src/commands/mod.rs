@@ -141,9 +141,10 @@ fn nobody_listens(error: &io::Error) -> bool {
 }
 
 fn default_socket() -> PathBuf {
-    let uid = nix::unistd::getuid().as_raw();
-    agentd_api::paths::runtime_directory(|name| std::env::var_os(name), uid, std::path::Path::is_dir)
-        .join(agentd_api::paths::CONTROL_SOCKET)
+    let uid = nix::unistd::getuid();
+    let user = nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name);
+    let variable = |name: &str| std::env::var_os(name);
+    agentd_api::paths::client_socket(variable, uid.as_raw(), user.as_deref(), std::path::Path::exists)
 }
 
 /// Prints a text that is safe to print.

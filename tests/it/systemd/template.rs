@@ -1,0 +1,135 @@
+//! agentd as the administrator runs it for a user: in a sandbox, with the sessions outside of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use agentd_api::SessionId;
+
+use super::{begin_to_count, counted, turn_ends};
+use crate::harness::lab::Lab;
+use crate::harness::require;
+use crate::harness::session::said;
+
+#[test]
+fn the_template_is_exposed_by_2_at_most() {
+    let Some(()) = require::systemd() else { return };
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../units/systemd/system/agentd@.service");
+    let judged = std::process::Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--threshold=20", "--no-pager"])
+        .arg(unit)
+        .output()
+        .expect("systemd-analyze can be executed");
+    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
+}
+
+/// What the agent says to a prompt, which is the only turn of this launch.
+async fn answer(lab: &Lab, id: &SessionId, prompt: &str) -> String {
+    let before = lab.journal(id).len();
+    lab.worker(&["agentctl", "prompt", id.as_str(), prompt]);
+    turn_ends(lab, id).await;
+    lab.journal(id)[before..].iter().filter_map(said).collect()
+}
+
+const CONFIGURED: &str = r#"
+[plugins.command]
+grant = { command = ["/usr/bin/test **"] }
+[prerequisites.home]
+plugin = "command"
+settings = { program = "/usr/bin/test", arguments = ["-w", "/home/worker"] }
+required_by = "all"
+[prerequisites.root]
+plugin = "mount"
+settings = { path = "/" }
+required_by = "all"
+"#;
+
+#[tokio::test]
+async fn a_whole_session_of_an_ordinary_user_runs_under_the_template_and_its_agent_outside_of_the_sandbox() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    lab.administer();
+    let verify = lab.command(["systemd-analyze", "verify", "agentd@worker.service", "agentd@worker.socket"]).output();
+    let verify = verify.expect("nsenter can be executed");
+    assert!(verify.status.success() && verify.stderr.is_empty(), "{verify:?}");
+
+    let config = "/home/worker/.config/agentd/agentd.toml";
+    let text = std::fs::read_to_string(lab.path(config)).expect("it is there") + CONFIGURED;
+    lab.write(config, &text);
+    // What a script makes in /tmp is there for the agent.
+    lab.write(
+        "/home/worker/project/.agentd-env.sh",
+        "echo made > /tmp/by-script\nexport FROM_SCRIPT=$(cat /proc/self/status | sed -n 's/^NoNewPrivs:.//p')\n",
+    );
+    lab.worker(&["agentctl", "env", "allow", "/home/worker/project", "--yes"]);
+
+    let id = lab.session_in("/home/worker/project", &["--permissions", "allow"]);
+    assert_eq!(lab.root(&["systemctl", "is-active", "agentd@worker.service"]), "active\n");
+    assert!(!lab.try_worker(&["systemctl", "--user", "is-active", "agentd.service"]).status.success());
+    let view = lab.agentctl(&["show", id.as_str()]);
+    let conditions: BTreeMap<&str, &str> = view["status"]["conditions"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|c| (c["type"].as_str().unwrap(), c["status"].as_str().unwrap()))
+        .collect();
+    for kind in ["PrerequisitesMet", "SnapshotFresh", "EnvironmentReady", "ConversationReady"] {
+        assert_eq!(conditions.get(kind), Some(&"True"), "{kind}: {view:#}");
+    }
+    let environment = answer(&lab, &id, "env").await;
+    assert!(environment.contains("\"EDITOR\":\"ed\""), "the login shell's: {environment}");
+    assert!(environment.contains("\"FROM_SCRIPT\":\"1\""), "the script's, from inside of the sandbox: {environment}");
+
+    // The agent: not in the sandbox, but where everything of the user's manager is.
+    let look = "tool touch $HOME/project/written /var/tmp/written && cat /tmp/by-script && ls -d /home && \
+                readlink /proc/self/ns/mnt /proc/self/ns/user && grep -E 'NoNewPrivs|Seccomp:' /proc/self/status";
+    let inside = answer(&lab, &id, look).await;
+    let manager = lab.worker(&["pgrep", "-U", "worker", "-x", "systemd"]);
+    let manager = manager.trim();
+    let of = |pid: &str, kind: &str| lab.root(&["readlink", &format!("/proc/{pid}/ns/{kind}")]);
+    let expected = format!("made\n/home\n{}{}NoNewPrivs:\t0\nSeccomp:\t0\n", of(manager, "mnt"), of(manager, "user"));
+    assert_eq!(inside, expected);
+    assert!(lab.path("/home/worker/project/written").exists());
+    let daemon = lab.root(&["systemctl", "show", "--value", "-p", "MainPID", "agentd@worker.service"]);
+    assert_ne!(of(daemon.trim(), "mnt"), of(manager, "mnt"), "the daemon is in no sandbox");
+    let kept = std::fs::read_to_string(lab.path(&format!("/proc/{}/status", daemon.trim()))).expect("it runs");
+    assert!(kept.contains("NoNewPrivs:\t1") && kept.contains("Seccomp:\t2"), "{kept}");
+    assert!(
+        lab.journalctl(&["-u", "agentd@worker.service"]).contains("interpret"),
+        "the log says that plugins are interpreted"
+    );
+
+    // The service comes and goes, and the session stays.
+    begin_to_count(&lab, &id, 20).await;
+    lab.root(&["systemctl", "restart", "agentd@worker.service"]);
+    lab.journal_shows(&id, "the agent has counted to the end", |journal| journal.contains("\"300\\n\"")).await;
+    lab.agentctl(&["show", id.as_str()]);
+    turn_ends(&lab, &id).await;
+    assert_eq!(counted(&lab, &id), (1..=300).collect::<Vec<u32>>());
+    lab.root(&["systemctl", "reload", "agentd@worker.service"]);
+
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    lab.worker(&["agentctl", "resume", id.as_str()]);
+    let remembered = answer(&lab, &id, "remember").await;
+    assert!(remembered.contains("count 300 10"), "{remembered}");
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    lab.worker(&["agentctl", "rm", id.as_str()]);
+}
+
+#[tokio::test]
+async fn without_a_manager_of_the_user_a_session_fails_and_says_how_to_have_one() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    lab.administer();
+    lab.root(&["loginctl", "disable-linger", "worker"]);
+    lab.root(&["systemctl", "stop", "user@4711.service"]);
+    let made =
+        lab.try_worker(&["agentctl", "new", "--agent", "scripted", "--dir", "/home/worker/project", "--ready", "60"]);
+    assert!(!made.status.success(), "{made:?}");
+    let said = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(said.contains("loginctl enable-linger"), "{said}");
+    // It comes back, and is found.
+    lab.root(&["loginctl", "enable-linger", "worker"]);
+    lab.root(&["systemctl", "start", "user@4711.service"]);
+    let id = lab.session();
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+}
