@@ -196,7 +196,9 @@ async fn an_agent_that_takes_more_memory_than_it_may_is_ended_and_its_neighbour_
     session.prompt("tool tail -n 1 /dev/zero").await;
     let view = session.wait_for_phase(Phase::Failed).await;
     let message = view.status.message.unwrap_or_default();
-    assert!(message.contains("memory"), "{message}");
+    assert!(message.contains("ran out of memory") && message.contains("65536 KiB are allowed"), "{message}");
+    let condition = view.status.conditions.iter().find(|condition| condition.kind == ConditionType::AgentStarted);
+    assert_eq!(condition.map(|condition| condition.reason.as_str()), Some("OutOfMemory"));
     assert!(neighbour.turn("say untouched").await.text.contains("untouched"));
 }
 

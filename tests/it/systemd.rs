@@ -165,8 +165,8 @@ async fn a_secret_of_a_file_and_one_of_a_credential_reach_the_agent_and_stand_in
     lab.write("/home/worker/.profile", &profile);
     lab.systemctl(&["daemon-reload"]);
 
-    let id = lab.session();
-    lab.worker(&["agentctl", "prompt", id.as_str(), "env"]);
+    let id = lab.session_in("/home/worker/project", &["--permissions", "allow"]);
+    lab.worker(&["agentctl", "prompt", id.as_str(), "env\ntool echo \"to journald: $FROM_FILE $API_KEY\" >&2"]);
     turn_ends(&lab, &id).await;
     let said: String = lab.journal(&id).iter().filter_map(said).collect();
     for one in &planted {
@@ -180,7 +180,9 @@ async fn a_secret_of_a_file_and_one_of_a_credential_reach_the_agent_and_stand_in
     }
     assert_eq!(found_in(lab.worker(&["systemctl", "--user", "show-environment"]).as_bytes(), &planted), nothing);
     lab.worker(&["agentctl", "stop", id.as_str()]);
-    assert_eq!(found_in(lab.journalctl(&["-o", "json", "--all"]).as_bytes(), &planted), nothing);
+    let log = lab.journalctl(&["-o", "json", "--all"]);
+    assert!(log.contains("to journald: ‹secret› ‹secret›"), "journald was told nothing");
+    assert_eq!(found_in(log.as_bytes(), &planted), nothing);
     for directory in ["/home/worker/.local/state/agentd", "/home/worker/.cache/agentd", "/run/user/4711/agentd"] {
         assert_eq!(found_below(&lab.path(directory), &planted), Vec::<String>::new());
     }

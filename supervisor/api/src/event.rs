@@ -351,9 +351,23 @@ pub struct AgentExited {
     /// Whether a stop had been asked for.
     #[serde(default)]
     pub requested: bool,
-    /// Why the keeper ended it though nobody had asked for that: no daemon came back, a limit was passed.
+    /// Why it ended though nobody had asked for that: no daemon came back, a limit was passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What it had more of than it may; `reason` has the numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exceeded: Option<Exceeded>,
+}
+
+/// What a session's limit is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exceeded {
+    Memory,
+    Tasks,
+    /// One newer than this reader.
+    #[serde(other)]
+    Unknown,
 }
 
 /// How a conversation was opened.

@@ -17,6 +17,7 @@ use nix::poll::{PollFd, PollFlags};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::flood::Flood;
+use crate::journald::{Journald, Who};
 use crate::lines::{Lines, Piece};
 use crate::log::Log;
 use crate::mask::Mask;
@@ -52,10 +53,12 @@ pub(crate) struct Agent {
     flood: Flood,
     mask: Mask,
     mute: Option<Mute>,
+    /// Where it is a unit.
+    journald: Option<Journald>,
 }
 
 /// Starts the agent; with it comes its record.
-pub(crate) fn launch(record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)> {
+pub(crate) fn launch(record: &LaunchRecord, session: &str) -> io::Result<(Agent, AgentStarted)> {
     let spawned = spawn::spawn(&Program {
         path: &record.program,
         arg0: None,
@@ -81,6 +84,7 @@ pub(crate) fn launch(record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)>
         flood: Flood::new(record.stderr_rate.unwrap_or(STDERR_RATE), Instant::now()),
         mask: Mask::new(record.secrets.iter().map(agentd_api::ByteString::as_bytes)),
         mute: None,
+        journald: record.is_unit.then(|| Journald::connect(session)).flatten(),
     };
     Ok((agent, started))
 }
@@ -108,13 +112,17 @@ impl Agent {
         let mut records = Vec::new();
         for piece in self.stderr.lines.pieces(rest) {
             let verdict = self.flood.judge(now, piece);
-            records.extend(verdict.tell.map(left_out));
+            records.extend(verdict.tell.map(|dropped| left_out(dropped, self.journald.as_ref())));
             if verdict.keep {
+                if let Some(journald) = &self.journald {
+                    journald.say(Who::Agent, &self.mask.text(piece.text, piece.cut > 0));
+                }
                 records.push(text(STDERR, piece, &self.mask));
             }
         }
         if rest {
-            records.extend(self.flood.tell(now, true).map(left_out));
+            let dropped = self.flood.tell(now, true);
+            records.extend(dropped.map(|dropped| left_out(dropped, self.journald.as_ref())));
         }
         write_output(log, &records);
         drop(records);
@@ -130,7 +138,14 @@ impl Agent {
     /// Says how much of stderr was left out, where it is time to.
     pub(crate) fn tell_flood(&mut self, now: Instant, log: &mut Log) {
         if let Some(dropped) = self.flood.tell(now, false) {
-            write(log, &[left_out(dropped)]);
+            write(log, &[left_out(dropped, self.journald.as_ref())]);
+        }
+    }
+
+    /// Tells journald something of the keeper's own, where it is told at all.
+    pub(crate) fn remark(&self, message: &str) {
+        if let Some(journald) = &self.journald {
+            journald.say(Who::Keeper, message.as_bytes());
         }
     }
 
@@ -179,7 +194,10 @@ fn write_output(log: &mut Log, records: &[New<'_>]) {
     }
 }
 
-fn left_out(bytes: u64) -> New<'static> {
+fn left_out(bytes: u64, journald: Option<&Journald>) -> New<'static> {
+    if let Some(journald) = journald {
+        journald.say(Who::Keeper, format!("{bytes} bytes of the agent's stderr are left out").as_bytes());
+    }
     (STDERR, owned(&Body::AgentStderr(Text { text: Vec::new().into(), cut: bytes })))
 }
 

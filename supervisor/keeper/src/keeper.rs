@@ -15,7 +15,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
-use agentd_api::event::{AgentExited, Body};
+use agentd_api::event::{AgentExited, Body, Exceeded};
 use agentd_fault::Point;
 use agentd_journal::{AppendError, Record};
 use nix::poll::{PollFd, PollFlags};
@@ -23,6 +23,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
 
 use crate::agent::{self, Agent};
+use crate::cgroup::Memory;
 use crate::connection::Connection;
 use crate::log::Log;
 use crate::machine::{Action, IDLE, Input, Machine, State};
@@ -59,10 +60,13 @@ pub(crate) struct Keeper<'a> {
     deadline: Option<Instant>,
     agent: Option<Agent>,
     watch: Option<Watch>,
+    /// Of a cgroup of its own.
+    memory: Option<Memory>,
     /// Since when no daemon is connected.
     alone_since: Option<Instant>,
     /// Why the agent is ended though nobody asked for that.
     reason: Option<String>,
+    exceeded: Option<Exceeded>,
     /// Why there never was an agent.
     exec_error: Option<String>,
     /// `agent.exited` was handed to the log.
@@ -86,8 +90,10 @@ impl<'a> Keeper<'a> {
             deadline: None,
             agent: None,
             watch: None,
+            memory: None,
             alone_since: Some(Instant::now()),
             reason: None,
+            exceeded: None,
             exec_error: None,
             ended: false,
             over: false,
@@ -115,7 +121,8 @@ impl<'a> Keeper<'a> {
     fn wait(&self) -> io::Result<()> {
         let now = Instant::now();
         let looks = self.watch.as_ref().map(Watch::due);
-        let mut until = vec![self.deadline, self.log.retry_at(), self.accept_at, self.orphaned_at(), looks];
+        let memory = self.memory.as_ref().and_then(Memory::due);
+        let mut until = vec![self.deadline, self.log.retry_at(), self.accept_at, self.orphaned_at(), looks, memory];
         let mut fds = vec![
             PollFd::new(self.signals.children(), PollFlags::POLLIN),
             PollFd::new(self.signals.terminate(), PollFlags::POLLIN),
@@ -265,9 +272,12 @@ impl<'a> Keeper<'a> {
     /// Ends an agent that nobody comes back for, or that takes more than it may.
     fn note_limits(&mut self, now: Instant) {
         let Some(agent) = self.agent.as_ref().filter(|_| !self.ended) else { return };
-        if let Some(over) = self.watch.as_mut().and_then(|watch| watch.look(now, &[agent.pid])) {
+        if let Some(kills) = self.memory.as_mut().and_then(|memory| memory.look(now)) {
+            agent.remark(&format!("{} for want of memory", killed(kills)));
+        }
+        if let Some((exceeded, reason)) = self.watch.as_mut().and_then(|watch| watch.look(now, &[agent.pid])) {
             self.watch = None;
-            self.reason = Some(over);
+            (self.exceeded, self.reason) = (Some(exceeded), Some(reason));
             self.input(Input::GiveUp(AT_ONCE));
         }
         if self.orphaned_at().is_some_and(|at| at <= now) {
@@ -353,7 +363,9 @@ impl<'a> Keeper<'a> {
             let message = format!("this keeper is for launch {}, not {}", self.args.launch, record.launch);
             return (refused("wrong-launch", message), None);
         }
-        let launched = agentd_fault::at(Point::KeeperLaunchBefore).and_then(|()| agent::launch(record));
+        let memory = if record.is_unit { Memory::of_own_cgroup(Instant::now()) } else { None };
+        let launched =
+            agentd_fault::at(Point::KeeperLaunchBefore).and_then(|()| agent::launch(record, &self.args.session));
         let recorded = launched.and_then(|(agent, started)| {
             self.agent = Some(agent);
             agentd_fault::at(Point::KeeperLaunchSpawned)?;
@@ -362,6 +374,10 @@ impl<'a> Keeper<'a> {
         match recorded {
             Ok(started) => {
                 let pid = started.pid;
+                if let Some(agent) = &self.agent {
+                    agent.remark(&format!("launch {} of the agent is process {pid}", record.launch));
+                }
+                self.memory = memory;
                 self.log.write_body(&Body::AgentStarted(started));
                 self.watch = Watch::new(record.limits, Instant::now());
                 (FromKeeper::Launched { pid }, Some(Input::Launched))
@@ -459,6 +475,7 @@ impl<'a> Keeper<'a> {
             killed: 0,
             requested: self.machine.requested(),
             reason: self.reason.take(),
+            exceeded: self.exceeded.take(),
         };
         self.watch = None;
         if let Some(agent) = &mut self.agent {
@@ -471,6 +488,12 @@ impl<'a> Keeper<'a> {
             .others;
             exited.status = exit.and_then(|status| status.code());
             exited.signal = exit.and_then(|status| status.signal());
+            if let Some(memory) = self.memory.as_mut().filter(|_| !exited.requested && exited.reason.is_none())
+                && exited.status != Some(0)
+                && memory.ran_out(Instant::now())
+            {
+                (exited.exceeded, exited.reason) = (Some(Exceeded::Memory), Some(for_want_of_memory(memory)));
+            }
             agent.stdin.abandon();
             let mut left = DRAIN;
             while left > 0 && matches!(agent.read_stdout(&mut self.log, false), Read::Some(_)) {
@@ -483,6 +506,7 @@ impl<'a> Keeper<'a> {
             }
             agent.read_stderr(&mut self.log, true);
             agent.unmute(&mut self.log);
+            agent.remark(&ended(&exited));
         } else if exited.exec_error.is_none() && !exited.requested {
             exited.exec_error = Some(format!("no daemon asked for it within {} s", IDLE.as_secs()));
         }
@@ -504,6 +528,34 @@ impl<'a> Keeper<'a> {
             }
         }
     }
+}
+
+/// Why the agent ended, where the kernel killed in its cgroup.
+fn for_want_of_memory(memory: &Memory) -> String {
+    match memory.limit() {
+        Some(limit) => format!("the kernel killed in it for want of memory, of which {} KiB are allowed", limit >> 10),
+        None => "the kernel killed in it for want of memory, of which the machine or all sessions together had no more"
+            .to_owned(),
+    }
+}
+
+fn killed(processes: u64) -> String {
+    match processes {
+        1 => "the kernel killed a process".to_owned(),
+        n => format!("the kernel killed {n} processes"),
+    }
+}
+
+/// For people.
+fn ended(exited: &AgentExited) -> String {
+    let how = match (exited.status, exited.signal) {
+        (Some(status), _) => format!("with status {status}"),
+        (None, Some(signal)) => format!("by signal {signal}"),
+        (None, None) => "and nobody knows how".to_owned(),
+    };
+    let asked = if exited.requested { ", as it was asked to" } else { "" };
+    let reason = exited.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("the agent ended {how}{asked}{reason}; {} others of its tree were killed", exited.killed)
 }
 
 /// An orderly stop.

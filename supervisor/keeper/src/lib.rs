@@ -4,6 +4,7 @@
 //! No async runtime, no HTTP, no plugins: what outlives everything else has little in it that can fail.
 
 mod agent;
+mod cgroup;
 mod check;
 pub mod cli;
 mod connection;
@@ -12,6 +13,7 @@ mod fifo;
 mod flood;
 pub mod frame;
 pub mod hold;
+mod journald;
 mod keeper;
 mod lines;
 mod log;

@@ -68,6 +68,10 @@ pub struct LaunchRecord {
     /// For an agent that has no cgroup of its own.
     #[serde(default)]
     pub limits: Limits,
+    /// The keeper is a unit of systemd's: it has a cgroup of its own, which says of what its agent ended, and tells journald what the agent
+    /// prints to stderr.
+    #[serde(default)]
+    pub is_unit: bool,
 }
 
 /// How much of stderr is kept where nobody said so: what agents say there in a turn, many times over, and at most 1.4 GB a day.

@@ -1,5 +1,5 @@
 //! Starts one program with exactly what it is given: its environment and directory, a process session of its own, default
-//! signals, pipes, and nothing else of this process.
+//! signals, pipes, and nothing else of this process. Where memory runs out it is killed before this process is.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -67,9 +67,11 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
 #[allow(unsafe_code, reason = "there is no safe way to do something between fork and exec")]
 fn prepare(command: &mut Command, inherit: [Option<RawFd>; 2]) {
     let keeper = std::process::id();
+    let expendable = os::expendable();
     let before_exec = move || {
         nix::unistd::setsid()?;
         os::die_with_parent(keeper)?;
+        os::become_expendable(&expendable);
         // What is ignored stays so across exec: whoever started the keeper under nohup did not mean the agent.
         for number in 1..=64 {
             // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition; what cannot be set is left alone.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use agentd_api::event::Exceeded;
+
 use crate::os;
 use crate::protocol::Limits;
 
@@ -26,7 +28,7 @@ impl Watch {
     }
 
     /// Looks where it is time to, and says which limit is passed. `groups` are the tree's, as for [`crate::tree`].
-    pub(crate) fn look(&mut self, now: Instant, groups: &[i32]) -> Option<String> {
+    pub(crate) fn look(&mut self, now: Instant, groups: &[i32]) -> Option<(Exceeded, String)> {
         if now < self.next {
             return None;
         }
@@ -45,17 +47,22 @@ impl Watch {
 
 /// The sum of resident memory counts what is shared as often as it is shared: it is never too small, and cheap. Only where it is
 /// above the limit the dear question is asked.
-fn over(limits: Limits, processes: u64, most: impl FnOnce() -> u64, exact: impl FnOnce() -> u64) -> Option<String> {
+fn over(
+    limits: Limits,
+    processes: u64,
+    most: impl FnOnce() -> u64,
+    exact: impl FnOnce() -> u64,
+) -> Option<(Exceeded, String)> {
     if let Some(allowed) = limits.processes.filter(|allowed| processes > *allowed) {
-        return Some(format!("it has {processes} processes, and {allowed} are allowed"));
+        return Some((Exceeded::Tasks, format!("it has {processes} processes, and {allowed} are allowed")));
     }
     let allowed = limits.memory_bytes?;
     if most() <= allowed {
         return None;
     }
     let used = exact();
-    (used > allowed)
-        .then(|| format!("its processes use {} KiB of memory, and {} KiB are allowed", used >> 10, allowed >> 10))
+    let message = || format!("its processes use {} KiB of memory, and {} KiB are allowed", used >> 10, allowed >> 10);
+    (used > allowed).then(|| (Exceeded::Memory, message()))
 }
 
 #[cfg(test)]
@@ -66,9 +73,11 @@ mod tests {
     fn a_limit_that_is_passed_is_named_with_both_numbers() {
         let limits = Limits { memory_bytes: Some(8192), processes: Some(3) };
         assert_eq!(over(limits, 3, || 8192, || panic!("not asked")), None);
-        assert_eq!(over(limits, 4, || 0, || 0).unwrap(), "it has 4 processes, and 3 are allowed");
+        let (what, message) = over(limits, 4, || 0, || 0).unwrap();
+        assert_eq!((what, message.as_str()), (Exceeded::Tasks, "it has 4 processes, and 3 are allowed"));
         assert_eq!(over(limits, 1, || 9000, || 8000), None, "shared memory counts once");
-        let message = over(limits, 1, || 99_999, || 10_240).unwrap();
+        let (what, message) = over(limits, 1, || 99_999, || 10_240).unwrap();
+        assert_eq!(what, Exceeded::Memory);
         assert_eq!(message, "its processes use 10 KiB of memory, and 8 KiB are allowed");
         assert_eq!(over(Limits::default(), 9, || panic!(), || panic!()), None);
         assert!(Watch::new(Limits::default(), Instant::now()).is_none());

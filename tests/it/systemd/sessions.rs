@@ -104,3 +104,34 @@ fn below(group: &std::path::Path) -> Vec<std::path::PathBuf> {
     }
     found
 }
+
+#[tokio::test]
+async fn journalctl_shows_daemon_keeper_and_the_agents_stderr_of_one_session_and_of_no_other() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let (id, other) = (lab.session(), lab.session());
+    for (session, text) in [(&id, "of this one"), (&other, "of the other one")] {
+        lab.worker(&["agentctl", "prompt", session.as_str(), &format!("stderr {text}")]);
+    }
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+    let field = format!("AGENTD_SESSION={id}");
+    let mut entries = Vec::new();
+    until("journald has the keeper's last word", || {
+        let told = lab.journalctl(&["-o", "json", &field]);
+        entries = told.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).collect();
+        entries.iter().any(|entry| entry["MESSAGE"].as_str().is_some_and(|text| text.starts_with("the agent ended")))
+    })
+    .await;
+    let said_by = |who: &str| -> Vec<&str> {
+        let by = entries.iter().filter(|entry| entry["SYSLOG_IDENTIFIER"] == who);
+        by.filter_map(|entry| entry["MESSAGE"].as_str()).collect()
+    };
+    assert!(said_by("agentd").iter().any(|text| text.contains("is idle")), "{entries:#?}");
+    assert!(said_by("agentd-keeper").iter().any(|text| text.starts_with("launch 1 of the agent")), "{entries:#?}");
+    assert!(said_by("agentd-agent").contains(&"of this one"), "{entries:#?}");
+    assert!(!said_by("agentd-agent").contains(&"of the other one"), "{entries:#?}");
+    // journald itself says which unit it was, and that it was the user.
+    let unit = format!("agentd-session-{id}.service");
+    let agents = entries.iter().find(|entry| entry["SYSLOG_IDENTIFIER"] == "agentd-agent").expect("as above");
+    assert_eq!((&agents["_SYSTEMD_USER_UNIT"], &agents["_UID"]), (&unit.into(), &"4711".into()));
+}

@@ -179,6 +179,7 @@ impl Driver {
             killed,
             requested: false,
             reason: None,
+            exceeded: None,
         };
         self.append(Batch::of(Body::AgentExited(exited))).await.map(drop)
     }

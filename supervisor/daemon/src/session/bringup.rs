@@ -149,6 +149,7 @@ async fn launch_record(world: &World, job: &Job, built: &Built) -> Result<Launch
         stderr_rate: None,
         // In a unit of its own the session has a cgroup, which knows better than anybody who looks once a second.
         limits: if world.launcher.has_cgroups() { Limits::default() } else { bounds },
+        is_unit: world.launcher.has_cgroups(),
     })
 }
 

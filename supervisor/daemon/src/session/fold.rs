@@ -12,6 +12,7 @@ use agentd_api::session::Condition;
 use agentd_api::{Body, Event, TurnId};
 use jiff::{SignedDuration, Timestamp};
 
+use super::exit::describe_exit;
 use super::state::{
     CutTurn, Ended, Ending, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn, Run, Running,
     RunningTurn, State, prompt_digest,
@@ -114,6 +115,7 @@ impl State {
         self.stale.clear();
         self.prerequisites.clear();
         self.forced_by.clone_from(&started.forced_by);
+        self.exceeded = None;
         self.untold.launched(started.reason);
         if started.reason != LaunchReason::Restart {
             self.crashes.clear();
@@ -185,6 +187,7 @@ impl State {
             Run::Ended(_) => return,
         };
         let how = describe_exit(exited);
+        self.exceeded = exited.exceeded;
         self.cut = turn.map(|turn| CutTurn {
             id: turn.id,
             tool_calls: turn.tool_calls.into_iter().collect(),
@@ -285,18 +288,5 @@ impl State {
     fn permission_requested(&mut self, requested: &PermissionRequested) {
         self.next_permission += 1;
         self.permissions.push(OpenPermission { request: requested.request.clone(), rpc: requested.rpc.clone() });
-    }
-}
-
-/// How an agent ended, for people.
-fn describe_exit(exited: &AgentExited) -> String {
-    if let Some(reason) = &exited.reason {
-        return format!("the agent was ended: {reason}");
-    }
-    match (&exited.exec_error, exited.status, exited.signal) {
-        (Some(error), _, _) => format!("the agent could not be started: {error}"),
-        (None, Some(status), _) => format!("the agent exited with status {status}"),
-        (None, None, Some(signal)) => format!("the agent was ended by signal {signal}"),
-        (None, None, None) => "the agent's keeper ended without a word, and the agent with it".to_owned(),
     }
 }

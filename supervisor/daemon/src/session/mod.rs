@@ -13,6 +13,7 @@ mod document;
 mod drain;
 mod driver;
 mod environment;
+mod exit;
 mod fold;
 mod follow;
 mod journal_port;

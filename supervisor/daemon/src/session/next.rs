@@ -18,6 +18,7 @@ use agentd_keeper::protocol::Mute;
 use jiff::Timestamp;
 
 use super::batch::Batch;
+use super::exit::exit_reason;
 use super::note::note;
 use super::permission::{Rule, policy};
 use super::rules::{ALLOWING, REJECTING, choose, dropped, resolve};
@@ -122,7 +123,7 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
         }
         Ended::Failed(message) if is_parked(state, facts) => ("Parked", message.as_str()),
         Ended::Failed(message) if is_restarted(state, facts) => ("Restarting", message.as_str()),
-        Ended::Failed(message) => ("AgentExited", message.as_str()),
+        Ended::Failed(message) => (exit_reason(state.exceeded), message.as_str()),
     };
     for kind in [ConditionType::AgentStarted, ConditionType::ConversationReady] {
         if state.holds(kind) {

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use agentd_api::event::{LaunchReason, OpenedBy, StaleVariable};
+use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
 use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{PermissionId, TurnId};
@@ -61,6 +61,9 @@ pub(crate) struct State {
     /// Who asked that it be launched whatever is missing.
     #[serde(default)]
     pub(crate) forced_by: Option<Requester>,
+    /// What its agent had more of than it may, where that ended it.
+    #[serde(default)]
+    pub(crate) exceeded: Option<Exceeded>,
     /// When the agent crashed since the last launch that a client asked for; only crashes that restarts are for.
     pub(crate) crashes: Vec<Timestamp>,
     /// The keys of the last prompts, oldest first.
@@ -253,6 +256,7 @@ impl State {
             stale: Vec::new(),
             prerequisites: Vec::new(),
             forced_by: None,
+            exceeded: None,
             crashes: Vec::new(),
             keys: VecDeque::new(),
             next_turn: 1,

@@ -147,6 +147,7 @@ impl World {
                 killed: 0,
                 requested,
                 reason: None,
+                exceeded: None,
             };
             self.record(Body::AgentExited(exited));
         }

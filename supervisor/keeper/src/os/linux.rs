@@ -34,6 +34,24 @@ pub(crate) fn die_with_parent(parent: u32) -> io::Result<()> {
     if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
+/// What makes a child the one that the kernel kills before this process when memory runs out, as its file takes it.
+pub(crate) fn expendable() -> String {
+    let own = fs::read_to_string(OOM_SCORE).ok().and_then(|own| own.trim().parse::<i32>().ok()).unwrap_or(0);
+    own.saturating_add(EXPENDABLE).min(1000).to_string()
+}
+
+/// In a child before exec, with what [`expendable`] said. Async-signal-safe. Without it the agent runs all the same.
+pub(crate) fn become_expendable(score: &str) {
+    if let Ok(file) = nix::fcntl::open(OOM_SCORE, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+        let _ = nix::unistd::write(file, score.as_bytes());
+    }
+}
+
+/// `proc_pid_oom_score_adj(5)`.
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+/// In thousandths of the memory there is: who holds an agent, and uses less than half of what the session may, is killed last.
+const EXPENDABLE: i32 = 500;
+
 /// Closes every descriptor but the first three.
 #[allow(unsafe_code, reason = "nix has no close_range")]
 pub(crate) fn close_inherited() -> io::Result<()> {

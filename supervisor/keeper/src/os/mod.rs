@@ -7,13 +7,13 @@ mod macos;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
-    ADOPTS, SOCKET_PATH_MAX, become_subreaper, close_inherited, descendants, device, die_with_parent, peer_uid, pin,
-    proportional, reopen, resident, signal, start_time, tree, widen,
+    ADOPTS, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, descendants, device,
+    die_with_parent, expendable, peer_uid, pin, proportional, reopen, resident, signal, start_time, tree, widen,
 };
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
-    ADOPTS, SOCKET_PATH_MAX, become_subreaper, close_inherited, descendants, device, die_with_parent, peer_uid, pin,
-    proportional, reopen, resident, signal, start_time, tree, widen,
+    ADOPTS, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, descendants, device,
+    die_with_parent, expendable, peer_uid, pin, proportional, reopen, resident, signal, start_time, tree, widen,
 };
 
 /// One process, named so that its successor under the same pid is another.

@@ -1,0 +1,35 @@
+//! How an agent ended: for people, and in one word for programs. Pure.
+
+use agentd_api::event::{AgentExited, Exceeded};
+
+/// How an agent ended, for people; where they can do something about it, what.
+pub(super) fn describe_exit(exited: &AgentExited) -> String {
+    if let Some(reason) = &exited.reason {
+        return match exited.exceeded {
+            Some(Exceeded::Memory) => format!(
+                "the session ran out of memory: {reason}; resume it with less to do at once, or allow sessions more \
+                 (`memory` of [limits] in agentd.toml, `--memory` of a new one)"
+            ),
+            Some(Exceeded::Tasks) => format!(
+                "the session had too many processes: {reason}; resume it with less to do at once, or allow sessions more \
+                 (`tasks` of [limits] in agentd.toml, `--tasks` of a new one)"
+            ),
+            Some(Exceeded::Unknown) | None => format!("the agent was ended: {reason}"),
+        };
+    }
+    match (&exited.exec_error, exited.status, exited.signal) {
+        (Some(error), _, _) => format!("the agent could not be started: {error}"),
+        (None, Some(status), _) => format!("the agent exited with status {status}"),
+        (None, None, Some(signal)) => format!("the agent was ended by signal {signal}"),
+        (None, None, None) => "the agent's keeper ended without a word, and the agent with it".to_owned(),
+    }
+}
+
+/// The conditions' reason.
+pub(super) fn exit_reason(exceeded: Option<Exceeded>) -> &'static str {
+    match exceeded {
+        Some(Exceeded::Memory) => "OutOfMemory",
+        Some(Exceeded::Tasks) => "TooManyTasks",
+        Some(Exceeded::Unknown) | None => "AgentExited",
+    }
+}
