@@ -1,6 +1,7 @@
 //! agentd as a service of a user's systemd, in a booted lab (tests/systemd/lab).
 
 mod bounds;
+mod credentials;
 mod sessions;
 mod template;
 
