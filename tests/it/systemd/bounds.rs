@@ -60,6 +60,14 @@ async fn a_session_that_wants_more_memory_than_it_may_have_is_ended_and_says_so_
     let daemon = || lab.systemctl(&["show", "-p", "MainPID", "-p", "NRestarts", "-p", "ActiveState", "agentd.service"]);
     let (before, beside) = (daemon(), lab.agentctl(&["show", neighbour.as_str()]));
 
+    // Who holds the agent is killed last, however small the rest is.
+    let held = lab.agentctl(&["show", greedy.as_str()]);
+    let score = |process: &str| {
+        let score = fs::read_to_string(lab.path(&format!("/proc/{}/oom_score_adj", held["status"][process])));
+        score.expect("it runs").trim().parse::<i32>().expect("a number")
+    };
+    assert_eq!(score("agent_pid"), (score("keeper_pid") + 500).min(1000));
+
     // A tool of it: the kernel kills that, and neither the agent nor who holds it.
     let kills = file(&lab, &unit, &["memory.oom_control", "memory.events"]);
     lab.worker(&["agentctl", "prompt", greedy.as_str(), "tool head -c 400M /dev/zero | tail | wc -c"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use agentd_api::SessionId;
 
-use super::{begin_to_count, counted, turn_ends};
+use super::{begin_to_count, counted, environment, turn_ends};
 use crate::harness::lab::Lab;
 use crate::harness::require;
 use crate::harness::session::said;
@@ -47,7 +47,9 @@ required_by = "all"
 async fn a_whole_session_of_an_ordinary_user_runs_under_the_template_and_its_agent_outside_of_the_sandbox() {
     let Some(()) = require::systemd() else { return };
     let lab = Lab::boot().await;
+    let by_the_users_service = environment(&lab).await;
     lab.administer();
+    assert_eq!(environment(&lab).await, by_the_users_service, "an agent's environment, whoever runs agentd");
     let verify = lab.command(["systemd-analyze", "verify", "agentd@worker.service", "agentd@worker.socket"]).output();
     let verify = verify.expect("nsenter can be executed");
     assert!(verify.status.success() && verify.stderr.is_empty(), "{verify:?}");
@@ -75,9 +77,9 @@ async fn a_whole_session_of_an_ordinary_user_runs_under_the_template_and_its_age
     for kind in ["PrerequisitesMet", "SnapshotFresh", "EnvironmentReady", "ConversationReady"] {
         assert_eq!(conditions.get(kind), Some(&"True"), "{kind}: {view:#}");
     }
-    let environment = answer(&lab, &id, "env").await;
-    assert!(environment.contains("\"EDITOR\":\"ed\""), "the login shell's: {environment}");
-    assert!(environment.contains("\"FROM_SCRIPT\":\"1\""), "the script's, from inside of the sandbox: {environment}");
+    let variables = answer(&lab, &id, "env").await;
+    assert!(variables.contains("\"EDITOR\":\"ed\""), "the login shell's: {variables}");
+    assert!(variables.contains("\"FROM_SCRIPT\":\"1\""), "the script's, from inside of the sandbox: {variables}");
 
     // The agent: not in the sandbox, but where everything of the user's manager is.
     let look = "tool touch $HOME/project/written /var/tmp/written && cat /tmp/by-script && ls -d /home && \
