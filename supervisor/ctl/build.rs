@@ -1,4 +1,4 @@
-//! Lists the templates of plugins and the SDK's sources, so that they are in the program as they lie in the repository.
+//! Lists the templates of plugins, the SDK's sources and the units, so that they are in the program as they lie in the repository.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,20 +7,31 @@ use std::path::{Path, PathBuf};
 
 /// Files of these names are part of a template; what a build leaves beside them is not.
 const EXTENSIONS: [&str; 8] = ["js", "json", "md", "py", "rs", "sh", "toml", "wit"];
+/// What managers read.
+const UNITS: [&str; 4] = ["plist", "service", "slice", "socket"];
 const NAMES: [&str; 3] = ["build", "gitignore", "test"];
 /// The SDK as a project has it: its own tests are not part of it.
 const SDK: [&str; 4] = ["Cargo.toml", "secret-names", "src", "toolchain.sh"];
 
 fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where the package is"))
-        .join("../../plugin-sdk")
+        .join("../..")
         .canonicalize()
-        .expect("the SDK lies in the repository");
-    let mut files = Vec::new();
-    collect(&root.join("templates"), "", &mut files);
+        .expect("the package lies in the repository");
+    let mut templates = Vec::new();
+    collect(&root.join("plugin-sdk/templates"), "", &mut templates);
     for part in SDK {
-        collect(&root.join("rust").join(part), &format!("sdk/{part}"), &mut files);
+        collect(&root.join("plugin-sdk/rust").join(part), &format!("sdk/{part}"), &mut templates);
     }
+    write("templates.rs", templates);
+    let mut units = Vec::new();
+    collect(&root.join("units"), "", &mut units);
+    units.retain(|(name, ..)| UNITS.iter().any(|known| Path::new(name).extension().is_some_and(|it| it == *known)));
+    write("units.rs", units);
+}
+
+/// A list of names, contents, and whether each may be executed, as an expression.
+fn write(list_name: &str, mut files: Vec<(String, PathBuf, bool)>) {
     files.sort();
     let mut list = String::from("&[\n");
     for (name, path, executable) in files {
@@ -29,7 +40,7 @@ fn main() {
     }
     list.push_str("]\n");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where to write"));
-    fs::write(out.join("templates.rs"), list).expect("the list can be written");
+    fs::write(out.join(list_name), list).expect("the list can be written");
 }
 
 /// Every file below a path, by its name from there.
@@ -45,7 +56,7 @@ fn collect(path: &Path, name: &str, into: &mut Vec<(String, PathBuf, bool)>) {
         }
         return;
     }
-    let known = path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
+    let known = path.extension().is_some_and(|it| EXTENSIONS.iter().chain(&UNITS).any(|known| it == *known))
         || NAMES.iter().any(|known| path.ends_with(known));
     if known {
         println!("cargo::rerun-if-changed={}", path.display());

@@ -1,6 +1,7 @@
 //! The command line.
 
 pub(crate) mod plugin;
+pub(crate) mod service;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -195,6 +196,9 @@ pub(crate) enum Command {
         #[arg(long)]
         no_wait: bool,
     },
+    /// agentd as a service of systemd or launchd: install or upgrade it, look at it, read its log, remove it
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
     /// List the agents that are configured
     Agents,
     /// Print the versions of this program and of the daemon; never starts one

@@ -66,6 +66,8 @@ pub(crate) enum Error {
     Tool { message: String, hint: Option<String> },
     #[error(transparent)]
     NewPlugin(#[from] crate::commands::NewError),
+    #[error(transparent)]
+    Service(#[from] crate::commands::ServiceError),
     /// Something to do with a session that is in the state that `detail` tells.
     #[error("{detail}")]
     Session { detail: String, hint: Option<String> },
@@ -117,6 +119,7 @@ impl Error {
             Self::NotStarted { log, .. } => Some(format!("its log is {}", log.display())),
             Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
             Self::NewPlugin(error) => error.hint(),
+            Self::Service(error) => error.hint(),
             Self::NoTool { .. } => Some("agentctl needs the agentd of its own build beside it".into()),
             Self::Session { hint, .. } | Self::Tool { hint, .. } => hint.clone(),
             _ => None,

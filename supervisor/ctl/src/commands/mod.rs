@@ -11,12 +11,14 @@ mod plugin;
 mod reload;
 mod scripts;
 mod secret;
+mod service;
 mod snapshot;
 mod talk;
 mod upgrade;
 mod validate;
 
 pub(crate) use plugin::NewError;
+pub(crate) use service::ServiceError;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -60,7 +62,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
 
 async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
     let alone = match &command {
-        Command::Version | Command::Reload | Command::Drain { .. } => true,
+        Command::Version | Command::Reload | Command::Drain { .. } | Command::Service(_) => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -94,6 +96,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         Command::Plugin(command) => plugin::plugin(context, command).await,
         Command::Reload => reload::reload(context).await,
         Command::Drain { undo, no_wait } => drain::drain(context, undo, no_wait).await,
+        Command::Service(command) => service::service(context, command).await,
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
         Command::UpgradeCheck { program } => upgrade::check(context, program).await,

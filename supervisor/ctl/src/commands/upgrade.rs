@@ -55,8 +55,14 @@ pub(super) async fn check(context: &Context, program: Option<PathBuf>) -> Result
     Ok(u8::from(!safe))
 }
 
+/// What keeps the new build from taking over what the other wrote and holds, for people.
+pub(super) fn obstacles(running: &Compatibility, new: &Compatibility, sessions: &[SessionView]) -> Vec<String> {
+    let findings = findings(running, new, sessions).into_iter();
+    findings.filter(|finding| !finding.holds).map(|finding| finding.text).collect()
+}
+
 /// What the program says of itself.
-async fn ask(program: &Path) -> Result<Compatibility, Error> {
+pub(super) async fn ask(program: &Path) -> Result<Compatibility, Error> {
     let failed = |reason: String| Error::NotAgentd { program: program.to_owned(), reason };
     let output =
         Command::new(program).arg("compatibility").output().await.map_err(|error| failed(error.to_string()))?;

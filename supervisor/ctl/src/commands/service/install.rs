@@ -1,0 +1,362 @@
+//! install: what is to be done is found out first, then told and done, step by step; what fails is undone.
+//!
+//! An upgrade is the same. The new build is asked first whether it can take over what the old one wrote and holds; the programs
+//! are replaced under the running daemon, which goes on with its own; then it is started again, and takes its sessions over.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::super::{Context, print, tell, upgrade};
+use super::host::{Host, line};
+use super::manager::Service;
+use super::material;
+use super::record::{Record, Standing, digest_of};
+use super::step::{Step, Steps};
+use super::survey::{self, Running, State, Survey};
+use super::{ServiceError, report};
+use crate::args::service::InstallArgs;
+use crate::error::Error;
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    /// What makes the manager see again what is there, if that step or a later one fails and all is undone.
+    pub(super) mend: Vec<(usize, Vec<String>)>,
+}
+
+impl Plan {
+    fn run(&mut self, command: Vec<String>, back: Option<Vec<String>>) {
+        self.steps.push(Step::Run { command, back });
+    }
+}
+
+/// What was said about lingering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Linger {
+    /// It is so already, or this manager has no such thing.
+    Settled,
+    Wanted,
+    Refused,
+    /// Nobody was there to be asked.
+    Open,
+}
+
+pub(super) async fn install(context: &Context, host: &Host, from: &Path, args: InstallArgs) -> Result<u8, Error> {
+    let service = Service::find(host, &args.which).await?;
+    let plan = plan(host, &service, context, from, &args).await?;
+    let linger = linger(host, &service, &args).await?;
+    let mut told: Vec<String> = plan.steps.iter().map(Step::describe).collect();
+    let enable = user_of(host, &service).map(|user| vec!["loginctl".to_owned(), "enable-linger".to_owned(), user]);
+    let enable = enable.filter(|_| linger == Linger::Wanted);
+    told.extend(enable.as_ref().map(|command| line(command)));
+    if context.json {
+        print(&format!("{}\n", serde_json::json!({ "dry_run": args.dry_run, "steps": told })))?;
+    }
+    if args.dry_run {
+        if !context.json {
+            super::foretell(&told)?;
+        }
+        return Ok(0);
+    }
+    if told.is_empty() && !context.json {
+        print("everything is as it should be\n")?;
+    }
+    take(host, &plan, context.json).await?;
+    if let Some(command) = enable {
+        report(context.json, &line(&command))?;
+        let ran = host.run(&command).await?;
+        if !ran.success {
+            return Err(ServiceError::NoLinger { said: ran.complaint, user: host.user.clone() }.into());
+        }
+    }
+    if linger == Linger::Open {
+        let user = user_of(host, &service).unwrap_or_default();
+        tell(&format!(
+            "sessions of {user} end with the last login of {user}: install again with --linger, or `loginctl enable-linger {user}`"
+        ))?;
+    }
+    if service == (Service::System { user: None }) {
+        tell("agentd is there for whom you name: agentctl service install --system --user NAME")?;
+    }
+    Ok(0)
+}
+
+/// Does what is planned, or leaves everything as it was.
+pub(super) async fn take(host: &Host, plan: &Plan, quiet: bool) -> Result<(), Error> {
+    let mut steps = Steps::new(host);
+    for (at, step) in plan.steps.iter().enumerate() {
+        report(quiet, &step.describe())?;
+        let Err(error) = steps.take(step).await else { continue };
+        let mut left = steps.undo().await;
+        for (_, command) in plan.mend.iter().filter(|(from, _)| *from <= at) {
+            match host.run(command).await {
+                Ok(ran) if ran.success => {}
+                Ok(ran) => left.push(format!("`{}`: {}", line(command), ran.complaint)),
+                Err(error) => left.push(error.to_string()),
+            }
+        }
+        return Err(ServiceError::Undone { step: step.describe(), source: Box::new(error), left }.into());
+    }
+    steps.keep();
+    Ok(())
+}
+
+async fn plan(
+    host: &Host,
+    service: &Service,
+    context: &Context,
+    from: &Path,
+    args: &InstallArgs,
+) -> Result<Plan, Error> {
+    if matches!(service, Service::System { .. }) && host.uid != 0 {
+        return Err(ServiceError::NotRoot.into());
+    }
+    let mut survey = Survey::look(host, service, from, args.bin_dir.as_deref())?;
+    if survey.units.is_empty() {
+        return Err(ServiceError::NoTemplate.into());
+    }
+    let is_new = |standing: Standing| standing != Standing::Current;
+    refuse_foreign(host, &mut survey, args.force).await?;
+    let running = survey::all_running(host, service, &context.client).await?;
+    let programs_change = survey.programs.iter().any(|program| is_new(program.standing));
+    let new = upgrade::ask(&from.join(material::PROGRAMS[0])).await?;
+    if programs_change {
+        takes_over(&survey, &running, &new).await?;
+    }
+
+    let mut plan = Plan::default();
+    for program in survey.programs.iter().filter(|program| is_new(program.standing)) {
+        plan.steps.push(Step::Copy { from: program.from.clone(), to: program.to.clone() });
+    }
+    let changed: Vec<_> = survey.units.iter().filter(|unit| is_new(unit.standing)).collect();
+    for file in &changed {
+        plan.steps.push(Step::Write { path: file.unit.path.clone(), text: file.unit.text.clone() });
+    }
+    let units_change = !changed.is_empty();
+    let socket_changes =
+        changed.iter().any(|file| file.unit.path.extension().is_some_and(|extension| extension == "socket"));
+    let stale = |running: &Running| {
+        programs_change
+            || units_change
+            || running.version != new.version
+            || host.program_of(running.pid).is_some_and(|program| program.replaced)
+    };
+    let restart: Vec<&Running> = running.iter().filter(|running| running.unit.is_some() && stale(running)).collect();
+    let stray = running.iter().find(|running| running.unit.is_none());
+    if *service == Service::Launchd {
+        for_launchd(host, &survey, &mut plan, units_change, &restart, stray).await?;
+    } else {
+        let change = Change { units: units_change, socket: socket_changes };
+        for_systemd(host, service, &mut plan, change, &restart, stray).await?;
+    }
+    for running in restart {
+        plan.steps.push(Step::Await {
+            client: running.client.clone(),
+            version: new.version.clone(),
+            not: Some(running.pid),
+            user: running.user.clone(),
+        });
+    }
+    record(host, service, &survey, &new.version, &mut plan)?;
+    Ok(plan)
+}
+
+/// What of the units is another than it was.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    units: bool,
+    socket: bool,
+}
+
+async fn for_systemd(
+    host: &Host,
+    service: &Service,
+    plan: &mut Plan,
+    change: Change,
+    restart: &[&Running],
+    stray: Option<&Running>,
+) -> Result<(), Error> {
+    let (socket, state) = survey::states(host, service).await?;
+    let is_older = [&socket, &state].into_iter().flatten().any(|state| state.stale);
+    if change.units || is_older {
+        let reload = service.systemctl(&["daemon-reload"]);
+        plan.mend.push((plan.steps.len(), reload.clone()));
+        plan.run(reload, None);
+    }
+    plan.steps.extend(stray.map(|running| Step::Terminate { pid: running.pid }));
+    let units = [service.socket_unit(), service.service_unit()];
+    if let (Some(socket), [Some(socket_unit), Some(service_unit)]) = (&socket, &units) {
+        for (unit, state) in [(socket_unit, Some(socket)), (service_unit, state.as_ref())] {
+            if state.is_some_and(|state| state.active == "failed") {
+                plan.run(service.systemctl(&["reset-failed", unit]), None);
+            }
+        }
+        if !socket.enabled {
+            let back = service.systemctl(&["disable", socket_unit]);
+            plan.run(service.systemctl(&["enable", socket_unit]), Some(back));
+        }
+        if !socket.is_active() {
+            // systemd refuses to listen for a service that runs.
+            if state.as_ref().is_some_and(State::is_up) {
+                plan.run(service.systemctl(&["stop", service_unit]), None);
+            }
+            plan.run(service.systemctl(&["start", socket_unit]), Some(service.systemctl(&["stop", socket_unit])));
+        } else if change.socket {
+            let restart_both = service.systemctl(&["restart", socket_unit]);
+            plan.mend.push((plan.steps.len(), restart_both.clone()));
+            plan.run(service.systemctl(&["stop", service_unit]), None);
+            plan.run(restart_both, None);
+        }
+    }
+    for unit in restart.iter().filter_map(|running| running.unit.as_deref()) {
+        // Whatever became of it under the new programs, the old ones are to run again.
+        plan.mend.push((plan.steps.len(), service.systemctl(&["restart", unit])));
+        // With its socket it was stopped above.
+        let stopped = socket.as_ref().is_some_and(|socket| change.socket || !socket.is_active());
+        let verb = if stopped { "start" } else { "try-restart" };
+        plan.run(service.systemctl(&[verb, unit]), None);
+    }
+    Ok(())
+}
+
+async fn for_launchd(
+    host: &Host,
+    survey: &Survey,
+    plan: &mut Plan,
+    units_change: bool,
+    restart: &[&Running],
+    stray: Option<&Running>,
+) -> Result<(), Error> {
+    let job = survey::job_state(host).await?;
+    let plist = &survey.units[0].unit;
+    for key in ["SockPathName", "StandardErrorPath"] {
+        let path = material::plist_value(&plist.text, key).map(PathBuf::from);
+        let directory = path.as_deref().and_then(Path::parent).filter(|directory| !directory.is_dir());
+        plan.steps.extend(directory.map(|directory| Step::Directory(directory.to_owned())));
+    }
+    plan.steps.extend(stray.map(|running| Step::Terminate { pid: running.pid }));
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<String>>();
+    let (target, path) = (Service::target(host), plist.path.to_string_lossy().into_owned());
+    let load = words(&["launchctl", "bootstrap", &format!("gui/{}", host.uid), &path]);
+    let unload = words(&["launchctl", "bootout", &target]);
+    match (job.is_known(), units_change) {
+        (true, true) => {
+            plan.mend.push((plan.steps.len(), load.clone()));
+            plan.run(unload.clone(), None);
+            plan.run(load, Some(unload));
+        }
+        (true, false) if !restart.is_empty() => {
+            let again = words(&["launchctl", "kickstart", "-k", &target]);
+            plan.mend.push((plan.steps.len(), again.clone()));
+            plan.run(again, None);
+        }
+        (true, false) => {}
+        (false, _) => plan.run(load, Some(unload)),
+    }
+    Ok(())
+}
+
+/// What was installed is written down, if that is not what is written already.
+fn record(host: &Host, service: &Service, survey: &Survey, version: &str, plan: &mut Plan) -> Result<(), Error> {
+    let mut files = BTreeMap::new();
+    for program in &survey.programs {
+        let digest = digest_of(&program.from)?;
+        files.extend(digest.map(|digest| (program.to.clone(), digest)));
+    }
+    for file in &survey.units {
+        files.insert(file.unit.path.clone(), material::digest(file.unit.text.as_bytes()));
+    }
+    // What an earlier one put elsewhere is still ours to remove.
+    let before = survey.record.as_ref().map(|record| record.files.clone()).unwrap_or_default();
+    files.extend(
+        before
+            .into_iter()
+            .filter(|(path, _)| path.exists())
+            .filter(|(path, _)| !files.contains_key(path))
+            .collect::<Vec<_>>(),
+    );
+    let record = Record::new(version, &survey.directory, files);
+    if survey.record.as_ref() != Some(&record) {
+        plan.steps.push(Step::Write { path: service.record(host), text: record.text()? });
+    }
+    Ok(())
+}
+
+/// A unit that is not as an install left it is not written over unasked. A program that says that it is agentd's is an older one.
+async fn refuse_foreign(host: &Host, survey: &mut Survey, force: bool) -> Result<(), ServiceError> {
+    let mut foreign = Vec::new();
+    for program in survey.programs.iter_mut().filter(|program| program.standing == Standing::Foreign) {
+        let name = program.to.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let said = host.said(&[program.to.as_os_str(), "--version".as_ref()]).await;
+        if said.is_some_and(|said| said.starts_with(&format!("{name} "))) {
+            program.standing = Standing::Ours;
+        } else {
+            foreign.push(program.to.clone());
+        }
+    }
+    let units = survey.units.iter().filter(|unit| unit.standing == Standing::Foreign);
+    foreign.extend(units.map(|file| file.unit.path.clone()));
+    if foreign.is_empty() || force { Ok(()) } else { Err(ServiceError::Foreign { paths: foreign }) }
+}
+
+/// Whether the new build can go on with what the old one wrote, and with the keepers that run.
+async fn takes_over(
+    survey: &Survey,
+    running: &[Running],
+    new: &agentd_api::compatibility::Compatibility,
+) -> Result<(), Error> {
+    let mut reasons = Vec::new();
+    for daemon in running {
+        reasons.extend(upgrade::obstacles(&daemon.compatibility, new, &daemon.sessions));
+    }
+    // Where none runs, the one that is installed wrote what is there; one that cannot say was not agentd.
+    let installed =
+        survey.programs.first().filter(|program| program.standing != Standing::Absent && running.is_empty());
+    if let Some(installed) = installed
+        && let Ok(old) = upgrade::ask(&installed.to).await
+    {
+        reasons.extend(upgrade::obstacles(&old, new, &[]));
+    }
+    if reasons.is_empty() { Ok(()) } else { Err(ServiceError::CannotTakeOver { reasons }.into()) }
+}
+
+/// Whose login the sessions depend on.
+fn user_of(host: &Host, service: &Service) -> Option<String> {
+    match service {
+        Service::User => Some(host.user.clone()),
+        Service::System { user } => user.clone(),
+        Service::Launchd => None,
+    }
+}
+
+async fn linger(host: &Host, service: &Service, args: &InstallArgs) -> Result<Linger, Error> {
+    let Some(user) = user_of(host, service) else { return Ok(Linger::Settled) };
+    if lingers(host, &user).await {
+        return Ok(Linger::Settled);
+    }
+    if args.linger.linger {
+        return Ok(Linger::Wanted);
+    }
+    if args.linger.no_linger {
+        return Ok(Linger::Refused);
+    }
+    let is_asked = !args.dry_run && io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !is_asked {
+        return Ok(Linger::Open);
+    }
+    let question = format!(
+        "sessions of {user} end with the last login of {user}; let them go on (loginctl enable-linger {user})? [y/N] "
+    );
+    io::stderr().write_all(question.as_bytes()).map_err(Error::Output)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(Error::Input)?;
+    let yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
+    Ok(if yes { Linger::Wanted } else { Linger::Refused })
+}
+
+/// Whether the user's manager, and so the sessions, outlive the user's logins.
+pub(in crate::commands) async fn lingers(host: &Host, user: &str) -> bool {
+    host.said(&["loginctl", "show-user", user, "--property=Linger", "--value"]).await.as_deref() == Some("yes")
+}

@@ -1,0 +1,379 @@
+//! The whole of install, upgrade, status and uninstall against stand-ins for the managers' programs, which write down how they are
+//! called and keep what is enabled and active in files, and against a daemon that answers what it is asked here and nothing else.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+
+use clap::Parser as _;
+use tempfile::TempDir;
+
+use super::*;
+use crate::args::{Cli, Command};
+use crate::client::Client;
+use crate::error::exit;
+
+/// Fails where `state/fail` has the beginning of the call.
+const SYSTEMCTL: &str = r#"cd "$(dirname "$0")/../state"
+[ "$1" != --user ] || shift
+[ "$1" = show ] || echo "systemctl $*" >> calls
+if [ -e fail ] && [ "$(cat fail)" = "$1 $2" ]; then rm fail; echo "no such luck" >&2; exit 1; fi
+case $1 in
+  show)
+    for unit; do :; done
+    [ -e "../home/.config/systemd/user/$unit" ] && echo LoadState=loaded || echo LoadState=not-found
+    echo "ActiveState=$(cat "active-$unit" 2>/dev/null || echo inactive)"
+    echo "UnitFileState=$(cat "enabled-$unit" 2>/dev/null || echo disabled)"
+    echo MainPID=0; echo NeedDaemonReload=no ;;
+  enable) echo enabled > "enabled-$2" ;;
+  disable) rm "enabled-$2" ;;
+  start) echo active > "active-$2" ;;
+  stop) rm -f "active-$2" ;;
+  try-restart|restart) ../home/.local/bin/agentd --version > answers ;;
+esac
+"#;
+
+const LOGINCTL: &str = r#"cd "$(dirname "$0")/../state"
+[ "$1" = show-user ] || echo "loginctl $*" >> calls
+case $1 in
+  show-user) cat linger 2>/dev/null || echo no ;;
+  enable-linger) [ ! -e refuse-linger ] || { echo "Access denied" >&2; exit 1; }; echo yes > linger ;;
+esac
+"#;
+
+const LAUNCHCTL: &str = r#"cd "$(dirname "$0")/../state"
+[ "$1" = print ] || echo "launchctl $*" >> calls
+case $1 in
+  print) [ -e loaded ] && echo "	state = running" || exit 113 ;;
+  bootstrap) : > loaded ;;
+  bootout) rm loaded ;;
+esac
+"#;
+
+/// A machine with a home, a build to install, and stand-ins.
+struct Machine {
+    directory: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self { directory: tempfile::tempdir().unwrap() };
+        for name in ["home", "bin", "state", "build", "run/systemd/system"] {
+            fs::create_dir_all(machine.path(name)).unwrap();
+        }
+        machine.program("bin/systemctl", SYSTEMCTL);
+        machine.program("bin/loginctl", LOGINCTL);
+        machine.program("bin/launchctl", LAUNCHCTL);
+        machine.program("bin/journalctl", "echo \"journalctl $*\" >> \"$(dirname \"$0\")/../state/calls\"\n");
+        machine.program("bin/tail", "echo \"tail $*\" >> \"$(dirname \"$0\")/../state/calls\"\n");
+        machine.build("1.0.0", 1);
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn program(&self, name: &str, script: &str) {
+        fs::write(self.path(name), format!("#!/bin/sh\n{script}")).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Another build to install, which reads documents of one version.
+    fn build(&self, version: &str, documents: u32) {
+        for name in ["agentd-keeper", "agentctl"] {
+            self.program(&format!("build/{name}"), &format!("echo {name} {version}\n"));
+        }
+        let knows = compatibility(version, documents);
+        let agentd = format!("case $1 in --version) echo agentd {version};; compatibility) echo '{knows}';; esac\n");
+        self.program("build/agentd", &agentd);
+    }
+
+    fn host(&self) -> Host {
+        Host {
+            os: "linux",
+            uid: 1000,
+            user: "kim".into(),
+            home: self.path("home"),
+            search: format!("{}:/usr/bin:/bin", self.path("bin").display()).into(),
+            root: self.directory.path().to_owned(),
+        }
+    }
+
+    fn agentctl(&self, line: &str) -> Result<u8, Error> {
+        let cli = Cli::try_parse_from(format!("agentctl service {line}").split(' ')).unwrap();
+        let Command::Service(command) = cli.command else { panic!("{line}") };
+        let client = Client::new(self.path("state/control.sock"));
+        let context = Context { client, starter: None, json: cli.global.json, verbose: false };
+        crate::runtime().unwrap().block_on(on(&context, &self.host(), &self.path("build"), command))
+    }
+
+    /// How the managers' programs were called since this was asked last.
+    fn calls(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.path("state/calls")).unwrap_or_default();
+        let _ = fs::remove_file(self.path("state/calls"));
+        calls.lines().map(str::to_owned).collect()
+    }
+
+    fn installed(&self, name: &str) -> String {
+        fs::read_to_string(self.path("home/.local/bin").join(name)).unwrap_or_default()
+    }
+
+    /// Every file below the home.
+    fn files(&self) -> Vec<String> {
+        let (mut found, mut left) = (Vec::new(), vec![self.path("home")]);
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    left.push(path);
+                } else {
+                    found.push(path.strip_prefix(self.path("home")).unwrap().display().to_string());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// A daemon that answers with the version in `state/answers`; its pid is another with each version. It is a service.
+    fn daemon(&self, sessions: &str) {
+        fs::write(self.path("state/active-agentd.service"), "active").unwrap();
+        fs::write(self.path("state/answers"), "agentd 1.0.0").unwrap();
+        let listener = UnixListener::bind(self.path("state/control.sock")).unwrap();
+        let (answers, sessions) = (self.path("state/answers"), sessions.to_owned());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut request = String::new();
+                BufReader::new(&stream).read_line(&mut request).unwrap();
+                let said = fs::read_to_string(&answers).unwrap_or_default();
+                let version = said.trim().trim_start_matches("agentd ");
+                let pid = 1_000_000_000 + version.bytes().map(u32::from).sum::<u32>();
+                let body = if request.contains("/v1/version") {
+                    let knows = compatibility(version, 1);
+                    format!(
+                        r#"{{"version":"{version}","pid":{pid},"runtime_directory":"/r","state_directory":"/s","compatibility":{knows}}}"#
+                    )
+                } else {
+                    format!(r#"{{"sessions":[{sessions}],"unreadable":[]}}"#)
+                };
+                let length = body.len();
+                write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+                    .unwrap();
+            }
+        });
+    }
+}
+
+fn compatibility(version: &str, documents: u32) -> String {
+    format!(
+        r#"{{"version":"{version}","keeper_protocols":[1],"session_documents":[{documents}],"trust_records":[1],"environments":[3]}}"#
+    )
+}
+
+fn refused(result: Result<u8, Error>) -> ServiceError {
+    match result {
+        Err(Error::Service(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+const UNITS: &str = "home/.config/systemd/user";
+
+#[test]
+fn an_install_puts_programs_and_units_starts_the_socket_and_a_second_one_changes_nothing() {
+    let machine = Machine::new();
+    assert_eq!(machine.agentctl("install --dry-run").unwrap(), 0);
+    assert_eq!((machine.files(), machine.calls()), (Vec::new(), Vec::new()), "a dry run");
+    assert_eq!(machine.agentctl("install --no-linger").unwrap(), 0);
+    assert_eq!(
+        machine.calls(),
+        ["systemctl daemon-reload", "systemctl enable agentd.socket", "systemctl start agentd.socket"]
+    );
+    assert_eq!(machine.installed("agentd"), fs::read_to_string(machine.path("build/agentd")).unwrap());
+    let mode = machine.path("home/.local/bin/agentd-keeper").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    let before = machine.files();
+    assert!(!before.iter().any(|file| file.contains("/.")), "something is left of it: {before:?}");
+    assert_eq!(machine.agentctl("install --no-linger").unwrap(), 0);
+    assert_eq!((machine.files(), machine.calls()), (before, Vec::new()), "the second one");
+    assert_eq!(machine.agentctl("status").unwrap(), exit::UNREACHABLE, "nothing runs");
+}
+
+#[test]
+fn linger_is_enabled_only_where_it_was_agreed_to_and_a_refusal_leaves_the_rest_in_place() {
+    let machine = Machine::new();
+    machine.agentctl("install").unwrap();
+    assert!(!machine.calls().iter().any(|call| call.starts_with("loginctl")), "nobody was asked");
+    fs::write(machine.path("state/refuse-linger"), "").unwrap();
+    let error = refused(machine.agentctl("install --linger"));
+    assert!(matches!(&error, ServiceError::NoLinger { said, .. } if said.contains("Access denied")), "{error}");
+    assert!(machine.path(UNITS).join("agentd.socket").exists());
+    fs::remove_file(machine.path("state/refuse-linger")).unwrap();
+    machine.calls();
+    machine.agentctl("install --linger").unwrap();
+    assert_eq!(machine.calls(), ["loginctl enable-linger kim"]);
+    machine.agentctl("install --linger").unwrap();
+    assert_eq!(machine.calls(), Vec::<String>::new(), "it is so already");
+}
+
+#[test]
+fn a_step_that_fails_leaves_everything_as_it_was() {
+    let machine = Machine::new();
+    fs::write(machine.path("state/fail"), "start agentd.socket").unwrap();
+    let error = refused(machine.agentctl("install --no-linger"));
+    assert!(error.to_string().contains("everything is again as it was"), "{error}");
+    assert_eq!(machine.files(), Vec::<String>::new());
+    let calls = machine.calls();
+    assert_eq!(calls[calls.len() - 2..], ["systemctl disable agentd.socket", "systemctl daemon-reload"]);
+    assert!(!machine.path("state/enabled-agentd.socket").exists());
+}
+
+#[test]
+fn what_somebody_changed_is_not_written_over_unasked_and_drop_ins_stay() {
+    let machine = Machine::new();
+    machine.agentctl("install --no-linger").unwrap();
+    let (unit, drop_in) =
+        (machine.path(UNITS).join("agentd.service"), machine.path(UNITS).join("agentd.service.d/own.conf"));
+    fs::create_dir_all(drop_in.parent().unwrap()).unwrap();
+    fs::write(&drop_in, "[Service]\n").unwrap();
+    fs::write(&unit, "# mine\n").unwrap();
+    fs::write(machine.path("home/.local/bin/agentd-keeper"), "#!/bin/sh\necho something else\n").unwrap();
+    let error = refused(machine.agentctl("install --no-linger"));
+    let ServiceError::Foreign { paths } = &error else { panic!("{error}") };
+    assert_eq!(paths.len(), 2, "{error}");
+    assert_eq!(fs::read_to_string(&unit).unwrap(), "# mine\n");
+    machine.agentctl("install --no-linger --force").unwrap();
+    assert!(fs::read_to_string(&unit).unwrap().contains("ExecStart="));
+    fs::write(&unit, "# mine\n").unwrap();
+    machine.agentctl("uninstall").unwrap();
+    assert_eq!(
+        machine.files(),
+        [".config/systemd/user/agentd.service", ".config/systemd/user/agentd.service.d/own.conf"]
+    );
+}
+
+#[test]
+fn an_upgrade_replaces_the_programs_restarts_agentd_and_waits_until_the_new_one_answers() {
+    let machine = Machine::new();
+    machine.agentctl("install --no-linger").unwrap();
+    machine.daemon("");
+    machine.calls();
+    machine.build("2.0.0", 1);
+    assert_eq!(machine.agentctl("install --no-linger").unwrap(), 0);
+    assert_eq!(machine.calls(), ["systemctl try-restart agentd.service"]);
+    assert!(machine.installed("agentd").contains("2.0.0"));
+    assert_eq!(machine.agentctl("status").unwrap(), 0);
+}
+
+#[test]
+fn a_build_that_cannot_take_over_is_refused_before_anything_is_changed() {
+    let machine = Machine::new();
+    machine.agentctl("install --no-linger").unwrap();
+    machine.build("2.0.0", 9);
+    let error = refused(machine.agentctl("install --no-linger"));
+    assert!(matches!(&error, ServiceError::CannotTakeOver { .. }), "what is installed wrote the documents: {error}");
+    machine.daemon("");
+    let error = refused(machine.agentctl("install --no-linger --force"));
+    assert!(matches!(&error, ServiceError::CannotTakeOver { reasons } if reasons.len() == 1), "{error}");
+    assert!(machine.installed("agentd").contains("1.0.0"));
+}
+
+#[test]
+fn an_upgrade_whose_daemon_does_not_start_brings_the_one_before_back() {
+    let machine = Machine::new();
+    machine.agentctl("install --no-linger").unwrap();
+    machine.daemon("");
+    machine.calls();
+    machine.build("2.0.0", 1);
+    fs::write(machine.path("state/fail"), "try-restart agentd.service").unwrap();
+    let error = refused(machine.agentctl("install --no-linger"));
+    assert!(error.to_string().contains("everything is again as it was"), "{error}");
+    assert_eq!(machine.calls(), ["systemctl try-restart agentd.service", "systemctl restart agentd.service"]);
+    assert!(machine.installed("agentd").contains("1.0.0"));
+    assert_eq!(machine.agentctl("status").unwrap(), 0, "it runs again");
+}
+
+#[test]
+fn uninstall_removes_what_was_installed_and_nothing_else() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.path("home/.local/bin")).unwrap();
+    fs::write(machine.path("home/.local/bin/other"), "").unwrap();
+    assert!(matches!(refused(machine.agentctl("uninstall")), ServiceError::NotInstalled { .. }));
+    machine.agentctl("install --no-linger").unwrap();
+    machine.calls();
+    let before = machine.files();
+    assert_eq!(machine.agentctl("uninstall --dry-run").unwrap(), 0);
+    assert_eq!((machine.files(), machine.calls()), (before, Vec::new()), "a dry run");
+    assert_eq!(machine.agentctl("uninstall").unwrap(), 0);
+    assert_eq!(machine.files(), [".local/bin/other"]);
+    assert!(!machine.path("home/.local/share/agentd").exists());
+    let calls = machine.calls();
+    assert_eq!(calls, ["systemctl stop agentd.socket", "systemctl disable agentd.socket", "systemctl daemon-reload"]);
+}
+
+#[test]
+fn programs_go_where_one_says_and_later_installs_and_the_units_follow() {
+    let machine = Machine::new();
+    let chosen = machine.path("chosen");
+    machine.agentctl(&format!("install --no-linger --bin-dir {}", chosen.display())).unwrap();
+    let unit = fs::read_to_string(machine.path(UNITS).join("agentd.service")).unwrap();
+    assert!(unit.contains(&format!("ExecStart={}/agentd serve", chosen.display())), "{unit}");
+    machine.build("1.0.1", 1);
+    machine.agentctl("install --no-linger").unwrap();
+    assert!(fs::read_to_string(chosen.join("agentd")).unwrap().contains("1.0.1"));
+    assert!(!machine.path("home/.local/bin").exists());
+    machine.agentctl("uninstall").unwrap();
+    assert_eq!(fs::read_dir(chosen).unwrap().count(), 0);
+}
+
+#[test]
+fn launchd_is_given_the_plist_with_the_home_in_it_and_told_to_load_and_to_forget_it() {
+    let machine = Machine::new();
+    assert_eq!(machine.agentctl("install --manager launchd").unwrap(), 0);
+    let plist = machine.path("home/Library/LaunchAgents/dev.agentd.agentd.plist");
+    let text = fs::read_to_string(&plist).unwrap();
+    assert!(text.contains(&machine.path("home").display().to_string()) && !text.contains("@HOME@"), "{text}");
+    let log = material::plist_value(&text, "StandardErrorPath").unwrap();
+    assert!(Path::new(&log).parent().unwrap().is_dir());
+    assert_eq!(machine.calls(), [format!("launchctl bootstrap gui/1000 {}", plist.display())]);
+    assert_eq!(machine.agentctl("install --manager launchd").unwrap(), 0);
+    assert_eq!(machine.calls(), Vec::<String>::new());
+    machine.agentctl("logs --manager launchd --lines 3").unwrap();
+    assert_eq!(machine.calls(), [format!("tail -n 3 {log}")]);
+    assert_eq!(machine.agentctl("uninstall --manager launchd").unwrap(), 0);
+    assert_eq!(machine.calls(), ["launchctl bootout gui/1000/dev.agentd.agentd"]);
+    assert!(!plist.exists());
+}
+
+#[test]
+fn the_log_is_asked_of_the_journal_that_has_it() {
+    let machine = Machine::new();
+    machine.agentctl("logs -n 5 --since -1h").unwrap();
+    machine.agentctl("logs --follow --session kmdn0eq26qgf").unwrap();
+    let calls = machine.calls();
+    let asked: Vec<&String> = calls.iter().filter(|call| !call.contains("--output=cat")).collect();
+    assert_eq!(
+        asked,
+        [
+            "journalctl --lines=5 --since=-1h --user-unit=agentd.service --user-unit=agentd-session-*.service",
+            "journalctl --follow AGENTD_SESSION=kmdn0eq26qgf + _SYSTEMD_USER_UNIT=agentd-session-kmdn0eq26qgf.service",
+        ],
+        "the users have no journals of their own"
+    );
+    machine.program("bin/journalctl", "echo \"journalctl $*\" >> \"$(dirname \"$0\")/../state/calls\"; echo line\n");
+    machine.agentctl("logs").unwrap();
+    let calls = machine.calls();
+    assert_eq!(calls.last().unwrap(), "journalctl --user --unit=agentd.service --unit=agentd-session-*.service");
+}
+
+#[test]
+fn without_a_manager_it_says_so() {
+    let machine = Machine::new();
+    fs::remove_dir_all(machine.path("run")).unwrap();
+    assert!(matches!(refused(machine.agentctl("install")), ServiceError::NoManager));
+    assert!(matches!(refused(machine.agentctl("install --manager launchd --system")), ServiceError::NoTemplate));
+    assert!(matches!(refused(machine.agentctl("install --manager systemd --system")), ServiceError::NotRoot));
+}
