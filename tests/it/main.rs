@@ -11,6 +11,7 @@ mod closing;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod drain;
+mod doctor;
 mod drift;
 mod effects;
 mod environment;
@@ -40,6 +41,7 @@ mod reload;
 mod requests;
 mod results;
 mod secrets;
+mod service;
 mod silent;
 mod snapshot;
 mod soak;

@@ -6,6 +6,7 @@
 pub mod bytes;
 pub mod compatibility;
 pub mod drain;
+pub mod doctor;
 pub mod environment;
 pub mod event;
 pub mod id;

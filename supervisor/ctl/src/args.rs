@@ -199,6 +199,8 @@ pub(crate) enum Command {
     /// agentd as a service of systemd or launchd: install or upgrade it, look at it, read its log, remove it
     #[command(subcommand)]
     Service(service::ServiceCommand),
+    /// Check agentd and its installation, and say what to do about each thing that is wrong; exit status 1 where something fails
+    Doctor,
     /// List the agents that are configured
     Agents,
     /// Print the versions of this program and of the daemon; never starts one

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::drain::DrainView;
+use agentd_api::doctor::DoctorView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
@@ -308,6 +309,11 @@ impl Client {
 
     pub(crate) async fn validation(&self, id: &str) -> Result<Document<ValidationView>, Error> {
         self.get(&format!("/v1/sessions/{id}/validation")).await
+    }
+
+    /// What the daemon finds out about itself; it takes as long as its agents need to say their versions.
+    pub(crate) async fn doctor(&self) -> Result<DoctorView, Error> {
+        Ok(self.get_slowly("/v1/doctor", BUILDING).await?.value)
     }
 
     pub(crate) async fn version(&self) -> Result<Document<VersionView>, Error> {

@@ -1,6 +1,5 @@
 //! Everything that can go wrong for the person at the command line, and the exit status that goes with it.
 
-use std::error::Error as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -133,14 +132,8 @@ impl Error {
         }
         let mut text = match self {
             Self::Problem(problem) if !problem.prerequisites.is_empty() => unmet(&problem.prerequisites),
-            _ => format!("agentctl: {self}"),
+            _ => format!("agentctl: {}", told(self)),
         };
-        let mut source = self.source();
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
         text.push('\n');
         if let Self::NotStarted { last_lines, .. } = self {
             for line in last_lines {
@@ -157,6 +150,17 @@ impl Error {
         // Where standard error is closed there is nobody left to tell.
         let _ = io::stderr().write_all(crate::terminal::for_stderr(&text).as_bytes());
     }
+}
+
+/// An error with everything that led to it, on one line.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 /// Each check that is in the way with its facts and its remedy, in the place of the one line that has no facts.

@@ -98,7 +98,7 @@ fn last_lines(path: &Path, began: u64) -> io::Result<Vec<String>> {
 }
 
 /// Where the daemon keeps its state: systemd's `STATE_DIRECTORY`, else `agentd` under `XDG_STATE_HOME`, else under `~/.local/state`.
-fn state_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> io::Result<PathBuf> {
+pub(crate) fn state_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> io::Result<PathBuf> {
     let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
     if let Some(path) = absolute("STATE_DIRECTORY") {
         return Ok(path);

@@ -1,6 +1,6 @@
 //! The supervisor: sessions, their environment, and the control endpoint.
 //!
-//! Arrows point one way: `control → session → {prerequisite → env, workspace, acp, launch} → plugin host, journal → api`. `session` never names
+//! Arrows point one way: `control → doctor → session → {prerequisite → env, workspace, acp, launch} → plugin host, journal → api`. `session` never names
 //! `control`; hyper stands only in `control`, the names of operating systems only in `platform` and `launch`.
 
 mod acp;
@@ -9,6 +9,7 @@ mod config;
 mod control;
 mod directories;
 mod drain;
+mod doctor;
 mod env;
 mod frame;
 mod health;

@@ -18,6 +18,7 @@ use crate::capability::Machine;
 use crate::config::{self, Config, Loaded, Read};
 use crate::directories::{Directories, DirectoryError};
 use crate::drain::Drain;
+use crate::doctor::Clocks;
 use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
 use crate::launch::Launcher;
 use crate::plugins::{HostOnce, NoHost, Plugins};
@@ -45,6 +46,8 @@ pub(crate) struct World {
     /// Whether drivers get on.
     pub(crate) pulses: Arc<Pulses>,
     pub(crate) programs: Programs,
+    /// As they stood when the daemon started.
+    pub(crate) clocks: Clocks,
     host: Arc<HostOnce>,
     capture: Capture,
     loaded: OnceCell<Made>,
@@ -129,6 +132,7 @@ impl World {
             drain: Arc::default(),
             pulses: Arc::default(),
             programs,
+            clocks: Clocks::now(),
             loaded: OnceCell::new(),
         })
     }
@@ -158,6 +162,7 @@ impl World {
             drain: Arc::clone(&self.drain),
             pulses: Arc::clone(&self.pulses),
             programs: self.programs.clone(),
+            clocks: self.clocks,
             loaded: OnceCell::new(),
         })
     }

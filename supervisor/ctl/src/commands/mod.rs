@@ -2,6 +2,7 @@
 
 mod check;
 mod drain;
+mod doctor;
 mod environment;
 mod events;
 mod info;
@@ -62,7 +63,11 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
 
 async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
     let alone = match &command {
-        Command::Version | Command::Reload | Command::Drain { .. } | Command::Service(_) => true,
+        Command::Version
+        | Command::Reload
+        | Command::Drain { .. }
+        | Command::Service(_)
+        | Command::Doctor => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -94,6 +99,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         }
         Command::Snapshot(command) => snapshot::snapshot(context, command).await,
         Command::Plugin(command) => plugin::plugin(context, command).await,
+        Command::Doctor => doctor::doctor(context).await,
         Command::Reload => reload::reload(context).await,
         Command::Drain { undo, no_wait } => drain::drain(context, undo, no_wait).await,
         Command::Service(command) => service::service(context, command).await,

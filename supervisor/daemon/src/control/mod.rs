@@ -5,6 +5,7 @@
 //! cancels no work.
 
 mod drain;
+mod doctor;
 mod environment;
 mod handlers;
 mod plugins;

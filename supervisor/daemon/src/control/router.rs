@@ -14,7 +14,7 @@ use hyper::{Method, Request, Response};
 use tokio_util::sync::CancellationToken;
 
 use super::tcp::Gate;
-use super::{Body, drain, environment, handlers, plugins, prerequisites, problem, scripts, secrets, snapshots};
+use super::{Body, doctor, drain, environment, handlers, plugins, prerequisites, problem, scripts, secrets, snapshots};
 use crate::platform;
 use crate::reload::Reload;
 use crate::session::Sessions;
@@ -118,7 +118,9 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
     const SWITCH: &[Method] = &[Method::GET, Method::POST, Method::DELETE];
     const ITEM: &[Method] = &[Method::GET, Method::DELETE];
     match parts {
-        ["healthz"] | ["v1", "version" | "agents" | "plugins" | "prerequisites" | "scripts" | "secrets"] => GET,
+        ["healthz"] | ["v1", "version" | "agents" | "doctor" | "plugins" | "prerequisites" | "scripts" | "secrets"] => {
+            GET
+        }
         ["v1", "plugins", _] => GET,
         ["v1", "reload"] => POST,
         ["v1", "drain"] => SWITCH,
@@ -185,6 +187,7 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["healthz"] => Ok(handlers::health()),
         ["v1", "version"] => Ok(handlers::version(context)),
         ["v1", "agents"] => Ok(handlers::agents(context)),
+        ["v1", "doctor"] => Ok(doctor::doctor(context).await),
         ["v1", "plugins"] => plugins::list(context).await,
         ["v1", "plugins", name] => plugins::show(context, name).await,
         ["v1", "prerequisites"] => prerequisites::list(context, &request).await,

@@ -149,6 +149,13 @@ impl Trust {
         Ok(Some(Script { named, path: real, digest, content, state, decided }))
     }
 
+    /// The scripts that were approved, by the paths they are looked for at.
+    pub(crate) fn approved(&self) -> Vec<PathBuf> {
+        let record = self.record();
+        let allowed = record.scripts.iter().filter(|(_, decision)| matches!(decision, Decision::Allowed { .. }));
+        allowed.map(|(path, _)| path.clone()).collect()
+    }
+
     /// Approves the scripts as they are now, all or none; `shown` holds the digests that whoever decides has seen, by the scripts' paths.
     pub(crate) fn allow(
         &self,

@@ -118,6 +118,12 @@ impl Host {
     }
 }
 
+/// The instance of the system's template that a process belongs to, by its cgroups.
+pub(in crate::commands) fn instance_of(host: &Host, pid: u32) -> Option<String> {
+    let cgroups = std::fs::read_to_string(host.path(&format!("/proc/{pid}/cgroup"))).ok()?;
+    cgroups.lines().flat_map(|line| line.split('/')).find(|part| part.starts_with("agentd@")).map(str::to_owned)
+}
+
 /// The file that a process was started from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::commands) struct Program {

@@ -120,6 +120,10 @@ async fn plan(
     let is_new = |standing: Standing| standing != Standing::Current;
     refuse_foreign(host, &mut survey, args.force).await?;
     let running = survey::all_running(host, service, &context.client).await?;
+    let instance = running.iter().filter_map(|running| running.unit.as_ref()).find(|unit| unit.starts_with("agentd@"));
+    if let (Service::User, Some(unit)) = (service, instance) {
+        return Err(ServiceError::Administrators { unit: unit.clone() }.into());
+    }
     let programs_change = survey.programs.iter().any(|program| is_new(program.standing));
     let new = upgrade::ask(&from.join(material::PROGRAMS[0])).await?;
     if programs_change {

@@ -20,6 +20,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use host::Host;
+pub(in crate::commands) use install::lingers;
+pub(in crate::commands) use record::Standing;
 
 use super::{Context, print};
 use crate::args::service::ServiceCommand;
@@ -37,6 +39,8 @@ pub(crate) enum ServiceError {
     NoTemplate,
     #[error("only root can install for all users")]
     NotRoot,
+    #[error("agentd runs for you as {unit}, which the administrator looks after")]
+    Administrators { unit: String },
     #[error("there is no {} to install", path.display())]
     NoProgram { path: PathBuf },
     #[error("{} cannot be named in a unit", path.display())]
@@ -94,6 +98,7 @@ impl ServiceError {
             Self::NoUserManager { .. } => {
                 "log in as the user rather than with su or sudo; for a user who never logs in: loginctl enable-linger".into()
             }
+            Self::Administrators { .. } => "two of them would not share your sessions: as root, agentctl service install --system, or uninstall --system --user NAME".into(),
             Self::NotRoot => "sudo agentctl service install --system --user NAME".into(),
             Self::NoProgram { .. } => "agentd, agentd-keeper and agentctl of one build belong in one directory".into(),
             Self::Directory { .. } => "choose an absolute path without spaces, quotes, backslashes and dollars".into(),

@@ -6,7 +6,7 @@ use agentd_api::compatibility::Compatibility;
 use agentd_api::session::SessionView;
 
 use super::ServiceError;
-use super::host::Host;
+use super::host::{Host, instance_of};
 use super::manager::Service;
 use super::material::{self, PROGRAMS, Unit};
 use super::record::{Record, Standing, digest_of, standing};
@@ -48,7 +48,7 @@ impl State {
         self.is_active() || self.active == "activating"
     }
 
-    pub(super) fn is_known(&self) -> bool {
+    pub(in crate::commands) fn is_known(&self) -> bool {
         self.active != "not-found"
     }
 }
@@ -56,7 +56,7 @@ impl State {
 /// A daemon that answers.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// The unit that it is; nothing where no manager started it.
+    /// The unit that it is, perhaps the administrator's; nothing where no manager started it.
     pub(super) unit: Option<String>,
     /// Whose it is, where it is not that of the user who asks.
     pub(super) user: Option<String>,
@@ -102,6 +102,19 @@ impl Survey {
             units.push(UnitFile { unit, standing });
         }
         Ok(Self { record, directory, programs, units })
+    }
+
+    /// Puts everything there, as an install does.
+    #[cfg(test)]
+    pub(in crate::commands) fn lay_down(&self) -> std::io::Result<()> {
+        for program in &self.programs {
+            std::fs::copy(&program.from, &program.to)?;
+        }
+        for file in &self.units {
+            std::fs::create_dir_all(file.unit.path.parent().unwrap_or(Path::new("/")))?;
+            std::fs::write(&file.unit.path, &file.unit.text)?;
+        }
+        Ok(())
     }
 
     pub(in crate::commands) fn is_installed(&self) -> bool {
@@ -215,7 +228,7 @@ pub(super) async fn all_running(
         return Ok(Vec::new());
     }
     match running(client, None, None).await {
-        Ok(running) => Ok(vec![running]),
+        Ok(running) => Ok(vec![Running { unit: instance_of(host, running.pid), ..running }]),
         Err(crate::error::Error::Unreachable { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
     }

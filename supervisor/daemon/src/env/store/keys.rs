@@ -89,6 +89,11 @@ impl Keys {
         }
     }
 
+    /// The id of the key that is sealed with, where there is one yet.
+    pub(super) fn look(&self) -> Result<Option<String>, KeyError> {
+        Ok(self.of(&self.source)?.map(|key| key.id().to_owned()))
+    }
+
     /// The key of this id, wherever it is; and what stood in the way where it was not found.
     pub(super) fn find(&self, id: &str) -> Result<Key, Vec<KeyError>> {
         let mut errors = Vec::new();

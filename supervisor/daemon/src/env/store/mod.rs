@@ -166,6 +166,19 @@ impl Environments {
         }
     }
 
+    /// Whether what is kept is sealed.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.enabled
+    }
+
+    /// The id of the key that is sealed with; nothing where none is, or none was made yet. Makes none.
+    pub(crate) fn key_id(&self) -> Result<Option<String>, EnvironmentError> {
+        if !self.enabled {
+            return Ok(None);
+        }
+        self.keys.look().map_err(EnvironmentError::NoKey)
+    }
+
     fn path(&self, id: &SessionId) -> PathBuf {
         self.directories.session(id).join(NAME)
     }

@@ -1,0 +1,198 @@
+//! Where agentd's files are: whose the directories are, how much room there is, and whether a socket's path fits.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use agentd_api::doctor::{Check, Finding};
+use agentd_api::prerequisite::Outcome;
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+use crate::client::VersionView;
+use crate::error::Error;
+use crate::start::{home_directory, state_directory};
+
+/// Below this nothing goes on for long.
+const NO_ROOM: u64 = 64 << 20;
+/// Below this it is time to look.
+const LITTLE_ROOM: u64 = 512 << 20;
+/// The same of files.
+const NO_FILES: u64 = 100;
+const LITTLE_FILES: u64 = 1000;
+/// What stands behind the runtime directory in a keeper's socket: `/ID/keeper.sock`.
+const KEEPER: usize = "/kmdn0eq26qgf/keeper.sock".len();
+
+/// A directory of agentd's.
+#[derive(Debug)]
+pub(super) struct Place {
+    what: &'static str,
+    pub(super) path: PathBuf,
+    /// Nobody else may look into it.
+    private: bool,
+}
+
+/// How it is with the file system of a directory.
+#[derive(Debug)]
+pub(super) struct Volume {
+    path: PathBuf,
+    free: u64,
+    /// Files that can still be made; nothing where the file system does not count them.
+    files: Option<u64>,
+    read_only: bool,
+}
+
+/// Of the daemon that runs, else as one would choose them; the runtime directory first.
+pub(super) fn places(running: Option<&VersionView>, socket: &Path) -> Result<Vec<Place>, Error> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let home = home_directory().map_err(Error::Setup)?;
+    let xdg = |name: &str, below: &str| {
+        variable(name).filter(|path| path.is_absolute()).unwrap_or_else(|| home.join(below)).join("agentd")
+    };
+    let (runtime, state) = match running {
+        Some(view) => (view.runtime_directory.clone(), view.state_directory.clone()),
+        None => {
+            (socket.parent().map(Path::to_owned).unwrap_or_default(), state_directory(variable).map_err(Error::Setup)?)
+        }
+    };
+    let place = |what, path, private| Place { what, path, private };
+    Ok(vec![
+        place("runtime", runtime, true),
+        place("state", state, true),
+        place("cache", xdg("XDG_CACHE_HOME", ".cache"), false),
+        place("configuration", xdg("XDG_CONFIG_HOME", ".config"), false),
+    ])
+}
+
+/// One that is not there is made when it is needed.
+pub(super) fn directories(places: &[Place], uid: u32) -> Check {
+    let mut findings = Vec::new();
+    for Place { what, path, private } in places {
+        let Ok(metadata) = std::fs::metadata(path) else { continue };
+        let shown = path.display();
+        let mut found =
+            |outcome, summary: String, remedy: String| findings.push(Finding::new(outcome, summary, remedy));
+        if !metadata.is_dir() {
+            found(Outcome::Fail, format!("{shown} is no directory"), format!("move {shown} away"));
+        } else if metadata.uid() != uid {
+            let summary = format!("the {what} directory {shown} belongs to user {}", metadata.uid());
+            found(Outcome::Fail, summary, format!("as root: chown -R {uid} {shown}"));
+        } else if metadata.mode() & 0o022 != 0 {
+            let summary =
+                format!("others can write in the {what} directory {shown} (mode {:o})", metadata.mode() & 0o7777);
+            found(Outcome::Fail, summary, format!("chmod go-w {shown}"));
+        } else if *private && metadata.mode() & 0o077 != 0 {
+            let summary =
+                format!("others can look into the {what} directory {shown} (mode {:o})", metadata.mode() & 0o7777);
+            found(Outcome::Warn, summary, format!("chmod 700 {shown}"));
+        }
+    }
+    let check = Check::of("directories", &findings, "agentd's directories are yours alone");
+    places.iter().fold(check, |check, place| check.fact(place.what, place.path.display().to_string()))
+}
+
+/// Looked at where the directory is, or where it would be made.
+#[allow(clippy::useless_conversion, reason = "macOS counts blocks in 32 bits")]
+pub(super) fn volumes(places: &[Place]) -> Vec<Volume> {
+    let volume = |place: &Place| {
+        let there = place.path.ancestors().find(|path| path.exists())?;
+        let found = statvfs(there).ok()?;
+        let counts = found.files() > 0;
+        Some(Volume {
+            path: place.path.clone(),
+            free: u64::from(found.blocks_available()).saturating_mul(found.fragment_size()),
+            files: counts.then(|| u64::from(found.files_available())),
+            read_only: found.flags().contains(FsFlags::ST_RDONLY),
+        })
+    };
+    places.iter().filter_map(volume).collect()
+}
+
+pub(super) fn disk(volumes: &[Volume]) -> Check {
+    let mut findings = Vec::new();
+    for Volume { path, free, files, read_only } in volumes {
+        let shown = path.display();
+        let files = files.unwrap_or(u64::MAX);
+        if *read_only {
+            let remedy = "mount it for writing; the kernel's log says why it was not";
+            findings.push(Finding::new(Outcome::Fail, format!("the file system of {shown} is read-only"), remedy));
+        } else if *free < LITTLE_ROOM {
+            let outcome = if *free < NO_ROOM { Outcome::Fail } else { Outcome::Warn };
+            let remedy = "make room: sessions stand still while nothing can be written; agentctl rm SESSION removes one with its journal";
+            findings.push(Finding::new(outcome, format!("{} MB are free for {shown}", free >> 20), remedy));
+        } else if files < LITTLE_FILES {
+            let outcome = if files < NO_FILES { Outcome::Fail } else { Outcome::Warn };
+            let remedy = "remove files: the file system has room and takes no more of them";
+            findings.push(Finding::new(outcome, format!("{files} more files can be made for {shown}"), remedy));
+        }
+    }
+    let check = Check::of("disk", &findings, "there is room");
+    volumes.iter().fold(check, |check, volume| {
+        check.fact(volume.path.display().to_string(), format!("{} MB free", volume.free >> 20))
+    })
+}
+
+/// unix(7), and the same page of macOS: how long a socket's path may be.
+pub(super) fn path_length(runtime: &Path, os: &str) -> Check {
+    let limit = if os == "macos" { 103 } else { 107 };
+    let length = runtime.as_os_str().len() + KEEPER;
+    if length <= limit {
+        return Check::new("socket path", Outcome::Pass, format!("{length} bytes of {limit}"));
+    }
+    Check::new(
+        "socket path",
+        Outcome::Fail,
+        format!("a keeper's socket in {} would have a name of {length} bytes", runtime.display()),
+    )
+    .remedy(format!("choose a shorter XDG_RUNTIME_DIR: the system takes {limit} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_somebody_elses_or_open_to_others_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        let uid = nix::unistd::getuid().as_raw();
+        let check = |mode: u32, uid: u32| {
+            std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let place = Place { what: "state", path: root.path().to_owned(), private: true };
+            directories(&[place], uid).outcome
+        };
+        assert_eq!(check(0o700, uid), Outcome::Pass);
+        assert_eq!(check(0o755, uid), Outcome::Warn);
+        assert_eq!(check(0o770, uid), Outcome::Fail);
+        assert_eq!(check(0o700, uid + 1), Outcome::Fail);
+        let file = root.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let place = |path| [Place { what: "state", path, private: true }];
+        assert_eq!(directories(&place(file), uid).outcome, Outcome::Fail);
+        assert_eq!(directories(&place(root.path().join("none")), uid).outcome, Outcome::Pass);
+    }
+
+    #[test]
+    fn a_full_disk_one_without_files_and_one_that_is_read_only_fail() {
+        let volume = |free: u64, files: u64, read_only: bool| {
+            disk(&[Volume { path: "/state".into(), free: free << 20, files: Some(files), read_only }]).outcome
+        };
+        assert_eq!(volume(100_000, 100_000, false), Outcome::Pass);
+        assert_eq!(volume(300, 100_000, false), Outcome::Warn);
+        assert_eq!(volume(3, 100_000, false), Outcome::Fail);
+        assert_eq!(volume(100_000, 500, false), Outcome::Warn);
+        assert_eq!(volume(100_000, 3, false), Outcome::Fail);
+        assert_eq!(volume(100_000, 100_000, true), Outcome::Fail);
+        let here = Place { what: "state", path: std::env::temp_dir().join("not/made/yet"), private: true };
+        let found = volumes(&[here]);
+        assert!(found[0].free > 0 && !found[0].read_only, "{found:?}");
+    }
+
+    #[test]
+    fn a_path_that_leaves_no_room_for_a_keepers_socket_fails() {
+        assert_eq!(path_length(Path::new("/run/user/1000/agentd"), "linux").outcome, Outcome::Pass);
+        let limit = "/".repeat(107 - KEEPER);
+        assert_eq!(path_length(Path::new(&limit), "linux").outcome, Outcome::Pass);
+        assert_eq!(path_length(Path::new(&limit), "macos").outcome, Outcome::Fail);
+        assert_eq!(path_length(Path::new(&"/".repeat(108 - KEEPER)), "linux").outcome, Outcome::Fail);
+    }
+}

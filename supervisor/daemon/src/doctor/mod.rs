@@ -1,0 +1,51 @@
+//! What the daemon alone can find out about itself: whether its agents are there, what became of its plugins and approvals, whether it
+//! has its key, whether time and disk are as it needs them.
+//!
+//! It looks, and changes nothing. Not its job: the installation, which agentctl looks at, also where no daemon runs.
+
+mod agents;
+mod plugins;
+mod stored;
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use agentd_api::doctor::{Check, DoctorView};
+use agentd_api::prerequisite::Outcome;
+
+use crate::message::chain;
+use crate::session::Sessions;
+use crate::world::World;
+
+/// Both clocks at one moment, so that later it can be told whether they went on together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clocks {
+    wall: SystemTime,
+    /// It stands still while the machine sleeps, and nobody can set it.
+    steady: Instant,
+}
+
+impl Clocks {
+    pub(crate) fn now() -> Self {
+        Self { wall: SystemTime::now(), steady: Instant::now() }
+    }
+}
+
+/// Every check, side by side where it takes time.
+pub(crate) async fn examine(world: &Arc<World>, sessions: &Sessions) -> DoctorView {
+    let views = sessions.list().await;
+    let (agents, plugins, on_disk) =
+        tokio::join!(agents::check(world), plugins::check(world), stored::on_disk(world, &views));
+    let kept = stored::sessions(&sessions.unreadable(), &views);
+    let clock = stored::clock(world.clocks, Clocks::now());
+    let mut checks = vec![agents];
+    checks.extend(plugins);
+    checks.extend(on_disk);
+    checks.extend([kept, clock]);
+    DoctorView { checks }
+}
+
+/// It could not be told.
+fn unknown(name: &str, error: &dyn std::error::Error) -> Check {
+    Check::new(name, Outcome::Unknown, chain(error))
+}

@@ -1,0 +1,256 @@
+//! What is on the disk and what was decided there: whether it can be written, approvals, the key, sessions, and the time they have.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use agentd_api::doctor::{Check, Finding};
+use agentd_api::prerequisite::Outcome;
+use agentd_api::scripts::ScriptState;
+use agentd_api::session::{SessionView, UnreadableSession};
+
+use super::{Clocks, unknown};
+use crate::env::{Environments, Trust};
+use crate::world::World;
+
+/// By how much two clocks may differ, and a file be newer than now: a server's clock has its own opinion.
+const TOLERANCE: Duration = Duration::from_mins(1);
+
+/// The checks that read and write files.
+pub(super) async fn on_disk(world: &Arc<World>, sessions: &[SessionView]) -> Vec<Check> {
+    let world = Arc::clone(world);
+    let ids: Vec<_> = sessions.iter().map(|view| view.id.clone()).collect();
+    let look = move || {
+        let directories = &world.directories;
+        let journals: Vec<PathBuf> = ids.iter().map(|id| directories.session(id).join("journal.jsonl")).collect();
+        vec![
+            written(&[&directories.state, &directories.cache, &directories.runtime]),
+            trust(&world.trust),
+            key(&world.environments),
+            from_the_future(&journals, SystemTime::now()),
+        ]
+    };
+    tokio::task::spawn_blocking(look).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
+/// Writes a file into each directory, and removes it.
+fn written(directories: &[&Path]) -> Check {
+    let mut findings = Vec::new();
+    for directory in directories {
+        let write = || {
+            let mut file = tempfile::Builder::new().prefix(".doctor-").tempfile_in(directory)?;
+            file.write_all(b"doctor")?;
+            file.as_file().sync_all()
+        };
+        if let Err(error) = write() {
+            findings.push(Finding::new(
+                Outcome::Fail,
+                format!("agentd cannot write in {}: {error}", directory.display()),
+                "make room, or correct the owner; under systemd, look at the unit's ReadWritePaths= and ProtectHome=",
+            ));
+        }
+    }
+    Check::of("written", &findings, "agentd can write its state, its cache and its runtime directory")
+}
+
+fn trust(trust: &Trust) -> Check {
+    let (mut findings, mut gone) = (Vec::new(), 0);
+    let approved = trust.approved();
+    for path in &approved {
+        let shown = path.display();
+        let remedy = format!("agentctl env allow {shown} shows what has changed, and asks");
+        match trust.standing(path) {
+            Ok(Some(script)) if script.state == ScriptState::Changed => {
+                findings.push(Finding::new(
+                    Outcome::Warn,
+                    format!("{shown} has changed since it was approved"),
+                    remedy,
+                ));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => gone += 1,
+            Err(error) => {
+                findings.push(Finding::new(Outcome::Warn, format!("{shown} is not run any more: {error}"), remedy));
+            }
+        }
+    }
+    let check = Check::of("trust", &findings, format!("{} scripts are approved as they are", approved.len() - gone));
+    if gone == 0 { check } else { check.fact("gone", format!("{gone} approved scripts are not there any more")) }
+}
+
+fn key(environments: &Environments) -> Check {
+    match environments.key_id() {
+        Ok(Some(id)) => Check::new("key", Outcome::Pass, "environments are encrypted").fact("key", id),
+        Ok(None) if environments.is_encrypted() => Check::new(
+            "key",
+            Outcome::Pass,
+            "environments are encrypted with a key that agentd makes at the first launch",
+        ),
+        Ok(None) => Check::new("key", Outcome::Pass, "environments are stored without secrets, and not encrypted"),
+        Err(error) => Check { outcome: Outcome::Fail, ..unknown("key", &error) }.remedy(
+            error.problem().hint.unwrap_or_else(|| "see environment.encryption in the configuration".to_owned()),
+        ),
+    }
+}
+
+fn from_the_future(files: &[PathBuf], now: SystemTime) -> Check {
+    let ahead = |path: &PathBuf| {
+        let modified = path.metadata().and_then(|metadata| metadata.modified()).ok()?;
+        modified.duration_since(now).ok().filter(|ahead| *ahead > TOLERANCE)
+    };
+    let farthest = files.iter().filter_map(|path| Some((ahead(path)?, path))).max();
+    let finding = farthest.map(|(ahead, path)| {
+        Finding::new(
+            Outcome::Warn,
+            format!("{} was written {} s from now", path.display(), ahead.as_secs()),
+            "set the clock; until then ages and limits of time are wrong",
+        )
+    });
+    Check::of("files", finding.as_slice(), "no file of a session is from the future")
+}
+
+/// Whether the clock of the wall went on as time did.
+pub(super) fn clock(started: Clocks, now: Clocks) -> Check {
+    let passed = now.steady.saturating_duration_since(started.steady);
+    let expected = started.wall + passed;
+    match now.wall.duration_since(expected) {
+        // A machine that slept looks the same, and there is nothing wrong with that.
+        Ok(ahead) if ahead > TOLERANCE => {
+            let text =
+                format!("{} s more than agentd has run: the machine slept, or the clock was set", ahead.as_secs());
+            Check::new("clock", Outcome::Pass, "the clock goes on").fact("ahead", text)
+        }
+        Err(behind) if behind.duration() > TOLERANCE => {
+            let summary = format!("the clock was set back by {} s since agentd started", behind.duration().as_secs());
+            Check::new("clock", Outcome::Warn, summary)
+                .remedy("times in journals stand out of order; restart agentd, and find out what sets the clock")
+        }
+        Ok(_) | Err(_) => Check::new("clock", Outcome::Pass, "the clock goes on with time"),
+    }
+}
+
+pub(super) fn sessions(unreadable: &[UnreadableSession], sessions: &[SessionView]) -> Check {
+    let known = crate::compatibility().keeper_protocols;
+    let mut findings = Vec::new();
+    for session in unreadable {
+        findings.push(Finding::new(
+            Outcome::Fail,
+            format!("the session {} cannot be read: {}", session.id, session.reason),
+            "agentd's log has more; the other sessions are not concerned",
+        ));
+    }
+    for view in sessions {
+        if let Some(protocol) = view.status.keeper_protocol.filter(|protocol| !known.contains(protocol)) {
+            findings.push(Finding::new(
+                Outcome::Fail,
+                format!("the keeper of {} speaks protocol {protocol}, which this agentd does not know", view.id),
+                "stop the session with the agentd that started it, or resume it",
+            ));
+        }
+    }
+    let active = sessions.iter().filter(|view| view.status.phase.is_active()).count();
+    Check::of("sessions", &findings, format!("{}, {active} active", sessions.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_written_fails_and_nothing_is_left_in_one_that_can() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(written(&[directory.path()]).outcome, Outcome::Pass);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let check = written(&[directory.path(), &directory.path().join("gone")]);
+        assert!(check.outcome == Outcome::Fail && check.summary.contains("gone"), "{check:?}");
+    }
+
+    #[test]
+    fn an_approval_whose_script_changed_or_may_be_written_by_others_is_told_and_one_that_is_gone_counted() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let approvals = Trust::open(directory.path()).unwrap();
+        let scripts = ["a.sh", "b.sh", "c.sh"].map(|name| directory.path().join(name));
+        for script in &scripts {
+            std::fs::write(script, "export A=1").unwrap();
+        }
+        approvals.allow(&scripts, None, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(trust(&approvals).outcome, Outcome::Pass);
+        std::fs::write(&scripts[0], "export A=2").unwrap();
+        std::fs::set_permissions(&scripts[1], std::fs::Permissions::from_mode(0o666)).unwrap();
+        std::fs::remove_file(&scripts[2]).unwrap();
+        let check = trust(&approvals);
+        assert_eq!(check.outcome, Outcome::Warn);
+        assert!(check.summary.contains("a.sh has changed") && check.summary.contains("b.sh is not run"), "{check:?}");
+        assert!(check.facts[0].value.starts_with("1 "), "{check:?}");
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_or_that_is_gone_fails_and_looking_for_one_makes_none() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        use crate::config::{Encryption, KeySource};
+        use crate::directories::Directories;
+
+        let root = tempfile::tempdir().unwrap();
+        let place = || root.path().to_owned();
+        let directories =
+            Directories { runtime: place(), state: place(), cache: place(), config: place(), system_config: place() };
+        let check = |enabled, source: KeySource| {
+            let encryption = Encryption { enabled, key: source, previous: Vec::new() };
+            key(&Environments::new(&directories, &encryption, None))
+        };
+        assert_eq!(check(true, KeySource::Generated).outcome, Outcome::Pass);
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+        let file = root.path().join("key");
+        std::fs::write(&file, "0".repeat(64)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(check(true, KeySource::File(file.clone())).facts.len(), 1);
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let open = check(true, KeySource::File(file.clone()));
+        assert!(open.outcome == Outcome::Fail && open.summary.contains("can be read by others"), "{open:?}");
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(check(true, KeySource::File(file.clone())).outcome, Outcome::Fail);
+        assert_eq!(check(true, KeySource::Credential("key".into())).outcome, Outcome::Fail);
+        assert_eq!(check(false, KeySource::File(file)).outcome, Outcome::Pass);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_told_and_a_machine_that_slept_is_not_blamed() {
+        let started = Clocks { wall: SystemTime::UNIX_EPOCH + Duration::from_hours(10), steady: Instant::now() };
+        let after = |steady: u64, wall: i64| {
+            let wall = i64::try_from(36_000_u64).unwrap() + wall;
+            let now = Clocks {
+                wall: SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(wall).unwrap()),
+                steady: started.steady + Duration::from_secs(steady),
+            };
+            clock(started, now)
+        };
+        assert_eq!(after(600, 600).outcome, Outcome::Pass);
+        assert_eq!(after(600, -3600).outcome, Outcome::Warn);
+        let slept = after(600, 7200);
+        assert_eq!((slept.outcome, slept.facts.len()), (Outcome::Pass, 1));
+    }
+
+    #[test]
+    fn a_file_from_the_future_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal.jsonl");
+        std::fs::write(&path, "").unwrap();
+        let files = [path, directory.path().join("none")];
+        assert_eq!(from_the_future(&files, SystemTime::now()).outcome, Outcome::Pass);
+        assert_eq!(from_the_future(&files, SystemTime::now() - Duration::from_hours(1)).outcome, Outcome::Warn);
+    }
+
+    #[test]
+    fn a_session_that_cannot_be_read_fails() {
+        assert_eq!(sessions(&[], &[]).outcome, Outcome::Pass);
+        let unreadable = UnreadableSession { id: "x".into(), reason: "no JSON".into() };
+        assert_eq!(sessions(&[unreadable], &[]).outcome, Outcome::Fail);
+    }
+}
