@@ -60,6 +60,7 @@ async fn an_agent_that_is_missing_a_plugin_that_cannot_be_loaded_and_a_script_th
         config
             + "\n[agents.claude]\ncommand = [\"no-such-agent\", \"--acp\"]\n\
                [plugins.own]\nfile = \"/nowhere/own.wasm\"\n"
+            + &format!("sha256 = \"{}\"\n", "0".repeat(64))
     });
     let mut daemon = daemon;
     daemon.run().await;

@@ -206,3 +206,36 @@ async fn an_upgrade_whose_daemon_does_not_start_leaves_the_one_before_running_an
     succeeds(&service(&lab, &["uninstall", "--drain"]));
     assert_ne!(property(&lab, &unit, "ActiveState"), "active");
 }
+
+#[tokio::test]
+async fn an_install_takes_over_the_sessions_of_an_agentd_that_no_manager_started() {
+    let Some(()) = require::systemd() else { return };
+    let lab = bare().await;
+    let made = lab.worker(&[
+        "/home/worker/build/agentctl",
+        "--json",
+        "new",
+        "--agent",
+        "scripted",
+        "--dir",
+        "/home/worker/project",
+        "--ready",
+        "60",
+    ]);
+    let made: Value = serde_json::from_str(&made).expect("it is JSON");
+    let id: SessionId = made["id"].as_str().and_then(|id| id.parse().ok()).expect("it has an id");
+    let (document, code) = status(&lab);
+    let stray = document["running"][0]["pid"].clone();
+    assert_eq!((&document["running"][0]["unit"], code), (&Value::Null, Some(0)), "{document:#}");
+
+    let output = succeeds(&service(&lab, &["install", "--no-linger"]));
+    assert!(output.contains(&format!("(pid {stray}); its sessions go on")), "{output}");
+    let view = lab.agentctl(&["show", id.as_str()]);
+    assert_eq!(
+        (&view["status"]["agent_pid"], &view["status"]["launches"]),
+        (&made["status"]["agent_pid"], &json!(1)),
+        "{view:#}"
+    );
+    let (document, _) = status(&lab);
+    assert_eq!(document["running"][0]["unit"], "agentd.service", "{document:#}");
+}

@@ -113,6 +113,9 @@ async fn plan(
     if matches!(service, Service::System { .. }) && host.uid != 0 {
         return Err(ServiceError::NotRoot.into());
     }
+    if let Service::System { user: Some(user) } = service {
+        may_have_an_instance(host, service, user).await?;
+    }
     let mut survey = Survey::look(host, service, from, args.bin_dir.as_deref())?;
     if survey.units.is_empty() {
         return Err(ServiceError::NoTemplate.into());
@@ -165,6 +168,18 @@ async fn plan(
     }
     record(host, service, &survey, &new.version, &mut plan)?;
     Ok(plan)
+}
+
+/// A user that there is, and who runs no agentd alone: the two would not share the sessions.
+async fn may_have_an_instance(host: &Host, service: &Service, user: &str) -> Result<(), Error> {
+    let found = nix::unistd::User::from_name(user).map_err(|errno| Error::Setup(errno.into()))?;
+    let found = found.ok_or_else(|| ServiceError::NoUser { user: user.to_owned() })?;
+    let (socket, _) = survey::states(host, service).await?;
+    let own = host.path(&format!("/run/user/{}/agentd/control.sock", found.uid));
+    if own.exists() && !socket.is_some_and(|socket| socket.enabled) {
+        return Err(ServiceError::OwnAgentd { user: user.to_owned(), socket: own }.into());
+    }
+    Ok(())
 }
 
 /// What of the units is another than it was.

@@ -41,6 +41,10 @@ pub(crate) enum ServiceError {
     NotRoot,
     #[error("agentd runs for you as {unit}, which the administrator looks after")]
     Administrators { unit: String },
+    #[error("there is no user {user:?}")]
+    NoUser { user: String },
+    #[error("{user} has an agentd of their own, at {}", socket.display())]
+    OwnAgentd { user: String, socket: PathBuf },
     #[error("there is no {} to install", path.display())]
     NoProgram { path: PathBuf },
     #[error("{} cannot be named in a unit", path.display())]
@@ -99,6 +103,7 @@ impl ServiceError {
                 "log in as the user rather than with su or sudo; for a user who never logs in: loginctl enable-linger".into()
             }
             Self::Administrators { .. } => "two of them would not share your sessions: as root, agentctl service install --system, or uninstall --system --user NAME".into(),
+            Self::OwnAgentd { user, .. } => format!("two of them would not share the sessions: first, as {user}, agentctl service uninstall"),
             Self::NotRoot => "sudo agentctl service install --system --user NAME".into(),
             Self::NoProgram { .. } => "agentd, agentd-keeper and agentctl of one build belong in one directory".into(),
             Self::Directory { .. } => "choose an absolute path without spaces, quotes, backslashes and dollars".into(),

@@ -181,8 +181,9 @@ fn put(path: &Path, content: &[u8], mode: u32) -> io::Result<Back> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Both names for a moment: its own is never without a file.
-        fs::hard_link(path, &before)?;
+        // Both names for a moment: its own is never without a file. Of a file that is not one's own Linux lets only a copy be made, and
+        // some file systems know no second name.
+        fs::hard_link(path, &before).or_else(|_| fs::copy(path, &before).map(drop))?;
         Back::Restore { path: path.to_owned(), before }
     } else {
         Back::Remove(path.to_owned())

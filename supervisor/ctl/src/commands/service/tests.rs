@@ -17,12 +17,15 @@ use crate::error::exit;
 /// Fails where `state/fail` has the beginning of the call.
 const SYSTEMCTL: &str = r#"cd "$(dirname "$0")/../state"
 [ "$1" != --user ] || shift
-[ "$1" = show ] || echo "systemctl $*" >> calls
+[ "$1" = show ] || [ "$1" = list-units ] || echo "systemctl $*" >> calls
 if [ -e fail ] && [ "$(cat fail)" = "$1 $2" ]; then rm fail; echo "no such luck" >&2; exit 1; fi
 case $1 in
   show)
     for unit; do :; done
-    [ -e "../home/.config/systemd/user/$unit" ] && echo LoadState=loaded || echo LoadState=not-found
+    case $* in *--property=Listen*) echo "$PWD/control.sock (Stream)"; exit;; esac
+    file=$(echo "$unit" | sed 's/@.*[.]/@./')
+    [ -e "../home/.config/systemd/user/$unit" ] || [ -e "../etc/systemd/system/$file" ] &&
+      echo LoadState=loaded || echo LoadState=not-found
     echo "ActiveState=$(cat "active-$unit" 2>/dev/null || echo inactive)"
     echo "UnitFileState=$(cat "enabled-$unit" 2>/dev/null || echo disabled)"
     echo MainPID=0; echo NeedDaemonReload=no ;;
@@ -30,7 +33,9 @@ case $1 in
   disable) rm "enabled-$2" ;;
   start) echo active > "active-$2" ;;
   stop) rm -f "active-$2" ;;
-  try-restart|restart) ../home/.local/bin/agentd --version > answers ;;
+  list-units) for unit in active-agentd@*.socket; do [ ! -e "$unit" ] || echo "${unit#active-} loaded active"; done ;;
+  try-restart|restart) for bin in ../home/.local/bin ../usr/local/bin; do
+    [ ! -e $bin/agentd ] || $bin/agentd --version > answers; done ;;
 esac
 "#;
 
@@ -102,11 +107,15 @@ impl Machine {
     }
 
     fn agentctl(&self, line: &str) -> Result<u8, Error> {
+        self.agentctl_of(1000, line)
+    }
+
+    fn agentctl_of(&self, uid: u32, line: &str) -> Result<u8, Error> {
         let cli = Cli::try_parse_from(format!("agentctl service {line}").split(' ')).unwrap();
         let Command::Service(command) = cli.command else { panic!("{line}") };
         let client = Client::new(self.path("state/control.sock"));
         let context = Context { client, starter: None, json: cli.global.json, verbose: false };
-        crate::runtime().unwrap().block_on(on(&context, &self.host(), &self.path("build"), command))
+        crate::runtime().unwrap().block_on(on(&context, &Host { uid, ..self.host() }, &self.path("build"), command))
     }
 
     /// How the managers' programs were called since this was asked last.
@@ -137,12 +146,12 @@ impl Machine {
         found
     }
 
-    /// A daemon that answers with the version in `state/answers`; its pid is another with each version. It is a service.
-    fn daemon(&self, sessions: &str) {
-        fs::write(self.path("state/active-agentd.service"), "active").unwrap();
+    /// A daemon that answers with the version in `state/answers`; its pid is another with each version.
+    fn daemon(&self, unit: &str) {
+        fs::write(self.path(&format!("state/active-{unit}")), "active").unwrap();
         fs::write(self.path("state/answers"), "agentd 1.0.0").unwrap();
         let listener = UnixListener::bind(self.path("state/control.sock")).unwrap();
-        let (answers, sessions) = (self.path("state/answers"), sessions.to_owned());
+        let answers = self.path("state/answers");
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -157,7 +166,7 @@ impl Machine {
                         r#"{{"version":"{version}","pid":{pid},"runtime_directory":"/r","state_directory":"/s","compatibility":{knows}}}"#
                     )
                 } else {
-                    format!(r#"{{"sessions":[{sessions}],"unreadable":[]}}"#)
+                    r#"{"sessions":[],"unreadable":[]}"#.to_owned()
                 };
                 let length = body.len();
                 write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
@@ -259,7 +268,7 @@ fn what_somebody_changed_is_not_written_over_unasked_and_drop_ins_stay() {
 fn an_upgrade_replaces_the_programs_restarts_agentd_and_waits_until_the_new_one_answers() {
     let machine = Machine::new();
     machine.agentctl("install --no-linger").unwrap();
-    machine.daemon("");
+    machine.daemon("agentd.service");
     machine.calls();
     machine.build("2.0.0", 1);
     assert_eq!(machine.agentctl("install --no-linger").unwrap(), 0);
@@ -275,7 +284,7 @@ fn a_build_that_cannot_take_over_is_refused_before_anything_is_changed() {
     machine.build("2.0.0", 9);
     let error = refused(machine.agentctl("install --no-linger"));
     assert!(matches!(&error, ServiceError::CannotTakeOver { .. }), "what is installed wrote the documents: {error}");
-    machine.daemon("");
+    machine.daemon("agentd.service");
     let error = refused(machine.agentctl("install --no-linger --force"));
     assert!(matches!(&error, ServiceError::CannotTakeOver { reasons } if reasons.len() == 1), "{error}");
     assert!(machine.installed("agentd").contains("1.0.0"));
@@ -285,7 +294,7 @@ fn a_build_that_cannot_take_over_is_refused_before_anything_is_changed() {
 fn an_upgrade_whose_daemon_does_not_start_brings_the_one_before_back() {
     let machine = Machine::new();
     machine.agentctl("install --no-linger").unwrap();
-    machine.daemon("");
+    machine.daemon("agentd.service");
     machine.calls();
     machine.build("2.0.0", 1);
     fs::write(machine.path("state/fail"), "try-restart agentd.service").unwrap();
