@@ -4,7 +4,7 @@ use std::fs::{self, File, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use agentd_api::SessionId;
 use serde_json::{Value, json};
@@ -238,4 +238,38 @@ async fn an_install_takes_over_the_sessions_of_an_agentd_that_no_manager_started
     );
     let (document, _) = status(&lab);
     assert_eq!(document["running"][0]["unit"], "agentd.service", "{document:#}");
+}
+
+#[test]
+fn an_install_that_is_interrupted_leaves_everything_as_it_was() {
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let (home, bin) = (root.path().join("home"), root.path().join("bin"));
+    fs::create_dir(&home).expect("it is empty");
+    fs::create_dir(&bin).expect("it is empty");
+    let stand_in = "#!/bin/sh\necho \"$*\" >> \"$(dirname \"$0\")/../calls\"\n\
+                    case $* in *'enable agentd.socket') kill -INT $PPID;; esac\n";
+    fs::write(bin.join("systemctl"), stand_in).expect("it is empty");
+    fs::set_permissions(bin.join("systemctl"), Permissions::from_mode(0o755)).expect("it is ours");
+    let output = Command::new(Path::new(env!("CARGO_BIN_EXE_agentd")).with_file_name("agentctl"))
+        .arg("--socket")
+        .arg(root.path().join("none.sock"))
+        .args(["service", "install", "--manager", "systemd", "--no-linger"])
+        .env_clear()
+        .env("HOME", &home)
+        .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
+        .stdin(Stdio::null())
+        .output()
+        .expect("agentctl can be executed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("everything is again as it was: it was interrupted"), "{said}");
+    let calls = fs::read_to_string(root.path().join("calls")).expect("it was called");
+    assert!(!calls.contains("start agentd.socket") && calls.contains("disable agentd.socket"), "{calls}");
+    let mut left = vec![home];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).expect("it can be listed") {
+            let path = entry.expect("it can be listed").path();
+            assert!(path.is_dir(), "{} is left", path.display());
+            left.push(path);
+        }
+    }
 }

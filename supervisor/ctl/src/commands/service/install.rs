@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::{Context, print, tell, upgrade};
 use super::host::{Host, line};
@@ -65,10 +67,11 @@ pub(super) async fn install(context: &Context, host: &Host, from: &Path, args: I
     }
     take(host, &plan, context.json).await?;
     if let Some(command) = enable {
-        report(context.json, &line(&command))?;
+        let _ = report(context.json, &line(&command));
         let ran = host.run(&command).await?;
         if !ran.success {
-            return Err(ServiceError::NoLinger { said: ran.complaint, user: host.user.clone() }.into());
+            let user = user_of(host, &service).unwrap_or_default();
+            return Err(ServiceError::NoLinger { said: ran.complaint, user }.into());
         }
     }
     if linger == Linger::Open {
@@ -86,9 +89,21 @@ pub(super) async fn install(context: &Context, host: &Host, from: &Path, args: I
 /// Does what is planned, or leaves everything as it was.
 pub(super) async fn take(host: &Host, plan: &Plan, quiet: bool) -> Result<(), Error> {
     let mut steps = Steps::new(host);
+    // Ctrl-C ends no step in its middle; what was done until then is undone.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&interrupted);
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            told.store(true, Ordering::Relaxed);
+        }
+    });
     for (at, step) in plan.steps.iter().enumerate() {
-        report(quiet, &step.describe())?;
-        let Err(error) = steps.take(step).await else { continue };
+        tokio::task::yield_now().await;
+        // Whoever reads this may go away; that is no reason to stop half way.
+        let _ = report(quiet, &step.describe());
+        let taken =
+            if interrupted.load(Ordering::Relaxed) { Err(ServiceError::Interrupted) } else { steps.take(step).await };
+        let Err(error) = taken else { continue };
         let mut left = steps.undo().await;
         for (_, command) in plan.mend.iter().filter(|(from, _)| *from <= at) {
             match host.run(command).await {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
 use agentd_api::SessionId;
+use nix::unistd::User;
 
 use super::super::{Context, print};
 use super::ServiceError;
@@ -72,8 +73,14 @@ pub(super) async fn journalctl(
             let unit = format!("_SYSTEMD_USER_UNIT=agentd-session-{id}.service");
             command.extend([format!("AGENTD_SESSION={id}"), "+".to_owned(), unit]);
         }
-        (None, Service::System { user }) => {
-            command.push(format!("--unit=agentd@{}.service", user.as_deref().unwrap_or("*")));
+        (None, Service::System { user: None }) => command.push("--unit=agentd@*.service".to_owned()),
+        // The sessions are units of the user's own manager, and `--user-unit` means one's own.
+        (None, Service::System { user: Some(user) }) => {
+            let unit = format!("agentd@{user}.service");
+            let uid =
+                User::from_name(user).ok().flatten().map_or_else(|| "none".to_owned(), |user| user.uid.to_string());
+            command.extend([format!("_SYSTEMD_UNIT={unit}"), "+".to_owned(), format!("UNIT={unit}"), "+".to_owned()]);
+            command.extend(["_SYSTEMD_USER_SLICE=agentd-sessions.slice".to_owned(), format!("_UID={uid}")]);
         }
         (None, _) if user_journal => {
             command.extend(["agentd.service", SESSIONS].map(|unit| format!("--unit={unit}")));

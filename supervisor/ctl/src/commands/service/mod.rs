@@ -61,6 +61,8 @@ pub(crate) enum ServiceError {
     Foreign { paths: Vec<PathBuf> },
     #[error("the new build cannot take over: {}", reasons.join("; "))]
     CannotTakeOver { reasons: Vec<String> },
+    #[error("it was interrupted")]
+    Interrupted,
     #[error("cannot execute `{command}`")]
     Execute { command: String, source: io::Error },
     #[error("`{command}` did not end within {seconds} s")]
