@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
 use super::super::{Context, print, tell, upgrade};
 use super::host::{Host, line};
 use super::manager::Service;
@@ -91,14 +93,10 @@ pub(super) async fn take(host: &Host, plan: &Plan, quiet: bool) -> Result<(), Er
     let mut steps = Steps::new(host);
     // Ctrl-C ends no step in its middle; what was done until then is undone.
     let interrupted = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&interrupted);
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            told.store(true, Ordering::Relaxed);
-        }
-    });
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Error::Setup)?;
+    }
     for (at, step) in plan.steps.iter().enumerate() {
-        tokio::task::yield_now().await;
         // Whoever reads this may go away; that is no reason to stop half way.
         let _ = report(quiet, &step.describe());
         let taken =
