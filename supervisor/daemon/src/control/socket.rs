@@ -25,7 +25,8 @@ pub enum EndpointError {
     #[error("{path:?} is in the way of the control socket and is not a socket")]
     NotASocket { path: PathBuf },
     #[error(
-        "the control socket's path {path:?} has {length} bytes; a socket's path has at most 107 (unix(7)). Set XDG_RUNTIME_DIR or --runtime-dir to a shorter one"
+        "the control socket's path {path:?} has {length} bytes; a socket's path has at most {} (unix(7)). Set XDG_RUNTIME_DIR or --runtime-dir to a shorter one",
+        platform::SOCKET_PATH_MAX
     )]
     TooLong { path: PathBuf, length: usize },
     #[error("cannot listen on {path:?}")]
@@ -76,7 +77,7 @@ impl Socket {
 /// Listens at `path`.
 pub(crate) fn listen(path: &Path) -> Result<blocking::UnixListener, EndpointError> {
     let length = path.as_os_str().len();
-    if length > 107 {
+    if length > platform::SOCKET_PATH_MAX {
         return Err(EndpointError::TooLong { path: path.to_owned(), length });
     }
     let failed = |source| EndpointError::Listen { path: path.to_owned(), source };

@@ -10,6 +10,9 @@ use nix::unistd::Pid;
 
 use crate::env::SESSION_VARIABLE;
 
+/// The longest path of a socket, bytes (unix(7): 108 with the NUL).
+pub(crate) const SOCKET_PATH_MAX: usize = 107;
+
 /// When the process was started, in clock ticks since boot: field 22 of proc(5) `stat`. With the pid it names one process.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

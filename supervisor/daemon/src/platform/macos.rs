@@ -1,47 +1,35 @@
-//! launchd's side of socket activation, launchd.plist(5) `Sockets` and `launch_activate_socket(3)`; and what macOS does not tell of processes.
+//! Processes, as libproc(3) and sysctl(3) show them, and launchd's side of socket activation.
 //!
-//! Another process's environment cannot be read without privileges there, so what a lost keeper left behind is not found by its mark: the
-//! keeper's own walk of the process tree is the only sweep.
+//! A process's mark is read from what it was started with. macOS shows that of the user's own processes, but not of the programs that come
+//! with the system (see [`agentd_darwin::strings`]): those are known by who is above them, or in a process group with them. A tool that is such
+//! a program, left its group, and whose parent ended is not found once its keeper is gone.
 
 use std::collections::BTreeSet;
-use std::ffi::{c_char, c_int};
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-/// The key under `Sockets` in the job's property list.
-const NAME: &std::ffi::CStr = c"control";
+use agentd_darwin::family::Family;
+use agentd_darwin::{launchd, process, strings};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-#[allow(unsafe_code, reason = "launchd hands sockets over by this C function only")]
-unsafe extern "C" {
-    fn launch_activate_socket(name: *const c_char, fds: *mut *mut c_int, count: *mut usize) -> c_int;
-    fn free(pointer: *mut std::ffi::c_void);
-}
+use crate::env::SESSION_VARIABLE;
 
-/// The socket that launchd listens on for us; `None` where it did not start us.
-#[allow(unsafe_code, reason = "launchd hands sockets over by this C function only")]
+/// The longest path of a socket, bytes (`sys/un.h`: 104 with the NUL).
+pub(crate) const SOCKET_PATH_MAX: usize = 103;
+
+/// The key under `Sockets` in the job's property list, units/launchd.
+const SOCKET: &std::ffi::CStr = c"control";
+
+/// The socket that launchd listens on for us, launchd.plist(5) `Sockets`; `None` where it did not start us.
 pub(crate) fn activated_socket() -> io::Result<Option<OwnedFd>> {
-    let (mut fds, mut count): (*mut c_int, usize) = (std::ptr::null_mut(), 0);
-    // SAFETY: the name ends with NUL, and both results point to places of ours that live through the call.
-    let status = unsafe { launch_activate_socket(NAME.as_ptr(), &raw mut fds, &raw mut count) };
-    match status {
-        0 if count > 0 && !fds.is_null() => {
-            // SAFETY: on success `fds` points to `count` descriptors, which are the caller's, in memory that is the caller's to free.
-            let descriptor = unsafe {
-                let first = *fds;
-                free(fds.cast());
-                OwnedFd::from_raw_fd(first)
-            };
-            Ok(Some(descriptor))
-        }
-        // ESRCH: not a job of launchd; ENOENT: the job has no socket of this name.
-        0 | 3 | 2 => Ok(None),
-        error => Err(io::Error::from_raw_os_error(error)),
-    }
+    Ok(launchd::sockets(SOCKET)?.into_iter().next())
 }
 
-/// Not told without privileges; the keeper's own word has to do.
-pub(crate) fn start_time(_pid: u32) -> Option<u64> {
-    None
+/// When the process was started, in microseconds since 1970. With the pid it names one process.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    Some(process::of(i32::try_from(pid).ok()?).ok()?.start_time)
 }
 
 /// There are no units.
@@ -52,21 +40,60 @@ pub(crate) fn unit_of(_pid: u32, _prefix: &str) -> Option<String> {
 /// SIGTERM.
 pub(crate) fn terminate(pid: u32) {
     if let Ok(pid) = i32::try_from(pid) {
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
 }
 
-/// None that could be seen.
-pub(crate) fn session_of(_pid: u32) -> Option<String> {
-    None
-}
-
-/// None that could be seen.
+/// The sessions whose mark some process carries, as far as it can be read.
 pub(crate) fn marked_sessions() -> BTreeSet<String> {
-    BTreeSet::new()
+    process::pids().unwrap_or_default().into_iter().filter_map(mark).collect()
 }
 
-/// None that could be found.
-pub(crate) async fn kill_remains(_session: &str) -> u32 {
-    0
+/// The session whose mark the process carries.
+pub(crate) fn session_of(pid: u32) -> Option<String> {
+    mark(i32::try_from(pid).ok()?)
+}
+
+fn mark(pid: i32) -> Option<String> {
+    let block = process::strings(pid).ok()?;
+    String::from_utf8(strings::variable(&block, SESSION_VARIABLE)?.to_vec()).ok()
+}
+
+/// How often the processes are looked through; each time those found before are gone.
+const ROUNDS: u32 = 50;
+
+/// Kills every process that carries the session's mark, those below it, and those in a process group with one of them; how many there were.
+/// For a session whose keeper is gone: whoever has the mark was started by that session's agent, and has nobody to answer to.
+pub(crate) async fn kill_remains(session: &str) -> u32 {
+    let mut killed = 0;
+    let mut remains = Family::default();
+    for _ in 0..ROUNDS {
+        let session = session.to_owned();
+        let round = tokio::task::spawn_blocking(move || {
+            let round = kill_once(&mut remains, &session);
+            (round, remains)
+        });
+        let Ok((round, same)) = round.await else { break };
+        remains = same;
+        if round == 0 {
+            break;
+        }
+        killed += round;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    killed
+}
+
+fn kill_once(remains: &mut Family, session: &str) -> u32 {
+    let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
+    let all = process::all().unwrap_or_default();
+    let found = remains.look(&all, |process| mark(process.pid).as_deref() == Some(session));
+    let mut killed = 0;
+    for process in found.into_iter().filter(|process| !process.zombie && process.pid != own) {
+        // Between the look and the signal its pid can pass to another, but not within so few microseconds.
+        if kill(Pid::from_raw(process.pid), Signal::SIGKILL).is_ok() {
+            killed += 1;
+        }
+    }
+    killed
 }

@@ -1,18 +1,57 @@
-//! What macOS is not asked for: its tables of routes, mounts and processes come by calls that nothing here has a safe cover for. Who asks
-//! is told that they cannot be had.
+//! What macOS tells of the machine: mounts, the names of processes.
+//!
+//! Its table of routes comes through a socket of its own kind, in messages whose form is not documented: who asks is told that it cannot be had.
 
 use std::io;
 
+use agentd_darwin::mounts::Mount;
+use agentd_darwin::process;
 use agentd_plugins::{Mounted, Route};
+use nix::libc;
 
 pub(crate) fn routes() -> io::Result<Vec<Route>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 pub(crate) fn mounts() -> io::Result<Vec<Mounted>> {
-    Err(io::ErrorKind::Unsupported.into())
+    Ok(agentd_darwin::mounts::mounts()?.into_iter().map(mounted).collect())
 }
 
-pub(crate) fn processes(_name: &str) -> io::Result<u32> {
-    Err(io::ErrorKind::Unsupported.into())
+/// Words for what mount(8) has words for.
+const OPTIONS: [(libc::c_int, &str); 8] = [
+    (libc::MNT_NOSUID, "nosuid"),
+    (libc::MNT_NODEV, "nodev"),
+    (libc::MNT_NOEXEC, "noexec"),
+    (libc::MNT_NOATIME, "noatime"),
+    (libc::MNT_SYNCHRONOUS, "sync"),
+    (libc::MNT_ASYNC, "async"),
+    (libc::MNT_LOCAL, "local"),
+    (libc::MNT_JOURNALED, "journaled"),
+];
+
+fn mounted(mount: Mount) -> Mounted {
+    let has = |flag: libc::c_int| mount.flags & flag.cast_unsigned() != 0;
+    let access = if has(libc::MNT_RDONLY) { "ro" } else { "rw" };
+    let others = OPTIONS.iter().filter(|(flag, _)| has(*flag)).map(|(_, word)| *word);
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    // `major` and `minor` of `sys/types.h`.
+    let device = mount.device.cast_unsigned();
+    Mounted {
+        options: [access].into_iter().chain(others).map(str::to_owned).collect(),
+        device: format!("{}:{}", device >> 24, device & 0x00ff_ffff),
+        path: text(mount.path),
+        source: text(mount.source),
+        kind: text(mount.kind),
+    }
+}
+
+/// How many processes run whose program's file has this name, or which the kernel calls so.
+pub(crate) fn processes(name: &str) -> io::Result<u32> {
+    let is_named = |pid: i32| {
+        let file = process::program(pid).ok();
+        let file = file.as_deref().and_then(|file| file.file_name());
+        file.is_some_and(|file| file == name) || process::name(pid).is_ok_and(|called| called == name.as_bytes())
+    };
+    let count = process::pids()?.into_iter().filter(|pid| is_named(*pid)).count();
+    Ok(u32::try_from(count).unwrap_or(u32::MAX))
 }
