@@ -22,8 +22,8 @@ use crate::lines::{Lines, Piece};
 use crate::log::Log;
 use crate::mask::Mask;
 use crate::mute::{Mute, Verdict};
-use crate::os;
-use crate::protocol::{self, Hide, LaunchRecord, Rate, STDERR_RATE};
+use crate::os::{self, Family};
+use crate::protocol::{self, Hide, LaunchRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
 use crate::rate::Bucket;
 use crate::spawn::{self, Program};
 use crate::wait::{self, Read};
@@ -45,6 +45,8 @@ const GATHER: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) pid: i32,
+    /// It, and all that comes of it.
+    pub(crate) family: Family,
     /// How the process that was started ended.
     pub(crate) exit: Option<ExitStatus>,
     pub(crate) stdin: Stdin,
@@ -58,7 +60,7 @@ pub(crate) struct Agent {
 }
 
 /// Starts the agent; with it comes its record.
-pub(crate) fn launch(record: &LaunchRecord, session: &str) -> io::Result<(Agent, AgentStarted)> {
+pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)> {
     let spawned = spawn::spawn(&Program {
         path: &record.program,
         arg0: None,
@@ -77,6 +79,7 @@ pub(crate) fn launch(record: &LaunchRecord, session: &str) -> io::Result<(Agent,
     };
     let agent = Agent {
         pid: spawned.pid,
+        family: Family::led_by(spawned.pid, Some((SESSION_VARIABLE, session.as_bytes()))),
         exit: None,
         stdin: Stdin { pipe: spawned.stdin, queue: Vec::new(), sent: 0, closing: false },
         stdout: Output::new(spawned.stdout, record.max_line, record.output_rate),

@@ -40,7 +40,7 @@ const OWN_TIMES: StopTimes = StopTimes { close_ms: 8000, term_ms: 2000 };
 const AT_ONCE: StopTimes = StopTimes { close_ms: 0, term_ms: 0 };
 /// How long no connection is accepted after one could not be: no descriptor was free, and trying at once would spin.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(500);
-/// Where no child's end tells of a descendant's, how often it is looked whether there are any.
+/// Where no child's end tells of a descendant's, how often it is looked whether there are any though nothing was heard of them.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How much is read of each pipe after the tree was killed. A pipe holds less; a process that could not be killed may go on writing.
 const DRAIN: u32 = 256;
@@ -146,6 +146,10 @@ impl<'a> Keeper<'a> {
                     Err(not_before) => until.push(Some(not_before)),
                 }
             }
+            match agent.family.due(now) {
+                Ok(changes) => fds.extend(changes.map(|changes| PollFd::new(changes, PollFlags::POLLIN))),
+                Err(not_before) => until.push(Some(not_before)),
+            }
             if !os::ADOPTS && agent.exit.is_some() {
                 until.push(Some(now + LOOK_AGAIN));
             }
@@ -196,15 +200,17 @@ impl<'a> Keeper<'a> {
         if self.signals.take_terminate() {
             self.input(stop(OWN_TIMES));
         }
-        let came = self.signals.take_children();
+        let mut came = self.signals.take_children();
         let Some(agent) = self.agent.as_mut().filter(|_| !self.ended) else { return };
+        came |= agent.family.take_changes(Instant::now());
         if !came && (os::ADOPTS || agent.exit.is_none()) {
             return;
         }
         let alive = agent.exit.is_none();
-        let others = tree::remain(&[agent.pid], |pid, status| {
-            if pid == agent.pid {
-                agent.exit = Some(status);
+        let Agent { pid: leader, exit, family, .. } = agent;
+        let others = tree::remain(family, |pid, status| {
+            if pid == *leader {
+                *exit = Some(status);
             }
         });
         if alive && agent.exit.is_some() {
@@ -271,11 +277,11 @@ impl<'a> Keeper<'a> {
 
     /// Ends an agent that nobody comes back for, or that takes more than it may.
     fn note_limits(&mut self, now: Instant) {
-        let Some(agent) = self.agent.as_ref().filter(|_| !self.ended) else { return };
+        let Some(agent) = self.agent.as_mut().filter(|_| !self.ended) else { return };
         if let Some(kills) = self.memory.as_mut().and_then(|memory| memory.look(now)) {
             agent.remark(&format!("{} for want of memory", killed(kills)));
         }
-        if let Some((exceeded, reason)) = self.watch.as_mut().and_then(|watch| watch.look(now, &[agent.pid])) {
+        if let Some((exceeded, reason)) = self.watch.as_mut().and_then(|watch| watch.look(now, &mut agent.family)) {
             self.watch = None;
             (self.exceeded, self.reason) = (Some(exceeded), Some(reason));
             self.input(Input::GiveUp(AT_ONCE));
@@ -365,7 +371,7 @@ impl<'a> Keeper<'a> {
         }
         let memory = if record.is_unit { Memory::of_own_cgroup(Instant::now()) } else { None };
         let launched =
-            agentd_fault::at(Point::KeeperLaunchBefore).and_then(|()| agent::launch(record, &self.args.session));
+            agentd_fault::at(Point::KeeperLaunchBefore).and_then(|()| agent::launch(&self.args.session, record));
         let recorded = launched.and_then(|(agent, started)| {
             self.agent = Some(agent);
             agentd_fault::at(Point::KeeperLaunchSpawned)?;
@@ -462,7 +468,7 @@ impl<'a> Keeper<'a> {
             // Not reaped, so the number is still this group's.
             let _ = killpg(Pid::from_raw(agent.pid), Signal::SIGTERM);
         } else {
-            tree::signal(&[agent.pid], Signal::SIGTERM);
+            tree::signal(&mut agent.family, Signal::SIGTERM);
         }
     }
 
@@ -480,7 +486,7 @@ impl<'a> Keeper<'a> {
         self.watch = None;
         if let Some(agent) = &mut self.agent {
             let (pid, exit) = (agent.pid, &mut agent.exit);
-            exited.killed = tree::kill(pid, &[pid], |ended, status| {
+            exited.killed = tree::kill(pid, &mut agent.family, |ended, status| {
                 if ended == pid {
                     *exit = Some(status);
                 }

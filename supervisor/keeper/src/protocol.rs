@@ -23,6 +23,8 @@ pub const PROTOCOL: u32 = 1;
 
 /// The longest frame either side accepts, bytes.
 pub const MAX_FRAME: u32 = 64 << 20;
+/// The variable of an agent's environment that has the session's id, and so says of a process whose it is.
+pub const SESSION_VARIABLE: &str = "AGENTD_SESSION";
 
 /// What a daemon says to a keeper.
 #[derive(Debug, Clone, Serialize, Deserialize)]

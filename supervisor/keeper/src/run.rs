@@ -246,6 +246,7 @@ impl Output {
 #[derive(Debug)]
 struct Run {
     pid: i32,
+    family: os::Family,
     stdin: Input,
     captured: Output,
     stdout: Output,
@@ -273,6 +274,8 @@ impl Run {
         let (keep, of_stderr) = request.first_of_stderr.map_or((Keep::Last, limit), |first| (Keep::First, size(first)));
         Self {
             pid: spawned.pid,
+            // Without a mark: the session's agent, if one runs, has the same.
+            family: os::Family::led_by(spawned.pid, None),
             stdin: Input { pipe: spawned.stdin, bytes: stdin, written: 0 },
             captured: Output::new(captured, Keep::First, limit),
             stdout: Output::new(Some(spawned.stdout), Keep::First, limit),
@@ -322,9 +325,15 @@ impl Run {
                 [&self.captured, &self.stdout, &self.stderr, &self.traced].into_iter().filter_map(Output::poll_fd),
             );
             fds.extend(self.stdin.poll_fd());
-            wait::wait(&mut fds, deadline)?;
+            let mut until = deadline;
+            match self.family.due(Instant::now()) {
+                Ok(changes) => fds.extend(changes.map(|changes| PollFd::new(changes, PollFlags::POLLIN))),
+                Err(not_before) => until = until.map_or(Some(not_before), |until| Some(until.min(not_before))),
+            }
+            wait::wait(&mut fds, until)?;
             let input_ready = wait::ready(&fds[0]);
             drop(fds);
+            self.family.take_changes(Instant::now());
             if signals.take_children() {
                 let mut status = None;
                 tree::reap(|pid, ended| {
@@ -352,10 +361,10 @@ impl Run {
     fn finish(mut self, outcome: RunOutcome) -> RunResult {
         let by_itself = matches!(outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
         let (left, killed) = if self.leave && by_itself {
-            (tree::count(&[self.pid]), 0)
+            (tree::count(&mut self.family), 0)
         } else {
             // All are counted: the program itself has been reaped where it ended by itself.
-            (0, tree::kill(-1, &[self.pid], |_, _| {}).others)
+            (0, tree::kill(-1, &mut self.family, |_, _| {}).others)
         };
         // Who was left, or changed its user and cannot be killed, may write for ever: hence a bound here too.
         self.read(4 << 20);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use nix::sys::signal::Signal;
 
-use crate::os::{self, Process};
+use crate::os::{self, Family, Process};
 
 /// How long a killed process may take to be gone. One that hangs in the kernel (a dead mount) is gone when that lets go.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,29 +46,29 @@ pub(crate) fn reap(mut ended: impl FnMut(i32, ExitStatus)) -> bool {
 }
 
 /// Whether anybody is left of the tree.
-pub(crate) fn remain(groups: &[i32], ended: impl FnMut(i32, ExitStatus)) -> bool {
-    reap(ended) || (!os::ADOPTS && !living(groups).is_empty())
+pub(crate) fn remain(family: &mut Family, ended: impl FnMut(i32, ExitStatus)) -> bool {
+    reap(ended) || (!os::ADOPTS && !living(family).is_empty())
 }
 
 /// How many there are.
-pub(crate) fn count(groups: &[i32]) -> u32 {
-    u32::try_from(living(groups).len()).unwrap_or(u32::MAX)
+pub(crate) fn count(family: &mut Family) -> u32 {
+    u32::try_from(living(family).len()).unwrap_or(u32::MAX)
 }
 
 /// Sends the signal to everybody.
-pub(crate) fn signal(groups: &[i32], signal: Signal) {
-    for process in living(groups) {
+pub(crate) fn signal(family: &mut Family, signal: Signal) {
+    for process in living(family) {
         // Who is gone or not ours any more (a set-user-id program) needs or takes none.
         let _ = os::signal(&process, signal);
     }
 }
 
-/// Kills every descendant of this process, and on systems without a subreaper everybody in `groups` too.
-pub(crate) fn kill(leader: i32, groups: &[i32], mut ended: impl FnMut(i32, ExitStatus)) -> Killed {
+/// Kills everybody.
+pub(crate) fn kill(leader: i32, family: &mut Family, mut ended: impl FnMut(i32, ExitStatus)) -> Killed {
     let give_up = Instant::now() + PATIENCE;
     let mut killed = BTreeSet::new();
-    while remain(groups, &mut ended) && Instant::now() < give_up {
-        for process in freeze(groups) {
+    while remain(family, &mut ended) && Instant::now() < give_up {
+        for process in freeze(family) {
             if os::signal(&process, Signal::SIGKILL).unwrap_or(false) && process.pid != leader {
                 killed.insert((process.pid, process.start_time));
             }
@@ -76,7 +76,7 @@ pub(crate) fn kill(leader: i32, groups: &[i32], mut ended: impl FnMut(i32, ExitS
         // A killed process becomes a child of this one as those between them go, and is reaped by the question.
         let look_again = Instant::now() + LOOK_AGAIN;
         let mut pause = Duration::from_micros(100);
-        while remain(groups, &mut ended) && Instant::now() < look_again {
+        while remain(family, &mut ended) && Instant::now() < look_again {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));
         }
@@ -85,10 +85,10 @@ pub(crate) fn kill(leader: i32, groups: &[i32], mut ended: impl FnMut(i32, ExitS
 }
 
 /// Stops everybody, and says who that is.
-fn freeze(groups: &[i32]) -> Vec<Process> {
+fn freeze(family: &mut Family) -> Vec<Process> {
     let mut seen = BTreeSet::new();
     for _ in 0..PASSES {
-        let new: Vec<_> = living(groups).into_iter().filter(|process| seen.insert(*process)).collect();
+        let new: Vec<_> = living(family).into_iter().filter(|process| seen.insert(*process)).collect();
         if new.is_empty() {
             break;
         }
@@ -99,8 +99,7 @@ fn freeze(groups: &[i32]) -> Vec<Process> {
     seen.into_iter().collect()
 }
 
-fn living(groups: &[i32]) -> Vec<Process> {
-    let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
-    // Where /proc cannot be read (no descriptor free, say) the caller asks again.
-    os::descendants(own, groups).unwrap_or_default().into_iter().filter(|process| !process.zombie).collect()
+fn living(family: &mut Family) -> Vec<Process> {
+    // Where the processes cannot be read (no descriptor free, say) the caller asks again.
+    family.descendants().unwrap_or_default().into_iter().filter(|process| !process.zombie).collect()
 }

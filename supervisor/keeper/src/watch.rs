@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::event::Exceeded;
 
-use crate::os;
+use crate::os::{self, Family};
 use crate::protocol::Limits;
 
 /// How often it is looked.
@@ -27,15 +27,14 @@ impl Watch {
         self.next
     }
 
-    /// Looks where it is time to, and says which limit is passed. `groups` are the tree's, as for [`crate::tree`].
-    pub(crate) fn look(&mut self, now: Instant, groups: &[i32]) -> Option<(Exceeded, String)> {
+    /// Looks where it is time to, and says which limit is passed.
+    pub(crate) fn look(&mut self, now: Instant, family: &mut Family) -> Option<(Exceeded, String)> {
         if now < self.next {
             return None;
         }
         self.next = now + EVERY;
-        let own = i32::try_from(std::process::id()).ok()?;
         // Where it cannot be told (no descriptor is free, say) it is asked again.
-        let tree = os::tree(own, groups).ok()?;
+        let tree = family.tree().ok()?;
         over(
             self.limits,
             tree.len() as u64,

@@ -62,7 +62,7 @@ use secrets::{Given, Taken};
 use services::{CallServices, LoginOnce, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
-pub(crate) const SESSION_VARIABLE: &str = "AGENTD_SESSION";
+pub(crate) const SESSION_VARIABLE: &str = agentd_keeper::protocol::SESSION_VARIABLE;
 /// The name agentd's own step goes by.
 const OWN: &str = "agentd";
 /// How long the session's places have to say where they are; the directory has answered just before.

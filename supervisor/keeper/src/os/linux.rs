@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
@@ -14,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
-use super::{Process, closure};
+use super::Process;
 
 /// Whether a process whose parent ended becomes a child of this one.
 pub(crate) const ADOPTS: bool = true;
@@ -89,37 +90,83 @@ pub(crate) fn start_time(pid: i32) -> io::Result<u64> {
     Ok(read(pid)?.start_time)
 }
 
-/// Every descendant of `root`. `_groups` is for systems without a subreaper.
-pub(crate) fn descendants(root: i32, _groups: &[i32]) -> io::Result<Vec<Process>> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        // One that ended since it was listed is no descendant any more.
-        if let Ok(process) = read(pid) {
-            all.push(process);
-        }
-    }
-    Ok(closure(all, root, |_| false))
+/// The processes below one. Who is below this one stays so, whatever it does, so there is nothing to remember and nobody to follow.
+#[derive(Debug)]
+pub(crate) struct Family {
+    root: i32,
 }
 
-/// The pids of all descendants that have not ended. It looks at their processes alone and not at everybody's, so that it can be asked
-/// often; one that is just being forked it may miss. `_groups` is for systems without a subreaper.
-pub(crate) fn tree(root: i32, groups: &[i32]) -> io::Result<Vec<i32>> {
-    let (mut all, mut at) = (children(root)?, 0);
-    if all.is_empty() {
-        // A kernel may be built without these lists (CONFIG_PROC_CHILDREN).
-        let all = descendants(root, groups)?;
-        return Ok(all.into_iter().filter(|process| !process.zombie).map(|process| process.pid).collect());
+impl Family {
+    /// Everybody below `root`.
+    pub(crate) fn below(root: i32) -> Self {
+        Self { root }
     }
-    while let Some(pid) = all.get(at) {
-        // Who ended meanwhile has none.
-        let below = children(*pid).unwrap_or_default();
-        all.extend(below);
-        at += 1;
+
+    /// Everybody below this process. The leader and the mark are for systems without a subreaper.
+    pub(crate) fn led_by(_leader: i32, _mark: Option<(&str, &[u8])>) -> Self {
+        Self::below(i32::try_from(std::process::id()).unwrap_or(i32::MAX))
     }
-    all.retain(|pid| read(*pid).is_ok_and(|process| !process.zombie));
-    Ok(all)
+
+    /// Every one.
+    pub(crate) fn descendants(&mut self) -> io::Result<Vec<Process>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+            // One that ended since it was listed is no descendant any more.
+            if let Ok(process) = read(pid) {
+                all.push(process);
+            }
+        }
+        Ok(closure(all, self.root))
+    }
+
+    /// The pids of all that have not ended. It looks at their processes alone and not at everybody's, so that it can be asked
+    /// often; one that is just being forked it may miss.
+    pub(crate) fn tree(&mut self) -> io::Result<Vec<i32>> {
+        let (mut all, mut at) = (children(self.root)?, 0);
+        if all.is_empty() {
+            // A kernel may be built without these lists (CONFIG_PROC_CHILDREN).
+            let all = self.descendants()?;
+            return Ok(all.into_iter().filter(|process| !process.zombie).map(|process| process.pid).collect());
+        }
+        while let Some(pid) = all.get(at) {
+            // Who ended meanwhile has none.
+            let below = children(*pid).unwrap_or_default();
+            all.extend(below);
+            at += 1;
+        }
+        all.retain(|pid| read(*pid).is_ok_and(|process| !process.zombie));
+        Ok(all)
+    }
+
+    /// Nothing: an orphan becomes a child of this process, and SIGCHLD tells of its end.
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "another system has something here")]
+    pub(crate) fn due(&self, _now: Instant) -> Result<Option<BorrowedFd<'_>>, Instant> {
+        Ok(None)
+    }
+
+    /// Never.
+    #[allow(clippy::unused_self, reason = "another system has something here")]
+    pub(crate) fn take_changes(&mut self, _now: Instant) -> bool {
+        false
+    }
+}
+
+/// Those of `all` that descend from `root`.
+fn closure(all: Vec<Process>, root: i32) -> Vec<Process> {
+    let (mut inside, mut outside) = (Vec::new(), all);
+    let mut parents = std::collections::BTreeSet::from([root]);
+    loop {
+        let (found, rest): (Vec<_>, Vec<_>) =
+            outside.into_iter().partition(|process| parents.contains(&process.parent));
+        if found.is_empty() {
+            return inside;
+        }
+        parents = found.iter().map(|process| process.pid).collect();
+        inside.extend(found.into_iter().filter(|process| process.pid != root));
+        outside = rest;
+    }
 }
 
 /// The children of each of its threads.
@@ -314,6 +361,15 @@ mod tests {
         let mut child = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
         by_pid(i32::try_from(child.id()).unwrap(), Signal::SIGTERM).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn descendants_are_found_at_any_depth_and_in_any_order() {
+        let process = |pid, parent| Process { pid, parent, start_time: 0, group: 0, zombie: false };
+        let all = vec![process(9, 4), process(4, 7), process(7, 2), process(5, 1), process(2, 1), process(3, 5)];
+        let mut found: Vec<_> = closure(all, 2).iter().map(|process| process.pid).collect();
+        found.sort_unstable();
+        assert_eq!(found, [4, 7, 9]);
     }
 
     #[test]

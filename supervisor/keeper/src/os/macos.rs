@@ -1,26 +1,34 @@
-//! macOS: there is no subreaper and no pidfd. A process whose parent ended belongs to launchd then; what is found of an agent's
-//! tree is what descends from this process still, and whoever is in one of the agent's process groups. A tool that left both
-//! is not found: that is what this system offers without privileges.
+//! macOS: there is no subreaper and no pidfd. A process whose parent ended belongs to launchd then, so an agent's tree is followed from its
+//! start: kqueue(2) tells when one of it forks or ends, and at each such time those who belong are found and remembered ([`family`]).
+//! What neither was seen below one of them, nor is in a process group with one, nor carries a mark that can be read ([`strings`]) is not found:
+//! a tool that comes with the system and makes a daemon of itself within milliseconds.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::mem;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use agentd_darwin::family::{self, LAUNCHD};
+use agentd_darwin::{process, strings};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
+use nix::sys::event::{EvFlags, EventFilter, FilterFlag, KEvent, Kqueue};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpeereid};
 
-use super::{Process, closure};
+use super::Process;
 
 /// Whether a process whose parent ended becomes a child of this one.
 pub(crate) const ADOPTS: bool = false;
 
 /// The longest path of a socket, bytes (`sys/un.h`: 104 with the NUL).
 pub(crate) const SOCKET_PATH_MAX: usize = 103;
+
+/// How long it is waited after a look at the processes until the next fork of one of them has another made: a build forks thousands of times.
+const REST: Duration = Duration::from_millis(20);
 
 pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(())
@@ -61,30 +69,12 @@ pub(crate) fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
 }
 
 pub(crate) fn start_time(pid: i32) -> io::Result<u64> {
-    Ok(read(pid)?.start_time)
-}
-
-/// Every descendant of `root` that can be found, and everybody in these process groups.
-pub(crate) fn descendants(root: i32, groups: &[i32]) -> io::Result<Vec<Process>> {
-    let all = pids()?.into_iter().filter_map(|pid| read(pid).ok()).collect();
-    Ok(closure(all, root, |process| groups.contains(&process.group)))
-}
-
-/// The pids of [`descendants`] that have not ended.
-pub(crate) fn tree(root: i32, groups: &[i32]) -> io::Result<Vec<i32>> {
-    let all = descendants(root, groups)?;
-    Ok(all.into_iter().filter(|process| !process.zombie).map(|process| process.pid).collect())
+    Ok(process::of(pid)?.start_time)
 }
 
 /// How much memory the process has resident, bytes; 0 for one that has ended.
-#[allow(unsafe_code, reason = "libproc has no safe binding here")]
 pub(crate) fn resident(pid: i32) -> u64 {
-    let Ok(size) = i32::try_from(mem::size_of::<libc::proc_taskinfo>()) else { return 0 };
-    // SAFETY: all-zero is a value of this struct of numbers.
-    let mut info: libc::proc_taskinfo = unsafe { mem::zeroed() };
-    // SAFETY: the buffer is of that size.
-    let got = unsafe { libc::proc_pidinfo(pid, libc::PROC_PIDTASKINFO, 0, (&raw mut info).cast(), size) };
-    if got == size { info.pti_resident_size } else { 0 }
+    process::resident(pid).unwrap_or_default()
 }
 
 /// This system does not tell what of it is shared.
@@ -121,35 +111,108 @@ pub(crate) fn device(number: u64) -> (u64, u64) {
     ((number >> 24) & 0xff, number & 0x00ff_ffff)
 }
 
-#[allow(unsafe_code, reason = "libproc has no safe binding here")]
-fn pids() -> io::Result<Vec<i32>> {
-    // SAFETY: a null buffer asks for the number of processes.
-    let count = unsafe { libc::proc_listallpids(std::ptr::null_mut(), 0) };
-    // Some may start in between.
-    let mut pids = vec![0_i32; usize::try_from(count).map_err(|_| io::Error::last_os_error())? + 64];
-    let bytes = i32::try_from(pids.len() * mem::size_of::<i32>()).map_err(io::Error::other)?;
-    // SAFETY: the buffer is of that many bytes.
-    let count = unsafe { libc::proc_listallpids(pids.as_mut_ptr().cast(), bytes) };
-    pids.truncate(usize::try_from(count).map_err(|_| io::Error::last_os_error())?);
-    Ok(pids)
+/// The processes below one, followed.
+#[derive(Debug)]
+pub(crate) struct Family {
+    family: family::Family,
+    /// The variable of the environment, and its value, that says of an orphan that it is one of them.
+    mark: Option<(String, Vec<u8>)>,
+    /// `None` where there was no descriptor left for it: then it is looked once a second.
+    queue: Option<Kqueue>,
+    followed: BTreeSet<i32>,
+    /// No look before that.
+    rests_until: Option<Instant>,
 }
 
-#[allow(unsafe_code, reason = "libproc has no safe binding here")]
-fn read(pid: i32) -> io::Result<Process> {
-    let size = i32::try_from(mem::size_of::<libc::proc_bsdinfo>()).map_err(io::Error::other)?;
-    // SAFETY: all-zero is a value of this struct of numbers.
-    let mut info: libc::proc_bsdinfo = unsafe { mem::zeroed() };
-    // SAFETY: the buffer is of that size.
-    let got = unsafe { libc::proc_pidinfo(pid, libc::PROC_PIDTBSDINFO, 0, (&raw mut info).cast(), size) };
-    if got != size {
-        return Err(io::Error::last_os_error());
+impl Family {
+    /// Everybody below `root`.
+    pub(crate) fn below(root: i32) -> Self {
+        Self {
+            family: family::Family::below(root),
+            mark: None,
+            queue: Kqueue::new().ok(),
+            followed: BTreeSet::new(),
+            rests_until: None,
+        }
     }
-    let id = |id: u32| i32::try_from(id).map_err(io::Error::other);
-    Ok(Process {
-        pid,
-        start_time: info.pbi_start_tvsec * 1_000_000 + info.pbi_start_tvusec,
-        parent: id(info.pbi_ppid)?,
-        group: id(info.pbi_pgid)?,
-        zombie: info.pbi_status == libc::SZOMB,
-    })
+
+    /// Everybody below this process, for a tree that begins with `leader`, which was just started and leads a process group; also those who
+    /// were given the `mark`, the name and value of a variable.
+    pub(crate) fn led_by(leader: i32, mark: Option<(&str, &[u8])>) -> Self {
+        let mut family = Self::below(i32::try_from(std::process::id()).unwrap_or(i32::MAX));
+        family.family = family.family.with_group(leader);
+        family.mark = mark.map(|(name, value)| (name.to_owned(), value.to_vec()));
+        // From here on it is followed, unless it ended at once.
+        let _ = family.descendants();
+        family
+    }
+
+    /// Every one that can be found.
+    pub(crate) fn descendants(&mut self) -> io::Result<Vec<Process>> {
+        let (all, mark) = (process::all()?, &self.mark);
+        let found = self.family.look(&all, |process| {
+            // Everybody else was seen with a parent.
+            let mark = mark.as_ref().filter(|_| process.parent == LAUNCHD);
+            mark.is_some_and(|(name, value)| {
+                process::strings(process.pid).is_ok_and(|block| strings::variable(&block, name) == Some(value))
+            })
+        });
+        self.follow();
+        Ok(found.into_iter().map(Process::from).collect())
+    }
+
+    /// The pids of those that have not ended.
+    pub(crate) fn tree(&mut self) -> io::Result<Vec<i32>> {
+        let all = self.descendants()?;
+        Ok(all.into_iter().filter(|process| !process.zombie).map(|process| process.pid).collect())
+    }
+
+    /// Asks to be told of the new ones' forks and ends.
+    fn follow(&mut self) {
+        let members: BTreeSet<i32> = self.family.members().collect();
+        let Some(queue) = &self.queue else { return };
+        for pid in members.difference(&self.followed) {
+            let what = FilterFlag::NOTE_EXIT | FilterFlag::NOTE_FORK;
+            let flags = EvFlags::EV_ADD | EvFlags::EV_CLEAR;
+            let change = KEvent::new(pid.unsigned_abs() as usize, EventFilter::EVFILT_PROC, flags, what, 0, 0);
+            // One that has ended meanwhile is not followed: the next look does not find it.
+            let _ = queue.kevent(&[change], &mut [], Some(AT_ONCE));
+        }
+        self.followed = members;
+    }
+
+    /// What is readable where one of them forked or ended; else when it is to be looked at again.
+    pub(crate) fn due(&self, now: Instant) -> Result<Option<BorrowedFd<'_>>, Instant> {
+        match self.rests_until.filter(|until| now < *until) {
+            Some(until) => Err(until),
+            None => Ok(self.queue.as_ref().map(AsFd::as_fd)),
+        }
+    }
+
+    /// Whether one of them forked or ended since the last call. Then those they forked are found before their parents end.
+    pub(crate) fn take_changes(&mut self, now: Instant) -> bool {
+        let Ok(Some(_)) = self.due(now) else { return false };
+        let none = KEvent::new(0, EventFilter::EVFILT_PROC, EvFlags::empty(), FilterFlag::empty(), 0, 0);
+        let (mut events, mut came) = ([none; 64], false);
+        while let Some(queue) = &self.queue {
+            match queue.kevent(&[], &mut events, Some(AT_ONCE)) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => came = true,
+            }
+        }
+        if came {
+            self.rests_until = Some(now + REST);
+            let _ = self.descendants();
+        }
+        came
+    }
+}
+
+const AT_ONCE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+
+impl From<family::Process> for Process {
+    fn from(process: family::Process) -> Self {
+        let family::Process { pid, start_time, parent, group, zombie } = process;
+        Self { pid, start_time, parent, group, zombie }
+    }
 }
