@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::{fmt, io};
 
 use memmap2::MmapMut;
-use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::statfs::statfs;
 use wasmtime::{Config, ModuleVersionStrategy};
 
 use crate::limits::STACK;
@@ -97,11 +97,17 @@ fn try_native(cache: &Path) -> Result<(), NoNative> {
     MmapMut::map_anon(1).and_then(MmapMut::make_exec).map_err(NoNative::Memory)?;
     // A file of such a mount can be mapped, and what is mapped cannot be made executable. Where it cannot be asked, the
     // first load of a plugin says what is wrong.
-    match statvfs(cache) {
-        Ok(mount) if mount.flags().contains(FsFlags::ST_NOEXEC) => Err(NoNative::Mount),
+    match statfs(cache) {
+        Ok(mount) if mount.flags().contains(NOEXEC) => Err(NoNative::Mount),
         _ => Ok(()),
     }
 }
+
+/// What statfs(2) says of a mount of which nothing may be executed.
+#[cfg(target_os = "linux")]
+const NOEXEC: nix::sys::statvfs::FsFlags = nix::sys::statvfs::FsFlags::ST_NOEXEC;
+#[cfg(target_os = "macos")]
+const NOEXEC: nix::mount::MntFlags = nix::mount::MntFlags::MNT_NOEXEC;
 
 /// Which kind of code can be run here; said in the log.
 pub(crate) fn find_out(cache: &Path) -> Code {
