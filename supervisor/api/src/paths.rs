@@ -5,17 +5,28 @@ use std::path::{Path, PathBuf};
 
 /// The runtime directory: systemd's `RUNTIME_DIRECTORY` (systemd.exec(5)), else `agentd` under `XDG_RUNTIME_DIR` (XDG Base
 /// Directory Specification), else under `/run/user/UID` where `exists` finds that, else `/tmp/agentd-UID`.
+///
+/// On macOS, which has neither variable nor `/run/user`, it is `~/.local/state/agentd/run`, the place that launchd has the socket at:
+/// launchd expands no variable, so it must be one that is known beforehand; and what lies in `/tmp` or in the user's own `TMPDIR` untouched
+/// for three days the system removes, while sessions and their sockets live on.
 pub fn runtime_directory(
     variable: impl Fn(&str) -> Option<OsString>,
     uid: u32,
     exists: impl Fn(&Path) -> bool,
 ) -> PathBuf {
+    find(variable, uid, exists, cfg!(target_os = "macos"))
+}
+
+fn find(variable: impl Fn(&str) -> Option<OsString>, uid: u32, exists: impl Fn(&Path) -> bool, macos: bool) -> PathBuf {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(path) = absolute("RUNTIME_DIRECTORY") {
         return path;
     }
     if let Some(path) = absolute("XDG_RUNTIME_DIR") {
         return path.join("agentd");
+    }
+    if let Some(home) = absolute("HOME").filter(|_| macos) {
+        return home.join(".local/state/agentd/run");
     }
     let run_user = PathBuf::from(format!("/run/user/{uid}"));
     if exists(&run_user) { run_user.join("agentd") } else { PathBuf::from(format!("/tmp/agentd-{uid}")) }
@@ -46,17 +57,34 @@ pub fn client_socket(
 mod tests {
     use super::*;
 
-    fn with(variables: &[(&str, &str)], run_user: bool) -> String {
-        let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
-        runtime_directory(find, 1000, |_| run_user).display().to_string()
+    fn with(variables: &[(&str, &str)], run_user: bool, macos: bool) -> String {
+        let variable = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+        find(variable, 1000, |_| run_user, macos).display().to_string()
     }
 
     #[test]
     fn the_first_that_is_there_wins_and_a_relative_one_is_not_there() {
-        assert_eq!(with(&[("RUNTIME_DIRECTORY", "/r"), ("XDG_RUNTIME_DIR", "/x")], true), "/r");
-        assert_eq!(with(&[("XDG_RUNTIME_DIR", "/x")], true), "/x/agentd");
-        assert_eq!(with(&[("XDG_RUNTIME_DIR", "x")], true), "/run/user/1000/agentd");
-        assert_eq!(with(&[], false), "/tmp/agentd-1000");
+        let home = ("HOME", "/home/a");
+        assert_eq!(with(&[("RUNTIME_DIRECTORY", "/r"), ("XDG_RUNTIME_DIR", "/x"), home], true, false), "/r");
+        assert_eq!(with(&[("XDG_RUNTIME_DIR", "/x"), home], true, false), "/x/agentd");
+        assert_eq!(with(&[("XDG_RUNTIME_DIR", "x"), home], true, false), "/run/user/1000/agentd");
+        assert_eq!(with(&[home], false, false), "/tmp/agentd-1000");
+    }
+
+    #[test]
+    fn on_macos_it_is_below_the_home_directory() {
+        let home = ("HOME", "/Users/a");
+        assert_eq!(with(&[home], false, true), "/Users/a/.local/state/agentd/run");
+        assert_eq!(with(&[home, ("XDG_RUNTIME_DIR", "/x")], false, true), "/x/agentd");
+        assert_eq!(with(&[], false, true), "/tmp/agentd-1000");
+    }
+
+    #[test]
+    fn a_keepers_socket_fits_into_a_path_of_macos() {
+        // sun_path has 104 bytes with the NUL; an id has at most 32, one that agentd made 12. Names of people are shorter than this.
+        let home = format!("/Users/{}", "n".repeat(20));
+        let socket = format!("{}/{}/keeper.sock", with(&[("HOME", &home)], false, true), "i".repeat(32));
+        assert!(socket.len() <= 103, "{} bytes", socket.len());
     }
 
     #[test]
