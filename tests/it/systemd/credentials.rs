@@ -15,6 +15,9 @@ enabled = true
 key = { credential = \"environment-key\" }
 [secrets.GH_TOKEN]
 credential = \"gh-token\"
+[control]
+tcp = \"127.0.0.1:7345\"
+token = { credential = \"tcp-token\" }
 ";
 
 /// Each of the lab's processes, with what it was started with.
@@ -33,8 +36,11 @@ fn processes(lab: &Lab) -> Vec<(String, Vec<u8>, Vec<u8>)> {
 async fn credentials_of_the_template_reach_the_daemon_and_are_nowhere_else() {
     let Some(()) = require::systemd() else { return };
     let lab = Lab::boot().await;
-    let mut planted =
-        [Planted::new("environment-key", "{}"), Planted::new("gh-token", "{}"), Planted::new("tcp-token", "{}")];
+    let mut planted = [
+        Planted::new("environment-key", "{}"),
+        Planted::new("gh-token", "{}-for-the-agent"),
+        Planted::new("tcp-token", "{}-for-clients"),
+    ];
     // A key is 32 bytes.
     planted[0].value = format!("{:K<32}", planted[0].value);
     for one in &planted {
@@ -55,7 +61,11 @@ async fn credentials_of_the_template_reach_the_daemon_and_are_nowhere_else() {
     }
     lab.worker(&["agentctl", "prompt", id.as_str(), "env\ntool echo $GH_TOKEN; echo $GH_TOKEN >&2"]);
     turn_ends(&lab, &id).await;
-    // The token is the agent's; the key is in use: what it sealed, another daemon opens.
+    let over_tcp =
+        |file: &str| lab.try_worker(&["agentctl", "--url", "http://127.0.0.1:7345", "--token-file", file, "ls"]);
+    assert!(over_tcp(&format!("{at}/tcp-token")).status.success(), "{:?}", over_tcp(&format!("{at}/tcp-token")));
+    assert!(!over_tcp(&format!("{at}/gh-token")).status.success(), "another token opens it too");
+    // One secret is the agent's; the key is in use: what it sealed, another daemon opens.
     let said: String = lab.journal(&id).iter().filter_map(said).collect();
     assert!(said.contains("\"GH_TOKEN\":\"‹secret›\"") && !said.contains("CREDENTIALS_DIRECTORY"), "{said}");
     let sealed = format!("/home/worker/.local/state/agentd/sessions/{id}/environment.json");
