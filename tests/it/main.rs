@@ -10,8 +10,8 @@ mod capabilities;
 mod closing;
 #[path = "../conformance/mod.rs"]
 mod conformance;
-mod drain;
 mod doctor;
+mod drain;
 mod drift;
 mod effects;
 mod environment;

@@ -5,8 +5,8 @@
 
 pub mod bytes;
 pub mod compatibility;
-pub mod drain;
 pub mod doctor;
+pub mod drain;
 pub mod environment;
 pub mod event;
 pub mod id;

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_api::drain::DrainView;
 use agentd_api::doctor::DoctorView;
+use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};

@@ -1,8 +1,8 @@
 //! One function for each command: arguments to calls, answers to text.
 
 mod check;
-mod drain;
 mod doctor;
+mod drain;
 mod environment;
 mod events;
 mod info;
@@ -63,11 +63,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
 
 async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
     let alone = match &command {
-        Command::Version
-        | Command::Reload
-        | Command::Drain { .. }
-        | Command::Service(_)
-        | Command::Doctor => true,
+        Command::Version | Command::Reload | Command::Drain { .. } | Command::Service(_) | Command::Doctor => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };

@@ -4,8 +4,8 @@
 //! JSON. It is the only module that knows HTTP, and nothing in it decides anything about a session. A dropped connection
 //! cancels no work.
 
-mod drain;
 mod doctor;
+mod drain;
 mod environment;
 mod handlers;
 mod plugins;
