@@ -28,8 +28,9 @@ pub(super) fn socket(path: &Path, error: Option<&Error>, peer: Option<u32>, uid:
     match error {
         None => check(Outcome::Pass, "agentd answers".to_owned()),
         Some(Error::Unreachable { source, .. }) if nobody_listens(source) && !managed => {
-            check(Outcome::Warn, "agentd does not run; agentctl starts it with the next command".to_owned())
-                .remedy("agentctl service install has a manager look after it")
+            check(Outcome::Warn, "agentd does not run; agentctl starts it with the next command".to_owned()).remedy(
+                "agentctl ls starts it; where systemd or launchd runs, agentctl service install has it looked after",
+            )
         }
         Some(Error::Unreachable { source, .. }) if nobody_listens(source) => {
             check(Outcome::Fail, format!("nobody listens, though agentd is installed: {source}"))
