@@ -273,3 +273,45 @@ fn an_install_that_is_interrupted_leaves_everything_as_it_was() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_administrator_installs_the_template_for_a_user_and_an_upgrade_interrupts_no_session_of_the_user() {
+    let Some(()) = require::systemd() else { return };
+    let lab = bare().await;
+    let as_root = |words: &[&str]| lab.root(&[&["/home/worker/build/agentctl", "service"], words].concat());
+    as_root(&["install", "--system", "--user", "worker"]);
+    let id = lab.session();
+    assert_eq!(lab.root(&["systemctl", "is-active", "agentd@worker.service"]), "active\n");
+    as_root(&["status", "--system", "--user", "worker"]);
+    let before = lab.agentctl(&["show", id.as_str()]);
+
+    begin_to_count(&lab, &id).await;
+    build_again(&lab);
+    let output = as_root(&["install", "--system"]);
+    assert!(output.contains("wait until agentd of worker answers"), "{output}");
+    turn_ends(&lab, &id).await;
+    assert_eq!(counted(&lab, &id), (1..=300).collect::<Vec<u32>>());
+    let after = lab.agentctl(&["show", id.as_str()]);
+    assert_eq!(
+        (&after["status"]["agent_pid"], &after["status"]["launches"]),
+        (&before["status"]["agent_pid"], &json!(1))
+    );
+
+    let refused = service(&lab, &["install", "--no-linger"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("agentd runs for you as agentd@worker.service"), "{refused:?}");
+    let doctor = lab.agentctl(&["doctor"]);
+    let installed =
+        doctor["checks"].as_array().and_then(|checks| checks.iter().find(|check| check["name"] == "service"));
+    assert_eq!(installed.map(|check| &check["outcome"]), Some(&json!("pass")), "{doctor:#}");
+
+    as_root(&["uninstall", "--system", "--user", "worker"]);
+    assert!(lab.path("/etc/systemd/system/agentd@.service").exists(), "it is there for other users");
+    assert_eq!(property(&lab, &format!("agentd-session-{id}.service"), "ActiveState"), "active");
+    as_root(&["uninstall", "--system"]);
+    for path in
+        ["/etc/systemd/system/agentd@.service", "/usr/local/bin/agentd", "/etc/systemd/user/agentd-sessions.slice"]
+    {
+        assert!(!lab.path(path).exists(), "{path}");
+    }
+}

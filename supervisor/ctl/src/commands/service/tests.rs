@@ -386,3 +386,45 @@ fn without_a_manager_it_says_so() {
     assert!(matches!(refused(machine.agentctl("install --manager launchd --system")), ServiceError::NoTemplate));
     assert!(matches!(refused(machine.agentctl("install --manager systemd --system")), ServiceError::NotRoot));
 }
+
+#[test]
+fn an_administrator_installs_the_template_for_a_named_user_upgrades_what_runs_and_takes_it_away() {
+    let machine = Machine::new();
+    let as_root = |line: &str| machine.agentctl_of(0, &format!("{line} --manager systemd --system"));
+    assert!(matches!(refused(as_root("install --user no-such-user")), ServiceError::NoUser { .. }));
+    let own = machine.path("run/user/0/agentd/control.sock");
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    fs::write(&own, "").unwrap();
+    assert!(matches!(refused(as_root("install --user root")), ServiceError::OwnAgentd { .. }));
+    fs::remove_file(own).unwrap();
+
+    assert_eq!(as_root("install --user root --linger").unwrap(), 0);
+    let enable = ["enable", "start"].map(|verb| format!("systemctl {verb} agentd@root.socket"));
+    let [enabled, started] = &enable;
+    assert_eq!(machine.calls(), ["systemctl daemon-reload", enabled, started, "loginctl enable-linger root"]);
+    let template = machine.path("etc/systemd/system/agentd@.service");
+    for path in
+        ["usr/local/bin/agentd-keeper", "etc/systemd/system/agentd@.socket", "etc/systemd/user/agentd-sessions.slice"]
+    {
+        assert!(machine.path(path).exists(), "{path}");
+    }
+    assert!(template.exists() && machine.files().is_empty(), "nothing is in a home: {:?}", machine.files());
+
+    machine.daemon("agentd@root.service");
+    machine.build("2.0.0", 1);
+    assert_eq!(as_root("install").unwrap(), 0);
+    assert_eq!(machine.calls(), ["systemctl try-restart agentd@root.service"]);
+    assert_eq!(as_root("status --user root").unwrap(), 0);
+    assert_eq!(as_root("status --user nobody").unwrap(), exit::UNREACHABLE);
+    machine.agentctl_of(0, "logs --manager systemd --system --user root").unwrap();
+    let own = "_SYSTEMD_UNIT=agentd@root.service + UNIT=agentd@root.service";
+    let sessions = "_SYSTEMD_USER_SLICE=agentd-sessions.slice _UID=0";
+    assert_eq!(machine.calls(), [format!("journalctl {own} + {sessions}")]);
+
+    assert_eq!(as_root("uninstall --user root").unwrap(), 0);
+    let calls = machine.calls();
+    assert_eq!(calls[..2], ["systemctl stop agentd@root.socket", "systemctl stop agentd@root.service"], "{calls:?}");
+    assert!(calls.contains(&"systemctl disable agentd@root.socket".to_owned()) && template.exists());
+    assert_eq!(as_root("uninstall").unwrap(), 0);
+    assert!(!template.exists() && !machine.path("usr/local/bin/agentd").exists());
+}
