@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use agentd_api::session::{Phase, SessionSpec, SessionView};
 use nix::sys::signal::{Signal, kill};
@@ -177,12 +179,12 @@ impl Daemon {
     /// Waits until the daemon answers.
     pub(crate) async fn ready(&mut self) {
         let socket = self.client.socket().to_owned();
-        until("the control socket accepts", || {
+        // That something connects is not enough: a program that a killed daemon was about to start holds its socket for a moment still.
+        until("the daemon answers", || {
             self.assert_running();
-            std::os::unix::net::UnixStream::connect(&socket).is_ok()
+            healthy(&socket).unwrap_or(false)
         })
         .await;
-        assert_eq!(self.client.get("/healthz").await.status, 200);
     }
 
     /// Fails if the daemon ended by itself.
@@ -255,6 +257,15 @@ impl Daemon {
         command.extend(flags.iter().map(|&flag| flag.to_owned()));
         session::spec(self.work(), command)
     }
+}
+
+fn healthy(socket: &Path) -> std::io::Result<bool> {
+    let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer.starts_with(b"HTTP/1.1 200 "))
 }
 
 impl Drop for Daemon {

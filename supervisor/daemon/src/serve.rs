@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
@@ -211,6 +212,9 @@ fn load_plugins(world: Arc<World>) {
 }
 
 /// One daemon a state directory. The kernel gives the lock back when the process ends, however it ends.
+/// How long the lock of a daemon that was killed may be held still: a program that it was about to start has it, and its socket, until it is executed.
+const HELD: Duration = Duration::from_millis(500);
+
 fn lock(state: &Path) -> Result<Flock<File>, ServeError> {
     let path = state.join("agentd.lock");
     let file = File::options()
@@ -219,10 +223,16 @@ fn lock(state: &Path) -> Result<Flock<File>, ServeError> {
         .write(true)
         .open(&path)
         .map_err(|source| ServeError::Lock { path: path.clone(), source })?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        nix::errno::Errno::EWOULDBLOCK => ServeError::Locked { path: state.to_owned() },
-        errno => ServeError::Lock { path, source: errno.into() },
-    })
+    let (begun, mut file) = (Instant::now(), file);
+    loop {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((file, Errno::EWOULDBLOCK)) if begun.elapsed() < HELD => file,
+            Err((_, Errno::EWOULDBLOCK)) => return Err(ServeError::Locked { path: state.to_owned() }),
+            Err((_, errno)) => return Err(ServeError::Lock { path, source: errno.into() }),
+        };
+        std::thread::sleep(HELD / 20);
+    }
 }
 
 /// The programs beside our own. The path is taken once: after an upgrade in place the running program's file is another.

@@ -103,7 +103,7 @@ fn of_a_file(host: &Host, service: &Service, args: &LogsArgs, session: Option<&S
     }
     let units = material::units(host, service, &service.default_programs(host))?;
     let file = units.first().and_then(|unit| material::plist_value(&unit.text, "StandardErrorPath"));
-    let file = file.map_or_else(|| host.home.join("Library/Logs/agentd.log"), PathBuf::from);
+    let file = file.map_or_else(|| host.home.join("Library/Logs/agentd/agentd.log"), PathBuf::from);
     let lines = args.lines.map_or_else(|| "+1".to_owned(), |lines| lines.to_string());
     let mut command = vec!["tail".to_owned(), "-n".to_owned(), lines];
     if args.follow {

@@ -144,6 +144,6 @@ mod tests {
         let plist = &units(&host, &Service::Launchd, Path::new("/Users/Kim & Co/bin")).unwrap()[0].text;
         assert!(plist.contains("Kim &amp; Co"), "{plist}");
         let log = plist_value(plist, "StandardErrorPath").unwrap();
-        assert_eq!(log, "/Users/Kim & Co/Library/Logs/agentd.log");
+        assert_eq!(log, "/Users/Kim & Co/Library/Logs/agentd/agentd.log");
     }
 }

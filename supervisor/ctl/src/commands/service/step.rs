@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -108,7 +108,9 @@ impl<'a> Steps<'a> {
             }
             Step::Write { path, text } => put(path, text.as_bytes(), 0o644).map_err(|error| failed(path, error))?,
             Step::Directory(path) => {
-                fs::create_dir_all(path).map_err(|error| failed(path, error))?;
+                // The socket's is for its owner alone.
+                let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+                made.map_err(|error| failed(path, error))?;
                 Back::Nothing
             }
             Step::Remove(path) => {
