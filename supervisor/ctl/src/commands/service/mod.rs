@@ -33,7 +33,7 @@ use crate::terminal::Screen;
 pub(crate) enum ServiceError {
     #[error("no service manager runs here: neither systemd nor launchd")]
     NoManager,
-    #[error("systemd runs, and your user's manager cannot be reached: {said}")]
+    #[error("your user's systemd cannot be reached: {said}")]
     NoUserManager { said: String },
     #[error("this manager has no units for named users")]
     NoTemplate,
