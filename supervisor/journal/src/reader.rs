@@ -201,17 +201,43 @@ impl Reader {
 
     /// Where the next newline is in the buffer, after reading as much as that takes.
     fn find(&mut self) -> Result<Option<usize>, ReadError> {
+        let mut pieces = false;
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..self.filled]) {
-                return Ok(Some(self.searched + at));
+                let newline = self.searched + at;
+                if pieces && !self.complete && !self.stands(newline)? {
+                    self.forget();
+                    continue;
+                }
+                return Ok(Some(newline));
             }
             self.searched = self.filled;
+            pieces |= self.filled > self.start;
             if !self.fill()? && !self.go_on()? {
                 // A line that does not end may be taken back and another written in its place.
                 self.forget();
                 return Ok(None);
             }
         }
+    }
+
+    /// Whether the line that was read in pieces is one: the first may be of a record that was taken back, and the rest of the one that was
+    /// written in its place.
+    fn stands(&self, newline: usize) -> Result<bool, ReadError> {
+        let line = &self.buffer[self.start..=newline];
+        let mut offset = self.offset - (self.filled - self.start) as u64;
+        let mut again = vec![0; line.len()];
+        let mut filled = 0;
+        while filled < again.len() {
+            let read = scan::read(&self.file, &mut again[filled..], offset);
+            let n = read.map_err(|source| ReadError::Read { path: self.path.clone(), source })?;
+            if n == 0 {
+                return Ok(false);
+            }
+            filled += n;
+            offset += n as u64;
+        }
+        Ok(again == line)
     }
 
     /// Reads some more; says whether there was any.
@@ -437,6 +463,22 @@ mod tests {
             best = best.min(begun.elapsed());
         }
         ((scan::READ.get() - before) / tries, best)
+    }
+
+    #[test]
+    fn a_record_that_was_taken_back_while_it_was_read_leaves_nothing_in_the_one_in_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(JOURNAL);
+        let first = "{\"seq\":1,\"time\":\"2026-01-01T00:00:00.000000Z\",\"kind\":\"a\",\"data\":1}\n";
+        let (torn, whole) = (first.replace("\"a\"", "\"torn\""), first.replace(":1", ":2"));
+        let torn = torn.replace(":1", ":2");
+        std::fs::write(&path, format!("{first}{}", &torn[..torn.len() - 9])).unwrap();
+        let mut reader = Reader::open(directory.path(), 0).unwrap();
+        assert_eq!(reader.next().unwrap().map(|line| line.seq), Some(1));
+        // As far as it is there it is in the buffer when it is taken back and another comes.
+        std::fs::write(&path, format!("{first}{whole}")).unwrap();
+        assert_eq!(reader.next().unwrap().map(|line| line.bytes.to_vec()), Some(whole.trim_end().as_bytes().to_vec()));
+        assert_eq!(reader.next().unwrap(), None);
     }
 
     #[test]
