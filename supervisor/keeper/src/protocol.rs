@@ -261,7 +261,7 @@ pub struct HoldArgs {
 
 /// What `agentd-keeper run` reads from its stdin as one frame: one program, run in a process session of its own, with null stdin,
 /// no terminal, and a deadline at which its whole tree is killed. The frame's writer keeps stdin open: its end cancels the run.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct RunRequest {
     pub program: ByteString,
     pub args: Vec<ByteString>,

@@ -48,12 +48,7 @@ impl Machine {
             max_output: CONTENT as u64,
             whole_stdout: true,
             first_of_stderr: Some(ERRORS as u64),
-            capture_fd: None,
-            capture_fifo: false,
-            trace: None,
-            trace_fd: None,
-            leave: false,
-            expect: None,
+            ..RunRequest::default()
         };
         let late = || {
             let time = seconds(begun, deadline);

@@ -112,17 +112,8 @@ async fn version(
         environment: variables.collect(),
         directory: ByteString::from(directory.as_os_str().as_bytes().to_vec()),
         deadline_ms: u64::try_from(TIME.as_millis()).unwrap_or(u64::MAX),
-        stdin: None,
         max_output: OUTPUT,
-        whole_stdout: false,
-        first_of_stderr: None,
-        arg0: None,
-        capture_fd: None,
-        capture_fifo: false,
-        trace: None,
-        trace_fd: None,
-        leave: false,
-        expect: None,
+        ..RunRequest::default()
     };
     let ran = tokio::time::timeout(TIME * 2, runner::run(&world.programs.keeper, &request)).await;
     let ran = ran.map_err(|_| "it does not end".to_owned())?.map_err(|error| error.to_string())?;

@@ -292,10 +292,7 @@ impl Capture {
             trace_fd: start.trace_fd,
             leave: self.children == Children::Leave,
             max_output: MAX_ENVIRONMENT,
-            whole_stdout: false,
-            first_of_stderr: None,
-            arg0: None,
-            expect: None,
+            ..RunRequest::default()
         }
     }
 

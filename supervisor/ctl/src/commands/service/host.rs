@@ -42,6 +42,19 @@ pub(in crate::commands) struct Ran {
 }
 
 impl Host {
+    /// One that there is nowhere.
+    #[cfg(test)]
+    pub(in crate::commands) fn of_kim() -> Self {
+        Self {
+            os: "linux",
+            uid: 1000,
+            user: "kim".into(),
+            home: "/home/kim".into(),
+            search: "/usr/bin:/bin".into(),
+            root: PathBuf::new(),
+        }
+    }
+
     /// This one.
     pub(in crate::commands) fn this() -> io::Result<Self> {
         let uid = getuid();

@@ -105,22 +105,11 @@ pub(super) fn digest(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn host() -> Host {
-        Host {
-            os: "linux",
-            uid: 1000,
-            user: "kim".into(),
-            home: "/home/kim".into(),
-            search: "/bin".into(),
-            root: PathBuf::new(),
-        }
-    }
-
     #[test]
     fn units_start_the_programs_of_the_directory_that_was_chosen() {
         let services = [Service::User, Service::System { user: None }, Service::Launchd];
         for service in services {
-            for unit in units(&host(), &service, Path::new("/opt/a%b/bin")).unwrap() {
+            for unit in units(&Host::of_kim(), &service, Path::new("/opt/a%b/bin")).unwrap() {
                 for line in unit.text.lines().filter(|line| line.contains("/bin/agent")) {
                     let directory = if service == Service::Launchd { "/opt/a%b/bin/" } else { "/opt/a%%b/bin/" };
                     assert!(line.contains(directory), "{}: {line}", unit.path.display());
@@ -128,7 +117,7 @@ mod tests {
                 assert!(!unit.text.contains("@HOME@"), "{}", unit.text);
             }
         }
-        let own = units(&host(), &Service::User, Path::new("/opt/bin")).unwrap();
+        let own = units(&Host::of_kim(), &Service::User, Path::new("/opt/bin")).unwrap();
         let service = own.iter().find(|unit| unit.path.ends_with("agentd.service")).unwrap();
         assert!(service.text.contains("\nExecStart=/opt/bin/agentd serve\n"), "{}", service.text);
         assert_eq!(service.path, Path::new("/home/kim/.config/systemd/user/agentd.service"));
@@ -137,9 +126,9 @@ mod tests {
     #[test]
     fn a_directory_that_a_unit_would_read_as_something_else_is_refused() {
         for path in ["bin", "/a b", "/a\"b", "/a$HOME", "/a\nExecStart=/bin/sh"] {
-            assert!(units(&host(), &Service::User, Path::new(path)).is_err(), "{path:?}");
+            assert!(units(&Host::of_kim(), &Service::User, Path::new(path)).is_err(), "{path:?}");
         }
-        let mut host = host();
+        let mut host = Host::of_kim();
         host.home = "/Users/Kim & Co".into();
         let plist = &units(&host, &Service::Launchd, Path::new("/Users/Kim & Co/bin")).unwrap()[0].text;
         assert!(plist.contains("Kim &amp; Co"), "{plist}");

@@ -241,17 +241,6 @@ async fn answers(client: &Client, version: &str, not: Option<u32>) -> Result<(),
 mod tests {
     use super::*;
 
-    fn host() -> Host {
-        Host {
-            os: "linux",
-            uid: 1000,
-            user: "kim".into(),
-            home: "/home/kim".into(),
-            search: "/usr/bin:/bin".into(),
-            root: PathBuf::new(),
-        }
-    }
-
     fn run<F: Future>(future: F) -> F::Output {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
     }
@@ -272,7 +261,7 @@ mod tests {
         fs::write(&gone, "also").unwrap();
         let marker = directory.path().join("undone");
         let touch = vec!["touch".to_owned(), marker.display().to_string()];
-        let host = host();
+        let host = Host::of_kim();
         run(async {
             let mut steps = Steps::new(&host);
             for step in [
@@ -300,7 +289,7 @@ mod tests {
         let program = directory.path().join("sleep");
         fs::copy("/bin/sleep", &program).unwrap();
         let mut child = std::process::Command::new(&program).arg("600").spawn().unwrap();
-        let host = host();
+        let host = Host::of_kim();
         run(async {
             let mut steps = Steps::new(&host);
             steps.take(&Step::Copy { from: "/bin/true".into(), to: program.clone() }).await.unwrap();
