@@ -63,7 +63,7 @@ async fn a_drained_daemon_launches_nothing_by_any_way_and_does_again_when_that_i
     let crashing = daemon.session(&crashing).await;
     let agent = crashing.view().await.status.agent_pid.unwrap();
     process::kill9(agent);
-    crashing.wait_for_phase(Phase::Failed).await;
+    crashing.wait_for_phase(Phase::BackingOff).await;
 
     let view: DrainView = daemon.client.call("POST", "/v1/drain?wait=60", "").await.expect(202);
     assert!(view.draining && view.active.is_empty(), "{view:?}");
@@ -80,9 +80,11 @@ async fn a_drained_daemon_launches_nothing_by_any_way_and_does_again_when_that_i
     let version = agentctl(&daemon, &["version"]);
     assert!(String::from_utf8_lossy(&version.stdout).contains("drained"), "{version:?}");
 
+    let put_off = crashing.wait_for_phase(Phase::BackingOff).await.status;
     let output = agentctl(&daemon, &["drain", "--undo"]);
     assert!(output.status.success(), "{output:?}");
     // Its restart was put off and not forgotten.
+    assert!(put_off.next_restart_at.is_none(), "{put_off:#?}");
     let again = crashing.wait_for_phase(Phase::Idle).await;
     assert_eq!(again.status.launches, 2, "{again:#?}");
     stopped.resume().await;

@@ -39,6 +39,7 @@ mod prerequisites_ctl;
 mod real_agent;
 mod reload;
 mod requests;
+mod restarts;
 mod results;
 mod secrets;
 mod service;

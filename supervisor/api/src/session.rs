@@ -183,11 +183,13 @@ pub enum Phase {
     Idle,
     /// A turn is running.
     Busy,
+    /// Its agent crashed and is started again at [`SessionStatus::next_restart_at`].
+    BackingOff,
     /// Its agent is being ended, with every descendant.
     Stopping,
     /// Ended on request; can be resumed.
     Stopped,
-    /// The agent or a launch step failed; can be resumed.
+    /// The agent or a launch step failed, and agentd does not try again; can be resumed.
     Failed,
     /// A phase newer than this reader.
     #[serde(other)]
@@ -200,6 +202,16 @@ impl Phase {
         matches!(self, Self::Preparing | Self::Waiting | Self::Starting | Self::Idle | Self::Busy | Self::Stopping)
     }
 
+    /// Whether the session stays as it is until somebody asks something of it: no agent runs, and none is about to be started.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Pending | Self::Stopped | Self::Failed)
+    }
+
+    /// Whether a launch has come to something: the agent takes prompts, or the session has ended.
+    pub fn is_settled(self) -> bool {
+        matches!(self, Self::Idle | Self::Busy | Self::Stopped | Self::Failed)
+    }
+
     /// The phase as it stands in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -209,6 +221,7 @@ impl Phase {
             Self::Starting => "starting",
             Self::Idle => "idle",
             Self::Busy => "busy",
+            Self::BackingOff => "backing-off",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
@@ -284,6 +297,9 @@ pub struct SessionStatus {
     /// Why the phase is what it is, where that needs saying: `agent exited with status 1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// When the crashed agent is started again. Only in the phase `backing-off`; absent there while the daemon is drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_restart_at: Option<Timestamp>,
     pub observed_generation: u64,
     pub conditions: Vec<Condition>,
     /// The agent, as it introduced itself in `initialize`.

@@ -386,7 +386,7 @@ pub(crate) struct NewArgs {
     pub(crate) spec: SpecArgs,
     #[command(flatten)]
     pub(crate) terms: TermsArgs,
-    /// Return when the session is ready or has failed, and after so many seconds in any case
+    /// Wait until the session is ready, at most so many seconds; exit status 1 where it is not by then
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ready: Option<u16>,
 }

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use agentd_api::event::TurnEnded;
-use agentd_api::session::{PermissionRequest, SessionView};
+use agentd_api::session::{PermissionRequest, Phase, SessionView};
 use agentd_api::{Event, PermissionId, TurnId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
@@ -367,10 +367,13 @@ impl<'a> Attached<'a> {
             return Ok(None); // the stream knows better when to give up
         };
         let status = view.value.status;
-        if status.last_seq > self.seen || status.phase.is_active() {
+        if status.last_seq > self.seen || !status.phase.is_over() {
             return Ok(None);
         }
-        Ok(self.conversation.down().map(End::Down))
+        Ok(self
+            .conversation
+            .down()
+            .map(|_| End::Down(if status.phase == Phase::Failed { Down::Failed } else { Down::Stopped })))
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Conversation {
     ready: bool,
     /// Set when the agent's process or its launch has ended; another launch takes it back.
     down: Option<Down>,
+    /// Whether somebody asked for a stop of the launch that goes on.
+    stopping: bool,
     tools: HashMap<String, Tool>,
     stderr: VecDeque<String>,
     /// The last condition that was shown, so that the launch's failure does not say it again.
@@ -118,7 +120,7 @@ impl Conversation {
         self.ready = matches!(status.phase, Phase::Idle | Phase::Busy);
         self.down = match status.phase {
             Phase::Stopped => Some(Down::Stopped),
-            Phase::Failed => Some(Down::Failed),
+            Phase::Failed | Phase::BackingOff => Some(Down::Failed),
             _ => None,
         };
     }
@@ -136,12 +138,17 @@ impl Conversation {
                 vec![Item::Detail(format!("agent: {line}"))]
             }
             Body::LaunchStarted(launch) => {
-                self.down = None;
+                (self.down, self.stopping) = (None, false);
                 self.stderr.clear();
                 self.warned = None;
                 vec![Item::Detail(format!("launch {} begins", launch.launch))]
             }
             Body::LaunchFailed(failed) => {
+                if self.stopping {
+                    // The launch was given up since a stop was asked for.
+                    self.fall(Down::Stopped);
+                    return vec![Item::Detail(failed.message.clone())];
+                }
                 self.fall(Down::Failed);
                 let said = self.warned.as_ref() == Some(&failed.message);
                 let mut items = self.last_words();
@@ -196,7 +203,11 @@ impl Conversation {
             }
             Body::PermissionResolved(resolved) => self.resolved(resolved),
             Body::StopRequested(stop) => {
-                self.ready = false;
+                (self.ready, self.stopping) = (false, true);
+                if self.down.is_some() {
+                    // It waited for its restart, which is not made now.
+                    self.down = Some(Down::Stopped);
+                }
                 vec![Item::Detail(format!("a stop was asked for: {}", stop.reason))]
             }
             Body::EnvironmentRefreshed(refreshed) if !refreshed.files.is_empty() => {
@@ -264,7 +275,9 @@ impl Conversation {
     }
 
     fn exited(&mut self, exited: &AgentExited) -> Vec<Item> {
-        self.fall(if exited.requested { Down::Stopped } else { Down::Failed });
+        // agentd itself ends the agent of a launch that failed.
+        let stopped = exited.requested && self.down != Some(Down::Failed);
+        self.fall(if stopped { Down::Stopped } else { Down::Failed });
         let how = match (&exited.exec_error, exited.status, exited.signal) {
             (Some(error), _, _) => format!("the agent could not be executed: {error}"),
             (None, Some(status), _) => format!("the agent ended with status {status}"),

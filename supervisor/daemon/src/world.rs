@@ -289,9 +289,9 @@ impl World {
         spec.environment.refresh.or_else(of_agent).unwrap_or(self.config.environment.refresh)
     }
 
-    /// What becomes of this session when its agent crashes; while the daemon is drained, nothing does.
+    /// What becomes of this session when its agent crashes.
     pub(crate) fn restart(&self, spec: &SessionSpec) -> RestartPolicy {
-        if self.drain.is_on() { RestartPolicy::Never } else { spec.restart.unwrap_or(self.config.launch.restart) }
+        spec.restart.unwrap_or(self.config.launch.restart)
     }
 
     /// What this session's agent is told after a resume.

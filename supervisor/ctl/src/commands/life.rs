@@ -24,15 +24,18 @@ impl From<TermsArgs> for Terms {
 }
 
 pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
-    let wait = args.ready.map(|seconds| Duration::from_secs(seconds.into()));
-    let document = super::snapshot::create(context, spec(args.spec)?, wait, args.terms.into()).await?;
+    let (wait, begun) = (args.ready.map(|seconds| Duration::from_secs(seconds.into())), Instant::now());
+    let mut document = super::snapshot::create(context, spec(args.spec)?, wait, args.terms.into()).await?;
+    if let Some(wait) = wait {
+        document = settled(context, document, begun + wait).await?;
+    }
     if context.json {
         print_document(&document.raw)?;
     } else {
         print(&format!("{}\n", document.value.id))?;
     }
     // Without a wait nothing is known yet.
-    if wait.is_some() { ready(&document.value, None) } else { Ok(0) }
+    if wait.is_some() { ready(&document.value, wait) } else { Ok(0) }
 }
 
 pub(super) async fn cancel(context: &Context, session: &str) -> Result<u8, Error> {
@@ -58,7 +61,7 @@ async fn stop_one(context: &Context, session: &str, no_wait: bool) -> Result<u8,
     if context.json {
         print_document(&document.raw)?;
     }
-    if no_wait || !document.value.status.phase.is_active() {
+    if no_wait || document.value.status.phase.is_over() {
         return Ok(0);
     }
     Err(Error::Session {
@@ -77,10 +80,11 @@ pub(super) async fn resume(
     let id = context.client.find(session).await?.value.id;
     let wait = (!no_wait).then_some(START_WAIT);
     // One that may wait for long is looked at, so that the person sees what for.
-    let at_once = wait.filter(|_| terms.wait.is_none());
+    let (at_once, begun) = (wait.filter(|_| terms.wait.is_none()), Instant::now());
+    let wait = wait.map(|wait| wait + terms.wait.unwrap_or_default());
     let mut document = context.client.resume(id.as_str(), at_once, fresh, terms).await?;
-    if let (Some(wait), Some(limit)) = (wait, terms.wait) {
-        document = started(context, document, wait + limit).await?;
+    if let Some(wait) = wait {
+        document = settled(context, document, begun + wait).await?;
     }
     if context.json {
         print_document(&document.raw)?;
@@ -88,20 +92,22 @@ pub(super) async fn resume(
     ready(&document.value, wait)
 }
 
-/// The session when its launch has come to something; while it waits, what for is told each time that changes. The daemon may be
-/// replaced meanwhile: the wait is the session's.
-async fn started(
+/// Follows the session until its launch has succeeded or failed, or until the deadline. Tells what it waits for, each time that
+/// changes. The daemon may be replaced meanwhile: the wait is the session's.
+async fn settled(
     context: &Context,
     mut document: Document<SessionView>,
-    limit: Duration,
+    until: Instant,
 ) -> Result<Document<SessionView>, Error> {
-    let until = Instant::now() + limit;
+    if document.value.status.phase.is_settled() || Instant::now() >= until {
+        return Ok(document);
+    }
     let (id, after) = (document.value.id.to_string(), document.value.status.last_seq);
     let mut told = None;
     waits(&mut told, super::list::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
     let mut events =
         EventStream::follow(context.client.clone(), id.clone(), stream::From::After(after), context.starter.clone());
-    while matches!(document.value.status.phase, Phase::Pending | Phase::Preparing | Phase::Waiting | Phase::Starting) {
+    while !document.value.status.phase.is_settled() {
         let Ok(next) = tokio::time::timeout_at(until, events.next()).await else {
             return patiently(|| context.client.session(&id)).await;
         };
@@ -110,7 +116,11 @@ async fn started(
                 Body::Condition(met) if met.kind == ConditionType::PrerequisitesMet => {
                     waits(&mut told, (met.reason == "Waiting").then_some(met.message))?;
                 }
-                Body::ConversationOpened(_) | Body::LaunchFailed(_) | Body::AgentExited(_) => {
+                Body::ConversationOpened(_)
+                | Body::Condition(_)
+                | Body::LaunchFailed(_)
+                | Body::AgentExited(_)
+                | Body::StopRequested(_) => {
                     document = patiently(|| context.client.session(&id)).await?;
                 }
                 _ => {}
@@ -175,8 +185,17 @@ fn ready(view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
         }),
         Phase::Idle | Phase::Busy => Ok(0),
         phase => match wait {
+            Some(_) if phase == Phase::Stopped => Err(Error::Session {
+                detail: format!("session {label:?} was stopped before it was ready"),
+                hint: Some(format!("agentctl resume {label}")),
+            }),
             Some(wait) => Err(Error::Session {
-                detail: format!("session {label:?} is still {} after {} s", phase.as_str(), wait.as_secs()),
+                detail: match &view.status.message {
+                    Some(message) => {
+                        format!("session {label:?} is still {} after {} s: {message}", phase.as_str(), wait.as_secs())
+                    }
+                    None => format!("session {label:?} is still {} after {} s", phase.as_str(), wait.as_secs()),
+                },
                 hint: Some(format!("agentctl show {label}")),
             }),
             None => Ok(0),

@@ -68,7 +68,8 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
 
 /// What the session needs of the world and is not there: what it waits for, failed for, or has lost while it runs.
 pub(super) fn missing(view: &SessionView) -> Option<String> {
-    let of_interest = view.status.phase.is_active() || view.status.phase == Phase::Failed;
+    let phase = view.status.phase;
+    let of_interest = phase.is_active() || matches!(phase, Phase::BackingOff | Phase::Failed);
     let mut conditions = view.status.conditions.iter();
     let met = conditions.find(|condition| condition.kind == ConditionType::PrerequisitesMet)?;
     (of_interest && met.status == ConditionStatus::False).then(|| met.message.clone())
@@ -115,6 +116,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     };
     field("name", view.spec.name.as_ref().map(ToString::to_string));
     field("phase", Some(status.phase.as_str().to_owned()));
+    field("next restart", status.next_restart_at.map(|at| format!("{at} (in {})", age(now, at))));
     field("message", status.message.clone());
     field("directory", Some(view.spec.directory.display().to_string()));
     field("agent", Some(agent(view)));

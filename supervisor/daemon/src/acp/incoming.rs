@@ -100,7 +100,12 @@ pub(crate) struct Initialized {
     pub(crate) protocol: u64,
     pub(crate) capabilities: Capabilities,
     pub(crate) agent: Option<AgentInfo>,
+    /// The names of its `authMethods`, each cut.
+    pub(crate) sign_in: Vec<String>,
 }
+
+/// Of the ways to sign in, so many are kept, and of each name so many characters.
+const SIGN_IN: (usize, usize) = (6, 80);
 
 /// Reads the result of `initialize`, or says what is wrong with it.
 pub(crate) fn initialized(result: &RawValue) -> Result<Initialized, String> {
@@ -111,7 +116,10 @@ pub(crate) fn initialized(result: &RawValue) -> Result<Initialized, String> {
     let resume = capabilities.and_then(|c| c.pointer("/sessionCapabilities/resume")).is_some_and(|r| !r.is_null());
     // A wrong agentInfo is no reason to refuse an agent.
     let agent = value.get("agentInfo").cloned().and_then(|info| serde_json::from_value(info).ok());
-    Ok(Initialized { protocol, capabilities: Capabilities { load, resume }, agent })
+    let methods = value.get("authMethods").and_then(Value::as_array).into_iter().flatten();
+    let name = |method: &Value| Some(method.get("name")?.as_str()?.chars().take(SIGN_IN.1).collect());
+    let sign_in = methods.filter_map(name).take(SIGN_IN.0).collect();
+    Ok(Initialized { protocol, capabilities: Capabilities { load, resume }, agent, sign_in })
 }
 
 /// The conversation's id out of the result of `session/new`.

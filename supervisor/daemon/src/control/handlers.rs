@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_api::session::{
-    PermissionAnswer, Phase, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView,
-};
+use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::{Code, Problem};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -103,7 +101,7 @@ pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incomi
     let (session, sessions) = (context.sessions.find(id).await?, Arc::clone(&context.sessions));
     let closing = context.closing.clone();
     to_the_end(async move {
-        if force && session.view().status.phase.is_active() {
+        if force && !session.view().status.phase.is_over() {
             // It may end by itself in this moment, and that is as good.
             let _ = session.ask(Command::Stop { reason: "to be removed".to_owned() }).await;
             ended(&closing, &session, LONGEST_WAIT).await;
@@ -156,15 +154,13 @@ pub(super) async fn to_the_end<T: Send + 'static>(
 /// Waits, if asked to, until a launch has come to something.
 async fn settled(context: &Context, session: &Session, wait: Option<Duration>) {
     let Some(wait) = wait else { return };
-    let launched = |view: &SessionView| {
-        view.status.launches > 0
-            && !matches!(view.status.phase, Phase::Pending | Phase::Preparing | Phase::Waiting | Phase::Starting)
-    };
+    // A launch that failed after its agent had started is `stopping` until that agent is gone, and `failed` then.
+    let launched = |view: &SessionView| view.status.launches > 0 && view.status.phase.is_settled();
     bounded(&context.closing, wait, session.wait_until(launched)).await;
 }
 
 async fn ended(closing: &CancellationToken, session: &Session, wait: Duration) {
-    bounded(closing, wait, session.wait_until(|view| !view.status.phase.is_active())).await;
+    bounded(closing, wait, session.wait_until(|view| view.status.phase.is_over())).await;
 }
 
 /// Waits so long at most, and no longer than the endpoint is there: who waits is answered with how things stand.

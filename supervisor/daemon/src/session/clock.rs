@@ -34,6 +34,15 @@ impl Driver {
                 Some((wait, until, limit))
             })
             .collect();
+        let restart = self.waits.iter().find(|(wait, _, _)| matches!(wait, Wait::Restart { .. }));
+        self.next_restart = match (restart, self.next_restart) {
+            (None, _) => None,
+            (Some((wait, _, _)), Some(known)) if old.iter().any(|(before, _, _)| before == wait) => Some(known),
+            (Some((_, until, _)), _) => {
+                let rest = until.saturating_duration_since(now);
+                Timestamp::now().checked_add(rest).ok()
+            }
+        };
     }
 
     fn patience(&self) -> Patience {

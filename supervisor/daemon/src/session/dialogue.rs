@@ -76,13 +76,17 @@ impl State {
         let opening = match result.map_err(|error| error.to_string()).and_then(acp::initialized) {
             Ok(initialized) if initialized.protocol == 1 => {
                 self.agent = initialized.agent;
+                self.sign_in = initialized.sign_in;
                 Opening::Initialized(initialized.capabilities)
             }
             Ok(initialized) => Opening::Refused(OpenRefused::Initialize(format!(
-                "it speaks version {} of the Agent Client Protocol; agentd speaks version 1",
+                "it speaks version {} of the Agent Client Protocol and agentd speaks version 1: install a release of the \
+                 agent that speaks version 1",
                 initialized.protocol
             ))),
-            Err(error) => Opening::Refused(OpenRefused::Initialize(error)),
+            Err(error) => {
+                Opening::Refused(OpenRefused::Initialize(format!("the agent answered with an error: {error}")))
+            }
         };
         self.set_opening(opening);
     }

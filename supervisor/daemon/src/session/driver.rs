@@ -29,7 +29,7 @@ use super::refresh::{Files, Refresh, refreshed};
 use super::rules::{Bounds, Command, Refusal, decide};
 use super::state::{Run, State};
 use super::verdict::Needed;
-use super::waits::Wait;
+use super::waits::{self, Wait, is_restarted};
 use crate::env::chain;
 use crate::pulse;
 use crate::world::{World, Worlds};
@@ -85,6 +85,8 @@ pub(crate) struct Driver {
     pub(super) may_have_remains: bool,
     /// What is waited for, and until when.
     pub(super) waits: Vec<(Wait, Instant, Duration)>,
+    /// When a crashed agent is started again, by the clock on the wall.
+    pub(super) next_restart: Option<Timestamp>,
     /// What of the agent's environment expires, while it is asked for again.
     pub(super) refresh: Refresh,
     pub(super) files: Files,
@@ -94,6 +96,8 @@ pub(crate) struct Driver {
     pub(super) remembered: u64,
     /// Whether the journal has been read to its end, and the keeper taken over or found gone.
     pub(super) current: bool,
+    /// The phase and the time of the restart that are shown.
+    pub(super) shown: (Phase, Option<Timestamp>),
     /// The phase that the log has.
     pub(super) logged: Phase,
 }
@@ -126,6 +130,7 @@ impl Driver {
             },
             agent: world.agent_label(&document.spec),
             needed: world.needs(&document.spec),
+            shown: (state.phase(), None),
             logged: state.phase(),
             remembered: state.seq,
             state,
@@ -140,6 +145,7 @@ impl Driver {
             stop_sent: false,
             may_have_remains,
             waits: Vec::new(),
+            next_restart: None,
             refresh: Refresh::default(),
             files: Files::Perhaps,
             retry: None,
@@ -216,8 +222,8 @@ impl Driver {
                             let answer = self.carry_out(command).await?;
                             let _ = reply.send(answer);
                         }
-                        Some(Ask::Release { reply }) if self.state.phase().is_active() => {
-                            let refusal = Refusal::NotEnded { phase: self.state.phase() };
+                        Some(Ask::Release { reply }) if !self.phase().is_over() => {
+                            let refusal = Refusal::NotEnded { phase: self.phase() };
                             let _ = reply.send(Err(refusal.problem()));
                         }
                         Some(Ask::Release { reply }) => {
@@ -247,6 +253,10 @@ impl Driver {
         }
     }
 
+    pub(super) fn phase(&self) -> Phase {
+        waits::phase(&self.state, &self.facts())
+    }
+
     pub(super) fn facts(&self) -> Facts<'_> {
         Facts {
             spec: &self.document.spec,
@@ -257,6 +267,7 @@ impl Driver {
             rules: &self.world.config.permissions,
             note: self.world.resume_note(&self.document.spec),
             restart: self.world.restart(&self.document.spec),
+            drained: self.world.drain.is_on(),
             needed: &self.needed,
         }
     }
@@ -299,6 +310,11 @@ impl Driver {
             }
         }
         self.arm();
+        let shown = (self.phase(), self.next_restart);
+        if self.shown != shown {
+            // What is configured has changed, and not what is recorded.
+            self.publish();
+        }
         Ok(())
     }
 
@@ -326,7 +342,8 @@ impl Driver {
 
     /// Decides on a command and carries it out.
     async fn carry_out(&mut self, command: Command) -> Result<Result<Done, Problem>, Broken> {
-        let bounds = Bounds { queued_turns: self.world.config.limits.queued_turns };
+        let restarts = is_restarted(&self.state, &self.facts());
+        let bounds = Bounds { queued_turns: self.world.config.limits.queued_turns, restarts };
         let after_seq = self.state.seq;
         let decision = match decide(&self.state, command.clone(), bounds) {
             Ok(decision) => decision,

@@ -82,6 +82,11 @@ impl State {
             Body::StopRequested(_) => match &mut self.run {
                 Run::Preparing(preparing) => preparing.stop = true,
                 Run::Running(running) => running.ending = Some(Ending::Stop),
+                // It waited for its restart, which is not made now.
+                Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
+                    self.crashes.clear();
+                    self.run = Run::Ended(Ended::Stopped);
+                }
                 Run::Ended(_) => {}
             },
             Body::TurnSilent(silent) => {
@@ -170,6 +175,10 @@ impl State {
     }
 
     fn agent_exited(&mut self, exited: &AgentExited) {
+        if exited.launch != self.launches {
+            // A keeper of an earlier launch: that launch was ended without its word.
+            return;
+        }
         let (ending, turn, lived) = match &mut self.run {
             Run::Running(running) => {
                 let lived = running.opening == Opening::Open || running.reason == LaunchReason::Restart;
@@ -188,12 +197,15 @@ impl State {
         };
         let how = describe_exit(exited);
         self.exceeded = exited.exceeded;
-        self.cut = turn.map(|turn| CutTurn {
-            id: turn.id,
-            tool_calls: turn.tool_calls.into_iter().collect(),
-            detail: how.clone(),
-            stderr: turn.stderr.into(),
-        });
+        if let Some(turn) = turn {
+            self.cut = Some(CutTurn {
+                id: turn.id,
+                tool_calls: turn.tool_calls.into_iter().collect(),
+                detail: how.clone(),
+                stderr: turn.stderr.into(),
+                answer: turn.answer,
+            });
+        }
         if ending.is_none() && !exited.requested && exited.reason.is_none() && lived {
             let now = self.updated;
             self.crashes.retain(|crash| now.duration_since(*crash) < CRASH_WINDOW);

@@ -42,6 +42,7 @@ use std::sync::Arc;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::{Phase, SessionStatus, SessionView, TurnView};
 use agentd_api::{Code, Problem, SessionId};
+use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use document::VERSION as DOCUMENT_VERSION;
@@ -89,8 +90,7 @@ impl Published {
     }
 
     fn broken(document: &Document, state: &State, reason: String) -> Self {
-        let mut view = view(document, state);
-        view.status.phase = Phase::Failed;
+        let mut view = view(document, state, (Phase::Failed, None));
         view.status.message = Some(reason);
         Self { view, remembered: 0, current: true }
     }
@@ -155,8 +155,8 @@ fn going() -> Problem {
         .hint("try again in a moment")
 }
 
-/// A session as it is shown.
-fn view(document: &Document, state: &State) -> SessionView {
+/// A session as it is shown; with its phase, and the time of the restart that it waits for.
+fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Option<Timestamp>)) -> SessionView {
     let (message, agent_pid, turn) = match &state.run {
         Run::Ended(Ended::Failed(message)) => (Some(message.clone()), None, None),
         Run::Ended(_) | Run::Preparing(_) => (None, None, None),
@@ -176,8 +176,9 @@ fn view(document: &Document, state: &State) -> SessionView {
         created: document.created,
         spec: document.spec.clone(),
         status: SessionStatus {
-            phase: state.phase(),
+            phase,
             message,
+            next_restart_at,
             observed_generation: document.generation,
             conditions: state.conditions.clone(),
             agent: state.agent.clone(),

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use agentd_api::Body;
 use agentd_api::event::{
     AnsweredBy, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome, PermissionRequested, Synthetic,
     SyntheticCause, TurnEnded, TurnStarted,
@@ -14,6 +13,7 @@ use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, ResumeNote,
     SessionSpec,
 };
+use agentd_api::{Body, TurnId};
 use agentd_keeper::protocol::Mute;
 use jiff::Timestamp;
 
@@ -22,9 +22,9 @@ use super::exit::exit_reason;
 use super::note::note;
 use super::permission::{Rule, policy};
 use super::rules::{ALLOWING, REJECTING, choose, dropped, resolve};
-use super::state::{Ended, OpenPermission, OpenRefused, Opening, Run, Running, RunningTurn, State};
+use super::state::{Answer, CutTurn, Ended, OpenPermission, OpenRefused, Opening, Run, Running, State};
 use super::verdict::{FAILED, Needed, TIMED_OUT, judged_anew};
-use super::waits::{MINUTE, born_this_minute, is_parked, is_restarted};
+use super::waits::{ITS_STDERR, MINUTE, born_this_minute, is_parked, is_restarted};
 use crate::acp;
 
 /// One thing to do.
@@ -52,6 +52,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) agent: &'a str,
     pub(crate) rules: &'a [Rule],
     pub(crate) restart: RestartPolicy,
+    /// Whether the daemon is drained, which puts restarts off.
+    pub(crate) drained: bool,
     /// What the agent is told after a resume.
     pub(crate) note: ResumeNote,
     /// What the session needs now.
@@ -60,6 +62,9 @@ pub(crate) struct Facts<'a> {
 
 /// What is to be done next, if anything.
 pub(crate) fn next(state: &State, facts: &Facts<'_>) -> Option<Step> {
+    if let Some(batch) = left_open(state) {
+        return Some(Step::Append(batch));
+    }
     match &state.run {
         Run::Ended(ended) => after_the_end(state, ended, facts).map(Step::Append),
         Run::Preparing(preparing) if preparing.stop => Some(Step::AbandonBringUp { launch: preparing.launch }),
@@ -94,6 +99,41 @@ pub(crate) fn condition(
     })
 }
 
+/// Closes what an earlier launch left open while another one goes on, which only journals of older daemons have.
+fn left_open(state: &State) -> Option<Batch> {
+    let is_asked = |open: &OpenPermission| match &state.run {
+        Run::Running(running) => running.asked.iter().any(|asked| asked.rpc == open.rpc),
+        Run::Preparing(_) => false,
+        // Closed together with the rest.
+        Run::Ended(_) => true,
+    };
+    let orphaned = state.permissions.iter().filter(|open| !is_asked(open));
+    let batch = orphaned.fold(Batch::default(), |batch, open| {
+        resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, false)
+    });
+    let batch = match &state.cut {
+        Some(cut) if !matches!(state.run, Run::Ended(_)) => batch.record(end_of_cut(cut)),
+        _ => batch,
+    };
+    (!batch.entries.is_empty()).then_some(batch)
+}
+
+/// The end of a turn whose agent is gone: as the agent answered, else as agentd knows it.
+fn end_of_cut(cut: &CutTurn) -> Body {
+    if let Some(answer) = &cut.answer {
+        return answered(&cut.id, answer, cut.stderr.clone(), cut.tool_calls.clone());
+    }
+    let CutTurn { id, tool_calls, detail, stderr, .. } = cut.clone();
+    let synthetic = Synthetic { cause: SyntheticCause::AgentExited, detail, stderr };
+    let (stop_reason, synthetic) = (None, Some(synthetic));
+    Body::TurnEnded(TurnEnded { turn: id, stop_reason, synthetic, interrupted_tool_calls: tool_calls })
+}
+
+/// The reason of a condition that is false until the agent is started again.
+const RESTARTING: &str = "Restarting";
+/// The reason of a condition that is false since the agent crashed too often.
+const PARKED: &str = "Parked";
+
 /// Closes what an agent left open: its turn, its questions, the conditions that held while it ran.
 fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batch> {
     let mut batch = Batch::default();
@@ -101,16 +141,7 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
         batch = resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, false);
     }
     if let Some(cut) = &state.cut {
-        batch = batch.record(Body::TurnEnded(TurnEnded {
-            turn: cut.id.clone(),
-            stop_reason: None,
-            synthetic: Some(Synthetic {
-                cause: SyntheticCause::AgentExited,
-                detail: cut.detail.clone(),
-                stderr: cut.stderr.clone(),
-            }),
-            interrupted_tool_calls: cut.tool_calls.clone(),
-        }));
+        batch = batch.record(end_of_cut(cut));
     }
     let (reason, message) = match ended {
         Ended::Pending => return None,
@@ -121,8 +152,8 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
             }
             ("Stopped", "the session was stopped")
         }
-        Ended::Failed(message) if is_parked(state, facts) => ("Parked", message.as_str()),
-        Ended::Failed(message) if is_restarted(state, facts) => ("Restarting", message.as_str()),
+        Ended::Failed(message) if is_parked(state, facts) => (PARKED, message.as_str()),
+        Ended::Failed(message) if is_restarted(state, facts) => (RESTARTING, message.as_str()),
         Ended::Failed(message) => (exit_reason(state.exceeded), message.as_str()),
     };
     for kind in [ConditionType::AgentStarted, ConditionType::ConversationReady] {
@@ -146,6 +177,10 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
                 message: message.to_owned(),
             }),
         );
+    } else if [RESTARTING, PARKED].contains(&reason) && batch.entries.is_empty() && !state.says_of_agent(reason) {
+        // A restart that failed before it had an agent is told like any other crash.
+        let kind = ConditionType::AgentStarted;
+        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
     }
     (!batch.entries.is_empty()).then_some(batch)
 }
@@ -278,9 +313,9 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
 /// Never silently fresh: an agent that cannot give the conversation back ends the launch, and the message says how to go on.
 fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts<'_>) -> Batch {
     let (reason, message) = match refused {
-        OpenRefused::Initialize(error) => ("InitializeFailed", format!("the agent refused initialize: {error}")),
-        OpenRefused::Open { error, code: -32000, .. } => {
-            ("AuthenticationRequired", format!("the agent wants to be signed in first: {error}"))
+        OpenRefused::Initialize(error) => ("InitializeFailed", format!("initialize failed: {error}; {ITS_STDERR}")),
+        OpenRefused::Open { error, code: AUTH_REQUIRED, .. } => {
+            ("AuthenticationRequired", format!("the agent wants to be signed in first: {error}; {}", sign_in(state)))
         }
         OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
             "ConversationLost",
@@ -292,10 +327,24 @@ fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts
             ),
         ),
         OpenRefused::Open { error, .. } => {
-            ("ConversationRefused", format!("the agent refused to begin a conversation: {error}"))
+            ("ConversationRefused", format!("the agent refused to begin a conversation: {error}; {ITS_STDERR}"))
         }
     };
     fail_launch(state, running.launch, ConditionType::ConversationReady, reason, &message, facts)
+}
+
+/// ACP `ErrorCode`: "Authentication required".
+const AUTH_REQUIRED: i64 = -32000;
+
+/// What a person does about an agent that wants to be signed in.
+fn sign_in(state: &State) -> String {
+    let offers = match state.sign_in.as_slice() {
+        [] => String::new(),
+        ways => format!(" (it offers: {})", ways.join(", ")),
+    };
+    format!(
+        "sign in with the agent's own program{offers}, or give its key as a secret in agentd.toml, then `agentctl resume`"
+    )
 }
 
 /// The likeliest reason why an agent does not find a conversation any more.
@@ -323,7 +372,9 @@ pub(crate) fn fail_launch(
 fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
     if let Some(turn) = &running.turn {
         let answer = turn.answer.as_ref()?;
-        return Some(end_turn(turn, answer));
+        // An agent that ends a turn with tool calls open (after a cancel, most do) says no more of them.
+        let (stderr, open) = (turn.stderr.iter().cloned().collect(), turn.tool_calls.iter().cloned().collect());
+        return Some(Batch::of(answered(&turn.id, answer, stderr, open)));
     }
     let queued = state.queue.front()?;
     let conversation = state.conversation.as_deref()?;
@@ -333,16 +384,14 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
     Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note })).send(line))
 }
 
-fn end_turn(turn: &RunningTurn, answer: &Result<Option<String>, acp::RpcError>) -> Batch {
+/// The end of a turn as its agent answered the prompt.
+fn answered(turn: &TurnId, answer: &Answer, stderr: Vec<String>, interrupted_tool_calls: Vec<String>) -> Body {
     let (stop_reason, synthetic) = match answer {
         Ok(stop_reason) => (stop_reason.clone(), None),
         Err(error) => {
             let detail = format!("the agent answered the prompt with an error: {error}");
-            let stderr = turn.stderr.iter().cloned().collect();
             (None, Some(Synthetic { cause: SyntheticCause::AgentError, detail, stderr }))
         }
     };
-    // An agent that ends a turn with tool calls open (after a cancel, most do) says no more of them.
-    let interrupted_tool_calls = turn.tool_calls.iter().cloned().collect();
-    Batch::of(Body::TurnEnded(TurnEnded { turn: turn.id.clone(), stop_reason, synthetic, interrupted_tool_calls }))
+    Body::TurnEnded(TurnEnded { turn: turn.clone(), stop_reason, synthetic, interrupted_tool_calls })
 }

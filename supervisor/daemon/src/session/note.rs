@@ -1,4 +1,4 @@
-//! The note that stands in front of the first prompt after a resume: what the agent has lost, and what has changed under it. Pure.
+//! The note in front of the first prompt after a resume or a restart: what the agent has lost, and what has changed under it. Pure.
 //!
 //! What has not been told is folded from the journal like everything else ([`Untold`]), and is told once a turn was started: the
 //! turn's first record and the line that carries the note are written together, so a daemon that is killed in between decides
@@ -83,14 +83,7 @@ pub(super) fn note(
     let lacking = prerequisites.iter().filter(|report| report.outcome != Outcome::Pass);
     // By name: what a check found is the words of whoever it asked.
     let lacking: Vec<String> = lacking.map(|report| format!("{} ({})", report.name, report.outcome.as_str())).collect();
-    let news = resumed || untold.forgotten || !untold.changes.is_empty() || !lacking.is_empty();
-    let wanted = match mode {
-        ResumeNote::Off => false,
-        // After a crash the agent goes on as if nothing had been, unless something has.
-        ResumeNote::Brief => untold.replaced.is_some() && news,
-        ResumeNote::Full => untold.replaced.is_some(),
-    };
-    if !wanted {
+    if mode == ResumeNote::Off || untold.replaced.is_none() {
         return None;
     }
     let what = if resumed {
@@ -240,17 +233,22 @@ mod tests {
         untold.launched(LaunchReason::Restart);
         let text = note(&untold, &found, ResumeNote::Brief, Path::new("/work")).unwrap();
         assert!(text.ends_with("What this session needs is not all there: vpn (fail), lab (warn)."), "{text}");
-        assert_eq!(note(&untold, &found[1..2], ResumeNote::Brief, Path::new("/work")), None);
+        let text = note(&untold, &found[1..2], ResumeNote::Brief, Path::new("/work")).unwrap();
+        assert!(!text.contains("not all there"), "{text}");
     }
 
     #[test]
-    fn a_restart_after_a_crash_is_told_only_when_something_is_other_than_before() {
+    fn a_restart_after_a_crash_is_told_like_a_resume_since_the_shell_state_is_lost_all_the_same() {
         let mut untold = worked();
         untold.launched(LaunchReason::Restart);
-        assert_eq!(said(&untold, ResumeNote::Brief), None);
-        assert!(said(&untold, ResumeNote::Full).is_some());
+        assert_eq!(said(&untold, ResumeNote::Off), None);
         untold.opened(OpenedBy::Load, true);
-        assert_eq!(said(&untold, ResumeNote::Brief), None);
+        let restarted = said(&untold, ResumeNote::Brief).unwrap();
+        assert!(restarted.contains("was started again") && !restarted.contains("conversation"), "{restarted}");
+        let mut resumed = worked();
+        resumed.launched(LaunchReason::Resume);
+        let lost = |text: &str| text.split_once("Shell state").map(|(_, lost)| lost.to_owned()).unwrap();
+        assert_eq!(lost(&restarted), lost(&said(&resumed, ResumeNote::Brief).unwrap()));
         untold.opened(OpenedBy::NewAfterLoss, true);
         let text = said(&untold, ResumeNote::Brief).unwrap();
         assert!(text.contains("conversation is a new one") && text.contains("was started again"), "{text}");

@@ -83,7 +83,7 @@ impl Driver {
         if ended && self.retry.is_none() && matches!(next(&self.state, &self.facts()), Some(Step::Append(_))) {
             return;
         }
-        let phase = self.state.phase();
+        let phase = self.phase();
         if self.logged != phase {
             self.logged = phase;
             let id = self.document.id.as_str();
@@ -93,11 +93,18 @@ impl Driver {
             };
             tracing::info!(agentd.session = id, "session {id} is {}{why}", phase.as_str());
         }
-        self.publish.send_replace(Arc::new(Published::new(
-            view(&self.document, &self.state),
-            self.remembered,
-            self.current,
-        )));
+        self.show();
+    }
+
+    /// Shows the session as it is known at this moment.
+    pub(super) fn show(&mut self) {
+        if self.phase() == Phase::BackingOff && self.next_restart.is_none() {
+            // So that the time of the restart is shown together with the phase.
+            self.arm();
+        }
+        self.shown = (self.phase(), self.next_restart);
+        let view = view(&self.document, &self.state, self.shown);
+        self.publish.send_replace(Arc::new(Published::new(view, self.remembered, self.current)));
     }
 
     /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.

@@ -158,7 +158,7 @@ impl Sessions {
     fn start(&self, mut document: Document, may_have_remains: bool) -> Result<Session, Problem> {
         let (asks, receiver) = mpsc::channel(ASKS);
         let state = document.take_state();
-        let first = Published::new(view(&document, &state), state.seq, false);
+        let first = Published::new(view(&document, &state, (state.phase(), None)), state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
         let id = document.id.clone();
         let (directory, key) = (self.worlds.now().directories.session(&id), document.key.clone());
@@ -168,6 +168,9 @@ impl Sessions {
         let is_at_rest = driver.current;
         if is_at_rest {
             driver.publish();
+        } else {
+            // As it was remembered, until the driver has read the journal on.
+            driver.show();
         }
         let driver = Arc::new(Resting::new(driver, self.drivers.clone()));
         let session = Session { id: id.clone(), directory, key, asks, driver, published };

@@ -51,6 +51,8 @@ pub(crate) struct LaunchTerms {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) queued_turns: usize,
+    /// Whether the session's agent crashed and is to be started again ([`super::waits::is_restarted`]).
+    pub(crate) restarts: bool,
 }
 
 /// Why a command is not carried out. Nothing has changed.
@@ -64,6 +66,8 @@ pub(crate) enum Refusal {
     NotEnded { phase: Phase },
     #[error("the session is {} and has nothing to stop", phase.as_str())]
     NothingToStop { phase: Phase },
+    #[error("the end of the session's last turn is not recorded yet: its journal cannot be written now")]
+    Unclosed,
     #[error("no turn is running")]
     NoTurn,
     #[error("the session has no turn {turn:?} that runs or waits", turn = turn.as_str())]
@@ -93,6 +97,7 @@ impl Refusal {
                 (Code::WrongPhase, Some("stop it first with `agentctl stop`, or remove it with `agentctl rm --force`"))
             }
             Self::NothingToStop { .. } | Self::NoTurn => (Code::WrongPhase, None),
+            Self::Unclosed => (Code::TooBusy, Some("is the disk full? make room and try again")),
             Self::NoSuchTurn { .. } => (Code::NoSuchTurn, Some("`agentctl show` lists the turns")),
             Self::QueueFull { .. } => {
                 (Code::QueueFull, Some("wait for a turn to end, or drop one; limits.queued_turns sets the limit"))
@@ -133,17 +138,20 @@ impl From<Batch> for Decision {
 
 /// Whether the command is carried out, and with which records.
 pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<Decision, Refusal> {
+    let phase = if bounds.restarts { Phase::BackingOff } else { state.phase() };
     match command {
-        Command::Prompt { text, key } => prompt(state, text, key, bounds),
+        Command::Prompt { text, key } => prompt(state, phase, text, key, bounds),
         Command::Cancel { turn } => cancel(state, turn).map(Decision::from),
-        Command::Stop { reason } => match state.phase() {
+        Command::Stop { reason } => match phase {
             // Asked twice is asked once: the first is on its way.
             Phase::Stopping => Ok(Batch::default().into()),
-            phase if phase.is_active() => Ok(Batch::of(Body::StopRequested(StopRequested { reason })).into()),
-            phase => Err(Refusal::NothingToStop { phase }),
+            // A stop before the restart cancels the restart.
+            _ if !phase.is_over() => Ok(Batch::of(Body::StopRequested(StopRequested { reason })).into()),
+            _ => Err(Refusal::NothingToStop { phase }),
         },
-        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by } } => match state.phase() {
-            phase if phase.is_active() => Err(Refusal::Active { phase }),
+        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by } } => match phase {
+            _ if phase.is_active() => Err(Refusal::Active { phase }),
+            _ if state.is_unclosed() => Err(Refusal::Unclosed),
             _ => {
                 let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
                 let launch = state.launches + 1;
@@ -155,7 +163,7 @@ pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<
     }
 }
 
-fn prompt(state: &State, text: String, key: Option<String>, bounds: Bounds) -> Result<Decision, Refusal> {
+fn prompt(state: &State, phase: Phase, text: String, key: Option<String>, bounds: Bounds) -> Result<Decision, Refusal> {
     if let Some(known) = key.as_ref().and_then(|key| state.keys.iter().find(|known| known.key == *key)) {
         // The answer to the first time was lost: this is the same prompt, and is not sent again.
         if known.digest != prompt_digest(&text) {
@@ -164,8 +172,8 @@ fn prompt(state: &State, text: String, key: Option<String>, bounds: Bounds) -> R
         let (turn, known_since) = (Some(known.turn.clone()), Some(known.seq - 1));
         return Ok(Decision { batch: Batch::default(), turn, known_since });
     }
-    let phase = state.phase();
-    if !matches!(phase, Phase::Preparing | Phase::Waiting | Phase::Starting | Phase::Idle | Phase::Busy) {
+    // A prompt for a session that waits for its restart waits with it.
+    if phase.is_over() || phase == Phase::Stopping {
         return Err(Refusal::NotRunning { phase });
     }
     if text.trim().is_empty() {

@@ -35,8 +35,11 @@ pub(crate) struct State {
     /// The conversation to continue at the next launch.
     pub(crate) conversation: Option<String>,
     pub(crate) agent: Option<AgentInfo>,
+    /// How the agent can be signed in, in its words (ACP `authMethods`).
+    #[serde(default)]
+    pub(crate) sign_in: Vec<String>,
     pub(crate) queue: VecDeque<QueuedTurn>,
-    /// A turn that its agent can no longer end.
+    /// A turn whose agent has ended and whose own end is not recorded yet.
     pub(crate) cut: Option<CutTurn>,
     pub(crate) permissions: Vec<OpenPermission>,
     /// The keeper that holds or held the session's last agent.
@@ -212,18 +215,23 @@ pub(crate) struct RunningTurn {
     pub(crate) stderr: VecDeque<String>,
     /// Tool calls whose end has not been seen.
     pub(crate) tool_calls: BTreeSet<String>,
-    /// The agent's answer to the prompt: its stop reason, or its error.
-    pub(crate) answer: Option<Result<Option<String>, RpcError>>,
+    pub(crate) answer: Option<Answer>,
 }
 
-/// A turn whose agent is gone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A turn that was running when its agent ended, until its end is recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CutTurn {
     pub(crate) id: TurnId,
     pub(crate) tool_calls: Vec<String>,
     pub(crate) detail: String,
     pub(crate) stderr: Vec<String>,
+    /// The agent's answer to the prompt, where it came before the agent's end.
+    #[serde(default)]
+    pub(crate) answer: Option<Answer>,
 }
+
+/// An agent's answer to a prompt: its stop reason, or its error.
+pub(crate) type Answer = Result<Option<String>, RpcError>;
 
 /// Why the agent is being ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,6 +252,7 @@ impl State {
             conditions: Vec::new(),
             conversation: None,
             agent: None,
+            sign_in: Vec::new(),
             queue: VecDeque::new(),
             cut: None,
             permissions: Vec::new(),
@@ -265,6 +274,7 @@ impl State {
         }
     }
 
+    /// The phase by the journal alone. [`super::waits::phase`] also knows whether the agent is to be started again.
     pub(crate) fn phase(&self) -> Phase {
         match &self.run {
             Run::Ended(Ended::Pending) => Phase::Pending,
@@ -280,6 +290,17 @@ impl State {
                 _ => Phase::Starting,
             },
         }
+    }
+
+    /// Whether the condition of the agent's process has this reason.
+    pub(crate) fn says_of_agent(&self, reason: &str) -> bool {
+        self.condition(ConditionType::AgentStarted).is_some_and(|condition| condition.reason == reason)
+    }
+
+    /// Whether records of an agent that has ended are still to be written: the end of its turn, of its questions. No launch begins
+    /// before they are.
+    pub(crate) fn is_unclosed(&self) -> bool {
+        self.cut.is_some() || (matches!(self.run, Run::Ended(_)) && !self.permissions.is_empty())
     }
 
     /// Whether something that it needs is waited for, or was when it ended.

@@ -5,12 +5,13 @@ use agentd_api::session::{ConditionStatus, ConditionType, Phase};
 use super::registry::Sessions;
 
 /// What is active first.
-const PHASES: [Phase; 9] = [
+const PHASES: [Phase; 10] = [
     Phase::Busy,
     Phase::Idle,
     Phase::Starting,
     Phase::Preparing,
     Phase::Waiting,
+    Phase::BackingOff,
     Phase::Stopping,
     Phase::Pending,
     Phase::Stopped,

@@ -1,9 +1,11 @@
 //! The rules of a session, against a model: an agent that answers when it likes, clients that ask what they like, a daemon that
 //! is killed at any moment and goes on from the journal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use agentd_api::event::{AgentExited, AgentStarted, Body, LaunchReason, LaunchStarted, SessionCreated, TurnEnded};
+use agentd_api::event::{
+    AgentExited, AgentStarted, Body, LaunchReason, LaunchStarted, SessionCreated, SyntheticCause, TurnEnded,
+};
 use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionSpec};
 use agentd_api::{Code, Event};
 use jiff::Timestamp;
@@ -16,9 +18,9 @@ use super::next::{Facts, Step, next};
 use super::rules::{Bounds, Command, LaunchTerms, Refusal, decide};
 use super::state::State;
 use super::verdict::Needed;
-use super::waits::{over, waits};
+use super::waits::{is_restarted, over, phase, waits};
 
-const BOUNDS: Bounds = Bounds { queued_turns: 3 };
+const QUEUED_TURNS: usize = 3;
 
 /// A daemon, its journal and its agent, without any of the three.
 struct World {
@@ -30,6 +32,10 @@ struct World {
     agent: Option<Agent>,
     /// What the agents remember between launches.
     conversations: u64,
+    /// The most records that the disk takes in one batch; the keeper's own single records always fit.
+    room: usize,
+    /// Whether no daemon runs: the keeper and the agent go on.
+    down: bool,
 }
 
 /// An agent: what it was asked and has not answered, and what it asked.
@@ -46,7 +52,9 @@ impl World {
         let spec = SessionSpec { permissions: policy, ..SessionSpec::new("/work") };
         let state = State::new(Timestamp::UNIX_EPOCH);
         let needed = Needed::new();
-        let mut world = Self { journal: Vec::new(), state, spec, restart, needed, agent: None, conversations: 0 };
+        let (room, down) = (usize::MAX, false);
+        let mut world =
+            Self { journal: Vec::new(), state, spec, restart, needed, agent: None, conversations: 0, room, down };
         let created = SessionCreated { spec: world.spec.clone(), key: None };
         let started = LaunchStarted::new(1, LaunchReason::Create, false);
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
@@ -60,7 +68,11 @@ impl World {
         self.journal.push(event);
     }
 
-    fn write(&mut self, batch: Batch) {
+    /// Writes a batch as a whole; `false` where the disk does not take it.
+    fn write(&mut self, batch: Batch) -> bool {
+        if batch.entries.len() > self.room {
+            return false;
+        }
         for entry in batch.entries {
             if entry.send {
                 let Body::AgentIn(line) = &entry.body else { panic!("only lines are sent: {entry:?}") };
@@ -69,6 +81,7 @@ impl World {
             }
             self.record(entry.body);
         }
+        true
     }
 
     /// The agent hears a line.
@@ -99,6 +112,7 @@ impl World {
             agent: "a",
             rules: &[],
             restart: self.restart,
+            drained: false,
             note: ResumeNote::Brief,
             needed: &self.needed,
         }
@@ -117,7 +131,11 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..200 {
             match next(&self.state, &self.facts()) {
-                Some(Step::Append(batch)) => self.write(batch),
+                Some(Step::Append(batch)) => {
+                    if !self.write(batch) {
+                        return;
+                    }
+                }
                 Some(Step::StopAgent) => self.agent_ends(true),
                 Some(Step::BringUp { .. } | Step::AbandonBringUp { .. }) | None => return,
             }
@@ -127,7 +145,7 @@ impl World {
 
     /// The bring-up comes to its end.
     fn start_agent(&mut self, can_load: bool) {
-        let facts_say_so = matches!(self.state.phase(), Phase::Preparing);
+        let facts_say_so = matches!(self.phase(), Phase::Preparing);
         if !facts_say_so {
             return;
         }
@@ -193,9 +211,14 @@ impl World {
     }
 
     fn ask(&mut self, command: Command) -> Result<(), Refusal> {
-        let decision = decide(&self.state, command, BOUNDS)?;
+        let bounds = Bounds { queued_turns: QUEUED_TURNS, restarts: is_restarted(&self.state, &self.facts()) };
+        let decision = decide(&self.state, command, bounds)?;
         self.write(decision.batch);
         Ok(())
+    }
+
+    fn phase(&self) -> Phase {
+        phase(&self.state, &self.facts())
     }
 
     /// The daemon is killed: what it knew is gone, and the journal is read from a checkpoint on.
@@ -209,6 +232,56 @@ impl World {
         }
         assert_eq!(state, self.state, "live is not recovery");
         self.state = state;
+        self.down = false;
+    }
+
+    /// Carries an act out, and what the daemon does about it.
+    fn act(&mut self, act: &Act) {
+        let client = |world: &mut Self, command| {
+            if !world.down {
+                drop(world.ask(command));
+            }
+        };
+        match act {
+            Act::Prompt => client(self, Command::Prompt { text: "hi".into(), key: None }),
+            Act::Cancel => client(self, Command::Cancel { turn: None }),
+            Act::Stop => client(self, Command::Stop { reason: "test".into() }),
+            Act::Resume { fresh } => client(self, Command::Resume { fresh: *fresh, terms: LaunchTerms::default() }),
+            Act::Allow => {
+                if let Some(permission) = self.state.permissions.first().map(|open| open.request.id.clone()) {
+                    client(self, Command::Answer { permission, answer: PermissionAnswer::Allow });
+                }
+            }
+            Act::AgentStarts { can_load } => self.start_agent(*can_load),
+            Act::AgentAnswers { well } => self.agent_answers(*well),
+            Act::AgentAsks { permission } => self.agent_asks(*permission),
+            Act::AgentDies => self.agent_ends(false),
+            Act::DaemonStops => self.down = true,
+            Act::DaemonDies { checkpoint } => self.daemon_dies(*checkpoint),
+            Act::TimePasses { which } if !self.down => self.time_passes(*which),
+            Act::TimePasses { .. } => {}
+            Act::DiskHasRoomFor { records } => self.room = *records,
+            Act::DiskIsEmptied => self.room = usize::MAX,
+        }
+        if !self.down {
+            self.settle();
+        }
+    }
+
+    /// Stops the session, and closes whatever is open.
+    fn come_to_the_end(&mut self) {
+        self.daemon_dies(0);
+        self.room = usize::MAX;
+        self.settle();
+        let _ = self.ask(Command::Stop { reason: "the end".into() });
+        self.settle();
+        if matches!(self.phase(), Phase::Stopping) {
+            // A launch that never got its agent.
+            let launch = self.state.launches;
+            let failed = agentd_api::event::LaunchFailed { launch, reason: "Stopped".into(), message: String::new() };
+            self.record(Body::LaunchFailed(failed));
+            self.settle();
+        }
     }
 }
 
@@ -217,14 +290,33 @@ enum Act {
     Prompt,
     Cancel,
     Stop,
-    Resume { fresh: bool },
+    Resume {
+        fresh: bool,
+    },
     Allow,
-    AgentStarts { can_load: bool },
-    AgentAnswers { well: bool },
-    AgentAsks { permission: bool },
+    AgentStarts {
+        can_load: bool,
+    },
+    AgentAnswers {
+        well: bool,
+    },
+    AgentAsks {
+        permission: bool,
+    },
     AgentDies,
-    DaemonDies { checkpoint: usize },
-    TimePasses { which: usize },
+    /// No daemon runs until the next one reads the journal.
+    DaemonStops,
+    DaemonDies {
+        checkpoint: usize,
+    },
+    TimePasses {
+        which: usize,
+    },
+    /// The disk is nearly full.
+    DiskHasRoomFor {
+        records: usize,
+    },
+    DiskIsEmptied,
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -238,6 +330,9 @@ fn act() -> impl Strategy<Value = Act> {
         8 => prop::bool::weighted(0.9).prop_map(|well| Act::AgentAnswers { well }),
         2 => any::<bool>().prop_map(|permission| Act::AgentAsks { permission }),
         1 => Just(Act::AgentDies),
+        1 => Just(Act::DaemonStops),
+        1 => (1..4_usize).prop_map(|records| Act::DiskHasRoomFor { records }),
+        1 => Just(Act::DiskIsEmptied),
         2 => (0..4_usize).prop_map(|which| Act::TimePasses { which }),
         2 => (0..80_usize).prop_map(|checkpoint| Act::DaemonDies { checkpoint }),
     ]
@@ -248,45 +343,20 @@ fn policy() -> impl Strategy<Value = PermissionPolicy> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
     #[test]
     fn every_turn_ends_once_and_every_question_is_answered_once(
         policy in policy(),
         restart in prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnFailure)],
+        opened in any::<bool>(),
         acts in prop::collection::vec(act(), 0..60),
     ) {
-        let mut world = World::new(policy, restart);
-        for act in acts {
-            match act {
-                Act::Prompt => drop(world.ask(Command::Prompt { text: "hi".into(), key: None })),
-                Act::Cancel => drop(world.ask(Command::Cancel { turn: None })),
-                Act::Stop => drop(world.ask(Command::Stop { reason: "test".into() })),
-                Act::Resume { fresh } => drop(world.ask(Command::Resume { fresh, terms: LaunchTerms::default() })),
-                Act::Allow => {
-                    let first = world.state.permissions.first().map(|open| open.request.id.clone());
-                    if let Some(permission) = first {
-                        world.ask(Command::Answer { permission, answer: PermissionAnswer::Allow }).unwrap();
-                    }
-                }
-                Act::AgentStarts { can_load } => world.start_agent(can_load),
-                Act::AgentAnswers { well } => world.agent_answers(well),
-                Act::AgentAsks { permission } => world.agent_asks(permission),
-                Act::AgentDies => world.agent_ends(false),
-                Act::DaemonDies { checkpoint } => world.daemon_dies(checkpoint),
-                Act::TimePasses { which } => world.time_passes(which),
-            }
-            world.settle();
+        let mut world = if opened { opened_world(policy, restart) } else { World::new(policy, restart) };
+        for act in &acts {
+            world.act(act);
         }
-        // The end of everything: whatever is open then must be closed.
-        let _ = world.ask(Command::Stop { reason: "the end".into() });
-        world.settle();
-        if matches!(world.state.phase(), Phase::Stopping) {
-            // A launch that never got its agent.
-            let launch = world.state.launches;
-            let failed = agentd_api::event::LaunchFailed { launch, reason: "Stopped".into(), message: String::new() };
-            world.record(Body::LaunchFailed(failed));
-            world.settle();
-        }
-        prop_assert!(!world.state.phase().is_active(), "{:?}", world.state.phase());
+        world.come_to_the_end();
+        prop_assert!(world.phase().is_over(), "{:?}", world.phase());
 
         let (mut queued, mut started, mut ended) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (mut requested, mut resolved) = (BTreeMap::new(), BTreeMap::new());
@@ -304,25 +374,80 @@ proptest! {
         prop_assert!(queued.values().chain(ended.values()).all(|&times| times == 1));
         prop_assert!(ended.keys().all(|turn| queued.contains_key(turn)));
         prop_assert_eq!(&requested, &resolved);
-        prop_assert!(notes_are_told_after_a_resume(&world.journal));
+        prop_assert!(notes_are_told_after_each_new_start(&world.journal));
+        prop_assert_eq!(answered_turn_with_another_end(&world.journal), None);
+        prop_assert_eq!(launch_over_an_open_turn(&world.journal), None);
+        let mut exits: Vec<u64> = Vec::new();
+        exits.extend(world.journal.iter().filter_map(|event| match &event.body {
+            Body::AgentExited(exited) => Some(exited.launch),
+            _ => None,
+        }));
+        prop_assert!(exits.windows(2).all(|pair| pair[0] < pair[1]), "two ends of one launch: {exits:?}");
         // What was queued and never ended waits still, for the next resume of a session that failed.
         let waiting = world.state.queue.len();
         prop_assert_eq!(queued.len(), ended.len() + waiting);
     }
 }
 
-/// A note stands only in front of the first turn of a launch that was resumed after there had been a turn, and there it stands.
-fn notes_are_told_after_a_resume(journal: &[Event]) -> bool {
+/// A turn that the agent answered, as the journal has it, and that was ended otherwise.
+fn answered_turn_with_another_end(journal: &[Event]) -> Option<TurnEnded> {
+    let (mut asked, mut answers) = (BTreeMap::new(), BTreeMap::new());
+    for event in journal {
+        match &event.body {
+            Body::TurnStarted(turn) => drop(asked.insert(turn.rpc, turn.turn.clone())),
+            Body::LaunchStarted(_) => asked.clear(),
+            Body::AgentOut(line) => {
+                let line: Value = serde_json::from_str(line.get()).unwrap();
+                let turn =
+                    line["id"].as_u64().filter(|_| line.get("method").is_none()).and_then(|id| asked.remove(&id));
+                if let Some(turn) = turn {
+                    answers.insert(turn, line.get("error").is_none());
+                }
+            }
+            Body::TurnEnded(ended) => {
+                let cause = ended.synthetic.as_ref().map(|synthetic| synthetic.cause);
+                let right = match answers.get(&ended.turn) {
+                    Some(true) => ended.stop_reason.as_deref() == Some("end_turn") && cause.is_none(),
+                    Some(false) => cause == Some(SyntheticCause::AgentError),
+                    None => ended.stop_reason.is_none() && cause.is_some(),
+                };
+                if !right {
+                    return Some(ended.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A launch that began while a turn or a question of the launch before was open.
+fn launch_over_an_open_turn(journal: &[Event]) -> Option<LaunchStarted> {
+    let mut open = BTreeSet::new();
+    for event in journal {
+        match &event.body {
+            Body::TurnStarted(turn) => drop(open.insert(turn.turn.to_string())),
+            Body::TurnEnded(turn) => drop(open.remove(turn.turn.as_str())),
+            Body::PermissionRequested(asked) => drop(open.insert(asked.request.id.to_string())),
+            Body::PermissionResolved(answer) => drop(open.remove(answer.permission.as_str())),
+            Body::LaunchStarted(launch) if !open.is_empty() => return Some(launch.clone()),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A note stands in front of the first turn of each launch that follows a turn, and nowhere else.
+fn notes_are_told_after_each_new_start(journal: &[Event]) -> bool {
     let (mut worked, mut due) = (false, false);
     journal.iter().all(|event| match &event.body {
         Body::LaunchStarted(started) => {
-            due |= worked && started.reason == LaunchReason::Resume;
+            due |= worked && started.reason != LaunchReason::Create;
             true
         }
         Body::TurnStarted(turn) => {
             worked = true;
-            // After a restart only a conversation that was lost is told.
-            let right = turn.note.is_some() || !due;
+            let right = turn.note.is_some() == due;
             due = false;
             right
         }
@@ -331,14 +456,19 @@ fn notes_are_told_after_a_resume(journal: &[Event]) -> bool {
 }
 
 fn ready(policy: PermissionPolicy) -> World {
-    let mut world = World::new(policy, RestartPolicy::Never);
+    opened_world(policy, RestartPolicy::Never)
+}
+
+/// A session whose conversation is open.
+fn opened_world(policy: PermissionPolicy, restart: RestartPolicy) -> World {
+    let mut world = World::new(policy, restart);
     world.start_agent(true);
     world.settle();
     for _ in 0..2 {
         world.agent_answers(true);
         world.settle();
     }
-    assert_eq!(world.state.phase(), Phase::Idle);
+    assert_eq!(world.phase(), Phase::Idle);
     world
 }
 
@@ -354,7 +484,7 @@ fn an_agent_that_cannot_restore_a_conversation_fails_the_launch_and_is_not_given
     world.settle();
     world.agent_answers(false);
     world.settle();
-    assert_eq!(world.state.phase(), Phase::Failed);
+    assert_eq!(world.phase(), Phase::Failed);
     let lost = world
         .journal
         .iter()
@@ -384,7 +514,7 @@ fn an_agent_that_can_neither_load_nor_resume_begins_anew_and_a_condition_says_wh
         world.agent_answers(true);
         world.settle();
     }
-    assert_eq!(world.state.phase(), Phase::Idle);
+    assert_eq!(world.phase(), Phase::Idle);
     let condition = world.state.condition(agentd_api::session::ConditionType::ConversationReady).unwrap();
     assert_eq!(condition.reason, "HistoryLost");
 }
@@ -434,4 +564,107 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
     assert_eq!(problem(&mut world, Command::Stop { reason: "x".into() }).code, Code::WrongPhase);
     assert_eq!(problem(&mut world, Command::Prompt { text: "x".into(), key: None }).code, Code::WrongPhase);
     assert_eq!(problem(&mut world, Command::Cancel { turn: None }).code, Code::WrongPhase);
+}
+
+/// A turn that runs, of a session whose agent is started again after a crash.
+fn busy() -> World {
+    let mut world = opened_world(PermissionPolicy::Ask, RestartPolicy::OnFailure);
+    world.ask(Command::Prompt { text: "go".into(), key: None }).unwrap();
+    world.settle();
+    assert_eq!(world.phase(), Phase::Busy);
+    world
+}
+
+fn end_of_the_turn(world: &World) -> TurnEnded {
+    let mut ends = world.journal.iter().filter_map(|event| match &event.body {
+        Body::TurnEnded(ended) => Some(ended.clone()),
+        _ => None,
+    });
+    let end = ends.next().expect("the turn has not ended");
+    assert!(ends.next().is_none(), "the turn ended twice");
+    end
+}
+
+#[test]
+fn a_turn_that_was_answered_while_no_daemon_ran_ends_with_that_answer_though_the_agent_is_gone() {
+    for well in [true, false] {
+        let mut world = busy();
+        world.act(&Act::DaemonStops);
+        world.act(&Act::AgentAnswers { well });
+        world.act(&Act::AgentDies);
+        world.act(&Act::DaemonDies { checkpoint: 0 });
+        let TurnEnded { stop_reason, synthetic, .. } = end_of_the_turn(&world);
+        let cause = synthetic.map(|synthetic| synthetic.cause);
+        let expected = if well { (Some("end_turn"), None) } else { (None, Some(SyntheticCause::AgentError)) };
+        assert_eq!((stop_reason.as_deref(), cause), expected);
+    }
+}
+
+#[test]
+fn no_launch_begins_before_the_turn_of_the_ended_agent_is_closed_however_small_its_record_is() {
+    let mut world = busy();
+    world.agent_asks(true);
+    world.settle();
+    // The end of the agent fits, and what closes its turn and its question does not.
+    world.act(&Act::DiskHasRoomFor { records: 1 });
+    world.act(&Act::AgentDies);
+    assert!(waits(&world.state, &world.facts()).is_empty(), "a restart is under way");
+    let resume = Command::Resume { fresh: false, terms: LaunchTerms::default() };
+    assert_eq!(world.ask(resume).unwrap_err(), Refusal::Unclosed);
+    assert_eq!(world.state.launches, 1);
+    world.act(&Act::DiskIsEmptied);
+    assert_eq!(end_of_the_turn(&world).synthetic.map(|synthetic| synthetic.cause), Some(SyntheticCause::AgentExited));
+    world.act(&Act::TimePasses { which: 0 });
+    assert_eq!((world.state.launches, world.phase()), (2, Phase::Preparing));
+}
+
+#[test]
+fn what_an_older_daemon_left_open_when_it_launched_again_is_closed() {
+    let mut world = busy();
+    world.agent_asks(true);
+    world.settle();
+    world.agent_ends(false);
+    world.record(Body::LaunchStarted(LaunchStarted::new(2, LaunchReason::Restart, false)));
+    world.settle();
+    assert_eq!(end_of_the_turn(&world).synthetic.map(|synthetic| synthetic.cause), Some(SyntheticCause::AgentExited));
+    assert!(world.state.permissions.is_empty(), "{:?}", world.state.permissions);
+    assert_eq!(world.phase(), Phase::Preparing);
+}
+
+#[test]
+fn a_stop_before_the_restart_cancels_it_and_a_resume_makes_it_at_once() {
+    let crashed = || {
+        let mut world = busy();
+        world.act(&Act::AgentDies);
+        assert_eq!(world.phase(), Phase::BackingOff);
+        world
+    };
+    let mut world = crashed();
+    world.ask(Command::Prompt { text: "next".into(), key: None }).expect("it waits for the restart");
+    world.ask(Command::Stop { reason: "test".into() }).expect("there is a restart to stop");
+    world.settle();
+    assert_eq!(world.phase(), Phase::Stopped);
+    assert!(waits(&world.state, &world.facts()).is_empty() && world.state.queue.is_empty());
+    assert!(matches!(world.ask(Command::Stop { reason: "again".into() }), Err(Refusal::NothingToStop { .. })));
+
+    let mut world = crashed();
+    world.ask(Command::Resume { fresh: false, terms: LaunchTerms::default() }).unwrap();
+    assert_eq!((world.state.launches, world.phase()), (2, Phase::Preparing));
+}
+
+#[test]
+fn a_restart_that_cannot_begin_is_backing_off_again_and_failed_means_given_up() {
+    let mut world = busy();
+    world.act(&Act::AgentDies);
+    for crash in 2..=6 {
+        world.act(&Act::TimePasses { which: 0 });
+        assert_eq!(world.phase(), Phase::Preparing, "crash {crash}");
+        let (launch, reason, message) = (world.state.launches, "X".to_owned(), "the directory is gone".to_owned());
+        world.record(Body::LaunchFailed(agentd_api::event::LaunchFailed { launch, reason, message }));
+        world.settle();
+        let (phase, reason) = if crash == 6 { (Phase::Failed, "Parked") } else { (Phase::BackingOff, "Restarting") };
+        assert_eq!(world.phase(), phase, "crash {crash}");
+        let condition = world.state.condition(agentd_api::session::ConditionType::AgentStarted).unwrap();
+        assert_eq!(condition.reason, reason, "crash {crash}");
+    }
 }

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use agentd_api::event::{AnsweredBy, LaunchReason, LaunchStarted, PermissionOutcome, StopRequested, TurnSilent};
-use agentd_api::session::{ConditionType, RestartPolicy};
+use agentd_api::session::{ConditionType, Phase, RestartPolicy};
 use agentd_api::{Body, PermissionId, TurnId};
 use jiff::Timestamp;
 
 use super::batch::Batch;
-use super::next::{Facts, fail_launch};
+use super::next::{Facts, fail_launch, next};
 use super::rules::{Bounds, Command, REJECTING, choose, decide, resolve};
 use super::state::{Ended, Opening, Pending, Run, Running, State};
 
@@ -46,7 +46,7 @@ pub(crate) enum Wait {
     Permission {
         permission: PermissionId,
     },
-    /// The moment at which a crashed agent is started again; which crash it was since the last launch that was asked for.
+    /// The restart of a crashed agent; which crash it was since the last launch that was asked for.
     Restart {
         crash: usize,
     },
@@ -101,7 +101,8 @@ impl Patience {
 /// Everything that is waited for.
 pub(crate) fn waits(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
     match &state.run {
-        Run::Ended(Ended::Failed(_)) if is_restarted(state, facts) => {
+        // What the ended agent left open is closed first. A full disk can delay that, and then it delays the restart.
+        Run::Ended(_) if is_restarted(state, facts) && !facts.drained && next(state, facts).is_none() => {
             vec![Wait::Restart { crash: state.crashes.len() }]
         }
         Run::Ended(_) | Run::Preparing(_) => Vec::new(),
@@ -143,7 +144,14 @@ pub(crate) const CRASHES: usize = 5;
 
 /// Whether the session's agent crashed and is to be started again.
 pub(crate) fn is_restarted(state: &State, facts: &Facts<'_>) -> bool {
-    facts.restart == RestartPolicy::OnFailure && (1..=CRASHES).contains(&state.crashes.len())
+    matches!(state.run, Run::Ended(Ended::Failed(_)))
+        && facts.restart == RestartPolicy::OnFailure
+        && (1..=CRASHES).contains(&state.crashes.len())
+}
+
+/// The session's phase: what its state says, and whether the configuration has a crashed agent started again.
+pub(crate) fn phase(state: &State, facts: &Facts<'_>) -> Phase {
+    if is_restarted(state, facts) { Phase::BackingOff } else { state.phase() }
 }
 
 /// Whether it crashed too often for that.
@@ -187,7 +195,7 @@ pub(crate) fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_
             fail(state, "CancelIgnored", &message, facts)
         }
         Wait::Turn { turn } => {
-            let bounds = Bounds { queued_turns: 0 };
+            let bounds = Bounds { queued_turns: 0, restarts: false };
             decide(state, Command::Cancel { turn: Some(turn.clone()) }, bounds).ok().map(|decision| decision.batch)
         }
         Wait::Word { turn, .. } => {
@@ -218,7 +226,8 @@ pub(crate) fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_
     }
 }
 
-const ITS_STDERR: &str = "`agentctl events` shows what it wrote to stderr";
+/// Where a person finds the agent's own words.
+pub(crate) const ITS_STDERR: &str = "`agentctl events` shows what it wrote to stderr";
 
 fn fail(state: &State, reason: &str, message: &str, facts: &Facts<'_>) -> Option<Batch> {
     let Run::Running(running) = &state.run else { return None };

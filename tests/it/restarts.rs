@@ -1,0 +1,135 @@
+//! How turns end when agent, keeper and daemon die, and what a session shows while its agent is about to be started again.
+
+use std::process::{Command, Output};
+
+use agentd_api::event::Body;
+use agentd_api::session::{Phase, SessionView};
+use agentd_api::{Code, Event};
+
+use crate::harness::{Daemon, Session, journal, process, until};
+
+fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+    command.arg("--socket").arg(daemon.client.socket()).args(arguments).env_clear().output().unwrap()
+}
+
+/// A daemon that starts crashed agents again after this time.
+async fn restarting(first: &str) -> Daemon {
+    let mut daemon = Daemon::prepare();
+    let restart = format!("restart = \"on-failure\"\nrestart_first = \"{first}\"\nrestart_longest = \"{first}\"");
+    daemon.configure(|config| config.replace("restart = \"never\"", &restart));
+    daemon.run().await;
+    daemon
+}
+
+/// A session whose agent has crashed and is not started again for an hour.
+async fn backing_off(daemon: &Daemon) -> (Session, SessionView) {
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    process::kill9(session.view().await.status.agent_pid.unwrap());
+    let view = session.wait_for_phase(Phase::BackingOff).await;
+    (session, view)
+}
+
+fn exits(events: &[Event]) -> Vec<u64> {
+    let exit = |event: &Event| match &event.body {
+        Body::AgentExited(exited) => Some(exited.launch),
+        _ => None,
+    };
+    events.iter().filter_map(exit).collect()
+}
+
+#[tokio::test]
+async fn an_answer_that_came_while_no_daemon_ran_is_the_turns_end_though_agent_or_keeper_died_then() {
+    for victim in ["agent", "keeper"] {
+        let mut daemon = Daemon::start().await;
+        let session = daemon.session(&daemon.scripted(&[])).await;
+        let status = session.view().await.status;
+        let accepted = session.prompt("count 40 5").await;
+        let file = journal::path(&daemon.state(), &session.id);
+        let said = |what: &str| std::fs::read_to_string(&file).unwrap_or_default().contains(what);
+        until("the agent counts", || said("agent_message_chunk")).await;
+        daemon.kill9();
+        until("the agent has answered", || said("end_turn")).await;
+        let pid = if victim == "agent" { status.agent_pid } else { status.keeper_pid };
+        process::kill9(pid.unwrap());
+        process::gone(&[pid.unwrap()]).await;
+        daemon.run().await;
+        let turn = session.end_of(&accepted).await;
+        assert_eq!((turn.ended.stop_reason.as_deref(), &turn.ended.synthetic), (Some("end_turn"), &None), "{victim}");
+        session.wait_for_phase(Phase::Failed).await;
+        assert_eq!(exits(&session.journal()), [1], "{victim}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_waits_for_its_restart_says_when_it_comes_and_a_stop_cancels_it() {
+    let mut daemon = restarting("1h").await;
+    let (session, view) = backing_off(&daemon).await;
+    let at = view.status.next_restart_at.expect("it says when");
+    let ahead = at.duration_since(view.status.updated).as_secs();
+    assert!((3000..=3700).contains(&ahead), "{ahead} s");
+    assert!(view.status.message.is_some_and(|message| message.contains("signal 9")));
+    let id = session.id.as_str();
+    let shown = |arguments: &[&str]| String::from_utf8(agentctl(&daemon, arguments).stdout).unwrap();
+    assert!(shown(&["ls"]).contains("backing-off"));
+    let text = shown(&["show", id]);
+    assert!(text.contains("backing-off") && text.contains("next restart:"), "{text}");
+    // It is not to be removed by mistake.
+    let refused = daemon.client.call("DELETE", &session.path(""), "").await.problem();
+    assert_eq!(refused.code, Code::WrongPhase);
+
+    daemon.kill9();
+    daemon.run().await;
+    let view = session.wait_for_phase(Phase::BackingOff).await;
+    assert!(view.status.next_restart_at.is_some());
+    // A prompt waits for the restart, and is dropped with it.
+    let accepted = session.prompt("say later").await;
+    let output = agentctl(&daemon, &["stop", id]);
+    assert!(output.status.success(), "{output:?}");
+    let view = session.view().await;
+    assert_eq!((view.status.phase, view.status.next_restart_at), (Phase::Stopped, None));
+    assert!(session.end_of(&accepted).await.ended.synthetic.is_some());
+    session.resume().await;
+    assert_eq!(session.view().await.status.launches, 2);
+}
+
+#[tokio::test]
+async fn a_session_that_waits_for_its_restart_is_started_at_once_by_a_resume_and_removed_by_force() {
+    let daemon = restarting("1h").await;
+    let (session, _) = backing_off(&daemon).await;
+    let accepted = session.prompt("say later").await;
+    session.resume().await;
+    assert_eq!(session.end_of(&accepted).await.text, "later");
+    let (session, _) = backing_off(&daemon).await;
+    assert_eq!(daemon.client.call("DELETE", &session.path("?force"), "").await.status, 204);
+}
+
+#[tokio::test]
+async fn a_configuration_that_restarts_nothing_any_more_makes_a_session_that_waits_failed() {
+    let daemon = restarting("1h").await;
+    let (session, _) = backing_off(&daemon).await;
+    daemon.configure(|config| config.replace("restart = \"on-failure\"", "restart = \"never\""));
+    daemon.client.call("POST", "/v1/reload", "").await.expect::<serde_json::Value>(200);
+    let view = session.wait_for_phase(Phase::Failed).await;
+    assert_eq!(view.status.next_restart_at, None);
+}
+
+#[tokio::test]
+async fn after_an_automatic_restart_the_agent_is_told_that_its_shell_state_is_lost() {
+    let daemon = restarting("10ms").await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    session.turn("say before").await;
+    process::kill9(session.view().await.status.agent_pid.unwrap());
+    session
+        .wait_for("another agent is ready", |view| view.status.launches == 2 && view.status.phase == Phase::Idle)
+        .await;
+    let noted = |turn: crate::harness::session::Turn| {
+        turn.events.into_iter().find_map(|event| match event.body {
+            Body::TurnStarted(started) => started.note,
+            _ => None,
+        })
+    };
+    let note = noted(session.turn("say after").await).expect("it is told");
+    assert!(note.contains("was started again") && note.contains("Shell state"), "{note}");
+    assert_eq!(noted(session.turn("say again").await), None, "it is told once");
+}
