@@ -2,6 +2,7 @@
 
 mod bounds;
 mod credentials;
+mod recovery;
 mod sessions;
 mod template;
 

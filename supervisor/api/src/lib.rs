@@ -10,6 +10,7 @@ pub mod drain;
 pub mod environment;
 pub mod event;
 pub mod id;
+pub mod lock;
 pub mod paths;
 pub mod plugin;
 pub mod plugin_tool;

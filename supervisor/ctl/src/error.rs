@@ -39,7 +39,10 @@ pub(crate) enum Error {
     #[error("agentd sent an event that cannot be read")]
     Event(#[from] agentd_api::event::InvalidEvent),
     #[error("cannot start agentd: {what}")]
-    NotStarted { what: String, log: PathBuf, last_lines: Vec<String>, source: Option<io::Error> },
+    NotStarted { what: String, hint: String, last_lines: Vec<String>, source: Option<io::Error> },
+    /// A service manager has agentd, and it is not agentctl's to start.
+    #[error("{what}")]
+    Managed { what: String, hint: String },
     #[error("{given:?} is the beginning of {} session ids: {}", candidates.len(), candidates.join(", "))]
     Ambiguous { given: String, candidates: Vec<String> },
     #[error("{url:?} is no address of agentd")]
@@ -82,9 +85,11 @@ impl Error {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::Problem(problem) if problem.status == 409 => exit::REFUSED,
-            Self::Unreachable { .. } | Self::Silent { .. } | Self::Away { .. } | Self::NotStarted { .. } => {
-                exit::UNREACHABLE
-            }
+            Self::Unreachable { .. }
+            | Self::Silent { .. }
+            | Self::Away { .. }
+            | Self::NotStarted { .. }
+            | Self::Managed { .. } => exit::UNREACHABLE,
             Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => exit::BROKEN_PIPE,
             _ => exit::FAILED,
         }
@@ -115,7 +120,7 @@ impl Error {
             Self::Url { .. } => Some("give http://127.0.0.1:PORT, with the port of control.tcp".into()),
             Self::NoToken { .. } => Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into()),
             Self::Away { .. } => Some("the session goes on without it; start agentd and attach again".into()),
-            Self::NotStarted { log, .. } => Some(format!("its log is {}", log.display())),
+            Self::NotStarted { hint, .. } | Self::Managed { hint, .. } => Some(hint.clone()),
             Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
             Self::NewPlugin(error) => error.hint(),
             Self::Service(error) => error.hint(),

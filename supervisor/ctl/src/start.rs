@@ -81,7 +81,8 @@ impl Starter {
     fn failed(&self, what: String, log_began: u64, said: Option<&str>, source: Option<io::Error>) -> Error {
         let mut last_lines = last_lines(&self.log, log_began).unwrap_or_default();
         last_lines.extend(said.unwrap_or_default().lines().take(LOG_LINES).map(str::to_owned));
-        Error::NotStarted { what, log: self.log.clone(), last_lines, source }
+        let hint = format!("its log is {}", self.log.display());
+        Error::NotStarted { what, hint, last_lines, source }
     }
 }
 

@@ -15,6 +15,7 @@ mod frame;
 mod health;
 mod init;
 mod launch;
+mod lock;
 mod log;
 mod manager;
 mod message;

@@ -7,9 +7,16 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use crate::platform;
+
 /// How often a manager that waits is told to wait on, and for how long from then.
 const EXTENSION: Duration = Duration::from_secs(5);
 const EXTENDED: Duration = Duration::from_secs(20);
+
+/// The unit or the job that this process is; nothing where no manager started it.
+pub(crate) fn own_unit() -> Option<String> {
+    platform::own_unit()
+}
 
 /// The socket answers.
 pub(crate) fn ready() {

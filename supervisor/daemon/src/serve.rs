@@ -5,10 +5,8 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
 use tokio::task::JoinHandle;
@@ -21,6 +19,7 @@ use crate::directories::{Directories, DirectoryError, Places};
 use crate::env::{Trust, chain};
 use crate::health::Health;
 use crate::init::{self, InitError};
+use crate::lock::{self, LockError};
 use crate::log;
 use crate::manager;
 use crate::reload::Reload;
@@ -48,10 +47,8 @@ pub enum ServeError {
     Endpoint(#[from] EndpointError),
     #[error(transparent)]
     Init(#[from] InitError),
-    #[error("another agentd uses the state directory {path:?}")]
-    Locked { path: PathBuf },
-    #[error("cannot lock the state directory: {path:?}")]
-    Lock { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Lock(#[from] LockError),
     #[error("cannot read the approvals of scripts: {0}")]
     Trust(String),
     #[error("cannot read the sessions in {path:?}")]
@@ -97,7 +94,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         named: options.config_file.is_some(),
     };
     let loaded = config::load(&sources)?;
-    let _lock = lock(&directories.state)?;
+    let _lock = manager::extending(lock::take(&directories.state, &directories.control_socket())).await?;
     agentd_fault::arm(&directories.state.join("faults"));
     let started = SystemTime::now();
     let trust = Trust::open(&directories.state).map_err(|error| ServeError::Trust(chain(&error)))?;
@@ -209,30 +206,6 @@ fn load_plugins(world: Arc<World>) {
             tracing::error!(error = %chain(&error), "no plugin can be loaded, and so no session be launched");
         }
     });
-}
-
-/// One daemon a state directory. The kernel gives the lock back when the process ends, however it ends.
-/// How long the lock of a daemon that was killed may be held still: a program that it was about to start has it, and its socket, until it is executed.
-const HELD: Duration = Duration::from_millis(500);
-
-fn lock(state: &Path) -> Result<Flock<File>, ServeError> {
-    let path = state.join("agentd.lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|source| ServeError::Lock { path: path.clone(), source })?;
-    let (begun, mut file) = (Instant::now(), file);
-    loop {
-        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
-            Err((file, Errno::EWOULDBLOCK)) if begun.elapsed() < HELD => file,
-            Err((_, Errno::EWOULDBLOCK)) => return Err(ServeError::Locked { path: state.to_owned() }),
-            Err((_, errno)) => return Err(ServeError::Lock { path, source: errno.into() }),
-        };
-        std::thread::sleep(HELD / 20);
-    }
 }
 
 /// The programs beside our own. The path is taken once: after an upgrade in place the running program's file is another.

@@ -9,6 +9,7 @@ mod info;
 mod life;
 mod list;
 mod plugin;
+mod reach;
 mod reload;
 mod scripts;
 mod secret;
@@ -123,16 +124,6 @@ impl Context {
         };
         let socket = given.unwrap_or_else(default_socket);
         Ok(Self { client: Client::new(socket), starter, json: global.json, verbose: global.verbose })
-    }
-
-    /// Makes sure that a daemon answers, and starts one if none does.
-    async fn reach(&self) -> Result<(), Error> {
-        match (self.client.health().await, &self.starter) {
-            (Err(Error::Unreachable { source, .. }), Some(starter)) if nobody_listens(&source) => {
-                starter.start(&self.client).await
-            }
-            (reached, _) => reached,
-        }
     }
 
     /// Prints a table, cut to the terminal where it is one.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net as blocking;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,20 @@ use crate::platform;
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) listener: UnixListener,
-    /// The socket's file, where we made it and so take it away.
-    own: Option<PathBuf>,
+    /// The socket's file, where this daemon made it and so takes it away.
+    own: Option<Own>,
+}
+
+/// A socket's file, by its name and by what cannot be given to another.
+#[derive(Debug)]
+struct Own {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+/// Device and inode of the file at a path.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,13 +68,16 @@ impl Socket {
         }
         let listener = listening(listen(path)?);
         let listener = listener.map_err(|source| EndpointError::Listen { path: path.to_owned(), source })?;
-        Ok(Self { listener, own: Some(path.to_owned()) })
+        Ok(Self { listener, own: Some(Own { path: path.to_owned(), identity: identity(path) }) })
     }
 
     /// Ends the listening. Where no next daemon has the socket, whoever has connected by now is let in.
     pub(super) fn close(self, mut let_in: impl FnMut(UnixStream)) {
-        let Some(path) = &self.own else { return };
-        let _ = std::fs::remove_file(path);
+        let Some(own) = &self.own else { return };
+        // A service manager may have put its own socket in the place of this one.
+        if identity(&own.path) == own.identity {
+            let _ = std::fs::remove_file(&own.path);
+        }
         let Ok(listener) = self.listener.into_std() else { return };
         while let Ok((stream, _)) = listener.accept() {
             if stream.set_nonblocking(true).is_ok()

@@ -26,10 +26,42 @@ pub(crate) fn unit_of(pid: u32, prefix: &str) -> Option<String> {
     cgroups.lines().flat_map(|line| line.split('/')).find(|part| part.starts_with(prefix)).map(str::to_owned)
 }
 
+/// The unit that this process is the main process of, as `sd_notify(3)` tells it. A process that a service merely started is none.
+pub(crate) fn own_unit() -> Option<String> {
+    std::env::var_os("NOTIFY_SOCKET")?;
+    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut services =
+        cgroups.lines().filter_map(|line| line.rsplit('/').next().filter(|name| name.ends_with(".service")));
+    Some(services.next_back().unwrap_or("a service").to_owned())
+}
+
+/// The process that holds an exclusive lock (flock(2)) on the file, by `/proc/locks`.
+pub(crate) fn lock_holder(device: u64, inode: u64, recorded: Option<u32>) -> Option<u32> {
+    agentd_api::lock::holder(&std::fs::read_to_string("/proc/locks").ok()?, device, inode, recorded)
+}
+
+/// What the kernel calls the process: the first 15 bytes of its program's name.
+pub(crate) fn name_of(pid: u32) -> Option<String> {
+    Some(std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
+}
+
+/// The user whose process it is.
+pub(crate) fn owner_of(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
+}
+
 /// SIGTERM.
 pub(crate) fn terminate(pid: u32) {
     if let Ok(pid) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+}
+
+/// SIGKILL.
+pub(crate) fn kill_now(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 

@@ -37,6 +37,33 @@ pub(crate) fn unit_of(_pid: u32, _prefix: &str) -> Option<String> {
     None
 }
 
+/// The job that this process is: launchd names it in the environment of what it starts itself, and `0` elsewhere.
+pub(crate) fn own_unit() -> Option<String> {
+    std::env::var("XPC_SERVICE_NAME").ok().filter(|name| name.starts_with("dev.agentd."))
+}
+
+/// macOS does not show who holds a lock: the process that the lock's own record names is believed, if it is there.
+pub(crate) fn lock_holder(_device: u64, _inode: u64, recorded: Option<u32>) -> Option<u32> {
+    recorded.filter(|pid| name_of(*pid).is_some())
+}
+
+/// What the kernel calls the process: the first 15 bytes of its program's name.
+pub(crate) fn name_of(pid: u32) -> Option<String> {
+    String::from_utf8(process::name(i32::try_from(pid).ok()?).ok()?).ok()
+}
+
+/// The user whose process it is: one that may be signalled is this user's.
+pub(crate) fn owner_of(pid: u32) -> Option<u32> {
+    kill(Pid::from_raw(i32::try_from(pid).ok()?), None).ok().map(|()| nix::unistd::getuid().as_raw())
+}
+
+/// SIGKILL.
+pub(crate) fn kill_now(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
 /// SIGTERM.
 pub(crate) fn terminate(pid: u32) {
     if let Ok(pid) = i32::try_from(pid) {

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn active() -> State {
-        State { active: "active".into(), enabled: true, pid: None, stale: false }
+        State { active: "active".into(), enabled: true, ..State::default() }
     }
 
     /// A home with what `Survey` looks for, put there as it is to be.

@@ -36,6 +36,8 @@ pub(in crate::commands) struct Host {
 #[derive(Debug)]
 pub(in crate::commands) struct Ran {
     pub(in crate::commands) success: bool,
+    /// Its exit status; nothing where a signal ended it.
+    pub(in crate::commands) status: Option<i32>,
     pub(in crate::commands) stdout: String,
     /// The end and the last that it said, for people.
     pub(in crate::commands) complaint: String,
@@ -110,6 +112,7 @@ impl Host {
         };
         Ok(Ran {
             success: output.status.success(),
+            status: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).trim_end().to_owned(),
             complaint,
         })

@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::super::{Context, print, tell, upgrade};
 use super::host::{Host, line};
+use super::launchd::Job;
 use super::manager::Service;
 use super::material;
 use super::record::{Record, Standing, digest_of};
@@ -27,12 +28,17 @@ use crate::error::Error;
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     /// What makes the manager see again what is there, if that step or a later one fails and all is undone.
-    pub(super) mend: Vec<(usize, Vec<String>)>,
+    pub(super) mend: Vec<(usize, Step)>,
 }
 
 impl Plan {
     fn run(&mut self, command: Vec<String>, back: Option<Vec<String>>) {
         self.steps.push(Step::Run { command, back });
+    }
+
+    /// Has this command run should a step from here on fail.
+    pub(super) fn mend_by(&mut self, command: Vec<String>) {
+        self.mend.push((self.steps.len(), Step::Run { command, back: None }));
     }
 }
 
@@ -103,12 +109,8 @@ pub(super) async fn take(host: &Host, plan: &Plan, quiet: bool) -> Result<(), Er
             if interrupted.load(Ordering::Relaxed) { Err(ServiceError::Interrupted) } else { steps.take(step).await };
         let Err(error) = taken else { continue };
         let mut left = steps.undo().await;
-        for (_, command) in plan.mend.iter().filter(|(from, _)| *from <= at) {
-            match host.run(command).await {
-                Ok(ran) if ran.success => {}
-                Ok(ran) => left.push(format!("`{}`: {}", line(command), ran.complaint)),
-                Err(error) => left.push(error.to_string()),
-            }
+        for (_, step) in plan.mend.iter().filter(|(from, _)| *from <= at) {
+            left.extend(Steps::new(host).take(step).await.err().map(|error| error.to_string()));
         }
         return Err(ServiceError::Undone { step: step.describe(), source: Box::new(error), left }.into());
     }
@@ -214,7 +216,7 @@ async fn for_systemd(
     let is_older = [&socket, &state].into_iter().flatten().any(|state| state.stale);
     if change.units || is_older {
         let reload = service.systemctl(&["daemon-reload"]);
-        plan.mend.push((plan.steps.len(), reload.clone()));
+        plan.mend_by(reload.clone());
         plan.run(reload, None);
     }
     plan.steps.extend(stray.map(|running| Step::Terminate { pid: running.pid }));
@@ -237,14 +239,14 @@ async fn for_systemd(
             plan.run(service.systemctl(&["start", socket_unit]), Some(service.systemctl(&["stop", socket_unit])));
         } else if change.socket {
             let restart_both = service.systemctl(&["restart", socket_unit]);
-            plan.mend.push((plan.steps.len(), restart_both.clone()));
+            plan.mend_by(restart_both.clone());
             plan.run(service.systemctl(&["stop", service_unit]), None);
             plan.run(restart_both, None);
         }
     }
     for unit in restart.iter().filter_map(|running| running.unit.as_deref()) {
         // Whatever became of it under the new programs, the old ones are to run again.
-        plan.mend.push((plan.steps.len(), service.systemctl(&["restart", unit])));
+        plan.mend_by(service.systemctl(&["restart", unit]));
         // With its socket it was stopped above.
         let stopped = socket.as_ref().is_some_and(|socket| change.socket || !socket.is_active());
         let verb = if stopped { "start" } else { "try-restart" };
@@ -270,22 +272,20 @@ async fn for_launchd(
     }
     plan.steps.extend(stray.map(|running| Step::Terminate { pid: running.pid }));
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<String>>();
-    let (target, path) = (Service::target(host), plist.path.to_string_lossy().into_owned());
-    let load = words(&["launchctl", "bootstrap", &format!("gui/{}", host.uid), &path]);
-    let unload = words(&["launchctl", "bootout", &target]);
+    let load = Job::load(host, &plist.path);
     match (job.is_known(), units_change) {
         (true, true) => {
-            plan.mend.push((plan.steps.len(), load.clone()));
-            plan.run(unload.clone(), None);
-            plan.run(load, Some(unload));
+            plan.mend.push((plan.steps.len(), Step::Job { job: load, back: None }));
+            let renew = Job::renew(host, &plist.path);
+            plan.steps.push(Step::Job { job: renew, back: Some(Job::unload(host)) });
         }
         (true, false) if !restart.is_empty() => {
-            let again = words(&["launchctl", "kickstart", "-k", &target]);
-            plan.mend.push((plan.steps.len(), again.clone()));
+            let again = words(&["launchctl", "kickstart", "-k", &Service::target(host)]);
+            plan.mend_by(again.clone());
             plan.run(again, None);
         }
         (true, false) => {}
-        (false, _) => plan.run(load, Some(unload)),
+        (false, _) => plan.steps.push(Step::Job { job: load, back: Some(Job::unload(host)) }),
     }
     Ok(())
 }

@@ -2,21 +2,25 @@
 
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
-use agentd_api::SessionId;
+use agentd_api::{Code, SessionId};
 use nix::unistd::User;
+use tokio::time::timeout;
 
 use super::super::{Context, print};
 use super::ServiceError;
 use super::host::{Host, line};
 use super::manager::Service;
-use super::material;
+use super::{material, survey};
 use crate::args::service::LogsArgs;
 use crate::error::{Error, exit};
 use crate::terminal::Screen;
 
+/// How long a daemon may take to say which session is meant.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// All units of sessions.
 const SESSIONS: &str = "agentd-session-*.service";
 
@@ -24,10 +28,7 @@ pub(super) async fn logs(context: &Context, host: &Host, args: LogsArgs) -> Resu
     let service = Service::find(host, &args.which).await?;
     let session = match &args.session {
         None => None,
-        Some(given) => Some(match given.parse::<SessionId>() {
-            Ok(id) => id,
-            Err(_) => context.client.find(given).await?.value.id,
-        }),
+        Some(given) => Some(session_of(context, host, &service, given).await?),
     };
     if service == Service::Launchd {
         return of_a_file(host, &service, &args, session.as_ref());
@@ -36,6 +37,73 @@ pub(super) async fn logs(context: &Context, host: &Host, args: LogsArgs) -> Resu
     let status = host.command(&command).status().await;
     let status = status.map_err(|source| ServiceError::Execute { command: line(&command), source })?;
     Ok(ended(status))
+}
+
+/// The session of this id, of this name, or whose id alone begins so. Where no daemon answers in a moment, the directories of the
+/// sessions are looked at: a daemon that fails is what the log is wanted for.
+async fn session_of(context: &Context, host: &Host, service: &Service, given: &str) -> Result<SessionId, Error> {
+    let none = || Error::from(ServiceError::NoSession { given: given.to_owned() });
+    let (client, state) = match service {
+        Service::System { user: Some(user) } => {
+            (survey::client_of(host, service, user).await, state_of(host, Some(user)))
+        }
+        _ => (Some(context.client.clone()), state_of(host, None)),
+    };
+    if let Some(client) = client
+        && let Ok(found) = timeout(PATIENCE, client.find(given)).await
+    {
+        match found {
+            Ok(view) => return Ok(view.value.id),
+            Err(error) if error.code() == Some(Code::NoSuchSession) => {
+                // One that was set aside has no view.
+                let unreadable = client.list().await?.value.unreadable;
+                let unreadable: Vec<_> = unreadable.into_iter().map(|session| (session.id, None)).collect();
+                return one_of(given, &unreadable)?.ok_or_else(none);
+            }
+            Err(error) if error.is_absence() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    one_of(given, &kept(&state.join("sessions")))?.ok_or_else(none)
+}
+
+/// The one of these ids and names that is meant.
+fn one_of(given: &str, sessions: &[(String, Option<String>)]) -> Result<Option<SessionId>, Error> {
+    let exactly = sessions.iter().find(|(id, name)| id == given || name.as_deref() == Some(given));
+    let beginning: Vec<&String> = sessions.iter().map(|(id, _)| id).filter(|id| id.starts_with(given)).collect();
+    let id = match (exactly, beginning.as_slice()) {
+        (Some((id, _)), _) => id,
+        (None, [id]) => id,
+        (None, []) => return Ok(None),
+        (None, several) => {
+            let candidates = several.iter().map(|&id| id.clone()).collect();
+            return Err(Error::Ambiguous { given: given.to_owned(), candidates });
+        }
+    };
+    Ok(id.parse().ok())
+}
+
+/// The sessions that are kept on the disk, with their names as far as these can be read.
+fn kept(directory: &Path) -> Vec<(String, Option<String>)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let name = |path: PathBuf| -> Option<String> {
+        let document: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        document.pointer("/spec/name")?.as_str().map(str::to_owned)
+    };
+    let each = entries
+        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), name(entry.path().join("session.json"))));
+    each.collect()
+}
+
+/// The state directory of the user who asks, or of another.
+fn state_of(host: &Host, user: Option<&str>) -> PathBuf {
+    let other = user.and_then(|user| User::from_name(user).ok().flatten()).map(|user| user.dir);
+    let variable = |name: &str| match name {
+        "HOME" => Some(other.clone().unwrap_or_else(|| host.home.clone())),
+        _ if user.is_some() => None,
+        name => std::env::var_os(name).map(PathBuf::from),
+    };
+    crate::start::state_directory(variable).unwrap_or_default()
 }
 
 /// As the program ended whose output it was.
@@ -94,6 +162,22 @@ pub(super) async fn journalctl(
 async fn has_user_journal(host: &Host) -> bool {
     let probe = ["journalctl", "--user", "--quiet", "--lines=1", "--output=cat"];
     host.said(&probe).await.is_some_and(|said| !said.is_empty())
+}
+
+/// What agentd's service said last, as far as this user may read it.
+pub(in crate::commands) async fn last_lines(host: &Host, service: &Service) -> Vec<String> {
+    let which = match service {
+        Service::System { user } => format!("--unit=agentd@{}.service", user.as_deref().unwrap_or("*")),
+        Service::User if has_user_journal(host).await => "--user --unit=agentd.service".to_owned(),
+        Service::User => "--user-unit=agentd.service".to_owned(),
+        Service::Launchd => return Vec::new(),
+    };
+    let command: Vec<&str> = ["journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=10"]
+        .into_iter()
+        .chain(which.split(' '))
+        .collect();
+    let said = host.said(&command).await.unwrap_or_default();
+    said.lines().map(str::to_owned).collect()
 }
 
 /// launchd's job writes to a file.

@@ -43,13 +43,13 @@ impl Service {
     }
 
     /// The beginning of a call of systemctl.
-    pub(super) fn systemctl(&self, words: &[&str]) -> Vec<String> {
+    pub(in crate::commands) fn systemctl(&self, words: &[&str]) -> Vec<String> {
         let user = matches!(self, Self::User).then_some("--user");
         ["systemctl"].into_iter().chain(user).chain(words.iter().copied()).map(str::to_owned).collect()
     }
 
     /// The unit with the socket; of the template nobody's where no user is named.
-    pub(super) fn socket_unit(&self) -> Option<String> {
+    pub(in crate::commands) fn socket_unit(&self) -> Option<String> {
         match self {
             Self::User => Some("agentd.socket".to_owned()),
             Self::System { user } => user.as_ref().map(|user| format!("agentd@{user}.socket")),
@@ -57,7 +57,7 @@ impl Service {
         }
     }
 
-    pub(super) fn service_unit(&self) -> Option<String> {
+    pub(in crate::commands) fn service_unit(&self) -> Option<String> {
         self.socket_unit().map(|socket| socket.replace(".socket", ".service"))
     }
 
@@ -78,8 +78,12 @@ impl Service {
     }
 
     /// As launchctl names the job.
-    pub(super) fn target(host: &Host) -> String {
-        format!("gui/{}/{LABEL}", host.uid)
+    pub(in crate::commands) fn target(host: &Host) -> String {
+        Self::target_of(host.uid)
+    }
+
+    pub(super) fn target_of(uid: u32) -> String {
+        format!("gui/{uid}/{LABEL}")
     }
 
     /// For people.

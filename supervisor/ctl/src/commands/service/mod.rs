@@ -5,10 +5,12 @@
 
 pub(in crate::commands) mod host;
 mod install;
+pub(in crate::commands) mod launchd;
 mod logs;
 pub(in crate::commands) mod manager;
 mod material;
 mod record;
+pub(in crate::commands) mod repair;
 mod status;
 mod step;
 pub(in crate::commands) mod survey;
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use host::Host;
 pub(in crate::commands) use install::lingers;
+pub(in crate::commands) use logs::last_lines;
 pub(in crate::commands) use record::Standing;
 
 use super::{Context, print};
@@ -81,6 +84,8 @@ pub(crate) enum ServiceError {
     NotInstalled { record: PathBuf },
     #[error("the session {session:?} did not stop; nothing was removed")]
     Drain { session: String },
+    #[error("there is no session {given:?}")]
+    NoSession { given: String },
     #[error("the log of launchd's agentd is a file without times that could be looked for")]
     NoSince,
 }

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ServiceError;
 use super::host::{Host, line};
+use super::launchd::Job;
 use crate::client::Client;
 
 /// How long a daemon may take to end, and another to answer.
@@ -39,6 +40,11 @@ pub(super) enum Step {
     Run {
         command: Vec<String>,
         back: Option<Vec<String>>,
+    },
+    /// What becomes of launchd's job; `back` undoes it.
+    Job {
+        job: Job,
+        back: Option<Job>,
     },
     /// Ends a daemon that no manager started.
     Terminate {
@@ -65,6 +71,7 @@ enum Back {
         before: PathBuf,
     },
     Run(Vec<String>),
+    Job(Job),
 }
 
 /// Steps on the way to being all done.
@@ -83,6 +90,7 @@ impl Step {
             Self::Directory(path) => format!("make the directory {}", path.display()),
             Self::Remove(path) => format!("remove {}", path.display()),
             Self::Run { command, .. } => line(command),
+            Self::Job { job, .. } => job.describe(),
             Self::Terminate { pid } => {
                 format!("end the agentd that no manager started (pid {pid}); its sessions go on")
             }
@@ -125,6 +133,10 @@ impl<'a> Steps<'a> {
                 }
                 back.clone().map_or(Back::Nothing, Back::Run)
             }
+            Step::Job { job, back } => {
+                job.run(self.host).await?;
+                back.clone().map_or(Back::Nothing, Back::Job)
+            }
             Step::Terminate { pid } => {
                 terminate(*pid).await?;
                 Back::Nothing
@@ -153,6 +165,7 @@ impl<'a> Steps<'a> {
                     Ok(ran) => Err(format!("`{}`: {}", line(command), ran.complaint)),
                     Err(error) => Err(error.to_string()),
                 },
+                Back::Job(job) => job.run(self.host).await.map_err(|error| error.to_string()),
             };
             left.extend(undone.err());
         }

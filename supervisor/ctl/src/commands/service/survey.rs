@@ -30,8 +30,18 @@ pub(in crate::commands) struct UnitFile {
 /// What systemd says of a unit, or launchd of the job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::commands) struct State {
-    /// `active`, `inactive`, `failed`, `activating` ...; `not-found` where the manager knows none.
+    /// `active`, `inactive`, `failed`, `activating` ...; `not-found` where the manager knows none, `masked` where it must not start.
     pub(in crate::commands) active: String,
+    /// More exactly: `auto-restart`, `running`, `listening` ...
+    pub(in crate::commands) sub: String,
+    /// How it ended last: `success`, `exit-code` ...
+    pub(in crate::commands) result: String,
+    /// The exit status of its main process, once that has ended.
+    pub(in crate::commands) status: Option<i32>,
+    /// How often the manager has started it again by itself.
+    pub(in crate::commands) restarts: u32,
+    /// The path that a socket unit listens at.
+    pub(in crate::commands) listens: Option<PathBuf>,
     pub(in crate::commands) enabled: bool,
     pub(in crate::commands) pid: Option<u32>,
     /// The manager holds an older text than the file has.
@@ -44,7 +54,7 @@ impl State {
     }
 
     /// Whether a restart has something to restart.
-    pub(super) fn is_up(&self) -> bool {
+    pub(in crate::commands) fn is_up(&self) -> bool {
         self.is_active() || self.active == "activating"
     }
 
@@ -125,17 +135,26 @@ impl Survey {
 
 /// What systemd says of a unit.
 pub(in crate::commands) async fn unit_state(host: &Host, service: &Service, unit: &str) -> Result<State, ServiceError> {
-    let properties = "--property=LoadState,ActiveState,UnitFileState,MainPID,NeedDaemonReload";
+    let properties = "--property=LoadState,ActiveState,SubState,Result,ExecMainStatus,NRestarts,Listen,UnitFileState,MainPID,\
+                      NeedDaemonReload";
     let command = service.systemctl(&["show", properties, unit]);
     let ran = host.run(&command).await?;
     if !ran.success {
         return Err(ServiceError::Failed { command: super::host::line(&command), said: ran.complaint });
     }
     let value = |key: &str| ran.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap_or("");
-    let active = if value("LoadState") == "not-found" { "not-found" } else { value("ActiveState") };
+    let active = match value("LoadState") {
+        other @ ("not-found" | "masked") => other,
+        _ => value("ActiveState"),
+    };
     Ok(State {
         active: active.to_owned(),
-        enabled: value("UnitFileState") == "enabled",
+        sub: value("SubState").to_owned(),
+        result: value("Result").to_owned(),
+        status: value("ExecMainStatus").parse().ok(),
+        restarts: value("NRestarts").parse().unwrap_or_default(),
+        listens: value("Listen").strip_suffix(" (Stream)").map(PathBuf::from),
+        enabled: value("UnitFileState").starts_with("enabled"),
         pid: value("MainPID").parse().ok().filter(|pid| *pid != 0),
         stale: value("NeedDaemonReload") == "yes",
     })
@@ -150,7 +169,7 @@ pub(in crate::commands) async fn job_state(host: &Host) -> Result<State, Service
     let value = |key: &str| ran.stdout.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(" = "));
     let pid = value("pid").and_then(|pid| pid.parse().ok());
     let active = if pid.is_some() { "active" } else { "inactive" };
-    Ok(State { active: active.to_owned(), enabled: true, pid, stale: false })
+    Ok(State { active: active.to_owned(), enabled: true, pid, ..State::default() })
 }
 
 /// The state of the service, and of its socket where that is a unit of its own.

@@ -22,7 +22,7 @@ if [ -e fail ] && [ "$(cat fail)" = "$1 $2" ]; then rm fail; echo "no such luck"
 case $1 in
   show)
     for unit; do :; done
-    case $* in *--property=Listen*) echo "$PWD/control.sock (Stream)"; exit;; esac
+    case $* in *--property=Listen*--value*) echo "$PWD/control.sock (Stream)"; exit;; esac
     file=$(echo "$unit" | sed 's/@.*[.]/@./')
     [ -e "../home/.config/systemd/user/$unit" ] || [ -e "../etc/systemd/system/$file" ] &&
       echo LoadState=loaded || echo LoadState=not-found
@@ -47,12 +47,17 @@ case $1 in
 esac
 "#;
 
+/// As launchd does it: a job is there for some looks after its bootout, and until then a bootstrap fails with 5.
 const LAUNCHCTL: &str = r#"cd "$(dirname "$0")/../state"
 [ "$1" = print ] || echo "launchctl $*" >> calls
 case $1 in
-  print) [ -e loaded ] && echo "	state = running" || exit 113 ;;
-  bootstrap) : > loaded ;;
-  bootout) rm loaded ;;
+  print)
+    if [ -s leaving ]; then sed -i 1d leaving; [ -s leaving ] || rm -f leaving loaded; fi
+    [ -e loaded ] && echo "	state = running" || exit 113 ;;
+  bootstrap)
+    if [ -e loaded ] || [ -e refuse ]; then rm -f refuse; echo "Bootstrap failed: 5: Input/output error" >&2; exit 5; fi
+    : > loaded ;;
+  bootout) printf '1\n2\n3\n' > leaving; echo "Boot-out failed: 36: Operation now in progress" >&2; exit 36 ;;
 esac
 "#;
 
@@ -123,6 +128,13 @@ impl Machine {
         let calls = fs::read_to_string(self.path("state/calls")).unwrap_or_default();
         let _ = fs::remove_file(self.path("state/calls"));
         calls.lines().map(str::to_owned).collect()
+    }
+
+    /// A session that is kept, of a daemon that does not run.
+    fn session(&self, id: &str, name: &str) {
+        let directory = self.path("home/.local/state/agentd/sessions").join(id);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("session.json"), format!(r#"{{"spec":{{"name":"{name}"}}}}"#)).unwrap();
     }
 
     fn installed(&self, name: &str) -> String {
@@ -350,6 +362,19 @@ fn launchd_is_given_the_plist_with_the_home_in_it_and_told_to_load_and_to_forget
     assert_eq!(machine.calls(), [format!("launchctl bootstrap gui/1000 {}", plist.display())]);
     assert_eq!(machine.agentctl("install --manager launchd").unwrap(), 0);
     assert_eq!(machine.calls(), Vec::<String>::new());
+    // The list of an older build: the job is loaded anew, once it is gone and launchd is ready for it.
+    let record = machine.path("home/.local/share/agentd/installed.json");
+    let older = text.replace("<integer>10</integer>", "<integer>11</integer>");
+    let known = fs::read_to_string(&record).unwrap();
+    let digest = |text: &str| material::digest(text.as_bytes());
+    fs::write(&record, known.replace(&digest(&text), &digest(&older))).unwrap();
+    fs::write(&plist, older).unwrap();
+    fs::write(machine.path("state/refuse"), "").unwrap();
+    assert_eq!(machine.agentctl("install --manager launchd").unwrap(), 0);
+    let (bootout, bootstrap) =
+        ("launchctl bootout gui/1000/dev.agentd.agentd", format!("launchctl bootstrap gui/1000 {}", plist.display()));
+    assert_eq!(machine.calls(), [bootout.to_owned(), bootstrap.clone(), bootstrap]);
+    assert!(machine.path("state/loaded").exists() && !machine.path("state/leaving").exists());
     machine.agentctl("logs --manager launchd --lines 3").unwrap();
     assert_eq!(machine.calls(), [format!("tail -n 3 {log}")]);
     assert_eq!(machine.agentctl("uninstall --manager launchd").unwrap(), 0);
@@ -360,6 +385,7 @@ fn launchd_is_given_the_plist_with_the_home_in_it_and_told_to_load_and_to_forget
 #[test]
 fn the_log_is_asked_of_the_journal_that_has_it() {
     let machine = Machine::new();
+    machine.session("kmdn0eq26qgf", "tests");
     machine.agentctl("logs -n 5 --since -1h").unwrap();
     machine.agentctl("logs --follow --session kmdn0eq26qgf").unwrap();
     let calls = machine.calls();
@@ -376,6 +402,27 @@ fn the_log_is_asked_of_the_journal_that_has_it() {
     machine.agentctl("logs").unwrap();
     let calls = machine.calls();
     assert_eq!(calls.last().unwrap(), "journalctl --user --unit=agentd.service --unit=agentd-session-*.service");
+}
+
+#[test]
+fn the_log_of_a_session_is_asked_for_by_the_beginning_of_its_id_or_by_its_name_and_not_for_one_that_is_not_there() {
+    let machine = Machine::new();
+    machine.session("kmdn0eq26qgf", "tests");
+    machine.session("kz00000000000", "other");
+    let asked = |given: &str| {
+        machine.calls();
+        let result = machine.agentctl(&format!("logs --session {given}"));
+        (result, machine.calls().iter().any(|call| call.contains("AGENTD_SESSION=kmdn0eq26qgf ")))
+    };
+    for given in ["kmdn0eq26qgf", "km", "tests"] {
+        let (result, found) = asked(given);
+        assert!(result.is_ok() && found, "{given}: {result:?}");
+    }
+    let (result, _) = asked("nothing");
+    assert!(matches!(refused(result), ServiceError::NoSession { given } if given == "nothing"));
+    assert_eq!(machine.calls(), Vec::<String>::new());
+    let (result, _) = asked("k");
+    assert!(matches!(&result, Err(Error::Ambiguous { candidates, .. }) if candidates.len() == 2), "{result:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::super::{Context, print, tell};
 use super::host::Host;
 use super::install::{Plan, take};
+use super::launchd::Job;
 use super::manager::Service;
 use super::record::{Record, digest_of};
 use super::step::Step;
@@ -71,8 +72,7 @@ async fn stop(host: &Host, service: &Service, plan: &mut Plan) -> Result<(), Ser
         Service::User => vec![String::new()],
         Service::Launchd => {
             if survey::job_state(host).await?.is_known() {
-                let unload = ["launchctl", "bootout", &Service::target(host)].map(str::to_owned).to_vec();
-                plan.steps.push(Step::Run { command: unload, back: None });
+                plan.steps.push(Step::Job { job: Job::unload(host), back: None });
             }
             return Ok(());
         }
@@ -120,7 +120,7 @@ fn remove(
     plan.steps.push(Step::Remove(service.record(host)));
     if *service != Service::Launchd {
         let reload = service.systemctl(&["daemon-reload"]);
-        plan.mend.push((0, reload.clone()));
+        plan.mend.push((0, Step::Run { command: reload.clone(), back: None }));
         plan.steps.push(Step::Run { command: reload, back: None });
     }
     Ok(kept)

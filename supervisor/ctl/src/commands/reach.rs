@@ -1,0 +1,252 @@
+//! Makes sure that a daemon answers before a command asks it something.
+//!
+//! Where a service manager has a unit for it, that unit is started and no daemon beside it: such a stray daemon would hold the sessions, and
+//! the service could not come back. A unit of the administrator's is not this user's to start; the command that starts it is shown.
+//! Only where nothing is installed does agentctl start `agentd` itself (`start.rs`).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::service::host::Host;
+use super::service::launchd;
+use super::service::manager::Service;
+use super::service::survey::{self, State};
+use super::service::{ServiceError, last_lines, repair};
+use super::{Context, nobody_listens};
+use crate::client::Client;
+use crate::error::{Error, told};
+use crate::way::Way;
+
+/// How long a manager may take to say how a unit stands.
+const MANAGER: Duration = Duration::from_secs(20);
+/// After this much silence it is looked at whether the service fails again and again.
+const SILENCE: Duration = Duration::from_secs(2);
+/// As many failures, while it is looked, are no accident.
+const FAILURES: u32 = 2;
+/// How long a daemon may take to make a socket anew whose file was removed.
+const ANEW: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What starts agentd for this user.
+#[derive(Debug)]
+enum Installed {
+    Nothing,
+    /// Units of systemd: the user's own, or the administrator's for this user.
+    Units {
+        service: Service,
+        socket: Box<State>,
+        unit: Box<State>,
+    },
+    /// The user's own units, and a manager that cannot be asked.
+    NoUserManager {
+        said: String,
+    },
+    /// A property list, and whether launchd has loaded it.
+    Job {
+        plist: PathBuf,
+        loaded: bool,
+    },
+}
+
+impl Context {
+    /// Makes sure that a daemon answers, and starts one if none does.
+    pub(super) async fn reach(&self) -> Result<(), Error> {
+        let Some(starter) = &self.starter else { return self.client.health().await };
+        let mut answer = std::pin::pin!(self.client.health());
+        match timeout(SILENCE, &mut answer).await {
+            Ok(Err(Error::Unreachable { source, .. })) if nobody_listens(&source) => {
+                let host = Host::this().map_err(Error::Setup)?;
+                match installed(&host, &self.client).await? {
+                    Installed::Nothing => starter.start(&self.client).await,
+                    other => start(&host, &self.client, other).await,
+                }
+            }
+            Ok(answered) => answered,
+            // A service that fails again and again lets a request wait at its socket.
+            Err(_) => {
+                let host = Host::this().map_err(Error::Setup)?;
+                match installed(&host, &self.client).await {
+                    Ok(Installed::Units { service, .. }) => answers(&host, &service, answer).await,
+                    _ => answer.await,
+                }
+            }
+        }
+    }
+}
+
+/// Looks, and changes nothing.
+async fn installed(host: &Host, client: &Client) -> Result<Installed, Error> {
+    if host.os == "macos" {
+        let plist = launchd::plist(host);
+        if !plist.exists() {
+            return Ok(Installed::Nothing);
+        }
+        return Ok(Installed::Job { loaded: survey::job_state(host).await?.is_known(), plist });
+    }
+    if !host.path("/run/systemd/system").is_dir() {
+        return Ok(Installed::Nothing);
+    }
+    let looked = timeout(MANAGER, units(host, client)).await;
+    looked.map_err(|_| no_answer("systemctl show agentd.socket".to_owned()))?
+}
+
+fn no_answer(command: String) -> Error {
+    ServiceError::Hangs { command, seconds: MANAGER.as_secs() }.into()
+}
+
+async fn units(host: &Host, client: &Client) -> Result<Installed, Error> {
+    let template = Service::System { user: Some(host.user.clone()) };
+    match survey::states(host, &template).await {
+        Ok((Some(socket), Some(unit))) => {
+            // Loaded it is for every name, once the template lies there.
+            let is_this_users =
+                |state: &State| state.enabled || !matches!(state.active.as_str(), "inactive" | "not-found");
+            if socket.is_known() && (is_this_users(&socket) || is_this_users(&unit)) {
+                return Ok(Installed::Units { service: template, socket: socket.into(), unit: unit.into() });
+            }
+        }
+        Ok(_) => {}
+        Err(error) => {
+            let link = format!("/etc/systemd/system/sockets.target.wants/agentd@{}.socket", host.user);
+            if host.path(&link).symlink_metadata().is_ok() {
+                return Err(error.into());
+            }
+        }
+    }
+    match survey::states(host, &Service::User).await {
+        Ok((Some(socket), Some(unit))) if socket.is_known() => {
+            let elsewhere = |listens: &Path| matches!(client.way(), Way::Socket(path) if path != listens);
+            if socket.listens.as_deref().is_some_and(elsewhere) {
+                // The environment says that another daemon is meant, with a socket of its own.
+                return Ok(Installed::Nothing);
+            }
+            Ok(Installed::Units { service: Service::User, socket: socket.into(), unit: unit.into() })
+        }
+        Err(error) if is_enabled(host) => Ok(Installed::NoUserManager { said: told(&error) }),
+        Ok(_) | Err(_) => Ok(Installed::Nothing),
+    }
+}
+
+/// Whether the user's own socket unit is enabled, by its link: where the manager cannot be asked.
+fn is_enabled(host: &Host) -> bool {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
+    if runtime.is_some_and(|runtime| Path::new(&runtime) != Path::new(&format!("/run/user/{}", host.uid))) {
+        return false;
+    }
+    let places = [host.home.join(".config/systemd/user"), host.path("/etc/systemd/user")];
+    places.iter().any(|place| place.join("sockets.target.wants/agentd.socket").symlink_metadata().is_ok())
+}
+
+/// Has the manager start what it has, or says who can.
+async fn start(host: &Host, client: &Client, installed: Installed) -> Result<(), Error> {
+    match installed {
+        Installed::Nothing => Ok(()),
+        Installed::NoUserManager { said } => Err(Error::Managed {
+            what: format!("agentd is a service of your systemd, which does not run: {said}"),
+            hint: format!(
+                "log in as {0}, or have your systemd run without a login: loginctl enable-linger {0}",
+                host.user
+            ),
+        }),
+        Installed::Job { plist, loaded } => {
+            launchd::up(host, &plist, loaded).await?;
+            client.health().await
+        }
+        Installed::Units { service, socket, unit } => {
+            if socket.is_active() && unit.is_active() && came_back(client).await {
+                return Ok(());
+            }
+            let commands = repair::listens(&service, &socket, &unit);
+            let stands = format!(
+                "{} is {}, {} is {}",
+                service.socket_unit().unwrap_or_default(),
+                socket.active,
+                service.service_unit().unwrap_or_default(),
+                described(&unit)
+            );
+            match (&service, commands) {
+                (Service::System { .. }, Ok(commands) | Err(commands)) => Err(Error::Managed {
+                    what: format!("the administrator runs agentd for you, and it does not run: {stands}"),
+                    hint: format!("as root: {}", repair::shell(&commands)),
+                }),
+                (_, Err(commands)) => Err(Error::Managed {
+                    what: format!("agentd is your service, and it was kept from starting: {stands}"),
+                    hint: repair::shell(&commands),
+                }),
+                (_, Ok(commands)) => {
+                    for command in &commands {
+                        let ran = timeout(MANAGER, host.run(command)).await;
+                        let line = repair::shell(std::slice::from_ref(command));
+                        let ran = ran.map_err(|_| no_answer(line.clone()))??;
+                        if !ran.success {
+                            return Err(ServiceError::Failed { command: line, said: ran.complaint }.into());
+                        }
+                    }
+                    answers(host, &service, client.health()).await
+                }
+            }
+        }
+    }
+}
+
+/// Whether the daemon makes a socket anew that somebody removed.
+async fn came_back(client: &Client) -> bool {
+    let deadline = Instant::now() + ANEW;
+    while Instant::now() < deadline {
+        if client.health().await.is_ok() {
+            return true;
+        }
+        sleep(PAUSE).await;
+    }
+    false
+}
+
+/// Waits for the answer of a service that starts, for as long as it does not fail.
+async fn answers(host: &Host, service: &Service, answer: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let Some(name) = service.service_unit() else { return answer.await };
+    let look = || async { survey::unit_state(host, service, &name).await.unwrap_or_default() };
+    let mut answer = std::pin::pin!(answer);
+    let before = look().await.restarts;
+    // Between two attempts a unit does not show how the one before ended.
+    let mut ended: Option<State> = None;
+    loop {
+        match timeout(SILENCE / 4, &mut answer).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => {
+                let unit = look().await;
+                return Err(if unit.is_active() { error } else { not_up(host, service, &name, &unit).await });
+            }
+            Err(_) => {
+                let unit = look().await;
+                let is_over = unit.active == "failed" || unit.restarts.saturating_sub(before) >= FAILURES;
+                if !matches!(unit.result.as_str(), "" | "success") {
+                    ended = Some(unit.clone());
+                }
+                if is_over {
+                    return Err(not_up(host, service, &name, ended.as_ref().unwrap_or(&unit)).await);
+                }
+            }
+        }
+    }
+}
+
+async fn not_up(host: &Host, service: &Service, name: &str, unit: &State) -> Error {
+    Error::NotStarted {
+        what: format!("{name} fails each time it is started: it is {}", described(unit)),
+        hint: "agentctl service logs has more, agentctl doctor looks for the cause; once that is repaired the next command starts it again".into(),
+        last_lines: last_lines(host, service).await,
+        source: None,
+    }
+}
+
+/// `failed (exit-code, status 2)`.
+fn described(unit: &State) -> String {
+    let status =
+        unit.status.filter(|status| *status != 0).map(|status| format!(", status {status}")).unwrap_or_default();
+    match unit.result.as_str() {
+        "" | "success" => unit.active.clone(),
+        result => format!("{} ({result}{status})", unit.active),
+    }
+}

@@ -1,0 +1,96 @@
+//! What brings a service back whose units are there and whose daemon does not answer, as commands that a person could type.
+//!
+//! It decides and does nothing. Who asks runs the commands, or shows them.
+
+use super::host::line;
+use super::manager::Service;
+use super::survey::State;
+
+/// The commands after which the unit of the socket listens, in order; `Err` has those that only its owner may decide on.
+pub(in crate::commands) fn listens(
+    service: &Service,
+    socket: &State,
+    unit: &State,
+) -> Result<Vec<Vec<String>>, Vec<Vec<String>>> {
+    let (Some(socket_unit), Some(service_unit)) = (service.socket_unit(), service.service_unit()) else {
+        return Ok(Vec::new());
+    };
+    let names = [(&socket_unit, socket), (&service_unit, unit)];
+    let of = |wanted: &str| -> Vec<&str> {
+        names.iter().filter(|(_, state)| state.active == wanted).map(|(name, _)| name.as_str()).collect()
+    };
+    let call = |verb: &str, units: &[&str]| service.systemctl(&[&[verb], units].concat());
+    let masked = of("masked");
+    if !masked.is_empty() {
+        return Err(vec![call("unmask", &masked), call("start", &[&socket_unit])]);
+    }
+    let mut commands = Vec::new();
+    let failed = of("failed");
+    if !failed.is_empty() {
+        commands.push(call("reset-failed", &failed));
+    }
+    if socket.is_active() {
+        // The unit listens, and its file is gone: the service is stopped with it and started by the next request.
+        commands.push(call("restart", &[&socket_unit]));
+        return Ok(commands);
+    }
+    // systemd refuses to listen for a service that runs.
+    if unit.is_up() {
+        commands.push(call("stop", &[&service_unit]));
+    }
+    commands.push(call("start", &[&socket_unit]));
+    Ok(commands)
+}
+
+/// Commands as one line for a shell.
+pub(in crate::commands) fn shell(commands: &[Vec<String>]) -> String {
+    commands.iter().map(|command| line(command)).collect::<Vec<_>>().join(" && ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(active: &str) -> State {
+        State { active: active.to_owned(), ..State::default() }
+    }
+
+    #[test]
+    fn each_state_of_the_units_has_the_commands_that_bring_the_socket_back() {
+        let kim = Service::System { user: Some("kim".into()) };
+        for (service, socket, unit, expected) in [
+            (&Service::User, "inactive", "inactive", Ok("systemctl --user start agentd.socket")),
+            (
+                &Service::User,
+                "failed",
+                "failed",
+                Ok(
+                    "systemctl --user reset-failed agentd.socket agentd.service && systemctl --user start agentd.socket",
+                ),
+            ),
+            (
+                &Service::User,
+                "inactive",
+                "active",
+                Ok("systemctl --user stop agentd.service && systemctl --user start agentd.socket"),
+            ),
+            (&Service::User, "active", "active", Ok("systemctl --user restart agentd.socket")),
+            (
+                &Service::User,
+                "masked",
+                "inactive",
+                Err("systemctl --user unmask agentd.socket && systemctl --user start agentd.socket"),
+            ),
+            (
+                &kim,
+                "inactive",
+                "failed",
+                Ok("systemctl reset-failed agentd@kim.service && systemctl start agentd@kim.socket"),
+            ),
+        ] {
+            let found = listens(service, &state(socket), &state(unit));
+            let found = found.map(|it| shell(&it)).map_err(|it| shell(&it));
+            assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{socket}, {unit}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A service that was stopped, that failed, or that a stray daemon keeps from its state comes back, and no session ends for it.
+
+use std::process::{Child, Stdio};
+
+use agentd_api::SessionId;
+use serde_json::{Value, json};
+
+use super::{begin_to_count, counted, turn_ends};
+use crate::harness::lab::{Lab, login};
+use crate::harness::{require, until};
+
+/// The limits that units had before, in a hurry.
+const OLD_LIMITS: &str = "[Unit]\nStartLimitIntervalSec=30\nStartLimitBurst=5\n[Service]\nRestartSec=100ms\n";
+
+fn property(lab: &Lab, unit: &str, name: &str) -> String {
+    lab.systemctl(&["show", "--value", "-p", name, unit]).trim().to_owned()
+}
+
+/// The daemon that answers is the user's service, its socket is listened on, and the session is the one that it was.
+fn the_service_runs(lab: &Lab, id: &SessionId, agent: &Value) {
+    let version = lab.agentctl(&["version"]);
+    assert_eq!(version["daemon"]["pid"].to_string(), property(lab, "agentd.service", "MainPID"), "{version:#}");
+    for unit in ["agentd.socket", "agentd.service"] {
+        assert_eq!(property(lab, unit, "ActiveState"), "active", "{unit}");
+    }
+    session_lives_on(lab, id, agent);
+}
+
+fn session_lives_on(lab: &Lab, id: &SessionId, agent: &Value) {
+    let view = lab.agentctl(&["show", id.as_str()]);
+    assert_eq!((&view["status"]["agent_pid"], &view["status"]["launches"]), (agent, &json!(1)), "{view:#}");
+}
+
+/// A session that counts, and its agent's pid.
+async fn counting(lab: &Lab) -> (SessionId, Value) {
+    let id = lab.session();
+    let agent = lab.agentctl(&["show", id.as_str()])["status"]["agent_pid"].clone();
+    begin_to_count(lab, &id, 5).await;
+    (id, agent)
+}
+
+async fn counted_to_the_end(lab: &Lab, id: &SessionId) {
+    turn_ends(lab, id).await;
+    assert_eq!(counted(lab, id), (1..=300).collect::<Vec<u32>>());
+}
+
+/// The pids of all daemons of the user's.
+fn daemons(lab: &Lab) -> Vec<String> {
+    let found = lab.try_worker(&["pgrep", "-U", "worker", "-x", "agentd"]);
+    String::from_utf8_lossy(&found.stdout).lines().map(str::to_owned).collect()
+}
+
+/// A daemon that no manager started.
+fn daemon_by_hand(lab: &Lab) -> Child {
+    lab.as_worker(&login(), &["/home/worker/.local/bin/agentd", "serve"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nsenter runs")
+}
+
+#[tokio::test]
+async fn sockets_that_were_stopped_by_hand_are_started_by_the_next_command_and_no_daemon_beside_the_service() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let (id, agent) = counting(&lab).await;
+    lab.systemctl(&["stop", "agentd.socket", "agentd.service"]);
+    lab.agentctl(&["ls"]);
+    the_service_runs(&lab, &id, &agent);
+    assert_eq!(daemons(&lab).len(), 1);
+    counted_to_the_end(&lab, &id).await;
+}
+
+#[tokio::test]
+async fn a_service_that_failed_until_its_socket_failed_too_is_started_by_the_next_command() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let (id, agent) = counting(&lab).await;
+    // A mistake in a drop-in, under the limits that units had before.
+    let drop_in = "/home/worker/.config/systemd/user/agentd.service.d/typo.conf";
+    lab.write(drop_in, &format!("{OLD_LIMITS}ExecStart=\nExecStart=/home/worker/.local/bin/agentd serv\n"));
+    lab.systemctl(&["daemon-reload"]);
+    let _ = lab.try_worker(&["systemctl", "--user", "restart", "agentd.service"]);
+    let _ = lab.try_worker(&["agentctl", "--no-start", "ls"]);
+    until("the socket has failed too", || property(&lab, "agentd.socket", "ActiveState") == "failed").await;
+    // While the mistake is there, the command says what failed, and starts nothing else.
+    let refused = lab.try_worker(&["agentctl", "ls"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    assert!(said.contains("agentd.service fails each time"), "the unit is not named: {said}");
+    assert_eq!(daemons(&lab), Vec::<String>::new());
+
+    lab.write(drop_in, OLD_LIMITS);
+    lab.systemctl(&["daemon-reload"]);
+    lab.agentctl(&["ls"]);
+    the_service_runs(&lab, &id, &agent);
+    assert_eq!(daemons(&lab).len(), 1);
+    counted_to_the_end(&lab, &id).await;
+}
+
+#[tokio::test]
+async fn under_the_template_no_command_of_the_users_starts_a_daemon_and_what_it_says_repairs_it() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    lab.administer();
+    let (id, agent) = counting(&lab).await;
+    for fails in [false, true] {
+        lab.root(&["systemctl", "stop", "agentd@worker.socket", "agentd@worker.service"]);
+        let drop_in = lab.path("/etc/systemd/system/agentd@.service.d/typo.conf");
+        if fails {
+            let typo = format!("{OLD_LIMITS}ExecStart=\nExecStart=/usr/local/bin/agentd serv\n");
+            std::fs::create_dir_all(drop_in.parent().expect("it is in a directory")).expect("root may");
+            std::fs::write(&drop_in, typo).expect("root may");
+            lab.root(&["systemctl", "daemon-reload"]);
+            lab.root(&[
+                "sh",
+                "-c",
+                "systemctl start agentd@worker.socket; systemctl start agentd@worker.service || true",
+            ]);
+            let failed = || lab.try_worker(&["systemctl", "is-failed", "agentd@worker.socket"]).status.success();
+            let _ = lab.try_worker(&["agentctl", "--no-start", "ls"]);
+            until("the socket has failed too", failed).await;
+            std::fs::remove_file(&drop_in).expect("root may");
+            lab.root(&["systemctl", "daemon-reload"]);
+        }
+        let refused = lab.try_worker(&["agentctl", "ls"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!((refused.status.code(), daemons(&lab)), (Some(3), Vec::new()), "{refused:?}");
+        // As root, word for word.
+        let command = said.lines().find_map(|line| line.trim().strip_prefix("hint: as root: ")).unwrap_or_default();
+        assert!(command.starts_with("systemctl "), "no command for the administrator: {said}");
+        lab.root(&["sh", "-c", command]);
+        session_lives_on(&lab, &id, &agent);
+        assert_eq!(lab.root(&["systemctl", "is-active", "agentd@worker.service"]), "active\n");
+    }
+    assert_eq!(daemons(&lab).len(), 1);
+    counted_to_the_end(&lab, &id).await;
+}
+
+#[tokio::test]
+async fn a_service_takes_over_from_a_stray_daemon_and_one_that_is_started_by_hand_is_refused_with_the_holders_pid() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    lab.systemctl(&["stop", "agentd.socket", "agentd.service"]);
+    let mut stray = daemon_by_hand(&lab);
+    let socket = "/run/user/4711/agentd/control.sock";
+    until("the stray daemon answers", || lab.try_worker(&["agentctl", "--no-start", "ls"]).status.success()).await;
+    let (id, agent) = counting(&lab).await;
+    let pid = daemons(&lab).join(" ");
+
+    // One more that is started by hand takes nothing away from anybody.
+    let second = lab.try_worker(&["/home/worker/.local/bin/agentd", "serve", "--runtime-dir", "/home/worker/run"]);
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains(&format!("pid {pid}")), "the holder is not named: {said}");
+    assert!(said.contains(&format!("kill {pid}")), "nothing to type: {said}");
+    assert!(stray.try_wait().expect("it can be waited for").is_none());
+
+    lab.systemctl(&["start", "agentd.socket"]);
+    the_service_runs(&lab, &id, &agent);
+    until("the stray daemon has ended", || stray.try_wait().expect("it can be waited for").is_some()).await;
+    assert_eq!(property(&lab, "agentd.service", "NRestarts"), "0", "it looped on the lock");
+    assert!(lab.path(socket).exists(), "the stray daemon took the service's socket with it");
+    counted_to_the_end(&lab, &id).await;
+
+    // And the other way round: beside the service, by the unit's name.
+    let second = lab.try_worker(&["/home/worker/.local/bin/agentd", "serve", "--runtime-dir", "/home/worker/run"]);
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("agentd.service"), "the unit is not named: {said}");
+}
