@@ -5,6 +5,7 @@ mod harness;
 
 mod adoption;
 mod architecture;
+mod aside;
 mod author;
 mod capabilities;
 mod closing;
@@ -23,6 +24,7 @@ mod gemini;
 mod guest;
 mod hostile;
 mod http;
+mod hung;
 mod init;
 mod keeper;
 mod lifecycle;

@@ -51,6 +51,8 @@ pub enum Code {
     /// The events after this cursor are not kept any more.
     CursorGone,
     TooManySessions,
+    /// The session's keeper does not answer. What was asked may still be carried out; the journal says whether it was.
+    KeeperSilent,
     /// Nothing is launched: the daemon is drained.
     Draining,
     /// A request over TCP without the token, or with another.
@@ -109,7 +111,7 @@ impl Code {
             | Self::EnvironmentUnreadable
             | Self::Internal
             | Self::Unknown => 500,
-            Self::TooBusy | Self::DirectorySilent => 503,
+            Self::TooBusy | Self::DirectorySilent | Self::KeeperSilent => 503,
         }
     }
 

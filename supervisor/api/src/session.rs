@@ -251,6 +251,8 @@ pub enum ConditionType {
     /// False where something in the agent's environment holds no longer, or could not be asked for again; only where something holds
     /// for a limited time.
     EnvironmentCurrent,
+    /// False while the session's keeper does not answer; absent otherwise. Of this daemon's own knowledge: it is in no journal.
+    KeeperAnswers,
     #[serde(other)]
     Unknown,
 }

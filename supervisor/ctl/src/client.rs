@@ -154,7 +154,7 @@ impl Client {
     pub(crate) async fn delete(&self, id: &str, force: bool) -> Result<(), Error> {
         let force = if force { "?force=true" } else { "" };
         // With force it stops the session first, which takes its time.
-        self.call(Method::DELETE, &format!("/v1/sessions/{id}{force}"), None, PATIENCE).await.map(drop)
+        self.call(Method::DELETE, &format!("/v1/sessions/{}{force}", escape(id)), None, PATIENCE).await.map(drop)
     }
 
     pub(crate) async fn prompt(&self, id: &str, prompt: &str) -> Result<Document<PromptAccepted>, Error> {
@@ -173,6 +173,11 @@ impl Client {
 
     pub(crate) async fn stop(&self, id: &str, wait: Option<Duration>) -> Result<Document<SessionView>, Error> {
         self.post(&format!("/v1/sessions/{id}/stop{}", waiting(wait)), None::<&()>, wait).await
+    }
+
+    /// Ends the agent of a session that cannot be read; there is no view of it.
+    pub(crate) async fn stop_set_aside(&self, id: &str) -> Result<(), Error> {
+        self.call(Method::POST, &format!("/v1/sessions/{}/stop", escape(id)), None, PATIENCE).await.map(drop)
     }
 
     /// `fresh`: begin a new conversation instead of continuing the one there is.

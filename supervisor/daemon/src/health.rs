@@ -130,6 +130,7 @@ fn line(tally: &Tally, ailments: &Ailments<'_>) -> String {
         (ailments.stuck, "stuck"),
         (ailments.held_up, "cannot write (is the disk full?)"),
         (tally.missing, "without what they need"),
+        (tally.silent, "with a keeper that does not answer"),
         (tally.unreadable, "set aside as unreadable"),
     ] {
         if count > 0 {
@@ -157,13 +158,18 @@ mod tests {
         assert_eq!(line(&Tally::default(), &Ailments::default()), "0 sessions");
         let one = Tally { sessions: 1, phases: vec![(Phase::Idle, 1)], ..Tally::default() };
         assert_eq!(line(&one, &Ailments::default()), "1 session: 1 idle");
-        let many =
-            Tally { sessions: 9, phases: vec![(Phase::Busy, 2), (Phase::Stopped, 7)], missing: 1, unreadable: 3 };
+        let many = Tally {
+            sessions: 9,
+            phases: vec![(Phase::Busy, 2), (Phase::Stopped, 7)],
+            missing: 1,
+            silent: 1,
+            unreadable: 3,
+        };
         let ailing = Ailments { drained: true, stuck: 1, held_up: 2, unusable: vec!["vpn", "x"] };
         assert_eq!(
             line(&many, &ailing),
             "9 sessions: 2 busy, 7 stopped; drained: nothing is launched; 1 stuck; 2 cannot write (is the disk full?); \
-             1 without what they need; 3 set aside as unreadable; plugins that cannot be used: vpn, x"
+             1 without what they need; 1 with a keeper that does not answer; 3 set aside as unreadable; plugins that cannot be used: vpn, x"
         );
     }
 }

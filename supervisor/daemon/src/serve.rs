@@ -61,6 +61,8 @@ pub enum ServeError {
     Programs(#[source] io::Error),
 }
 
+/// How long the drivers may take to end, whatever their keepers do.
+const DRIVERS: Duration = Duration::from_secs(10);
 /// How often what lies about is looked for.
 const TIDY: Duration = Duration::from_mins(10);
 /// How often the status line is looked at.
@@ -84,7 +86,10 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
         .enable_all()
         .build()
         .map_err(ServeError::Start)?;
-    runtime.block_on(run(options, directories))
+    let served = runtime.block_on(run(options, directories));
+    // A thread that hangs on a disk holds up nobody's end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served
 }
 
 async fn run(options: &Options, directories: Directories) -> Result<(), ServeError> {
@@ -190,7 +195,9 @@ async fn end(
         // What it starts is ended with the rest.
         let _ = reading.await;
     }
-    sessions.closed().await;
+    if tokio::time::timeout(DRIVERS, sessions.closed()).await.is_err() {
+        tracing::warn!("some sessions could not be let go in {} s; they live on", DRIVERS.as_secs());
+    }
 }
 
 /// Reads the sessions that are not taken over.

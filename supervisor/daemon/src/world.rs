@@ -20,7 +20,7 @@ use crate::directories::{Directories, DirectoryError};
 use crate::doctor::Clocks;
 use crate::drain::Drain;
 use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
-use crate::launch::Launcher;
+use crate::launch::{Launcher, Patience};
 use crate::plugins::{HostOnce, NoHost, Plugins};
 use crate::prerequisite::{self, Prerequisites, Surroundings, Who};
 use crate::pulse::Pulses;
@@ -165,6 +165,11 @@ impl World {
             clocks: self.clocks,
             loaded: OnceCell::new(),
         })
+    }
+
+    /// How long a keeper is waited for.
+    pub(crate) fn keeper_patience(&self) -> Patience {
+        Patience { answer: self.config.launch.keeper_answer.0, shutdown: self.shutdown.clone() }
     }
 
     /// The providers; loaded by whoever needs them first. One that cannot be loaded fails the launch that needs it.

@@ -102,7 +102,8 @@ fn let_go() -> io::Result<()> {
     Ok(dup2_stdout(&null)?)
 }
 
-fn listen(path: &Path) -> Result<UnixListener, HoldError> {
+/// Listens at the path, in a directory that is made where it is missing.
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, HoldError> {
     let length = path.as_os_str().len();
     if length > os::SOCKET_PATH_MAX {
         return Err(HoldError::PathTooLong { path: path.to_owned(), length });

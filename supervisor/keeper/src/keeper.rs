@@ -25,6 +25,7 @@ use nix::unistd::{Pid, geteuid};
 use crate::agent::{self, Agent};
 use crate::cgroup::Memory;
 use crate::connection::Connection;
+use crate::door::Door;
 use crate::log::Log;
 use crate::machine::{Action, IDLE, Input, Machine, State};
 use crate::os;
@@ -38,8 +39,6 @@ use crate::watch::Watch;
 const OWN_TIMES: StopTimes = StopTimes { close_ms: 8000, term_ms: 2000 };
 /// None: the whole tree is killed.
 const AT_ONCE: StopTimes = StopTimes { close_ms: 0, term_ms: 0 };
-/// How long no connection is accepted after one could not be: no descriptor was free, and trying at once would spin.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(500);
 /// Where no child's end tells of a descendant's, how often it is looked whether there are any though nothing was heard of them.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How much is read of each pipe after the tree was killed. A pipe holds less; a process that could not be killed may go on writing.
@@ -50,8 +49,7 @@ pub(crate) struct Keeper<'a> {
     args: &'a HoldArgs,
     start_time: u64,
     signals: Signals,
-    listener: UnixListener,
-    accept_at: Option<Instant>,
+    door: Door<'a>,
     connection: Option<Connection>,
     /// Waits for the disk; until it is sent no further request is looked at.
     durable: Option<FromKeeper>,
@@ -81,8 +79,7 @@ impl<'a> Keeper<'a> {
             args,
             start_time,
             signals,
-            listener,
-            accept_at: None,
+            door: Door::new(&args.socket, listener),
             connection: None,
             durable: None,
             log,
@@ -106,6 +103,7 @@ impl<'a> Keeper<'a> {
     pub(crate) fn run(mut self) -> io::Result<()> {
         while !self.over {
             self.wait()?;
+            self.door.look();
             self.accept();
             self.note_signals();
             self.write_stdin();
@@ -122,14 +120,13 @@ impl<'a> Keeper<'a> {
         let now = Instant::now();
         let looks = self.watch.as_ref().map(Watch::due);
         let memory = self.memory.as_ref().and_then(Memory::due);
-        let mut until = vec![self.deadline, self.log.retry_at(), self.accept_at, self.orphaned_at(), looks, memory];
+        let mut until =
+            vec![self.deadline, self.log.retry_at(), Some(self.door.due()), self.orphaned_at(), looks, memory];
         let mut fds = vec![
             PollFd::new(self.signals.children(), PollFlags::POLLIN),
             PollFd::new(self.signals.terminate(), PollFlags::POLLIN),
         ];
-        if self.accept_at.is_none() {
-            fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
-        }
+        fds.extend(self.door.fd().map(|door| PollFd::new(door, PollFlags::POLLIN)));
         if let Some(connection) = &self.connection {
             until.push(connection.tell_at(self.log.tail()));
             fds.push(PollFd::new(connection.fd(), connection.events()));
@@ -158,41 +155,27 @@ impl<'a> Keeper<'a> {
     }
 
     fn accept(&mut self) {
-        if self.accept_at.is_some_and(|at| Instant::now() < at) {
-            return;
-        }
-        self.accept_at = None;
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    let uid = os::peer_uid(&stream).ok();
-                    let may = uid == Some(0) || uid == Some(geteuid().as_raw());
-                    let Some(mut connection) = may.then(|| Connection::new(stream).ok()).flatten() else { continue };
-                    let tail = self.log.tail();
-                    connection.send(&FromKeeper::Hello(Hello {
-                        protocol: PROTOCOL,
-                        version: env!("CARGO_PKG_VERSION").to_owned(),
-                        session: self.args.session.clone(),
-                        launch: self.args.launch,
-                        pid: std::process::id(),
-                        start_time: self.start_time,
-                        agent_pid: self.agent.as_ref().filter(|_| !self.ended).map(|agent| agent.pid.unsigned_abs()),
-                        tail,
-                    }));
-                    connection.has_told(tail);
-                    // The old daemon is gone or is being replaced: what it still waits for, it will not hear.
-                    self.connection = Some(connection);
-                    self.alone_since = None;
-                    self.durable = None;
-                    self.input(Input::Connected);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    self.accept_at = Some(Instant::now() + ACCEPT_AGAIN);
-                    return;
-                }
-            }
+        while let Some(stream) = self.door.accept() {
+            let uid = os::peer_uid(&stream).ok();
+            let may = uid == Some(0) || uid == Some(geteuid().as_raw());
+            let Some(mut connection) = may.then(|| Connection::new(stream).ok()).flatten() else { continue };
+            let tail = self.log.tail();
+            connection.send(&FromKeeper::Hello(Hello {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                session: self.args.session.clone(),
+                launch: self.args.launch,
+                pid: std::process::id(),
+                start_time: self.start_time,
+                agent_pid: self.agent.as_ref().filter(|_| !self.ended).map(|agent| agent.pid.unsigned_abs()),
+                tail,
+            }));
+            connection.has_told(tail);
+            // The old daemon is gone or is being replaced: what it still waits for, it will not hear.
+            self.connection = Some(connection);
+            self.alone_since = None;
+            self.durable = None;
+            self.input(Input::Connected);
         }
     }
 

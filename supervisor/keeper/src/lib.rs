@@ -8,6 +8,7 @@ mod cgroup;
 mod check;
 pub mod cli;
 mod connection;
+mod door;
 pub mod environment;
 mod fifo;
 mod flood;

@@ -1,8 +1,9 @@
 //! `agentd-keeper run`: one program, bounded in time and output, with nothing of it left afterwards.
 //!
 //! It ends when the *program* ends, whoever else holds its descriptors; or at the deadline; or when stdin ends, which is
-//! when nobody waits for the result any more. In each case what is left of its tree is killed (or left, where the program ended by
-//! itself and the request says so), and then what is in the pipes is read; that is bounded.
+//! when nobody waits for the result any more. In each case what is left of its tree gets SIGTERM, has [`GRACE`] to clean up (a shell may
+//! hold a lock), and is killed; or it is left, where the program ended by itself and the request says so. Then what is in the pipes is
+//! read, and that is bounded. So a run takes at most its deadline, [`GRACE`], and what the kernel needs to kill.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -29,6 +30,8 @@ use crate::wait::{self, Read};
 
 /// The least number a capture may have: below are the descriptors that this process and the standard library open.
 const LEAST_CAPTURE: RawFd = 10;
+/// How long whoever is left of the program's tree may take to clean up after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
 /// What stands for the FIFO's path in the program's stdin.
 const CAPTURE: &str = "{capture}";
 
@@ -364,7 +367,9 @@ impl Run {
             (tree::count(&mut self.family), 0)
         } else {
             // All are counted: the program itself has been reaped where it ended by itself.
-            (0, tree::kill(-1, &mut self.family, |_, _| {}).others)
+            let mut family = std::mem::replace(&mut self.family, os::Family::led_by(self.pid, None));
+            // Whoever cleans up may say something about it, and must not wait for a pipe that is full.
+            (0, tree::end(self.pid, &mut family, GRACE, || self.read(256 << 10)).others)
         };
         // Who was left, or changed its user and cannot be killed, may write for ever: hence a bound here too.
         self.read(4 << 20);

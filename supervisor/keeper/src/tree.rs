@@ -3,7 +3,9 @@
 //! Everybody is stopped first, again and again until nobody new is found: who is stopped can neither fork nor reap, so the
 //! list is complete and none of its pids can pass to a stranger. Then all are killed and reaped.
 //!
-//! Not its job: when that should happen, and asking politely before.
+//! Where somebody should have a moment to clean up ([`end`]), everybody gets SIGTERM before.
+//!
+//! Not its job: when that should happen.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,7 +14,8 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use crate::os::{self, Family, Process};
 
@@ -82,6 +85,30 @@ pub(crate) fn kill(leader: i32, family: &mut Family, mut ended: impl FnMut(i32, 
         }
     }
     Killed { others: u32::try_from(killed.len()).unwrap_or(u32::MAX) }
+}
+
+/// Ends everybody: SIGTERM to the process group and to each process outside of it, then up to `grace` for whatever they have to clean up,
+/// then [`kill`]. All who were there are counted. `meanwhile` is called again and again until they have ended.
+pub(crate) fn end(group: i32, family: &mut Family, grace: Duration, mut meanwhile: impl FnMut()) -> Killed {
+    let there = living(family);
+    let (inside, outside): (Vec<_>, Vec<_>) = there.iter().partition(|process| process.group == group);
+    if !inside.is_empty() {
+        // Somebody is in it, so the number is still this group's.
+        let _ = killpg(Pid::from_raw(group), Signal::SIGTERM);
+    }
+    for process in outside {
+        // Who is gone or not ours any more needs or takes none.
+        let _ = os::signal(process, Signal::SIGTERM);
+    }
+    let until = Instant::now() + grace;
+    let mut pause = Duration::from_micros(100);
+    while remain(family, |_, _| {}) && Instant::now() < until {
+        meanwhile();
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+    let killed = kill(-1, family, |_, _| {});
+    Killed { others: killed.others.max(u32::try_from(there.len()).unwrap_or(u32::MAX)) }
 }
 
 /// Stops everybody, and says who that is.

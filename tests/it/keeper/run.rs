@@ -93,6 +93,42 @@ fn a_run_over_its_deadline_leaves_nothing_of_its_tree() {
     assert!(pids.iter().all(|pid| !alive(*pid)), "{pids:?}");
 }
 
+/// A shell that takes a lock as pyenv's shims do: a directory, which its trap removes.
+fn with_lock(lock: &std::path::Path, then: &str) -> RunRequest {
+    let text = format!("trap 'rmdir \"{0}\"; exit 1' TERM; mkdir '{0}'; {then}", lock.display());
+    RunRequest { program: "/bin/bash".into(), ..request(&text) }
+}
+
+#[test]
+fn a_shell_that_is_ended_at_its_deadline_or_because_nobody_waits_removes_its_lock_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let lock = directory.path().join("lock");
+    let begun = std::time::Instant::now();
+    let result = run(&RunRequest { deadline_ms: 1000, ..with_lock(&lock, "echo locked; sleep 600") });
+    assert_eq!((result.outcome, result.stdout), (RunOutcome::TimedOut, "locked\n".into()));
+    assert!(!lock.exists(), "the lock was left");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+
+    let mut runner = start_run(&with_lock(&lock, "sleep 600"));
+    eventually("the shell holds the lock", || lock.exists().then_some(()));
+    drop(runner.stdin.take());
+    assert_eq!(end_run(runner).outcome, RunOutcome::Cancelled);
+    assert!(!lock.exists(), "the lock was left");
+}
+
+#[test]
+fn what_a_shell_leaves_in_the_background_removes_its_lock_too_and_whoever_hears_no_signal_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let lock = directory.path().join("lock");
+    let inner = format!("trap 'rmdir \"{0}\"; exit 1' TERM; mkdir '{0}'; echo $$; sleep 600", lock.display());
+    let text =
+        format!("(trap '' TERM; exec sleep 601) & bash -c {inner:?} & until test -d '{}'; do :; done", lock.display());
+    let result = run(&RunRequest { environment: variables(&[("PATH", b"/usr/bin:/bin")]), ..request(&text) });
+    assert_eq!(result.outcome, RunOutcome::Exited(0), "{result:?}");
+    assert!(result.killed >= 2, "{result:?}");
+    assert!(!lock.exists(), "the lock was left");
+}
+
 #[test]
 fn a_background_child_that_holds_the_descriptors_does_not_delay_a_run() {
     let result = run(&RunRequest { capture_fd: Some(10), ..request("sleep 600 & echo $!; exit 0") });

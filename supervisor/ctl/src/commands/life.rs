@@ -7,7 +7,7 @@ use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
 use agentd_api::session::{
     ConditionType, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView,
 };
-use agentd_api::{Body, Event};
+use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
@@ -56,7 +56,12 @@ pub(super) async fn stop(context: &Context, sessions: &[String], no_wait: bool) 
 }
 
 async fn stop_one(context: &Context, session: &str, no_wait: bool) -> Result<u8, Error> {
-    let id = context.client.find(session).await?.value.id;
+    let id = match context.client.find(session).await {
+        Err(error) if error.code() == Some(Code::SessionUnreadable) => {
+            return context.client.stop_set_aside(session).await.map(|()| 0);
+        }
+        found => found?.value.id,
+    };
     let document = context.client.stop(id.as_str(), (!no_wait).then_some(STOP_WAIT)).await?;
     if context.json {
         print_document(&document.raw)?;
@@ -151,8 +156,11 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> R
     let mut status = 0;
     for session in sessions {
         let removed = async {
-            let id = context.client.find(session).await?.value.id;
-            context.client.delete(id.as_str(), force).await
+            let id = match context.client.find(session).await {
+                Err(error) if error.code() == Some(Code::SessionUnreadable) => session.clone(),
+                found => found?.value.id.to_string(),
+            };
+            context.client.delete(&id, force).await
         };
         status = first(status, removed.await.map(|()| 0));
     }
@@ -276,7 +284,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
 
 #[cfg(test)]
 mod tests {
-    use agentd_api::{Code, Problem};
+    use agentd_api::Problem;
 
     use super::*;
     use crate::error::exit;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentd_api::session::{CpuWeight, RestartPolicy, ResumeNote};
+use agentd_keeper::protocol::StopTimes;
 use serde::Deserialize;
 
 use super::{Span, seconds};
@@ -60,6 +61,8 @@ pub(crate) struct Launch {
     pub(crate) stop_close: Span,
     /// At a stop: from SIGTERM to the kill of the whole tree.
     pub(crate) stop_term: Span,
+    /// How long a keeper may take for an answer before its session counts as out of reach.
+    pub(crate) keeper_answer: Span,
     /// How long no history may come before a loaded conversation counts as replayed.
     pub(crate) replay_quiet: Span,
     /// What becomes of a session whose agent crashed.
@@ -67,6 +70,14 @@ pub(crate) struct Launch {
     /// The pause before the first restart; each further one is twice as long, up to the longest.
     pub(crate) restart_first: Span,
     pub(crate) restart_longest: Span,
+}
+
+impl Launch {
+    /// How long each step of an orderly stop may take.
+    pub(crate) fn stop_times(&self) -> StopTimes {
+        let milliseconds = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
+        StopTimes { close_ms: milliseconds(self.stop_close), term_ms: milliseconds(self.stop_term) }
+    }
 }
 
 /// What agents are told after a resume.
@@ -147,6 +158,7 @@ impl Default for Launch {
             // FIELD-NOTES: codex-acp needs 7 s after its stdin is closed.
             stop_close: seconds(8),
             stop_term: seconds(2),
+            keeper_answer: seconds(10),
             replay_quiet: Span(Duration::from_millis(300)),
             restart: RestartPolicy::OnFailure,
             restart_first: seconds(1),

@@ -87,9 +87,16 @@ pub(super) async fn resume(context: &Context, id: &str, request: &Request<Incomi
 }
 
 pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
-    let wait = wait(request)?;
-    let session = context.sessions.find(id).await?;
-    session.ask(Command::Stop { reason: "asked for by a client".to_owned() }).await?;
+    let (wait, reason) = (wait(request)?, "asked for by a client");
+    let session = match context.sessions.find(id).await {
+        Err(problem) if problem.code == Code::SessionUnreadable => {
+            let (sessions, id) = (Arc::clone(&context.sessions), id.to_owned());
+            let stopped = to_the_end(async move { sessions.stop_set_aside(&id, reason).await }).await?;
+            return Ok(json(StatusCode::ACCEPTED, &stopped));
+        }
+        session => session?,
+    };
+    session.ask(Command::Stop { reason: reason.to_owned() }).await?;
     if let Some(wait) = wait {
         ended(&context.closing, &session, wait).await;
     }
@@ -98,10 +105,17 @@ pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming
 
 pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let force = flag(request, "force")?;
-    let (session, sessions) = (context.sessions.find(id).await?, Arc::clone(&context.sessions));
-    let closing = context.closing.clone();
+    let sessions = Arc::clone(&context.sessions);
+    let session = context.sessions.find(id).await;
+    let (closing, id) = (context.closing.clone(), id.to_owned());
     to_the_end(async move {
-        if force && !session.view().status.phase.is_over() {
+        let session = match session {
+            Err(problem) if force && problem.code == Code::SessionUnreadable => {
+                return sessions.remove_set_aside(&id).await;
+            }
+            session => session?,
+        };
+        if force && session.may_run() {
             // It may end by itself in this moment, and that is as good.
             let _ = session.ask(Command::Stop { reason: "to be removed".to_owned() }).await;
             ended(&closing, &session, LONGEST_WAIT).await;

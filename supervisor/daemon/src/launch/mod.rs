@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use agentd_api::SessionId;
 use agentd_keeper::protocol::HoldArgs;
 
-pub(crate) use link::{Link, LinkError};
+pub(crate) use link::{Link, LinkError, Patience};
 pub(crate) use unit::Unit;
 
 use crate::config::Manager;
@@ -58,7 +58,7 @@ pub(crate) enum LaunchError {
 }
 
 /// How long a keeper may take to listen; it needs a few milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LISTENS: Duration = Duration::from_secs(10);
 
 impl Launcher {
     pub(crate) fn new(manager: Manager, keeper: PathBuf) -> Self {
@@ -85,7 +85,13 @@ impl Launcher {
     }
 
     /// Starts a keeper and connects to it.
-    pub(crate) async fn start(&self, id: &SessionId, args: &HoldArgs, unit: &Unit) -> Result<Link, LaunchError> {
+    pub(crate) async fn start(
+        &self,
+        id: &SessionId,
+        args: &HoldArgs,
+        unit: &Unit,
+        patience: &Patience,
+    ) -> Result<Link, LaunchError> {
         let runtime = args.socket.parent().unwrap_or_else(|| Path::new("/"));
         make_private(runtime)?;
         let log = runtime.join("keeper.log");
@@ -100,14 +106,14 @@ impl Launcher {
         let begun = Instant::now();
         let mut pause = Duration::from_millis(1);
         loop {
-            match Link::connect(&args.socket).await {
+            match Link::connect(&args.socket, patience).await {
                 Ok(link) => return Ok(link),
-                Err(LinkError::Connect { .. }) if begun.elapsed() < PATIENCE => {}
+                Err(LinkError::Connect { .. }) if begun.elapsed() < LISTENS => {}
                 Err(LinkError::Connect { .. }) => {
                     let said = std::fs::read_to_string(&log).unwrap_or_default();
                     let log =
                         if said.trim().is_empty() { String::new() } else { format!("; it said: {}", said.trim()) };
-                    return Err(LaunchError::Silent { socket: args.socket.clone(), seconds: PATIENCE.as_secs(), log });
+                    return Err(LaunchError::Silent { socket: args.socket.clone(), seconds: LISTENS.as_secs(), log });
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -125,6 +131,13 @@ impl Launcher {
     pub(crate) async fn sweep(&self, id: &SessionId) {
         if let How::Systemd(units) = &self.how {
             pulse::elsewhere(units.stop(id)).await;
+        }
+    }
+
+    /// Kills everybody in the session's unit; without a unit there is nobody to ask.
+    pub(crate) async fn kill(&self, id: &SessionId) {
+        if let How::Systemd(units) = &self.how {
+            pulse::elsewhere(units.kill(id)).await;
         }
     }
 }

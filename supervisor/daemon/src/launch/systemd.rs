@@ -146,6 +146,16 @@ impl Units {
             tracing::debug!(agentd.session = %id, error, "no unit to stop");
         }
     }
+
+    /// Kills every process of the unit, if it is there.
+    pub(super) async fn kill(&self, id: &SessionId) {
+        let unit = unit_name(id);
+        let kill = nix::libc::SIGKILL;
+        if let Err(error) = self.call(&unit, "KillUnit", &(unit.as_str(), "all", kill)).await {
+            let error: &dyn std::error::Error = &error;
+            tracing::debug!(agentd.session = %id, error, "no unit to kill");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Processes, as proc(5) shows them, and systemd's side of socket activation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -15,9 +16,7 @@ pub(crate) const SOCKET_PATH_MAX: usize = 107;
 
 /// When the process was started, in clock ticks since boot: field 22 of proc(5) `stat`. With the pid it names one process.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in brackets, and may hold anything, brackets and spaces too.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    stat(pid).map(|stat| stat.start_time)
 }
 
 /// The unit whose name begins so that the process runs in, by its cgroups.
@@ -53,9 +52,91 @@ pub(crate) fn owner_of(pid: u32) -> Option<u32> {
 
 /// SIGTERM.
 pub(crate) fn terminate(pid: u32) {
-    if let Ok(pid) = i32::try_from(pid) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    send(pid, Signal::SIGTERM);
+}
+
+/// Whether the process runs; one that has ended and was not waited for does not.
+pub(crate) fn is_running(pid: u32, start_time: u64) -> bool {
+    stat(pid).is_some_and(|stat| stat.start_time == start_time && !matches!(stat.state, 'Z' | 'X'))
+}
+
+/// Whether a signal or a debugger has stopped the process: it does nothing, and so no signal but SIGKILL ends it.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+}
+
+/// The keepers whose command line names this session directory, with their start times.
+pub(crate) fn keepers_of(directory: &Path) -> Vec<(u32, u64)> {
+    let directory = directory.as_os_str().as_encoded_bytes();
+    let is_keeper = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut arguments = line.split(|&byte| byte == 0).skip(1);
+        arguments.next() == Some(b"hold") && arguments.any(|argument| argument == directory)
+    };
+    pids().filter(is_keeper).filter_map(|pid| Some((pid, start_time(pid)?))).collect()
+}
+
+/// How often a tree is looked through until nobody new is found in it.
+const PASSES: u32 = 100;
+
+/// Kills a process and everybody below it; how many there were besides it. All are stopped first, until nobody new is found: whoever
+/// is stopped can neither fork nor reap, so nobody escapes and no pid passes to a stranger.
+pub(crate) fn kill_tree(root: u32, started: u64) -> u32 {
+    if !is_running(root, started) {
+        return 0;
     }
+    let mut tree = BTreeSet::from([root]);
+    send(root, Signal::SIGSTOP);
+    for _ in 0..PASSES {
+        let parents: BTreeMap<u32, u32> = pids().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect();
+        let is_new = |pid: &u32| {
+            let mut above = std::iter::successors(parents.get(pid), |parent| parents.get(parent)).take(parents.len());
+            !tree.contains(pid) && above.any(|parent| *parent == root)
+        };
+        let found: Vec<u32> = parents.keys().copied().filter(is_new).collect();
+        if found.is_empty() {
+            break;
+        }
+        for pid in found {
+            send(pid, Signal::SIGSTOP);
+            tree.insert(pid);
+        }
+    }
+    let is_zombie = |pid: u32| stat(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'));
+    let others: Vec<u32> = tree.iter().copied().filter(|&pid| pid != root && !is_zombie(pid)).collect();
+    // The root last: while it is there, it is the parent of its orphans, and they can be found.
+    for pid in others.iter().copied().chain([root]) {
+        send(pid, Signal::SIGKILL);
+    }
+    u32::try_from(others.len()).unwrap_or(u32::MAX)
+}
+
+/// Those fields of proc(5) `stat` that matter here.
+struct Stat {
+    state: char,
+    parent: u32,
+    /// In clock ticks since boot.
+    start_time: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name in brackets, and may hold anything, brackets and spaces too.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let state = fields.first()?.chars().next()?;
+    Some(Stat { state, parent: fields.get(1)?.parse().ok()?, start_time: fields.get(19)?.parse().ok()? })
+}
+
+fn send(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid) {
+        // A process that has just ended needs no signal.
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// SIGKILL.
@@ -86,8 +167,7 @@ pub(crate) fn session_of(pid: u32) -> Option<String> {
 
 /// Every process whose environment can be read: not another user's, and not a zombie's, which is empty.
 fn each_environment(mut look: impl FnMut(u32, &[u8])) {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return };
-    for pid in processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok()) {
+    for pid in pids() {
         if let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) {
             look(pid, &environment);
         }

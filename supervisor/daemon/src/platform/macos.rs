@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use agentd_darwin::family::Family;
@@ -69,6 +70,37 @@ pub(crate) fn terminate(pid: u32) {
     if let Ok(pid) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
+}
+
+/// Whether the process runs; one that has ended and was not waited for does not.
+pub(crate) fn is_running(pid: u32, start_time: u64) -> bool {
+    let process = i32::try_from(pid).ok().and_then(|pid| process::of(pid).ok());
+    process.is_some_and(|process| process.start_time == start_time && !process.zombie)
+}
+
+/// Not asked of macOS here: a keeper that is stopped is given its time like any other.
+pub(crate) fn is_stopped(_pid: u32) -> bool {
+    false
+}
+
+/// The keepers whose command line names this session directory, with their start times.
+pub(crate) fn keepers_of(directory: &Path) -> Vec<(u32, u64)> {
+    let directory = directory.as_os_str().as_encoded_bytes();
+    let is_keeper = |pid: &i32| {
+        let block = process::strings(*pid).unwrap_or_default();
+        let mut strings = block.split(|&byte| byte == 0);
+        strings.any(|string| string == b"hold") && strings.any(|string| string == directory)
+    };
+    let found = process::pids().unwrap_or_default().into_iter().filter(is_keeper);
+    found.filter_map(|pid| Some((u32::try_from(pid).ok()?, process::of(pid).ok()?.start_time))).collect()
+}
+
+/// Kills a keeper. Those below it carry the session's mark, and are for [`kill_remains`].
+pub(crate) fn kill_tree(root: u32, started: u64) -> u32 {
+    if let Some(pid) = i32::try_from(root).ok().filter(|_| is_running(root, started)) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    0
 }
 
 /// The sessions whose mark some process carries, as far as it can be read.

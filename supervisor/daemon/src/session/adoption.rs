@@ -3,12 +3,12 @@
 //!
 //! A keeper is taken for a session's own only if everything agrees: it answers on the session's socket, says the session's id and
 //! launch, is the process that the socket belongs to, has the start time that the journal has for it, and, under systemd, runs in the session's
-//! unit. One that holds the journal and cannot be talked to is ended, since two writers are worse than none.
+//! unit. One that holds the journal and does not answer is waited for ([`super::silent`]): nobody else may write meanwhile.
 
 use std::time::Duration;
 
 use agentd_api::Body;
-use agentd_api::event::{AgentExited, DaemonRecovered};
+use agentd_api::event::DaemonRecovered;
 use agentd_fault::Point;
 use agentd_keeper::protocol::{Hello, ToKeeper};
 
@@ -16,17 +16,26 @@ use super::batch::Batch;
 use super::driver::{Broken, Driver};
 use super::journal_port::{Port, is_held};
 use super::next::next;
-use super::state::{KeeperId, Run};
+use super::state::Run;
 use super::waits::waits;
-use crate::launch::{Launcher, Link};
+use crate::launch::{Launcher, Link, LinkError};
 use crate::platform;
 use crate::pulse;
 
-/// How often a keeper is looked for that holds the journal and does not answer, or that is about to let it go.
-const TRIES: u32 = 40;
+/// How often a keeper is looked for that holds the journal and has no socket, or that is about to let the journal go.
+const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
-/// A keeper that is told to end by a signal needs its agent's whole patience for that (8 s and 2 s), and a little.
-const END_TRIES: u32 = 300;
+
+/// What there is of a session's keeper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// One with an agent, and a line to it.
+    Keeper,
+    /// One that does not answer.
+    Silent,
+    /// None; the journal is free, or about to be.
+    Nobody,
+}
 
 impl Driver {
     /// Whether nothing is to be done for the session until somebody asks: it has ended, nothing is due, no keeper or agent is left,
@@ -44,11 +53,15 @@ impl Driver {
 
     /// Reads what the journal has and takes the keeper over, if one lives.
     pub(super) async fn take_over(&mut self) -> Result<(), Broken> {
-        // The keeper first: what it has not announced yet is not read.
-        let alive = self.world.directories.keeper_socket(self.id()).exists() && self.connect().await;
+        // The keeper first: what it has not announced yet is not read. Its socket may have been removed.
+        let may_live = self.world.directories.keeper_socket(self.id()).exists() || is_held(&self.journal).await;
+        let found = if may_live { self.connect().await } else { Found::Nobody };
         self.catch_up().await?;
         self.publish();
-        let running = matches!(self.state.run, Run::Running(_));
+        if found == Found::Silent {
+            return Ok(());
+        }
+        let (alive, running) = (found == Found::Keeper, matches!(self.state.run, Run::Running(_)));
         if alive || running {
             let recovered =
                 DaemonRecovered { version: env!("CARGO_PKG_VERSION").to_owned(), agent_alive: alive, killed: 0 };
@@ -75,34 +88,50 @@ impl Driver {
         Ok(())
     }
 
-    /// Connects to the session's keeper; `false` where there is none with an agent. Then the journal is free, or about to be.
-    pub(super) async fn connect(&mut self) -> bool {
-        let socket = self.world.directories.keeper_socket(self.id());
+    /// Connects to the session's keeper.
+    pub(super) async fn connect(&mut self) -> Found {
+        let (socket, patience) = (self.world.directories.keeper_socket(self.id()), self.keeper_patience());
         for _ in 0..TRIES {
-            match Link::connect(&socket).await {
+            let answer = Link::connect(&socket, &patience).await;
+            let is_silent = matches!(answer, Err(LinkError::Silent { .. }));
+            match answer {
                 Ok(link) => match self.disagreement(&link) {
                     None if agentd_fault::at(Point::DaemonTakeOverConnected).is_err() => {}
-                    None if link.hello.agent_pid.is_some() => {
-                        self.port = Port::Keeper(link);
-                        self.stop_sent = false;
-                        return true;
+                    None => {
+                        if self.take(link).await {
+                            return Found::Keeper;
+                        }
                     }
-                    // It has no agent yet, and the launch record died with the daemon before; or its agent has just ended.
-                    None => self.dismiss(link).await,
                     Some(reason) => {
                         tracing::error!(agentd.session = %self.id(), reason, "a keeper that is not this session's is left alone");
-                        return false;
+                        return Found::Nobody;
                     }
                 },
                 Err(error) => tracing::debug!(agentd.session = %self.id(), %error, "no keeper answers"),
             }
             if !is_held(&self.journal).await {
-                return false;
+                return Found::Nobody;
+            }
+            if is_silent {
+                break;
             }
             pulse::elsewhere(tokio::time::sleep(PAUSE)).await;
         }
-        self.end_unreachable().await;
-        false
+        // What the keeper had announced is not known: all that is there is read, and read again if it takes something back.
+        self.go_silent(u64::MAX);
+        Found::Silent
+    }
+
+    /// Makes a keeper the session's own; one without an agent is told to end.
+    pub(super) async fn take(&mut self, link: Link) -> bool {
+        if link.hello.agent_pid.is_none() {
+            // It has no agent yet, and the launch record died with the daemon before; or its agent has just ended.
+            self.dismiss(link).await;
+            return false;
+        }
+        self.port = Port::Keeper(link);
+        self.stop_sent = false;
+        true
     }
 
     async fn dismiss(&self, mut link: Link) {
@@ -134,53 +163,24 @@ impl Driver {
         None
     }
 
-    /// The journal is held by a keeper that does not answer on its socket: without its socket it is of no use to anybody.
-    async fn end_unreachable(&self) {
-        let Some(KeeperId { pid, start_time, .. }) = self.state.keeper else { return };
-        if platform::start_time(pid) != Some(start_time) {
-            return;
-        }
-        tracing::error!(agentd.session = %self.id(), pid, "the session's keeper does not answer on its socket, and is ended");
-        platform::terminate(pid);
-        self.released(END_TRIES).await;
-    }
-
-    /// Waits, not for ever, until no keeper holds the journal.
-    async fn released(&self, tries: u32) {
-        for _ in 0..tries {
-            if !is_held(&self.journal).await {
-                return;
-            }
-            pulse::elsewhere(tokio::time::sleep(PAUSE)).await;
-        }
-    }
-
     /// The keeper's socket closed: it ended, in order or not.
     pub(super) async fn line_lost(&mut self) -> Result<(), Broken> {
         self.port = Port::Direct;
-        let alive = self.connect().await;
+        let found = self.connect().await;
         self.catch_up().await?;
-        if alive { Ok(()) } else { self.bury().await }
+        if found == Found::Nobody { self.bury().await } else { Ok(()) }
     }
 
     /// The keeper is gone. Where it has not said how its agent ended, nothing of it may be left, and the journal says so.
-    async fn bury(&mut self) -> Result<(), Broken> {
+    pub(super) async fn bury(&mut self) -> Result<(), Broken> {
         self.port = Port::Direct;
+        self.stop_due = None;
         self.catch_up().await?;
-        let Run::Running(running) = &self.state.run else { return Ok(()) };
-        let launch = running.launch;
-        self.world.launcher.sweep(self.id()).await;
-        let killed = platform::kill_remains(self.id().as_str()).await;
-        let exited = AgentExited {
-            launch,
-            status: None,
-            signal: None,
-            exec_error: None,
-            killed,
-            requested: false,
-            reason: None,
-            exceeded: None,
-        };
-        self.append(Batch::of(Body::AgentExited(exited))).await.map(drop)
+        let mut killed = 0;
+        if matches!(self.state.run, Run::Running(_)) {
+            self.world.launcher.sweep(self.id()).await;
+            killed = platform::kill_remains(self.id().as_str()).await;
+        }
+        self.record_end(killed).await
     }
 }

@@ -2,15 +2,17 @@
 //! to be kept.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use agentd_api::SessionId;
 use agentd_journal::Retain;
 use agentd_keeper::protocol::{StopTimes, ToKeeper};
 
-use super::Session;
+use super::{Session, ending};
 use crate::directories::Directories;
 use crate::launch::Link;
+use crate::world::World;
 
 /// A keeper's runtime directory without a session.
 #[derive(Debug)]
@@ -43,9 +45,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 impl Stray {
     /// Ends the keeper and its agent, if they live, and removes the directory.
-    pub(super) async fn end(self) {
+    pub(super) async fn end(self, world: Arc<World>) {
         let socket = self.runtime.join("keeper.sock");
-        if let Ok(mut link) = Link::connect(&socket).await {
+        if let Ok(mut link) = Link::connect(&socket, &world.keeper_patience()).await {
             tracing::warn!(agentd.session = %self.id, pid = link.hello.pid, "a keeper without a session is ended");
             let _ = link.call(&ToKeeper::Stop(AT_ONCE)).await;
             // The keeper removes its socket as its last act but one.
@@ -55,6 +57,10 @@ impl Stray {
                 }
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+        let directory = world.directories.session(&self.id);
+        if ending::has_keeper(&directory).await {
+            ending::end(&world, &self.id, &directory, None).await;
         }
         if let Err(error) = std::fs::remove_dir_all(&self.runtime) {
             tracing::warn!(agentd.session = %self.id, %error, "a runtime directory without a session cannot be removed");

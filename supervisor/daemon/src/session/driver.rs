@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::prerequisite::CheckReport;
-use agentd_api::session::Phase;
-use agentd_api::{Body, Problem, SessionId, TurnId};
+use agentd_api::session::{Phase, UnreadableSession};
+use agentd_api::{Body, Code, Problem, SessionId, TurnId};
 use agentd_fault::Point;
 use agentd_journal::Reader;
 use agentd_keeper::protocol::{StopTimes, ToKeeper};
@@ -19,7 +19,6 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::Published;
 use super::batch::Batch;
 use super::document::Document;
 use super::journal_port::{Journal, Port};
@@ -27,10 +26,13 @@ use super::launching::{BringUp, progress};
 use super::next::{Facts, Step, next};
 use super::refresh::{Files, Refresh, refreshed};
 use super::rules::{Bounds, Command, Refusal, decide};
+use super::silent::{self, Forced};
 use super::state::{Run, State};
 use super::verdict::Needed;
 use super::waits::{self, Wait, is_restarted};
+use super::{Published, aside, ending};
 use crate::env::chain;
+use crate::launch::{Link, LinkError};
 use crate::pulse;
 use crate::world::{World, Worlds};
 
@@ -81,6 +83,10 @@ pub(crate) struct Driver {
     pub(super) publish: watch::Sender<Arc<Published>>,
     pub(super) bring_up: Option<BringUp>,
     pub(super) stop_sent: bool,
+    /// When the agent that was told to end is to have ended.
+    pub(super) stop_due: Option<Instant>,
+    /// The keeper is ended, or is to be, by force.
+    pub(super) forced: Option<Forced>,
     /// Processes may carry the session's mark that were there when the daemon started.
     pub(super) may_have_remains: bool,
     /// What is waited for, and until when.
@@ -143,6 +149,8 @@ impl Driver {
             publish,
             bring_up: None,
             stop_sent: false,
+            stop_due: None,
+            forced: None,
             may_have_remains,
             waits: Vec::new(),
             next_restart: None,
@@ -170,10 +178,20 @@ impl Driver {
                     ask = self.asks.recv() => ask,
                 };
                 let Some(ask) = ask else { return };
-                let problem = Problem::new(agentd_api::Code::SessionUnreadable, chain(&broken))
-                    .hint("the journal is kept as it is; `agentctl rm --force` removes the session");
                 match *ask {
-                    Ask::Do { reply, .. } => drop(reply.send(Err(problem))),
+                    Ask::Do { command: Command::Stop { reason }, reply } => {
+                        aside::end(&self.world, self.id(), self.stop_times(), &reason).await;
+                        let _ = reply.send(Ok(Done { turn: None, after_seq: self.state.seq }));
+                    }
+                    Ask::Do { reply, .. } => {
+                        let unreadable = UnreadableSession { id: self.id().to_string(), reason: chain(&broken) };
+                        drop(reply.send(Err(aside::problem(&unreadable))));
+                    }
+                    Ask::Release { reply } if ending::has_keeper(&self.journal.directory).await => {
+                        let problem = Problem::new(Code::WrongPhase, "the session is set aside, and its agent runs");
+                        let hint = "stop it first with `agentctl stop`, or remove it with `agentctl rm --force`";
+                        let _ = reply.send(Err(problem.hint(hint)));
+                    }
                     Ask::Release { reply } => {
                         let _ = reply.send(Ok(()));
                         return;
@@ -194,7 +212,7 @@ impl Driver {
             self.remember(false).await;
             pulse::is_held_up(self.retry.is_some());
             let shutdown = self.world.shutdown.clone();
-            let due = self.waits.iter().map(|(_, until, _)| *until).chain(self.retry).chain(self.refresh.due()).min();
+            let due = self.due();
             tokio::select! {
                 biased;
                 never = pulse::rest() => match never {},
@@ -203,10 +221,11 @@ impl Driver {
                     self.remember(true).await;
                     return Ok(());
                 }
-                grown = grown(&mut self.port) => {
-                    match grown {
-                        Ok(()) => self.catch_up().await?,
-                        Err(()) => self.line_lost().await?,
+                news = news(&mut self.port) => {
+                    match news {
+                        News::Grown => self.catch_up().await?,
+                        News::Lost => self.line_lost().await?,
+                        News::Found(keeper) => self.keeper_found(keeper).await?,
                     }
                 }
                 progress = progress(&mut self.bring_up) => self.advance(progress).await?,
@@ -214,6 +233,9 @@ impl Driver {
                 Ok(()) = self.worlds.changed() => self.renew(),
                 () = until(due) => {
                     self.retry = None;
+                    if self.stop_due.is_some_and(|due| due <= Instant::now()) {
+                        self.look_after_stop().await;
+                    }
                     self.expire().await?;
                 }
                 ask = self.asks.recv() => {
@@ -236,6 +258,13 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// When something is due. Of what is waited for nothing can be recorded while the keeper does not answer.
+    fn due(&self) -> Option<Instant> {
+        let waits = self.waits.iter().map(|(_, until, _)| *until).chain(self.refresh.due());
+        let waits = waits.filter(|_| !matches!(self.port, Port::Silent(_)));
+        waits.chain(self.retry).chain(self.stop_due).min()
     }
 
     pub(super) fn id(&self) -> &SessionId {
@@ -283,6 +312,13 @@ impl Driver {
                 self.publish();
                 break;
             }
+            if matches!(self.port, Port::Silent(_)) {
+                self.settle_silent().await?;
+                if matches!(self.port, Port::Silent(_)) {
+                    break;
+                }
+                continue;
+            }
             let step = next(&self.state, &self.facts());
             match step {
                 None => break,
@@ -326,18 +362,26 @@ impl Driver {
         if agentd_fault::at(Point::DaemonStopBefore).is_err() {
             return self.line_lost().await;
         }
+        let answer = self.keeper_patience().answer;
         let Port::Keeper(link) = &mut self.port else { return self.line_lost().await };
         match link.call(&ToKeeper::Stop(times)).await {
-            Ok(_) => self.stop_sent = true,
+            Ok(_) => {
+                self.stop_sent = true;
+                let ends = Duration::from_millis(times.close_ms.saturating_add(times.term_ms));
+                self.stop_due = Instant::now().checked_add(ends.saturating_add(answer));
+            }
+            Err(LinkError::Silent { .. }) => {
+                let reach = link.reach();
+                self.go_silent(reach);
+                self.settle_silent().await?;
+            }
             Err(_) => self.line_lost().await?,
         }
         Ok(())
     }
 
     pub(super) fn stop_times(&self) -> StopTimes {
-        let milliseconds = |span: crate::config::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
-        let launch = &self.world.config.launch;
-        StopTimes { close_ms: milliseconds(launch.stop_close), term_ms: milliseconds(launch.stop_term) }
+        self.world.config.launch.stop_times()
     }
 
     /// Decides on a command and carries it out.
@@ -353,23 +397,37 @@ impl Driver {
         if decision.batch.entries.is_empty() {
             return Ok(Ok(done));
         }
-        let written = self.append(decision.batch).await?;
+        let is_silent = |driver: &Self| matches!(driver.port, Port::Silent(_));
+        let written = !is_silent(self) && self.append(decision.batch).await?;
+        if is_silent(self) {
+            let Command::Stop { reason } = command else { return Ok(Err(silent::problem())) };
+            self.stop_by_force(reason);
+            return Ok(Ok(done));
+        }
         // After a broken line the journal was read again, and a turn that is in it was queued.
         let queued = done.turn.as_ref().is_some_and(|turn| *turn != TurnId::numbered(self.state.next_turn));
         if written || queued {
             return Ok(Ok(done));
         }
-        Ok(Err(Problem::new(
-            agentd_api::Code::TooBusy,
-            "the session's journal cannot be written now; nothing was changed",
-        )
-        .hint("is the disk full? `agentctl show` has the session's state; try again")))
+        Ok(Err(Problem::new(Code::TooBusy, "the session's journal cannot be written now; nothing was changed")
+            .hint("is the disk full? `agentctl show` has the session's state; try again")))
     }
 }
 
-async fn grown(port: &mut Port) -> Result<(), ()> {
+/// What a session's keeper has for its driver.
+enum News {
+    /// The journal has grown.
+    Grown,
+    /// The line to the keeper is lost.
+    Lost,
+    /// One that did not answer does, or is gone.
+    Found(Option<Link>),
+}
+
+async fn news(port: &mut Port) -> News {
     match port {
-        Port::Keeper(link) => link.grown().await.map(drop).map_err(drop),
+        Port::Keeper(link) => link.grown().await.map_or(News::Lost, |_| News::Grown),
+        Port::Silent(search) => News::Found(silent::search(search).await),
         Port::Direct => std::future::pending().await,
     }
 }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::batch::Batch;
+use super::silent::Search;
 use crate::launch::{Link, LinkError};
 use crate::pulse;
 
@@ -26,6 +27,8 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 pub(crate) enum Port {
     Keeper(Link),
+    /// A keeper that does not answer: nobody can write.
+    Silent(Search),
     Direct,
 }
 
@@ -34,6 +37,9 @@ pub(crate) enum PortError {
     /// Whether the records were written is not known: the journal says.
     #[error("the line to the keeper broke while it was writing")]
     Lost,
+    /// The same; and the keeper is there still.
+    #[error("the keeper does not answer")]
+    Silent,
     /// Nothing was written; later it may be.
     #[error("the keeper does not write now: {message}")]
     Refused { code: String, message: String },
@@ -53,11 +59,12 @@ impl Port {
     pub(crate) fn reach(&self) -> u64 {
         match self {
             Self::Keeper(link) => link.reach(),
+            Self::Silent(search) => search.reach,
             Self::Direct => u64::MAX,
         }
     }
 
-    /// Writes the batch in one piece. After an error other than [`PortError::Lost`] nothing of it is there.
+    /// Writes the batch in one piece. After an error other than [`PortError::Lost`] and [`PortError::Silent`] nothing of it is there.
     pub(crate) async fn append(&mut self, journal: &Journal, request: u64, batch: Batch) -> Result<(), PortError> {
         // What ends a turn or a session has to outlive a power cut; the rest may cost a client its last half second.
         let durable = batch.entries.iter().any(|entry| {
@@ -81,9 +88,11 @@ impl Port {
                 match link.call(&append).await {
                     Ok(FromKeeper::Appended(done)) if done.request == request => Ok(()),
                     Err(LinkError::Refused { code, message }) => Err(PortError::Refused { code, message }),
+                    Err(LinkError::Silent { .. }) => Err(PortError::Silent),
                     Ok(_) | Err(_) => Err(PortError::Lost),
                 }
             }
+            Self::Silent(_) => Err(PortError::Silent),
             Self::Direct => write_directly(journal, batch, durable).await,
         }
     }

@@ -18,7 +18,7 @@ use super::journal_port::Port;
 use super::next::{self, fail_launch};
 use super::state::Run;
 use crate::env::chain;
-use crate::launch::{Launcher, Link, Unit};
+use crate::launch::{Link, Unit};
 use crate::world::World;
 
 /// A bring-up that is under way; dropped, it ends.
@@ -104,7 +104,7 @@ impl Driver {
             orphan_ttl: world.config.limits.orphan.map(|span| span.0),
         };
         let unit = Unit::of(&self.document.id, &self.document.spec, &world.config);
-        let started = start_keeper(&world.launcher, &self.document.id, &args, &unit, record).await;
+        let started = start_keeper(world, &self.document.id, &args, &unit, record).await;
         match started {
             Ok(link) => {
                 self.port = Port::Keeper(link);
@@ -115,6 +115,10 @@ impl Driver {
                 // An agent that could not be executed has its record when the keeper lets the journal go, and that record ends
                 // the launch; one that was started all the same is found.
                 self.line_lost().await?;
+                if matches!(self.port, Port::Silent(_)) {
+                    // Nobody has talked to this agent yet, and the launch is not to wait for ever.
+                    self.force(None).await?;
+                }
                 if matches!(self.state.run, Run::Preparing(_)) {
                     let kind = ConditionType::AgentStarted;
                     let batch = fail_launch(&self.state, launch, kind, "KeeperFailed", &error, &self.facts());
@@ -128,13 +132,14 @@ impl Driver {
 
 /// Starts the keeper and hands it the launch record. The error is for people.
 async fn start_keeper(
-    launcher: &Launcher,
+    world: &World,
     id: &agentd_api::SessionId,
     args: &HoldArgs,
     unit: &Unit,
     record: LaunchRecord,
 ) -> Result<Link, String> {
-    let mut link = launcher.start(id, args, unit).await.map_err(|error| chain(&error))?;
+    let mut link =
+        world.launcher.start(id, args, unit, &world.keeper_patience()).await.map_err(|error| chain(&error))?;
     agentd_fault::at(Point::DaemonLaunchLinked).map_err(|error| error.to_string())?;
     match link.call(&ToKeeper::Launch(Box::new(record))).await {
         Ok(FromKeeper::Launched { .. }) => {

@@ -4,6 +4,7 @@
 //! shown comes from a watch that the driver fills, so that a list of a thousand sessions waits for none of them.
 
 mod adoption;
+mod aside;
 mod batch;
 mod bringup;
 mod cleanup;
@@ -12,6 +13,7 @@ mod dialogue;
 mod document;
 mod drain;
 mod driver;
+mod ending;
 mod environment;
 mod exit;
 mod fold;
@@ -28,6 +30,7 @@ mod refresh;
 mod registry;
 mod resting;
 mod rules;
+mod silent;
 mod state;
 mod tally;
 #[cfg(test)]
@@ -82,17 +85,19 @@ pub(crate) struct Published {
     /// Whether the driver has read the journal to its end since the daemon started: before that the view is the one that was
     /// remembered.
     current: bool,
+    /// Its journal cannot be read, so its driver knows nothing of its agent.
+    set_aside: bool,
 }
 
 impl Published {
     fn new(view: SessionView, remembered: u64, current: bool) -> Self {
-        Self { view, remembered, current }
+        Self { view, remembered, current, set_aside: false }
     }
 
     fn broken(document: &Document, state: &State, reason: String) -> Self {
         let mut view = view(document, state, (Phase::Failed, None));
         view.status.message = Some(reason);
-        Self { view, remembered: 0, current: true }
+        Self { view, remembered: 0, current: true, set_aside: true }
     }
 }
 
@@ -108,6 +113,12 @@ impl Session {
 
     pub(crate) fn view(&self) -> SessionView {
         self.published.borrow().view.clone()
+    }
+
+    /// Whether an agent may run that a removal would leave behind.
+    pub(crate) fn may_run(&self) -> bool {
+        let published = self.published.borrow();
+        published.set_aside || !published.view.status.phase.is_over()
     }
 
     /// What is shown, from now on; ends when the session is removed or the daemon ends.

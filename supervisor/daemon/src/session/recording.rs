@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::batch::Batch;
 use super::driver::{Broken, Driver};
 use super::follow::{self, Learned};
-use super::journal_port::PortError;
+use super::journal_port::{Port, PortError};
 use super::next::{Step, next};
 use super::state::{Ended, Run};
 use super::{Published, view};
@@ -32,6 +32,14 @@ impl Driver {
         let appended = appended.and_then(|()| agentd_fault::at(Point::DaemonAppendAfter).map_err(|_| PortError::Lost));
         match appended {
             Ok(()) => self.catch_up().await.map(|()| true),
+            Err(PortError::Silent) => {
+                if matches!(self.port, Port::Keeper(_)) {
+                    self.go_silent(self.port.reach());
+                }
+                self.catch_up().await?;
+                self.publish();
+                Ok(false)
+            }
             Err(PortError::Lost) => Box::pin(self.line_lost()).await.map(|()| false),
             Err(error) => {
                 tracing::warn!(agentd.session = %self.document.id, error = %chain(&error), "a record waits");
@@ -103,14 +111,17 @@ impl Driver {
             self.arm();
         }
         self.shown = (self.phase(), self.next_restart);
-        let view = view(&self.document, &self.state, self.shown);
+        let mut view = view(&self.document, &self.state, self.shown);
+        view.status.conditions.extend(self.silence());
         self.publish.send_replace(Arc::new(Published::new(view, self.remembered, self.current)));
     }
 
     /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.
     pub(super) async fn remember(&mut self, last: bool) {
         let resting = matches!(self.state.phase(), Phase::Idle | Phase::Stopped | Phase::Failed);
-        if self.state.seq == self.remembered || !(resting || last) {
+        // What a keeper that does not answer has written it may have to take back.
+        let is_known = !matches!(self.port, Port::Silent(_));
+        if self.state.seq == self.remembered || !(resting || last) || !is_known {
             return;
         }
         let (mut document, state) = (self.document.clone(), self.state.clone());

@@ -180,6 +180,11 @@ impl Driver {
             Err(LinkError::Refused { code, .. }) => {
                 tracing::warn!(agentd.session = %self.id(), code, "the session's keeper is of an older release, and does not hide what its files have now");
             }
+            Err(LinkError::Silent { .. }) => {
+                let reach = link.reach();
+                self.go_silent(reach);
+                return None;
+            }
             Err(_) => return None,
         }
         let files = renewal.files.clone();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,7 @@ use super::driver::Driver;
 use super::journal_port::{Journal, Port};
 use super::resting::Resting;
 use super::rules::{Command, LaunchTerms};
-use super::{Published, Session, cleanup, needs, view};
+use super::{Published, Session, aside, cleanup, needs, view};
 use crate::directories::make_private;
 use crate::env::{assigned_secrets, chain};
 use crate::platform;
@@ -105,7 +105,7 @@ impl Sessions {
                 || lock(&self.unreadable).iter().any(|unreadable| unreadable.id == id.as_str())
         });
         for stray in strays {
-            self.drivers.spawn(stray.end());
+            self.drivers.spawn(stray.end(self.worlds.now()));
         }
         self.whole.send_replace(true);
         Ok(())
@@ -226,9 +226,41 @@ impl Sessions {
             Ok(session) if *self.whole.borrow() || session.id.as_str() == id_or_name => Ok(session),
             _ => {
                 self.whole().await;
-                self.look_up(id_or_name)
+                let set_aside = |problem| self.set_aside(id_or_name).map_or(problem, |found| aside::problem(&found));
+                self.look_up(id_or_name).map_err(set_aside)
             }
         }
+    }
+
+    /// The session of this id that could not be read.
+    fn set_aside(&self, id: &str) -> Option<UnreadableSession> {
+        lock(&self.unreadable).iter().find(|unreadable| unreadable.id == id).cloned()
+    }
+
+    /// Ends keeper and agent of a session that could not be read; its files are left as they are.
+    pub(crate) async fn stop_set_aside(&self, id: &str, reason: &str) -> Result<UnreadableSession, Problem> {
+        let found = self.set_aside(id).ok_or_else(|| no_such_session(id))?;
+        // Under a name that is no id nothing was ever started.
+        if let Ok(id) = id.parse() {
+            let world = self.worlds.now();
+            aside::end(&world, &id, world.config.launch.stop_times(), reason).await;
+        }
+        Ok(found)
+    }
+
+    /// The same, and removes its files.
+    pub(crate) async fn remove_set_aside(&self, id: &str) -> Result<(), Problem> {
+        self.stop_set_aside(id, "to be removed").await?;
+        let world = self.worlds.now();
+        let sessions = world.directories.sessions();
+        let removing = sessions.join(format!("{REMOVING}{id}"));
+        std::fs::rename(sessions.join(id), &removing).map_err(not_removed)?;
+        lock(&self.unreadable).retain(|unreadable| unreadable.id != id);
+        let runtime = id.parse().ok().map(|id: SessionId| {
+            world.environments.forget(&id);
+            world.directories.session_runtime(&id)
+        });
+        remove_files(runtime, removing).await
     }
 
     fn look_up(&self, id_or_name: &str) -> Result<Session, Problem> {
@@ -247,8 +279,7 @@ impl Sessions {
             return Ok(session.clone());
         }
         id?;
-        Err(Problem::new(Code::NoSuchSession, format!("there is no session {id_or_name:?}"))
-            .hint("`agentctl ls` lists the sessions"))
+        Err(no_such_session(id_or_name))
     }
 
     /// Makes a session and begins its first launch.
@@ -405,8 +436,6 @@ impl Sessions {
         fault(Point::DaemonRemoveBefore).map_err(|error| Problem::new(Code::Internal, error))?;
         session.release().await?;
         lock(&self.known).remove(session.id());
-        let failed =
-            |error: io::Error| Problem::new(Code::Internal, format!("cannot remove the session's files: {error}"));
         let world = self.worlds.now();
         let directories = &world.directories;
         // Out of sight in one step; a crash in the middle leaves no half of a session.
@@ -416,18 +445,11 @@ impl Sessions {
             if let Ok(document) = Document::read(session.directory(), session.id()) {
                 self.start(document, false)?;
             }
-            return Err(failed(error));
+            return Err(not_removed(error));
         }
         world.environments.forget(session.id());
         fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
-        let runtime = directories.session_runtime(session.id());
-        tokio::task::spawn_blocking(move || {
-            let _ = std::fs::remove_dir_all(runtime);
-            std::fs::remove_dir_all(aside)
-        })
-        .await
-        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
-        .map_err(failed)
+        remove_files(Some(directories.session_runtime(session.id())), aside).await
     }
 
     /// Waits until every driver has ended, after the shutdown was called for.
@@ -435,6 +457,27 @@ impl Sessions {
         self.drivers.close();
         self.drivers.wait().await;
     }
+}
+
+/// Removes what is out of sight, and what the session had while it ran.
+async fn remove_files(runtime: Option<PathBuf>, aside: PathBuf) -> Result<(), Problem> {
+    let removing = tokio::task::spawn_blocking(move || {
+        if let Some(runtime) = runtime {
+            let _ = std::fs::remove_dir_all(runtime);
+        }
+        std::fs::remove_dir_all(aside)
+    });
+    removing.await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.map_err(not_removed)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn not_removed(error: io::Error) -> Problem {
+    Problem::new(Code::Internal, format!("cannot remove the session's files: {error}"))
+}
+
+fn no_such_session(id_or_name: &str) -> Problem {
+    Problem::new(Code::NoSuchSession, format!("there is no session {id_or_name:?}"))
+        .hint("`agentctl ls` lists the sessions")
 }
 
 /// How many may not become more than the limit.

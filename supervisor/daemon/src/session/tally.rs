@@ -26,6 +26,8 @@ pub(crate) struct Tally {
     pub(crate) phases: Vec<(Phase, usize)>,
     /// Active ones that miss something of what they need.
     pub(crate) missing: usize,
+    /// Sessions whose keeper does not answer.
+    pub(crate) silent: usize,
     pub(crate) unreadable: usize,
 }
 
@@ -42,6 +44,8 @@ impl Sessions {
             let misses = status.conditions.iter().any(|condition| {
                 condition.kind == ConditionType::PrerequisitesMet && condition.status == ConditionStatus::False
             });
+            let kinds = status.conditions.iter().map(|condition| condition.kind);
+            tally.silent += kinds.filter(|kind| *kind == ConditionType::KeeperAnswers).count();
             tally.missing += usize::from(misses && status.phase.is_active());
         });
         tally.phases = counts.into_iter().filter(|(_, count)| *count > 0).collect();

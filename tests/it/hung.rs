@@ -1,0 +1,163 @@
+//! A keeper that hangs: nothing is ended for it but by a stop, nobody else notices, and what was asked meanwhile is neither lost nor doubled.
+
+use std::time::{Duration, Instant};
+
+use agentd_api::event::Body;
+use agentd_api::session::{ConditionType, Phase, SessionList, SessionView};
+use agentd_api::{Code, Event};
+use nix::sys::signal::{Signal, kill};
+use serde_json::json;
+
+use crate::harness::session::said;
+use crate::harness::{Daemon, Session, process, until, within};
+
+/// A daemon that gives keepers one second for an answer.
+async fn impatient() -> Daemon {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
+    daemon.run().await;
+    daemon
+}
+
+fn send(pid: u32, signal: Signal) {
+    kill(process::pid(pid), signal).expect("the process is there");
+}
+
+fn is_silent(view: &SessionView) -> bool {
+    view.status.conditions.iter().any(|condition| condition.kind == ConditionType::KeeperAnswers)
+}
+
+/// Looks at the session, again and again: what is not in the journal is in no event.
+async fn see(session: &Session, what: &str, good: impl Fn(&SessionView) -> bool) -> SessionView {
+    within(what, async {
+        loop {
+            let view = session.view().await;
+            if good(&view) {
+                return view;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+/// Everybody of the session's tree, the keeper first.
+async fn tree(daemon: &Daemon, session: &Session) -> Vec<u32> {
+    session.turn("setsid-child").await;
+    let mut pids = vec![session.view().await.status.keeper_pid.unwrap()];
+    pids.extend(process::pid_file(&daemon.pid_file()).iter().map(|(_, pid)| *pid));
+    pids
+}
+
+fn exits(journal: &[Event]) -> Vec<Option<String>> {
+    let exit = |event: &Event| match &event.body {
+        Body::AgentExited(exited) => Some(exited.reason.clone()),
+        _ => None,
+    };
+    journal.iter().filter_map(exit).collect()
+}
+
+#[tokio::test]
+async fn a_prompt_to_a_hung_keeper_is_refused_in_time_and_carried_out_once_when_it_is_asked_again() {
+    let daemon = impatient().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let other = daemon.session(&daemon.scripted(&[])).await;
+    let before = session.view().await.status;
+    let keeper = before.keeper_pid.unwrap();
+    send(keeper, Signal::SIGSTOP);
+    let body = json!({ "prompt": "say once" }).to_string();
+    let path = session.path("/prompt");
+    let ask = || daemon.client.attempt("POST", &path, body.clone(), Some("k"));
+    for _ in 0..2 {
+        let problem = within("the refusal", ask()).await.expect("an answer").problem();
+        assert_eq!((problem.code, problem.status), (Code::KeeperSilent, 503), "{problem:?}");
+    }
+    let view = session.view().await;
+    assert!(is_silent(&view) && view.status.phase == Phase::Idle, "{view:#?}");
+    assert!(other.turn("say well").await.text.contains("well"), "another session is not affected");
+    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    assert_eq!(list.sessions.len(), 2);
+    send(keeper, Signal::SIGCONT);
+    see(&session, "the keeper answers again", |view| !is_silent(view)).await;
+    assert_eq!(within("the prompt", ask()).await.expect("an answer").status, 202);
+    let answered = || session.journal().iter().filter_map(said).filter(|text| text == "once").count();
+    until("the prompt is carried out", || answered() > 0).await;
+    assert!(session.turn("say on").await.text.contains("on"));
+    let now = session.view().await.status;
+    assert_eq!((now.agent_pid, now.keeper_pid), (before.agent_pid, before.keeper_pid), "nothing was ended");
+    let queued = session.journal().iter().filter(|event| matches!(event.body, Body::TurnQueued(_))).count();
+    assert_eq!((answered(), queued), (1, 2), "the prompt was carried out once");
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_hung_keeper_with_its_whole_tree_and_says_so() {
+    let daemon = impatient().await;
+    let session = daemon.session(&daemon.scripted(&["--launcher"])).await;
+    let tree = tree(&daemon, &session).await;
+    send(tree[0], Signal::SIGSTOP);
+    session.stop().await;
+    process::gone(&tree).await;
+    let exits = exits(&session.journal());
+    assert!(matches!(exits.as_slice(), [Some(reason)] if reason.contains("did not answer for 1 s")), "{exits:?}");
+    session.resume().await;
+    assert!(session.turn("say again").await.text.contains("again"));
+}
+
+#[tokio::test]
+async fn a_session_with_a_hung_keeper_is_removed_by_force() {
+    let daemon = impatient().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let tree = tree(&daemon, &session).await;
+    send(tree[0], Signal::SIGSTOP);
+    assert_eq!(daemon.client.call("DELETE", &session.path("?force=true"), "").await.status, 204);
+    process::gone(&tree).await;
+    assert!(!daemon.state().join("sessions").join(session.id.as_str()).exists());
+}
+
+#[tokio::test]
+async fn a_daemon_that_finds_a_hung_keeper_ends_in_time_and_takes_the_session_over_when_it_answers() {
+    let mut daemon = impatient().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let other = daemon.session(&daemon.scripted(&[])).await;
+    let accepted = session.prompt("count 50 20").await;
+    session.wait_for_phase(Phase::Busy).await;
+    let status = session.view().await.status;
+    let keeper = status.keeper_pid.unwrap();
+    send(keeper, Signal::SIGSTOP);
+    // While it is asked something, and again when it is found.
+    let (path, client) = (session.path("/cancel"), daemon.client.clone());
+    let asking = tokio::spawn(async move { client.attempt("POST", &path, "{}", None).await });
+    for _ in 0..2 {
+        let begun = Instant::now();
+        daemon.terminate().await;
+        assert!(begun.elapsed() < Duration::from_secs(20), "it took {:?}", begun.elapsed());
+        daemon.run().await;
+        assert!(other.turn("say well").await.text.contains("well"), "another session is not affected");
+        let view = see(&session, "the keeper is found hung", is_silent).await;
+        assert_eq!((view.status.phase, view.status.agent_pid), (Phase::Busy, status.agent_pid), "{view:#?}");
+    }
+    drop(asking.await);
+    send(keeper, Signal::SIGCONT);
+    let turn = session.end_of(&accepted).await;
+    let counted: Vec<u32> = turn.events.iter().filter_map(said).filter_map(|text| text.trim().parse().ok()).collect();
+    assert_eq!(counted, (1..=u32::try_from(counted.len()).unwrap()).collect::<Vec<_>>());
+    let now = see(&session, "the session is at rest", |view| view.status.phase == Phase::Idle).await.status;
+    assert_eq!((now.agent_pid, now.keeper_pid), (status.agent_pid, status.keeper_pid), "nothing was ended");
+}
+
+#[tokio::test]
+async fn a_keeper_that_falls_silent_after_it_was_asked_to_stop_is_ended_too() {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
+    let faults = daemon.state().join("faults");
+    std::fs::create_dir_all(&faults).unwrap();
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let tree = tree(&daemon, &session).await;
+    // It has killed its tree, and neither records that nor hears anything any more, SIGTERM among it.
+    std::fs::write(faults.join("keeper.end.killed"), "pause").unwrap();
+    session.stop().await;
+    process::gone(&tree).await;
+    assert_eq!(exits(&session.journal()).len(), 1);
+    session.resume().await;
+}
