@@ -61,6 +61,7 @@ fn operating_systems_are_named_where_they_differ_and_nowhere_else() {
         "supervisor/daemon/src/platform/",
         "supervisor/daemon/src/launch/",
         "supervisor/darwin/",
+        "supervisor/journal/src/reserve.rs",
         "supervisor/keeper/src/os/",
         "supervisor/plugin-host/src/code.rs",
     ];

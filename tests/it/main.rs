@@ -18,6 +18,7 @@ mod effects;
 mod environment;
 mod events;
 mod faults;
+mod full_disk;
 mod gemini;
 #[path = "../plugins/guest.rs"]
 #[allow(dead_code, reason = "the plugin host's own tests use the rest")]
@@ -36,6 +37,7 @@ mod modules;
 mod opencode;
 mod permission;
 mod plugins;
+mod power_cut;
 mod prerequisites;
 mod prerequisites_ctl;
 mod real_agent;

@@ -7,7 +7,7 @@ mod licences;
 mod mounts;
 mod names;
 mod network;
-mod place;
+pub(crate) mod place;
 mod pulse;
 mod sessions;
 mod stage;

@@ -120,6 +120,8 @@ bodies! {
     "agent.stderr" => AgentStderr(Text),
     /// Written by the keeper: lines that were recognised as a replay of what the journal has already.
     "agent.replayed" => AgentReplayed(AgentReplayed),
+    /// Written by the keeper: lines of the agent that are not in the journal.
+    "agent.dropped" => AgentDropped(AgentDropped),
     /// Written by the keeper: the agent's process ended, and every descendant with it.
     "agent.exited" => AgentExited(AgentExited),
     /// The conversation with the agent is open.
@@ -137,6 +139,8 @@ bodies! {
     "stop.requested" => StopRequested(StopRequested),
     /// A daemon took the session over from one that ended without a word; what stands before went on without it.
     "daemon.recovered" => DaemonRecovered(DaemonRecovered),
+    /// The end of the journal was lost or damaged, and what was done about it.
+    "journal.repaired" => JournalRepaired(JournalRepaired),
 }
 
 impl Event {
@@ -331,6 +335,32 @@ fn is_zero(n: &u64) -> bool {
 pub struct AgentReplayed {
     pub lines: u64,
     pub bytes: u64,
+}
+
+/// Notifications, noise or stderr that were left out. Requests and responses never are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentDropped {
+    pub lines: u64,
+    pub bytes: u64,
+    /// For people: the disk was full, the journal has reached its bound.
+    pub reason: String,
+}
+
+/// What a power cut or a damaged disk did to the journal's end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalRepaired {
+    /// Bytes that were no records. They are in `journal.torn` in the session's directory.
+    #[serde(default)]
+    pub cut_bytes: u64,
+    /// Records that `session.json` knew of and the journal has lost.
+    #[serde(default)]
+    pub lost_records: u64,
+    /// The state was made again from the journal. Otherwise what `session.json` had was kept, because the journal's beginning is not
+    /// kept any more.
+    #[serde(default)]
+    pub rebuilt: bool,
+    /// For people.
+    pub detail: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

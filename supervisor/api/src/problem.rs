@@ -71,6 +71,8 @@ pub enum Code {
     EnvironmentUnreadable,
     /// A provider of the environment failed, or a script is not approved.
     EnvironmentNotBuilt,
+    /// The session's journal cannot be written: the disk is full, a quota is reached, or the file system is read-only.
+    JournalNotWritable,
     TooBusy,
     Internal,
     /// A code newer than this reader.
@@ -111,7 +113,7 @@ impl Code {
             | Self::EnvironmentUnreadable
             | Self::Internal
             | Self::Unknown => 500,
-            Self::TooBusy | Self::DirectorySilent | Self::KeeperSilent => 503,
+            Self::TooBusy | Self::DirectorySilent | Self::KeeperSilent | Self::JournalNotWritable => 503,
         }
     }
 

@@ -253,6 +253,8 @@ pub enum ConditionType {
     EnvironmentCurrent,
     /// False while the session's keeper does not answer; absent otherwise. Of this daemon's own knowledge: it is in no journal.
     KeeperAnswers,
+    /// False while the session's journal cannot be written; only where a write has failed since the daemon started. It is not recorded.
+    JournalWritable,
     #[serde(other)]
     Unknown,
 }

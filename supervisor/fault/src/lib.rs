@@ -3,6 +3,7 @@
 //! Without the feature `fault-points` a point is nothing. With it, a program that was [`arm`]ed looks for a file of the point's name
 //! in a directory: `pause`, `delay MILLISECONDS` or `fail`, and optionally `at N` for the N-th time the point is passed. The file is renamed
 //! to `NAME.hit` when it takes effect, once; a pause lasts until that file is removed. What is killed in the pause is the test's choice.
+//! `refuse ERRNO` fails each pass with that error of the system, for as long as the file is there.
 
 macro_rules! points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
@@ -127,6 +128,9 @@ mod armed {
         let Some(directory) = DIRECTORY.get() else { return Ok(()) };
         let file = directory.join(point.name());
         let Ok(text) = std::fs::read_to_string(&file) else { return Ok(()) };
+        if let Some(errno) = text.trim().strip_prefix("refuse ") {
+            return Err(io::Error::from_raw_os_error(errno.parse().unwrap_or_default()));
+        }
         let (action, number) = text.trim().split_once(" at ").unwrap_or((text.trim(), "1"));
         let passed = {
             let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);

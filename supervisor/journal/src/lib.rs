@@ -15,6 +15,7 @@
 mod line;
 mod reader;
 mod repair;
+mod reserve;
 mod retain;
 mod scan;
 mod segments;
@@ -22,13 +23,16 @@ mod writer;
 
 pub use line::Parts;
 pub use reader::{Line, ReadError, Reader, first_seq, last_seq, size};
-pub use repair::Repair;
+pub use repair::{Repair, mend};
+pub use reserve::{Need, RESERVE};
 pub use retain::{Retain, RetainError, Retained, retain};
-pub use writer::{AppendError, OpenError, Options, Record, Sync, Writer, is_held};
+pub use writer::{AppendError, OpenError, Options, Record, Sync, Writer, is_held, release, sync_behind};
 
 /// The name of the current segment in the session's directory.
 pub const JOURNAL: &str = "journal.jsonl";
 /// What the one writer holds locked.
 pub const LOCK: &str = "journal.lock";
+/// The next segment, until it has the place of the current one.
+pub(crate) const NEXT: &str = "journal.next";
 /// Where the bytes go that a repair cut off.
 pub const TORN: &str = "journal.torn";

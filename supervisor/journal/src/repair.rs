@@ -3,13 +3,18 @@
 //! Only what is a record from its first byte to its newline stays; everything behind the last such line is moved to
 //! [`crate::TORN`], and reaches the disk there before it is cut off here. A crash of the machine can also take the end of a
 //! segment that was put aside and leave the one behind it: then whatever is behind the gap is set aside under another name.
+//!
+//! [`mend`] is for a journal that cannot be read on. It cuts the current segment at the first line that is not the next record, unless a line
+//! behind that is a record with the very number that its place gives it. Such a journal lost nothing to a power cut: it was damaged in
+//! the middle, and what follows is good. It is left as it is, for a person to look at.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::segments::{self, ASIDE};
+use crate::writer::{self, OpenError};
 use crate::{JOURNAL, TORN, line, scan};
 
 /// What opening a journal had to do.
@@ -78,6 +83,47 @@ pub(crate) fn current(directory: &Path, before: Option<u64>, repair: &mut Repair
         return Ok(None);
     }
     Ok(Some(Current { file, first, end, last_seq }))
+}
+
+/// Cuts off what a power cut left behind the last good record of a journal that nobody holds; see the module's comment.
+pub fn mend(directory: &Path) -> Result<Repair, OpenError> {
+    let _lock = writer::lock(directory)?;
+    let path = directory.join(JOURNAL);
+    let failed = |source| OpenError::Repair { path: path.clone(), source };
+    let (mut repair, before) = aside(directory).map_err(failed)?;
+    let mut file = match open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(repair),
+        Err(error) => return Err(failed(error)),
+    };
+    let length = file.metadata().map_err(failed)?.len();
+    if let Some(end) = torn_at(&file, before).map_err(failed)? {
+        cut(&mut file, end, length, &directory.join(TORN)).map_err(failed)?;
+        repair.torn += length - end;
+    }
+    Ok(repair)
+}
+
+/// Where the first line begins that is not the next record, where nothing behind it is good.
+fn torn_at(file: &File, before: Option<u64>) -> io::Result<Option<u64>> {
+    let mut lines = BufReader::new(file);
+    let (mut line, mut offset, mut expected, mut torn) = (Vec::new(), 0, before.map(|before| before + 1), None);
+    loop {
+        line.clear();
+        let length = lines.read_until(b'\n', &mut line)? as u64;
+        let Some(text) = line.strip_suffix(b"\n") else { return Ok(torn.or((length > 0).then_some(offset))) };
+        let seq = line::valid(text);
+        let is_next = seq.is_some() && seq == expected.or(seq);
+        if is_next && torn.is_some() {
+            return Ok(None);
+        }
+        if !is_next {
+            torn.get_or_insert(offset);
+        }
+        // Each line counts, whatever is in it: so it is known which number the next one has to have.
+        expected = expected.or(seq).map(|expected| expected + 1);
+        offset += length;
+    }
 }
 
 fn open(path: &Path) -> io::Result<File> {

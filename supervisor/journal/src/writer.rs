@@ -15,7 +15,8 @@ use nix::fcntl::{Flock, FlockArg};
 use serde_json::value::RawValue;
 
 use crate::repair::{self, Repair};
-use crate::{JOURNAL, LOCK, line, segments};
+use crate::reserve::{self, Need, Reserve};
+use crate::{JOURNAL, LOCK, NEXT, line, segments};
 
 /// What of the formatting buffer is kept between appends, bytes.
 const KEPT: usize = 16 << 10;
@@ -90,6 +91,9 @@ pub struct Writer {
     options: Options,
     /// The current segment; absent after one was put aside until the next could be begun.
     file: Option<File>,
+    reserve: Reserve,
+    /// The next segment, made and not in its place yet.
+    next: Option<(File, Reserve)>,
     /// The seq of its first record.
     first: u64,
     /// Where its last complete record ends.
@@ -122,6 +126,8 @@ impl Writer {
             path: path.clone(),
             options,
             file: None,
+            reserve: Reserve::default(),
+            next: None,
             first: 0,
             end: 0,
             last_seq: before.unwrap_or(0),
@@ -151,6 +157,11 @@ impl Writer {
 
     /// Appends the records with one write(2), and says the seq of the last. After an error none of them is in the journal.
     pub fn append(&mut self, now: Timestamp, records: &[Record<'_>]) -> Result<u64, AppendError> {
+        self.append_as(Need::Ordinary, now, records)
+    }
+
+    /// The same, where more than an ordinary append may take of the room that is kept for a session's last records.
+    pub fn append_as(&mut self, need: Need, now: Timestamp, records: &[Record<'_>]) -> Result<u64, AppendError> {
         if let Some(record) =
             records.iter().find(|record| memchr::memchr(b'\n', record.data.get().as_bytes()).is_some())
         {
@@ -164,7 +175,7 @@ impl Writer {
             line::write(&mut self.buffer, seq, &stamp, record);
         }
         let buffer = std::mem::take(&mut self.buffer);
-        let written = self.write(&buffer);
+        let written = self.write(&buffer, need);
         if buffer.capacity() <= KEPT {
             self.buffer = buffer;
         }
@@ -181,6 +192,15 @@ impl Writer {
         }
     }
 
+    /// Whether an ordinary append would find room now. Writes nothing.
+    pub fn probe(&mut self) -> io::Result<()> {
+        self.clean()?;
+        agentd_fault::at(Point::JournalAppendBefore)?;
+        self.begin()?;
+        let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        self.reserve.make(file, self.end, Need::Ordinary)
+    }
+
     /// Returns when the disk has all that was appended (fdatasync), unless it is never to be asked.
     pub fn sync(&mut self) -> Result<(), AppendError> {
         if self.options.sync == Sync::Never || (!self.unsynced && self.unsynced_aside.is_empty()) {
@@ -189,14 +209,18 @@ impl Writer {
         self.bring().map_err(|source| AppendError::Sync { path: self.path.clone(), source })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8], need: Need) -> io::Result<()> {
         self.clean()?;
         agentd_fault::at(Point::JournalAppendBefore)?;
-        if self.file.is_some() && self.end > 0 && self.end + bytes.len() as u64 > self.options.rotate {
-            self.put_aside()?;
+        let length = bytes.len() as u64;
+        let is_full = self.file.is_some() && self.end > 0 && self.end + length > self.options.rotate;
+        // The reserve is the current segment's: what may use it makes that one longer.
+        if is_full && need == Need::Ordinary {
+            self.put_aside(length)?;
         }
         self.begin()?;
         let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        self.reserve.make(file, self.end + length, need)?;
         // Whatever fails from here on, what is behind the end is not the journal's.
         self.dirty = true;
         file.write_all_at(bytes, self.end)?;
@@ -212,14 +236,23 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives the current segment the name of one that is full.
-    fn put_aside(&mut self) -> io::Result<()> {
+    /// Gives the current segment the name of one that is full. Before that the next one is there, with its reserve: until then the
+    /// current one keeps its own.
+    fn put_aside(&mut self, length: u64) -> io::Result<()> {
         agentd_fault::at(Point::JournalRotateBefore)?;
+        let mut new = OpenOptions::new();
+        let new = new.read(true).write(true).create(true).truncate(true).mode(0o600).open(self.directory.join(NEXT))?;
+        let mut room = Reserve::default();
+        room.make(&new, length, Need::Ordinary)?;
         fs::rename(&self.path, segments::path(&self.directory, self.first))?;
+        self.next = Some((new, room));
         if self.unsynced && self.options.sync != Sync::Never {
             self.unsynced_aside.push(self.first);
         }
-        self.file = None;
+        if let Some(full) = self.file.take() {
+            // What is not given back here is not lost: it is a part of the segment, and goes with it.
+            let _ = reserve::release(&full);
+        }
         self.unnamed = true;
         agentd_fault::at(Point::JournalRotateRenamed)
     }
@@ -227,8 +260,17 @@ impl Writer {
     /// Begins a segment where there is none.
     fn begin(&mut self) -> io::Result<()> {
         if self.file.is_none() {
-            let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&self.path)?;
-            self.file = Some(new);
+            let (new, room) = if let Some(next) = self.next.take() {
+                if let Err(error) = fs::rename(self.directory.join(NEXT), &self.path) {
+                    self.next = Some(next);
+                    return Err(error);
+                }
+                next
+            } else {
+                let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&self.path)?;
+                (new, Reserve::default())
+            };
+            (self.file, self.reserve) = (Some(new), room);
             (self.end, self.unsynced) = (0, false);
         }
         if self.end == 0 {
@@ -269,6 +311,43 @@ impl Writer {
     }
 }
 
+/// Brings every record behind `known` to the disk (fdatasync), whoever writes the journal. What stands up to `known` is there already.
+pub fn sync_behind(directory: &Path, known: u64) -> Result<(), AppendError> {
+    let path = directory.join(JOURNAL);
+    let bring = || -> io::Result<()> {
+        agentd_fault::at(Point::JournalSyncBefore)?;
+        // Opened before the listing: a segment that is put aside meanwhile is on the list or is this one.
+        let current = File::open(&path);
+        let aside = segments::list(directory)?;
+        let mut ends = aside.iter().skip(1).copied().chain([u64::MAX]);
+        for first in &aside {
+            if ends.next().is_some_and(|next| next > known + 1) {
+                sync_file(File::open(segments::path(directory, *first)))?;
+            }
+        }
+        sync_file(current)
+    };
+    bring().map_err(|source| AppendError::Sync { path: path.clone(), source })
+}
+
+/// A file that is not there was put aside or removed.
+fn sync_file(file: io::Result<File>) -> io::Result<()> {
+    match file {
+        Ok(file) => file.sync_data(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives back the room that the journal keeps for its last records, where nobody writes it: the session is at rest.
+pub fn release(directory: &Path) -> Result<(), OpenError> {
+    let _lock = lock(directory)?;
+    let path = directory.join(JOURNAL);
+    let released = OpenOptions::new().write(true).open(&path).and_then(|file| reserve::release(&file));
+    let _ = fs::remove_file(directory.join(NEXT));
+    released.map_err(|source| OpenError::Open { path, source })
+}
+
 /// Whether a process holds the journal. The question opens, repairs and creates nothing but the lock's file.
 pub fn is_held(directory: &Path) -> Result<bool, OpenError> {
     match lock(directory) {
@@ -278,7 +357,7 @@ pub fn is_held(directory: &Path) -> Result<bool, OpenError> {
     }
 }
 
-fn lock(directory: &Path) -> Result<Flock<File>, OpenError> {
+pub(crate) fn lock(directory: &Path) -> Result<Flock<File>, OpenError> {
     let path = directory.join(LOCK);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.map_err(|source| OpenError::Lock { path: path.clone(), source })?;

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agentd_journal::{AppendError, JOURNAL, OpenError, Options, ReadError, Reader, Record, TORN, Writer, last_seq};
+use agentd_journal::{
+    AppendError, JOURNAL, OpenError, Options, ReadError, Reader, Record, TORN, Writer, last_seq, mend,
+};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::value::{RawValue, to_raw_value};
@@ -243,6 +245,41 @@ fn a_full_disk_leaves_nothing_half_written() {
     let all = seqs(&mut reader);
     assert_eq!(all, (1..=all.len() as u64).collect::<Vec<_>>());
     assert!(all.len() > 10, "{all:?}");
+}
+
+/// Its name, what is left of the lines, and the last record afterwards; absent where nothing is cut.
+type Case = (&'static str, fn(&[Vec<u8>]) -> Vec<u8>, Option<u64>);
+
+#[test]
+fn what_a_power_cut_left_behind_the_last_record_is_cut_and_kept_and_nothing_that_is_good() {
+    let lines = |directory: &Path| -> Vec<Vec<u8>> {
+        drop(journal(directory, &[50, 60, 70, 80]));
+        let bytes = fs::read(directory.join(JOURNAL)).unwrap();
+        bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+    };
+    let cases: [Case; 7] = [
+        ("whole", |lines| lines.concat(), None),
+        ("half a line", |lines| [&lines.concat()[..], b"{\"seq\":5,"].concat(), Some(4)),
+        ("zeros and a line break", |lines| [&lines.concat()[..], b"\0\0\0\n\0\0"].concat(), Some(4)),
+        ("old blocks", |lines| [&lines[..2].concat()[..], b"\0\n", &lines[0]].concat(), Some(2)),
+        ("a lost page", |lines| [&lines[0][..], b"\0\0\0\n", &lines[3]].concat(), Some(1)),
+        ("nothing but zeros", |_| vec![0; 100], Some(0)),
+        ("damage in the middle", |lines| [&lines[0][..], b"????\n", &lines[2], &lines[3]].concat(), None),
+    ];
+    for (name, damage, ends) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        let damaged = damage(&lines(directory.path()));
+        fs::write(directory.path().join(JOURNAL), &damaged).unwrap();
+        let repair = mend(directory.path()).unwrap();
+        let left = fs::read(directory.path().join(JOURNAL)).unwrap();
+        let torn = fs::read(directory.path().join(TORN)).unwrap_or_default();
+        assert_eq!([left, torn.clone()].concat(), damaged, "{name}: nothing is gone");
+        assert_eq!(repair.torn, torn.len() as u64, "{name}");
+        match ends {
+            Some(ends) => assert_eq!(last_seq(directory.path()).unwrap(), ends, "{name}"),
+            None => assert!(torn.is_empty(), "{name}"),
+        }
+    }
 }
 
 fn limited(directory: &Path) {

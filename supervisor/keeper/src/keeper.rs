@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::event::{AgentExited, Body, Exceeded};
 use agentd_fault::Point;
-use agentd_journal::{AppendError, Record};
+use agentd_journal::{AppendError, Need, Record};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
@@ -29,7 +29,9 @@ use crate::door::Door;
 use crate::log::Log;
 use crate::machine::{Action, IDLE, Input, Machine, State};
 use crate::os;
-use crate::protocol::{Append, Appended, FromKeeper, Hello, HoldArgs, LaunchRecord, PROTOCOL, StopTimes, ToKeeper};
+use crate::protocol::{
+    Append, Appended, FromKeeper, Hello, HoldArgs, LaunchRecord, PROTOCOL, StopTimes, Tail, ToKeeper,
+};
 use crate::signals::Signals;
 use crate::tree;
 use crate::wait::{self, Read};
@@ -128,7 +130,7 @@ impl<'a> Keeper<'a> {
         ];
         fds.extend(self.door.fd().map(|door| PollFd::new(door, PollFlags::POLLIN)));
         if let Some(connection) = &self.connection {
-            until.push(connection.tell_at(self.log.tail()));
+            until.push(connection.tell_at(self.tail()));
             fds.push(PollFd::new(connection.fd(), connection.events()));
         }
         if let Some(agent) = &self.agent {
@@ -159,7 +161,7 @@ impl<'a> Keeper<'a> {
             let uid = os::peer_uid(&stream).ok();
             let may = uid == Some(0) || uid == Some(geteuid().as_raw());
             let Some(mut connection) = may.then(|| Connection::new(stream).ok()).flatten() else { continue };
-            let tail = self.log.tail();
+            let tail = self.tail();
             connection.send(&FromKeeper::Hello(Hello {
                 protocol: PROTOCOL,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -304,7 +306,7 @@ impl<'a> Keeper<'a> {
                 self.input(input);
             }
         }
-        let (tail, more) = (self.log.tail(), self.agent.as_ref().is_some_and(|agent| agent.stdout.has_more()));
+        let (tail, more) = (self.tail(), self.agent.as_ref().is_some_and(|agent| agent.stdout.has_more()));
         let Some(connection) = &mut self.connection else { return };
         connection.flush(tail, more);
         if connection.is_over() {
@@ -315,6 +317,11 @@ impl<'a> Keeper<'a> {
         } else if connection.is_idle() && self.durable.is_none() {
             self.input(Input::Delivered);
         }
+    }
+
+    /// How far the journal reaches, and what keeps it from reaching further.
+    fn tail(&self) -> Tail {
+        Tail { ended: self.ended && self.machine.state() == State::Ending, ..self.log.tail() }
     }
 
     /// Carries a request out, and says what follows from it once it is answered. No answer: the daemon cannot be told.
@@ -391,10 +398,11 @@ impl<'a> Keeper<'a> {
             // What the journal says was sent, was sent: the daemon reads how the agent ended, and asks for something else.
             return refused("agent-ended", "the agent has ended and can be sent nothing".to_owned());
         }
-        if self.log.is_blocked() {
+        if self.log.is_blocked() && !append.from_reserve {
             return refused("journal-blocked", "the journal cannot be written at the moment".to_owned());
         }
-        let seq = match self.log.try_write(&append.records) {
+        let need = if append.from_reserve { Need::Final } else { Need::Ordinary };
+        let seq = match self.log.try_write(need, &append.records) {
             Ok(seq) => seq,
             Err(error @ AppendError::LineBreak { .. }) => return refused("bad-record", error.to_string()),
             Err(AppendError::Write { source, .. } | AppendError::Sync { source, .. }) => {
@@ -415,7 +423,7 @@ impl<'a> Keeper<'a> {
             agent.stdin.write();
         }
         let answer = FromKeeper::Appended(Appended { request: append.request, seq });
-        if append.durable && !self.log.sync() {
+        if append.durable && !(append.from_reserve && self.log.sync_written()) && !self.log.sync() {
             self.durable = Some(answer.clone());
         }
         answer
@@ -510,7 +518,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn record_end(&mut self) {
-        if !self.log.is_blocked() && self.log.sync() {
+        if self.log.finish() {
             match agentd_fault::at(Point::KeeperEndRecorded) {
                 Ok(()) => self.input(Input::Recorded),
                 Err(_) => self.over = true,

@@ -10,6 +10,7 @@ pub mod cli;
 mod connection;
 mod door;
 pub mod environment;
+mod essential;
 mod fifo;
 mod flood;
 pub mod frame;

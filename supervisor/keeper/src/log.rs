@@ -2,14 +2,20 @@
 //!
 //! When a write fails the records stay here, in order, and are tried again every [`RETRY`]; until that succeeds the keeper reads
 //! nothing more from the agent, so what is kept is bounded by one read of each pipe.
+//!
+//! Once the agent has ended, a disk that is full must not keep the session open. What waits is then written into the reserve of the journal
+//! ([`agentd_journal::Need`]). What does not fit there is left out, except requests, responses and the keeper's own records, and an
+//! `agent.dropped` says how much that was.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use agentd_api::event::Body;
-use agentd_journal::{AppendError, Record, Writer};
+use agentd_api::event::{AgentDropped, Body};
+use agentd_journal::{AppendError, Need, Record, Writer};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
+
+use crate::essential::is_essential;
 
 use crate::protocol::{NewRecord, Tail};
 
@@ -32,16 +38,20 @@ pub(crate) struct Log {
     /// What was written is to be brought to the disk, and that failed.
     unsynced: bool,
     retry_at: Option<Instant>,
+    /// The error number of the last failure, until it is over.
+    errno: Option<i32>,
+    /// The agent has ended: its last records may use the reserve.
+    is_last: bool,
 }
 
 impl Log {
     pub(crate) fn new(writer: Writer) -> Self {
-        Self { writer, waiting: VecDeque::new(), unsynced: false, retry_at: None }
+        Self { writer, waiting: VecDeque::new(), unsynced: false, retry_at: None, errno: None, is_last: false }
     }
 
     /// Writes the records, now or as soon as the disk takes them.
     pub(crate) fn write(&mut self, records: &[Record<'_>]) {
-        if records.is_empty() || (!self.is_blocked() && self.append(records).is_ok()) {
+        if records.is_empty() || (!self.is_blocked() && self.append(Need::Ordinary, records).is_ok()) {
             return;
         }
         self.defer(records);
@@ -60,9 +70,22 @@ impl Log {
     }
 
     /// Writes the daemon's records now or not at all. An error is of no concern to what comes after.
-    pub(crate) fn try_write(&mut self, records: &[NewRecord]) -> Result<u64, AppendError> {
+    pub(crate) fn try_write(&mut self, need: Need, records: &[NewRecord]) -> Result<u64, AppendError> {
         let records: Vec<_> = records.iter().map(|record| Record { kind: &record.kind, data: &record.data }).collect();
-        self.append(&records)
+        self.append(need, &records)
+    }
+
+    /// From here on what is written is the last of the session's records. Says whether all of it is in the journal and on the disk.
+    pub(crate) fn finish(&mut self) -> bool {
+        self.is_last = true;
+        self.unsynced = true;
+        // Where no error of the system's is known the next try is at its time.
+        (!self.is_blocked() || self.errno.is_some()) && self.settle()
+    }
+
+    /// Brings what was written to the disk, whatever waits; says whether it is there. For records that went ahead of what waits.
+    pub(crate) fn sync_written(&mut self) -> bool {
+        self.writer.sync().is_ok()
     }
 
     /// Brings what was written to the disk, now or as soon as it can be; says whether it is there.
@@ -94,33 +117,67 @@ impl Log {
     }
 
     pub(crate) fn tail(&self) -> Tail {
-        Tail { seq: self.writer.last_seq(), blocked: self.is_blocked() }
+        let errno = self.errno.filter(|_| self.is_blocked());
+        Tail { seq: self.writer.last_seq(), blocked: self.is_blocked(), errno, ended: false }
     }
 
     fn settle(&mut self) -> bool {
         while let Some(batch) = self.waiting.pop_front() {
-            let records: Vec<_> =
-                batch.iter().map(|waiting| Record { kind: &waiting.kind, data: &waiting.data }).collect();
-            if self.append(&records).is_err() {
+            let need = if self.is_last { Need::Late } else { Need::Ordinary };
+            let written =
+                self.append(need, &records(&batch)).is_ok() || (self.is_last && self.append_essential(&batch));
+            if !written {
                 self.waiting.push_front(batch);
                 return false;
             }
+            self.retry_at = None;
+        }
+        // A write of the daemon's failed, and is not tried again here.
+        if let Some(errno) = self.errno
+            && let Err(error) = self.writer.probe()
+        {
+            self.failed(error.raw_os_error().or(Some(errno)));
+            return false;
         }
         if self.unsynced {
-            if self.writer.sync().is_err() {
-                self.retry_at = Some(Instant::now() + RETRY);
+            if let Err(AppendError::Sync { source, .. } | AppendError::Write { source, .. }) = self.writer.sync() {
+                self.failed(source.raw_os_error());
                 return false;
             }
             self.unsynced = false;
         }
+        self.errno = None;
         true
     }
 
-    fn append(&mut self, records: &[Record<'_>]) -> Result<u64, AppendError> {
-        let appended = self.writer.append(Timestamp::now(), records);
-        if let Err(AppendError::Write { .. }) = &appended {
-            self.retry_at = Some(Instant::now() + RETRY);
+    /// Writes of a batch what may never be left out, and how much of it was.
+    fn append_essential(&mut self, batch: &[Waiting]) -> bool {
+        let (kept, left): (Vec<_>, Vec<_>) = records(batch).into_iter().partition(is_essential);
+        let bytes = left.iter().map(|record| record.data.get().len() as u64).sum();
+        let reason = match self.errno {
+            Some(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
+            None => "the journal could not be written".to_owned(),
+        };
+        let dropped = Body::AgentDropped(AgentDropped { lines: left.len() as u64, bytes, reason });
+        let data = dropped.to_data();
+        let told = (!left.is_empty()).then(|| Record { kind: dropped.kind(), data: &data });
+        self.append(Need::Final, &told.into_iter().chain(kept).collect::<Vec<_>>()).is_ok()
+    }
+
+    fn append(&mut self, need: Need, records: &[Record<'_>]) -> Result<u64, AppendError> {
+        let appended = self.writer.append_as(need, Timestamp::now(), records);
+        if let Err(AppendError::Write { source, .. }) = &appended {
+            self.failed(source.raw_os_error());
         }
         appended
     }
+
+    fn failed(&mut self, errno: Option<i32>) {
+        self.retry_at = Some(Instant::now() + RETRY);
+        self.errno = errno;
+    }
+}
+
+fn records(batch: &[Waiting]) -> Vec<Record<'_>> {
+    batch.iter().map(|waiting| Record { kind: &waiting.kind, data: &waiting.data }).collect()
 }

@@ -137,6 +137,10 @@ pub struct Append {
     /// Whether to wait for the disk (fdatasync) before answering.
     #[serde(default)]
     pub durable: bool,
+    /// Write them into the room that the journal keeps for a session's last records, ahead of what waits for the disk. For records of an
+    /// end: of a turn, a launch, a question, an agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_reserve: bool,
     /// From the moment these records are sent: recognise a replay of history, and do not journal it again.
     #[serde(default)]
     pub mute: Option<Mute>,
@@ -232,6 +236,12 @@ pub struct Tail {
     /// Set when the keeper could not write (disk full, I/O error) and has stopped reading the agent until it can.
     #[serde(default)]
     pub blocked: bool,
+    /// Why it is blocked (errno), where the system said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
+    /// The agent and its tree have ended, and `agent.exited` could not be written yet.
+    #[serde(default)]
+    pub ended: bool,
 }
 
 /// The answer to [`Append`].

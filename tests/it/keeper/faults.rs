@@ -90,7 +90,7 @@ fn converse(mut stream: UnixStream, directory: &Path) -> Option<()> {
             break;
         }
         let record = NewRecord { kind: "agent.in".to_owned(), data: to_raw_value(&(done + 1)).unwrap(), send: true };
-        let append = Append { request: done, records: vec![record], durable: true, mute: None };
+        let append = Append { request: done, records: vec![record], durable: true, from_reserve: false, mute: None };
         // What is refused is said again: it changed nothing.
         assert!(Instant::now() < give_up, "message {} is refused for ever", done + 1);
         ask(&mut stream, &ToKeeper::Append(append))?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionView};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
@@ -66,8 +66,14 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
     table
 }
 
-/// What the session needs of the world and is not there: what it waits for, failed for, or has lost while it runs.
+/// What the session needs of the world and is not there: room for its journal, what it waits for, failed for, or has lost while it runs.
 pub(super) fn missing(view: &SessionView) -> Option<String> {
+    let is_refused = |condition: &&Condition| {
+        condition.kind == ConditionType::JournalWritable && condition.status == ConditionStatus::False
+    };
+    if let Some(refused) = view.status.conditions.iter().find(is_refused) {
+        return Some(refused.message.clone());
+    }
     let phase = view.status.phase;
     let of_interest = phase.is_active() || matches!(phase, Phase::BackingOff | Phase::Failed);
     let mut conditions = view.status.conditions.iter();
@@ -230,6 +236,12 @@ mod tests {
         assert!(rows[2].ends_with("lab (unknown): silent"), "{text}");
         assert!(rows[3].ends_with("0s") && rows[4].ends_with("0s"), "{text}");
         assert!(!table(&[&well, &over], screen, now).render(None).contains("MISSING"));
+        let mut full = well.clone();
+        full.status.conditions[0].kind = ConditionType::JournalWritable;
+        full.status.conditions[0].status = ConditionStatus::False;
+        full.status.conditions[0].message =
+            "No space left on device (os error 28): /s/journal.jsonl cannot be written".to_owned();
+        assert!(table(&[&full], screen, now).render(None).contains("No space left on device"));
     }
 
     #[test]

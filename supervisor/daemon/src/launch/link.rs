@@ -165,7 +165,12 @@ impl Link {
         self.appended.max(self.tail.borrow().seq)
     }
 
-    /// Waits until the journal has grown; an error when the line is lost.
+    /// What the keeper said last of its journal.
+    pub(crate) fn tail(&self) -> Tail {
+        *self.tail.borrow()
+    }
+
+    /// Waits until the journal has grown, or can or cannot be written; an error when the line is lost.
     pub(crate) async fn grown(&mut self) -> Result<Tail, LinkError> {
         self.tail.changed().await.map_err(|_| LinkError::Lost)?;
         Ok(*self.tail.borrow_and_update())

@@ -56,7 +56,12 @@ impl Driver {
         // The keeper first: what it has not announced yet is not read. Its socket may have been removed.
         let may_live = self.world.directories.keeper_socket(self.id()).exists() || is_held(&self.journal).await;
         let found = if may_live { self.connect().await } else { Found::Nobody };
-        self.catch_up().await?;
+        if found == Found::Silent {
+            self.catch_up().await?;
+        } else {
+            let repaired = self.mend().await?;
+            self.catch_up_mended(repaired).await?;
+        }
         self.publish();
         if found == Found::Silent {
             return Ok(());

@@ -45,7 +45,8 @@ async fn ask(world: &World, id: &SessionId, directory: &Path, times: StopTimes, 
         return false;
     }
     let record = NewRecord { kind: stop.kind().to_owned(), data: stop.to_data(), send: false };
-    let append = ToKeeper::Append(Append { request: 0, records: vec![record], durable: true, mute: None });
+    let append =
+        ToKeeper::Append(Append { request: 0, records: vec![record], durable: true, from_reserve: true, mute: None });
     let was_recorded = link.call(&append).await.is_ok();
     if link.call(&ToKeeper::Stop(times)).await.is_err() {
         return was_recorded;

@@ -30,6 +30,7 @@ use super::silent::{self, Forced};
 use super::state::{Run, State};
 use super::verdict::Needed;
 use super::waits::{self, Wait, is_restarted};
+use super::writable::Writable;
 use super::{Published, aside, ending};
 use crate::env::chain;
 use crate::launch::{Link, LinkError};
@@ -100,6 +101,9 @@ pub(crate) struct Driver {
     pub(super) retry: Option<Instant>,
     pub(super) requests: u64,
     pub(super) remembered: u64,
+    /// Everything up to this record is known to be on the disk.
+    pub(super) durable: u64,
+    pub(super) writable: Writable,
     /// Whether the journal has been read to its end, and the keeper taken over or found gone.
     pub(super) current: bool,
     /// The phase and the time of the restart that are shown.
@@ -158,6 +162,8 @@ impl Driver {
             files: Files::Perhaps,
             retry: None,
             requests: 0,
+            durable: 0,
+            writable: Writable::default(),
             current: false,
         }
     }
@@ -210,7 +216,7 @@ impl Driver {
         loop {
             self.settle().await?;
             self.remember(false).await;
-            pulse::is_held_up(self.retry.is_some());
+            pulse::is_held_up(self.retry.is_some() || self.writable.is_refused());
             let shutdown = self.world.shutdown.clone();
             let due = self.due();
             tokio::select! {
@@ -223,7 +229,10 @@ impl Driver {
                 }
                 news = news(&mut self.port) => {
                     match news {
-                        News::Grown => self.catch_up().await?,
+                        News::Grown => {
+                            self.catch_up().await?;
+                            self.note_keeper();
+                        }
                         News::Lost => self.line_lost().await?,
                         News::Found(keeper) => self.keeper_found(keeper).await?,
                     }
@@ -236,6 +245,7 @@ impl Driver {
                     if self.stop_due.is_some_and(|due| due <= Instant::now()) {
                         self.look_after_stop().await;
                     }
+                    self.look_for_room().await;
                     self.expire().await?;
                 }
                 ask = self.asks.recv() => {
@@ -244,7 +254,7 @@ impl Driver {
                             let answer = self.carry_out(command).await?;
                             let _ = reply.send(answer);
                         }
-                        Some(Ask::Release { reply }) if !self.phase().is_over() => {
+                        Some(Ask::Release { reply }) if !self.phase().is_over() && !self.has_ended_unrecorded() => {
                             let refusal = Refusal::NotEnded { phase: self.phase() };
                             let _ = reply.send(Err(refusal.problem()));
                         }
@@ -264,7 +274,7 @@ impl Driver {
     fn due(&self) -> Option<Instant> {
         let waits = self.waits.iter().map(|(_, until, _)| *until).chain(self.refresh.due());
         let waits = waits.filter(|_| !matches!(self.port, Port::Silent(_)));
-        waits.chain(self.retry).chain(self.stop_due).min()
+        waits.chain(self.retry).chain(self.stop_due).chain(self.writable.due()).min()
     }
 
     pub(super) fn id(&self) -> &SessionId {
@@ -404,13 +414,18 @@ impl Driver {
             self.stop_by_force(reason);
             return Ok(Ok(done));
         }
+        if !written && matches!(command, Command::Stop { .. }) && matches!(self.port, Port::Keeper(_)) {
+            // An agent can be ended without a disk. Its end is recorded when there is room.
+            self.stop_agent().await?;
+            self.publish();
+            return Ok(Ok(done));
+        }
         // After a broken line the journal was read again, and a turn that is in it was queued.
         let queued = done.turn.as_ref().is_some_and(|turn| *turn != TurnId::numbered(self.state.next_turn));
         if written || queued {
             return Ok(Ok(done));
         }
-        Ok(Err(Problem::new(Code::TooBusy, "the session's journal cannot be written now; nothing was changed")
-            .hint("is the disk full? `agentctl show` has the session's state; try again")))
+        Ok(Err(self.not_recorded()))
     }
 }
 

@@ -101,7 +101,9 @@ impl State {
             | Body::SessionCreated(_)
             | Body::AgentNoise(_)
             | Body::AgentReplayed(_)
+            | Body::AgentDropped(_)
             | Body::DaemonRecovered(_)
+            | Body::JournalRepaired(_)
             | Body::Unknown { .. } => {}
         }
     }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::Body;
-use agentd_journal::{AppendError, OpenError, Options, Record, Writer};
+use agentd_api::session::ConditionStatus;
+use agentd_journal::{AppendError, Need, OpenError, Options, Record, Writer};
 use agentd_keeper::protocol::{Append, FromKeeper, NewRecord, ToKeeper};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
@@ -65,14 +66,9 @@ impl Port {
     }
 
     /// Writes the batch in one piece. After an error other than [`PortError::Lost`] and [`PortError::Silent`] nothing of it is there.
-    pub(crate) async fn append(&mut self, journal: &Journal, request: u64, batch: Batch) -> Result<(), PortError> {
-        // What ends a turn or a session has to outlive a power cut; the rest may cost a client its last half second.
-        let durable = batch.entries.iter().any(|entry| {
-            matches!(
-                entry.body,
-                Body::SessionCreated(_) | Body::TurnEnded(_) | Body::LaunchFailed(_) | Body::StopRequested(_)
-            )
-        });
+    pub(crate) async fn append(&mut self, journal: &Journal, request: u64, batch: Batch) -> Result<Written, PortError> {
+        let durable = batch.entries.iter().any(|entry| must_outlive_a_power_cut(&entry.body));
+        let from_reserve = batch.entries.iter().any(|entry| ends_something(&entry.body));
         match self {
             Self::Keeper(link) => {
                 let records = batch
@@ -84,48 +80,118 @@ impl Port {
                         send: entry.send,
                     })
                     .collect();
-                let append = ToKeeper::Append(Append { request, records, durable, mute: batch.mute });
+                let append = ToKeeper::Append(Append { request, records, durable, from_reserve, mute: batch.mute });
                 match link.call(&append).await {
-                    Ok(FromKeeper::Appended(done)) if done.request == request => Ok(()),
+                    Ok(FromKeeper::Appended(done)) if done.request == request => {
+                        Ok(Written { seq: done.seq, durable, from_reserve })
+                    }
                     Err(LinkError::Refused { code, message }) => Err(PortError::Refused { code, message }),
                     Err(LinkError::Silent { .. }) => Err(PortError::Silent),
                     Ok(_) | Err(_) => Err(PortError::Lost),
                 }
             }
             Self::Silent(_) => Err(PortError::Silent),
-            Self::Direct => write_directly(journal, batch, durable).await,
+            Self::Direct => {
+                let need = if from_reserve { Need::Final } else { Need::Ordinary };
+                let seq = write_directly(journal, batch, need, durable).await?;
+                Ok(Written { seq, durable, from_reserve })
+            }
         }
     }
 }
 
-async fn write_directly(journal: &Journal, batch: Batch, durable: bool) -> Result<(), PortError> {
+/// What was appended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written {
+    /// Of the last record.
+    pub(crate) seq: u64,
+    /// Everything up to it is on the disk, as far as the configuration wants that.
+    pub(crate) durable: bool,
+    /// It may have taken room that is kept for last records.
+    pub(crate) from_reserve: bool,
+}
+
+/// What ends a turn or a session has to; the rest may cost a client its last half second.
+fn must_outlive_a_power_cut(body: &Body) -> bool {
+    matches!(body, Body::SessionCreated(_) | Body::TurnEnded(_) | Body::LaunchFailed(_) | Body::StopRequested(_))
+}
+
+/// What is written on a full disk too: an agent, a turn and a question can be ended without room. Each of these ends what an ordinary record
+/// began, so there cannot be more of them than there was room for.
+fn ends_something(body: &Body) -> bool {
+    match body {
+        Body::StopRequested(_)
+        | Body::AgentExited(_)
+        | Body::TurnEnded(_)
+        | Body::TurnCancelling(_)
+        | Body::LaunchFailed(_)
+        | Body::PermissionResolved(_) => true,
+        Body::Condition(condition) => condition.status == ConditionStatus::False,
+        _ => false,
+    }
+}
+
+impl PortError {
+    /// The system's own error (errno), where there is one.
+    pub(crate) fn errno(&self) -> Option<i32> {
+        let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(current) = error {
+            if let Some(error) = current.downcast_ref::<std::io::Error>() {
+                return error.raw_os_error();
+            }
+            error = current.source();
+        }
+        None
+    }
+}
+
+async fn write_directly(journal: &Journal, batch: Batch, need: Need, durable: bool) -> Result<u64, PortError> {
     let records: Vec<(String, Box<RawValue>)> =
         batch.entries.iter().map(|entry| (entry.body.kind().to_owned(), entry.body.to_data())).collect();
     for _ in 1..HELD_TRIES {
-        match write_once(journal.clone(), records.clone(), durable).await {
+        match write_once(journal.clone(), records.clone(), need, durable).await {
             Err(PortError::Open { source: OpenError::Held { .. }, .. }) => {
                 pulse::elsewhere(tokio::time::sleep(HELD_PAUSE)).await;
             }
             result => return result,
         }
     }
-    write_once(journal.clone(), records, durable).await
+    write_once(journal.clone(), records, need, durable).await
 }
 
 async fn write_once(
     Journal { directory, options }: Journal,
     records: Vec<(String, Box<RawValue>)>,
+    need: Need,
     durable: bool,
-) -> Result<(), PortError> {
+) -> Result<u64, PortError> {
     let write = move || {
         let (mut writer, _) = Writer::open(&directory, options)
             .map_err(|source| PortError::Open { directory: directory.clone(), source })?;
         let records: Vec<Record<'_>> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
         let failed = |source| PortError::Append { directory: directory.clone(), source };
-        writer.append(Timestamp::now(), &records).map_err(failed)?;
-        if durable { writer.sync().map_err(failed) } else { Ok(()) }
+        let seq = writer.append_as(need, Timestamp::now(), &records).map_err(failed)?;
+        if durable {
+            writer.sync().map_err(failed)?;
+        }
+        Ok(seq)
     };
     pulse::blocking(write).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
+/// Whether an ordinary record would find room now, where nobody else writes the journal.
+pub(crate) async fn probe(journal: &Journal) -> Result<(), PortError> {
+    let Journal { directory, options } = journal.clone();
+    let probe = move || match Writer::open(&directory, options) {
+        Ok((mut writer, _)) => writer.probe().map_err(|source| {
+            let source = AppendError::Write { path: directory.join(agentd_journal::JOURNAL), source };
+            PortError::Append { directory, source }
+        }),
+        // A keeper has it, and says itself how it is.
+        Err(OpenError::Held { .. }) => Ok(()),
+        Err(source) => Err(PortError::Open { directory, source }),
+    };
+    pulse::blocking(probe).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
 /// Whether somebody holds the journal.

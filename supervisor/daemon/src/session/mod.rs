@@ -20,6 +20,7 @@ mod fold;
 mod follow;
 mod journal_port;
 mod launching;
+mod mending;
 mod needs;
 mod next;
 mod note;
@@ -38,6 +39,7 @@ mod tests;
 mod validation;
 mod verdict;
 mod waits;
+mod writable;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentd_api::session::Phase;
 use agentd_fault::Point;
-use agentd_journal::Retain;
+use agentd_journal::{Retain, Sync};
 use tokio::time::Instant;
 
 use super::batch::Batch;
@@ -14,6 +14,7 @@ use super::follow::{self, Learned};
 use super::journal_port::{Port, PortError};
 use super::next::{Step, next};
 use super::state::{Ended, Run};
+use super::writable::errno_of;
 use super::{Published, view};
 use crate::env::chain;
 use crate::pulse;
@@ -29,9 +30,19 @@ impl Driver {
             Ok(()) => self.port.append(&self.journal, self.requests, batch).await,
             Err(error) => Err(PortError::Refused { code: "fault".to_owned(), message: error.to_string() }),
         };
-        let appended = appended.and_then(|()| agentd_fault::at(Point::DaemonAppendAfter).map_err(|_| PortError::Lost));
+        let appended = appended.and_then(|written| {
+            agentd_fault::at(Point::DaemonAppendAfter).map(|()| written).map_err(|_| PortError::Lost)
+        });
         match appended {
-            Ok(()) => self.catch_up().await.map(|()| true),
+            Ok(written) => {
+                if written.durable {
+                    self.durable = self.durable.max(written.seq);
+                }
+                if !written.from_reserve && matches!(self.port, Port::Direct) {
+                    self.accepted();
+                }
+                self.catch_up().await.map(|()| true)
+            }
             Err(PortError::Silent) => {
                 if matches!(self.port, Port::Keeper(_)) {
                     self.go_silent(self.port.reach());
@@ -43,6 +54,9 @@ impl Driver {
             Err(PortError::Lost) => Box::pin(self.line_lost()).await.map(|()| false),
             Err(error) => {
                 tracing::warn!(agentd.session = %self.document.id, error = %chain(&error), "a record waits");
+                if is_of_the_disk(&error) {
+                    self.refused(errno_of(&error, self));
+                }
                 self.retry = Some(Instant::now() + RETRY);
                 self.catch_up().await.map(|()| false)
             }
@@ -113,10 +127,12 @@ impl Driver {
         self.shown = (self.phase(), self.next_restart);
         let mut view = view(&self.document, &self.state, self.shown);
         view.status.conditions.extend(self.silence());
+        self.show_writable(&mut view);
         self.publish.send_replace(Arc::new(Published::new(view, self.remembered, self.current)));
     }
 
-    /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.
+    /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all. Before that everything behind it
+    /// is on the disk: a fold ahead of its journal would hide what is written next under the numbers that a power cut took.
     pub(super) async fn remember(&mut self, last: bool) {
         let resting = matches!(self.state.phase(), Phase::Idle | Phase::Stopped | Phase::Failed);
         // What a keeper that does not answer has written it may have to take back.
@@ -126,20 +142,42 @@ impl Driver {
         }
         let (mut document, state) = (self.document.clone(), self.state.clone());
         let (directory, keep) = (self.journal.directory.clone(), self.world.config.journal.keep_session);
-        let seq = self.state.seq;
+        let (seq, durable) = (self.state.seq, self.durable);
+        // Without durability nothing is ever brought to the disk, and a journal that ends before its fold is found at the next start.
+        let must_sync = self.journal.options.sync == Sync::Asked && durable < seq;
+        let is_over = matches!(self.state.run, Run::Ended(_));
         let written = pulse::blocking(move || {
+            if must_sync {
+                agentd_journal::sync_behind(&directory, durable).map_err(std::io::Error::other)?;
+            }
             document.remember(&state);
             document.write(&directory)?;
-            match keep {
-                Some(at_most) => agentd_journal::retain(&directory, Retain { at_most, keep_after: seq })
-                    .map(drop)
-                    .map_err(std::io::Error::other),
-                None => Ok(()),
+            if is_over {
+                // Nothing is left that would have to be ended. Where a keeper holds the journal still, it is only about to let it go.
+                let _ = agentd_journal::release(&directory);
             }
+            if let Some(at_most) = keep
+                && let Err(error) = agentd_journal::retain(&directory, Retain { at_most, keep_after: seq })
+            {
+                tracing::warn!(directory = %directory.display(), error = %chain(&error), "a journal cannot be shortened");
+            }
+            Ok::<(), std::io::Error>(())
         });
-        self.remembered = seq;
-        if let Ok(Err(error)) = written.await {
-            tracing::warn!(agentd.session = %self.document.id, %error, "session.json could not be written; the journal has everything");
+        match written.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+            Ok(()) => (self.remembered, self.durable) = (seq, durable.max(seq)),
+            Err(error) => {
+                tracing::warn!(agentd.session = %self.document.id, error = %chain(&error), "session.json could not be written; the journal has everything");
+            }
         }
+    }
+}
+
+/// Whether it is the disk that does not take the records, and not the agent that does not read them.
+fn is_of_the_disk(error: &PortError) -> bool {
+    match error {
+        PortError::Refused { code, .. } => code == "journal-blocked",
+        PortError::Append { .. } => true,
+        PortError::Open { .. } => error.errno().is_some(),
+        PortError::Lost | PortError::Silent => false,
     }
 }

@@ -1,0 +1,49 @@
+//! Which records may be left out where there is no room for them, and which never.
+//!
+//! Never left out: requests and responses of the agent, and what the keeper and the daemon say themselves. Notifications, noise and stderr
+//! may be: a conversation goes on without them. Whoever leaves some out says how many.
+
+use agentd_journal::Record;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A message that somebody waits for, or that answers one, has an id.
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+}
+
+/// Whether the record may never be left out.
+pub(crate) fn is_essential(record: &Record<'_>) -> bool {
+    match record.kind {
+        "agent.out" => {
+            // What cannot be read is kept: nobody can say what it is.
+            serde_json::from_str::<Message<'_>>(record.data.get()).map_or(true, |message| message.id.is_some())
+        }
+        "agent.noise" | "agent.stderr" => false,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_responses_are_essential_and_notifications_noise_and_stderr_are_not() {
+        for (kind, data, expected) in [
+            ("agent.out", r#"{"id":1,"method":"session/request_permission","params":{}}"#, true),
+            ("agent.out", r#"{"id":"a\ud83d","result":{"stopReason":"end_turn"}}"#, true),
+            ("agent.out", r#"{"method":"session/update","params":{"id":7,"text":"\ud83d"}}"#, false),
+            ("agent.out", "[1]", true),
+            ("agent.noise", r#"{"text":"x"}"#, false),
+            ("agent.stderr", r#"{"text":"x"}"#, false),
+            ("agent.exited", r#"{"launch":1}"#, true),
+            ("turn.ended", r#"{"turn":"t1"}"#, true),
+        ] {
+            let data = RawValue::from_string(data.to_owned()).unwrap();
+            assert_eq!(is_essential(&Record { kind, data: &data }), expected, "{kind} {}", data.get());
+        }
+    }
+}

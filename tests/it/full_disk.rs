@@ -1,0 +1,230 @@
+//! A disk that is full, a quota that is reached and a file system that is read-only hold nobody hostage: sessions are shown, stopped and
+//! removed, and whoever looks is told what cannot be written and why.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionList, SessionView};
+use agentd_api::{Body, Code, Event};
+
+use crate::harness::{Daemon, Session, journal, process, require, until, within};
+use crate::worlds::place::Place;
+
+/// A daemon whose state is on a small file system of its own.
+struct Small {
+    daemon: Daemon,
+    place: Place,
+}
+
+impl Small {
+    /// `None`, and a word on why, where none can be mounted.
+    async fn new(config: &str) -> Option<Self> {
+        require::namespaces()?;
+        let (place, mut daemon) = (Place::machine().unwrap(), Daemon::prepare());
+        daemon.configure(|own| format!("{own}\n{config}"));
+        let state = daemon.state();
+        place.run(&format!("mount -t tmpfs -o size=16m,mode=700 none {}", state.display()));
+        daemon.enter(place.entrance());
+        daemon.run().await;
+        Some(Self { daemon, place })
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.daemon.state().join("filler")
+    }
+
+    /// Leaves not one block.
+    fn fill(&self) {
+        let path = self.filler();
+        self.place.within(move || {
+            let mut file = fs::File::options().append(true).create(true).open(path).unwrap();
+            let block = [0; 4096];
+            while file.write_all(&block).is_ok() {}
+        });
+    }
+
+    fn free(&self) {
+        let path = self.filler();
+        self.place.within(move || fs::remove_file(path).unwrap());
+    }
+
+    fn journal(&self, session: &Session) -> Vec<Event> {
+        let (state, id) = (self.daemon.state(), session.id.clone());
+        self.place.within(move || journal::checked(&state, &id))
+    }
+
+    async fn listed(&self, session: &Session) -> SessionView {
+        let list: SessionList = self.daemon.client.get("/v1/sessions").await.expect(200);
+        list.sessions.into_iter().find(|view| view.id == session.id).expect("it is listed")
+    }
+}
+
+/// Looks until the session is as it should be: no event says that its journal cannot be written.
+async fn seen(session: &Session, what: &str, good: impl Fn(&SessionView) -> bool) -> SessionView {
+    within(what, async {
+        loop {
+            let view = session.view().await;
+            if good(&view) {
+                return view;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+}
+
+/// A prompt that does not fit into what room a journal has left.
+fn long_prompt() -> serde_json::Value {
+    serde_json::json!({ "prompt": "x".repeat(400_000) })
+}
+
+/// Whether the journal can be written, and why not, as the session shows it.
+fn writable(view: &SessionView) -> Option<(ConditionStatus, &str, &str)> {
+    let condition = view.status.conditions.iter().find(|condition| condition.kind == ConditionType::JournalWritable)?;
+    Some((condition.status, &condition.reason, &condition.message))
+}
+
+fn is_refused(view: &SessionView) -> bool {
+    writable(view).is_some_and(|(status, ..)| status == ConditionStatus::False)
+}
+
+fn is_accepted(view: &SessionView) -> bool {
+    writable(view).is_some_and(|(status, ..)| status == ConditionStatus::True)
+}
+
+#[tokio::test]
+async fn sessions_are_shown_stopped_and_removed_on_a_full_disk_whoever_writes_their_journals() {
+    let Some(small) = Small::new("").await else { return };
+    let daemon = &small.daemon;
+    let spec = daemon.scripted(&[]);
+    let (busy, idle, ended) = (daemon.session(&spec).await, daemon.session(&spec).await, daemon.session(&spec).await);
+    ended.stop().await;
+    busy.prompt("count 1000000 1").await;
+    busy.wait_for("in its turn", |view| view.status.phase == Phase::Busy).await;
+    small.fill();
+
+    let view = seen(&busy, "what the agent says cannot be written", is_refused).await;
+    let (_, reason, message) = writable(&view).unwrap();
+    assert_eq!(reason, "DiskFull");
+    assert!(
+        message.contains("No space left on device (os error 28)") && message.contains("journal.jsonl"),
+        "{message}"
+    );
+    assert!(is_refused(&small.listed(&busy).await));
+    let refused = idle.post("/prompt", &long_prompt()).await;
+    assert_eq!((refused.status.as_u16(), refused.problem().code), (503, Code::JournalNotWritable));
+    assert!(refused.problem().detail.contains("No space left"), "{:?}", refused.problem());
+    let refused = ended.post("/resume", &serde_json::Value::Null).await;
+    assert_eq!((refused.status.as_u16(), refused.problem().code), (503, Code::JournalNotWritable));
+    assert!(is_refused(&ended.view().await));
+
+    let view = busy.stop().await;
+    assert_eq!(view.status.phase, Phase::Stopped);
+    let events = small.journal(&busy);
+    assert!(events.iter().any(|event| matches!(&event.body, Body::AgentExited(exited) if exited.requested)));
+    assert!(events.iter().any(|event| matches!(event.body, Body::TurnEnded(_))), "its turn is closed");
+    let removed = daemon.client.call("DELETE", &idle.path("?force=true"), "").await;
+    assert_eq!(removed.status.as_u16(), 204, "{removed:?}");
+
+    small.fill();
+    assert!(is_refused(&ended.view().await));
+    small.free();
+    for session in [&busy, &ended] {
+        seen(session, "it can be written again", |view| !is_refused(view)).await;
+    }
+    assert!(is_accepted(&ended.view().await));
+    assert_eq!(ended.resume().await.status.phase, Phase::Idle);
+    assert_eq!(ended.turn("say again").await.text, "again");
+}
+
+#[tokio::test]
+async fn a_launch_that_is_under_way_is_stopped_on_a_full_disk() {
+    let Some(small) = Small::new("").await else { return };
+    let daemon = &small.daemon;
+    let script = daemon.root().join("config/env-setup.sh");
+    fs::write(script, "sleep 1000\n").unwrap();
+    let session = daemon.create(&daemon.scripted(&[])).await;
+    session.wait_for_phase(Phase::Preparing).await;
+    small.fill();
+    session.stop().await;
+    let stopped = small.journal(&session).into_iter().any(|event| matches!(event.body, Body::LaunchFailed(_)));
+    assert!(stopped, "the journal says that it was stopped");
+}
+
+#[tokio::test]
+async fn the_status_line_says_who_cannot_write() {
+    let Some(small) = Small::new("").await else { return };
+    let mut small = small;
+    small.daemon.terminate().await;
+    let socket = small.daemon.root().join("notify");
+    let told = tokio::net::UnixDatagram::bind(&socket).unwrap();
+    small
+        .daemon
+        .set_environment([("PATH", "/usr/bin:/bin".to_owned()), ("NOTIFY_SOCKET", socket.display().to_string())]);
+    small.daemon.run().await;
+    let session = small.daemon.session(&small.daemon.scripted(&[])).await;
+    session.prompt("count 1000000 1").await;
+    small.fill();
+    let mut message = [0; 4096];
+    within("the status line says it", async {
+        loop {
+            let length = told.recv(&mut message).await.unwrap();
+            if String::from_utf8_lossy(&message[..length]).contains("1 cannot write (is the disk full?)") {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+/// Sets the point, so that each write of a journal fails with this error of the system.
+fn refuse(daemon: &Daemon, errno: nix::errno::Errno) -> PathBuf {
+    let file = daemon.state().join("faults/journal.append.before");
+    fs::write(&file, format!("refuse {}", errno as i32)).unwrap();
+    file
+}
+
+async fn armed() -> Daemon {
+    let mut daemon = Daemon::prepare();
+    fs::create_dir_all(daemon.state().join("faults")).unwrap();
+    daemon.run().await;
+    daemon
+}
+
+#[tokio::test]
+async fn an_agent_is_ended_although_nothing_at_all_can_be_written_and_the_journal_says_so_later() {
+    let daemon = armed().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let agent = session.view().await.status.agent_pid.unwrap();
+    let fault = refuse(&daemon, nix::errno::Errno::EROFS);
+    session.stop().await;
+    until("the agent is gone", || !process::is_alive(agent)).await;
+    let view = seen(&session, "why that is not recorded", is_refused).await;
+    let (_, reason, message) = writable(&view).unwrap();
+    assert_eq!(reason, "ReadOnly");
+    assert!(message.contains("Read-only file system"), "{message}");
+    assert!(view.status.message.unwrap().contains("does not say so"));
+
+    fs::remove_file(fault).unwrap();
+    seen(&session, "it can be written again", |view| !is_refused(view)).await;
+    seen(&session, "it is stopped", |view| view.status.phase == Phase::Stopped && view.status.message.is_none()).await;
+    let ends = session.journal().into_iter().filter_map(|event| match event.body {
+        Body::AgentExited(exited) => Some(exited.requested),
+        _ => None,
+    });
+    assert_eq!(ends.collect::<Vec<_>>(), [true]);
+}
+
+#[tokio::test]
+async fn a_session_is_removed_although_nothing_can_be_written_and_leaves_nobody_behind() {
+    let daemon = armed().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let fault = refuse(&daemon, nix::errno::Errno::EDQUOT);
+    let removed = daemon.client.call("DELETE", &session.path("?force=true"), "").await;
+    assert_eq!(removed.status.as_u16(), 204, "{removed:?}");
+    assert_eq!(daemon.client.get(&session.path("")).await.status.as_u16(), 404);
+    fs::remove_file(fault).unwrap();
+    until("the keeper ends", || process::running(daemon.root(), "agentd-keeper", Some("hold")).is_empty()).await;
+}
