@@ -1,4 +1,4 @@
-//! The configuration is read again as a whole or not at all: plugins come, change and go by files, with nobody at the machine.
+//! The configuration is read again: plugins come, change and go by files, with nobody at the machine, and a mistake costs what it is in.
 
 mod damaged;
 
@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
+use agentd_api::configuration::{Consequence, Effect, Mistake};
 use agentd_api::environment::EnvironmentView;
 use agentd_api::plugin::{OnFailure, PluginList, PluginState, PluginView, ReloadView};
 use agentd_api::problem::Problem;
@@ -62,11 +63,24 @@ async fn reload(daemon: &Daemon) -> ReloadView {
     daemon.client.call("POST", "/v1/reload", "").await.expect(200)
 }
 
-async fn refused(daemon: &Daemon, code: agentd_api::Code) -> Problem {
+/// What a reload is refused with for a mistake of the administrator's.
+async fn refused(daemon: &Daemon) -> Problem {
     let response = daemon.client.call("POST", "/v1/reload", "").await;
     let problem = response.problem();
-    assert_eq!((problem.status, problem.code), (422, code), "{problem:?}");
+    assert_eq!((problem.status, problem.code), (422, agentd_api::Code::ConfigurationInvalid), "{problem:?}");
+    assert!(
+        problem.particulars.mistakes.iter().all(|mistake| mistake.consequence == Consequence::FormerInForce),
+        "{problem:?}"
+    );
     problem
+}
+
+/// The only mistake that a reload tells, with what becomes of it.
+async fn mistake(daemon: &Daemon, consequence: Consequence) -> Mistake {
+    let view = reload(daemon).await;
+    let [mistake] = view.mistakes.as_slice() else { panic!("{view:#?}") };
+    assert_eq!(mistake.consequence, consequence, "{view:#?}");
+    mistake.clone()
 }
 
 async fn plugins(daemon: &Daemon) -> Vec<PluginView> {
@@ -114,7 +128,8 @@ async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
     )
     .unwrap();
     let view = reload(&daemon).await;
-    assert_eq!(view.changed, ["environment.providers", "plugins"]);
+    let changed = ["environment.providers", "plugins.toolchain.grant.command", "plugins.toolchain.sha256"];
+    assert_eq!(view.changed, changed);
     assert_eq!((view.files, view.restart, view.plugins), (vec![file(&daemon)], vec![], 3));
     assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
     let toolchain = plugin(&daemon, "toolchain").await;
@@ -130,12 +145,12 @@ async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
     // Another file under another pin takes the first one's place, and what began with the first one has it still.
     let declared = place(&daemon, "toolchain", &giving("two"));
     fs::write(file(&daemon), with(&plain, "toolchain", &declared)).unwrap();
-    assert_eq!(reload(&daemon).await.changed, ["plugins.toolchain.grant", "plugins.toolchain.sha256"]);
+    assert_eq!(reload(&daemon).await.changed, ["plugins.toolchain.grant.command", "plugins.toolchain.sha256"]);
     assert_eq!(name_now(&daemon).await.as_deref(), Some("two"));
 
     fs::write(file(&daemon), &plain).unwrap();
     fs::remove_file(daemon.root().join("config/plugins/toolchain.wasm")).unwrap();
-    assert_eq!(reload(&daemon).await.changed, ["environment.providers", "plugins"]);
+    assert_eq!(reload(&daemon).await.changed, ["environment.providers", "plugins.toolchain.sha256"]);
     assert_eq!(name_now(&daemon).await, None);
     assert!(plugins(&daemon).await.iter().all(|plugin| plugin.source == "built-in"));
     assert_eq!(daemon.client.get("/v1/plugins/toolchain").await.problem().code, agentd_api::Code::NoSuchPlugin);
@@ -161,7 +176,7 @@ async fn a_signal_reloads_as_a_request_does() {
 }
 
 #[tokio::test]
-async fn a_byte_of_a_file_that_is_another_is_refused_with_both_hashes_and_nothing_changes() {
+async fn a_plugin_whose_file_is_another_is_left_out_with_both_hashes_until_it_is_repaired() {
     let daemon = Daemon::start().await;
     let plain = fs::read_to_string(file(&daemon)).unwrap();
     let (component, mut changed) = (giving("one"), giving("one"));
@@ -171,43 +186,90 @@ async fn a_byte_of_a_file_that_is_another_is_refused_with_both_hashes_and_nothin
 
     *changed.last_mut().unwrap() ^= 1;
     place(&daemon, "toolchain", &changed);
-    let problem = refused(&daemon, agentd_api::Code::PluginUnusable).await;
-    for word in ["plugins.toolchain", &pin(&component), &pin(&changed)] {
-        assert!(problem.detail.contains(word), "{word} is not in {problem:?}");
+    let told = mistake(&daemon, Consequence::LeftOut).await;
+    assert_eq!((told.key.as_str(), told.file.as_ref()), ("plugins.toolchain", Some(&file(&daemon))));
+    for word in [&pin(&component), &pin(&changed)] {
+        assert!(told.message.contains(word), "{word} is not in {told:?}");
     }
-    assert!(problem.hint.unwrap().contains("still are"));
-    // What was loaded is what was pinned, whatever lies there now.
-    let before = plugin(&daemon, "toolchain").await;
-    assert_eq!((before.state, before.problem), (PluginState::Loaded, None));
-    assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
+    assert_eq!(plugin(&daemon, "toolchain").await.state, PluginState::Failed);
+    assert_eq!(refusal(&daemon).await.reason, "PluginNotLoaded");
     place(&daemon, "toolchain", &component);
-    assert_eq!(reload(&daemon).await.changed, Vec::<String>::new());
+    let view = reload(&daemon).await;
+    assert_eq!((view.changed, view.mistakes), (vec![], vec![]));
+    assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_leaves_everything_as_it_was_and_says_where_it_is_wrong() {
+async fn a_repaired_plugin_comes_back_though_another_cannot_be_loaded_in_the_same_reload() {
     let daemon = Daemon::start().await;
     let plain = fs::read_to_string(file(&daemon)).unwrap();
-    let config = file(&daemon).display().to_string();
-    for (text, words) in [
-        ("[environment\n", [config.as_str(), "line 1"]),
-        ("[limits]\nlaunchs = 3\n", [&config, "launchs"]),
-        ("[environment]\nproviders = [\"nobody\"]\n", ["nobody", "whitelist"]),
-        ("[plugin_policy]\nuser_plugins = true\n", [&config, "[plugin_policy]"]),
+    let declared = place(&daemon, "toolchain", &giving("one"));
+    place(&daemon, "other", b"no component");
+    let other = format!("[plugins.other]\nsha256 = \"{}\"\n", "0".repeat(64));
+    let stale = declared.replace("sha256 = \"", "sha256 = \"00").replace("00\"\n", "\"\n");
+    fs::write(file(&daemon), with(&plain, "toolchain", &format!("{stale}\n{other}"))).unwrap();
+    reload(&daemon).await;
+    assert_eq!(plugin(&daemon, "toolchain").await.state, PluginState::Failed);
+    let text =
+        with(&plain, "toolchain", &format!("{declared}\n{other}")).replace("[launch]", "[limits]\nbody = 9\n[launch]");
+    fs::write(file(&daemon), text).unwrap();
+    let told = mistake(&daemon, Consequence::LeftOut).await;
+    assert_eq!(told.key, "plugins.other");
+    assert_eq!(plugin(&daemon, "toolchain").await.state, PluginState::Loaded);
+    // What has nothing to do with either is in force too.
+    assert_eq!(
+        daemon.client.post("/v1/sessions", &daemon.scripted(&[])).await.problem().code,
+        agentd_api::Code::BodyTooLarge
+    );
+}
+
+#[tokio::test]
+async fn a_user_file_with_a_mistake_leaves_the_former_one_in_force_and_says_where_it_is_wrong() {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    for (text, place, words) in [
+        ("[environment\n", ":1:13", ["", ""]),
+        ("[limits]\nlaunchs = 3\n", ":2:1", ["launchs", "launches"]),
+        ("[environment]\nproviders = [\"nobody\"]\n", ":2:1", ["nobody", "whitelist"]),
+        ("[plugin_policy]\nuser_plugins = true\n", ":1:2", ["[plugin_policy]", "administrator"]),
     ] {
         fs::write(file(&daemon), text).unwrap();
-        let problem = refused(&daemon, agentd_api::Code::ConfigurationInvalid).await;
-        assert!(words.iter().all(|word| problem.detail.contains(word)), "{words:?}: {problem:?}");
+        let told = mistake(&daemon, Consequence::FormerInForce).await;
+        assert_eq!(told.place(), format!("{}{place}", file(&daemon).display()), "{told:?}");
+        assert!(words.iter().all(|word| told.to_string().contains(word)), "{words:?}: {told}");
         assert_eq!(plugins(&daemon).await.len(), 3);
     }
-    fs::write(file(&daemon), format!("{plain}\n[plugins.snapshot]\ngrant = {{}}\n")).unwrap();
-    let problem = refused(&daemon, agentd_api::Code::PluginUnusable).await;
-    assert!(problem.detail.contains("shell-environment") && problem.hint.unwrap().contains("login-shell = true"));
-    fs::write(file(&daemon), format!("{plain}\n[plugins.whitelist]\nsettings = {{ alow = [] }}\n")).unwrap();
-    let problem = refused(&daemon, agentd_api::Code::PluginUnusable).await;
-    assert!(problem.detail.contains("there is no setting \"alow\""), "{problem:?}");
     // All the while it was the first configuration's agent and plugins that there were.
     assert_eq!(name_now(&daemon).await, None);
+    fs::write(file(&daemon), format!("{plain}\n[plugins.snapshot]\ngrant = {{}}\n")).unwrap();
+    let told = mistake(&daemon, Consequence::LeftOut).await;
+    assert!(told.message.contains("shell-environment") && told.message.contains("login-shell = true"), "{told}");
+    fs::write(file(&daemon), format!("{plain}\n[plugins.whitelist]\nsettings = {{ alow = [] }}\n")).unwrap();
+    let told = mistake(&daemon, Consequence::LeftOut).await;
+    assert!(told.message.contains("there is no setting \"alow\""), "{told}");
+    // Without the one that keeps from agents what they must not have, none is launched.
+    assert_eq!(refusal(&daemon).await.reason, "PluginNotLoaded");
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_a_reload_would_do_and_does_nothing() {
+    let daemon = Daemon::start().await;
+    let plain = fs::read_to_string(file(&daemon)).unwrap();
+    let text = plain.replace("[launch]", "[limits]\nactive_sessions = 1\n[launch]")
+        + "[control]\ntcp = \"127.0.0.1:0\"\ntoken = { file = \"/nowhere/token\" }\n";
+    fs::write(file(&daemon), text).unwrap();
+    for _ in 0..2 {
+        let view: ReloadView = daemon.client.call("POST", "/v1/reload?dry_run", "").await.expect(200);
+        assert!(view.dry_run);
+        assert_eq!(view.changed, ["control.tcp", "control.token.file", "limits.active_sessions"]);
+        assert!(view.mistakes.len() == 1 && view.mistakes[0].message.contains("/nowhere/token"), "{view:?}");
+    }
+    daemon.session(&daemon.scripted(&[])).await;
+    daemon.session(&daemon.scripted(&[])).await;
+    let view = reload(&daemon).await;
+    assert_eq!((view.dry_run, view.mistakes[0].key.as_str()), (false, "control.token"));
+    let third = daemon.client.post("/v1/sessions", &daemon.scripted(&[])).await.problem();
+    assert_eq!(third.code, agentd_api::Code::TooManySessions);
 }
 
 #[tokio::test]
@@ -221,8 +283,12 @@ async fn settings_and_limits_take_effect_at_the_next_launch_and_the_rest_is_name
         + "\n[plugins.whitelist]\nsettings = { allow = [\"FROM_PROFILE\"] }\n";
     fs::write(file(&daemon), text).unwrap();
     let view = reload(&daemon).await;
-    assert_eq!(view.changed, ["launch.manager", "limits", "plugins"]);
-    assert_eq!(view.restart, ["launch.manager", "limits"]);
+    let changed =
+        ["launch.manager", "limits.active_sessions", "limits.connections", "plugins.whitelist.settings.allow"];
+    assert_eq!(view.changed, changed);
+    assert_eq!(view.restart, ["launch.manager", "limits.connections"]);
+    let effects: Vec<Effect> = view.changes.iter().map(|change| change.effect).collect();
+    assert_eq!(effects, [Effect::NextStart, Effect::Now, Effect::NextStart, Effect::NextLaunch]);
     let after = daemon.session(&daemon.scripted(&[])).await;
     let environment = async |session: &Session| {
         daemon.client.get(&session.path("/environment?values=true")).await.expect::<EnvironmentView>(200)
@@ -364,48 +430,62 @@ async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user
         (Some(&admins), system.join("plugins/corp.wasm").display().to_string())
     );
 
-    // A user's file says nothing of what is the administrator's, and declares nothing where that is not wanted.
+    // A user's file says nothing of what is the administrator's, and declares nothing where that is not wanted. That part of it is left
+    // out, and what the administrator says now applies.
     let declared = place(&daemon, "own", &giving("own"));
     for (policies, text, words) in [
-        ("", "[plugins.corp]\ngrant = { script = [\"/**\"] }\n", [&file(&daemon), &admins]),
-        ("[plugin_policy]\nuser_plugins = false\n", &declared, [&file(&daemon), &system]),
+        ("[limits]\nqueued_turns = 3\n", "[plugins.corp]\ngrant = { script = [\"/**\"] }\n", [&file(&daemon), &admins]),
+        ("[limits]\nqueued_turns = 4\n[plugin_policy]\nuser_plugins = false\n", &declared, [&file(&daemon), &system]),
     ] {
         fs::write(&policy, policies).unwrap();
         fs::write(file(&daemon), format!("{plain}{text}")).unwrap();
-        let problem = refused(&daemon, agentd_api::Code::ConfigurationInvalid).await;
-        assert!(words.iter().all(|path| problem.detail.contains(&path.display().to_string())), "{problem:?}");
+        let view = reload(&daemon).await;
+        let [told] = view.mistakes.as_slice() else { panic!("{view:#?}") };
+        assert_eq!(told.consequence, Consequence::LeftOut);
+        assert!(words.iter().all(|path| told.to_string().contains(&path.display().to_string())), "{told}");
+        assert!(view.changed.contains(&"limits.queued_turns".to_owned()), "{view:?}");
+        assert!(plugin(&daemon, "corp").await.grant.is_empty());
+        assert_eq!(name_now(&daemon).await, None, "what does not need it is launched");
     }
+    assert_eq!(plugin(&daemon, "own").await.state, PluginState::Failed);
     // What is denied to users' plugins no grant of theirs gives; the built-in one of the same kind is none of theirs.
     let component = include_bytes!("../../plugins/dist/snapshot.wasm");
     let declared = place(&daemon, "own", component) + "grant = { login-shell = true }\n";
     fs::write(file(&daemon), with(&plain, "own", &declared)).unwrap();
     fs::write(&policy, "[plugin_policy]\ndeny = { login-shell = true }\n").unwrap();
-    let problem = refused(&daemon, agentd_api::Code::PluginUnusable).await;
-    assert!(problem.detail.contains("plugins.own") && problem.detail.contains("shell-environment"), "{problem:?}");
+    let told = mistake(&daemon, Consequence::LeftOut).await;
+    assert!(told.key == "plugins.own" && told.message.contains("shell-environment"), "{told:?}");
+    // A mistake in the user's file loosens nothing of that: what the administrator denies holds.
+    fs::write(file(&daemon), with(&plain, "own", &declared) + "[plugin_policy]\ndeny = 1\n").unwrap();
+    let told = reload(&daemon).await.mistakes;
+    assert!(told.iter().any(|mistake| mistake.consequence == Consequence::FormerInForce), "{told:?}");
+    assert_eq!(plugin(&daemon, "own").await.state, PluginState::Failed);
+    fs::write(file(&daemon), with(&plain, "own", &declared)).unwrap();
     fs::write(&policy, "").unwrap();
     reload(&daemon).await;
     assert_eq!(plugin(&daemon, "own").await.state, PluginState::Loaded);
 
-    // What others could have written is not what the administrator says: it is refused at a reload, and at a start.
+    // What others could have written is not what the administrator says: it is refused at a reload, and at a start nothing is launched.
     fs::write(&policy, "").unwrap();
     fs::write(file(&daemon), &plain).unwrap();
     reload(&daemon).await;
     for path in [&admins, &policy, &system, &system.join("conf.d")] {
         let mode = fs::metadata(path).unwrap().permissions();
         std::os::unix::fs::chown(path, Some(4711), None).unwrap();
-        let owner = refused(&daemon, agentd_api::Code::ConfigurationInvalid).await;
+        let owner = refused(&daemon).await;
         assert!(owner.detail.contains(&format!("{path:?} belongs to user 4711")), "{owner:?}");
         std::os::unix::fs::chown(path, Some(0), None).unwrap();
         let wide = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs::set_permissions(path, wide).unwrap();
-        let written = refused(&daemon, agentd_api::Code::ConfigurationInvalid).await;
+        let written = refused(&daemon).await;
         assert!(written.detail.contains(&format!("{path:?} can be written by others")), "{written:?}");
         fs::set_permissions(path, mode).unwrap();
     }
     reload(&daemon).await;
     daemon.terminate().await;
     std::os::unix::fs::chown(&policy, Some(4711), None).unwrap();
-    let output = daemon.command().output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("belongs to user 4711"), "{said}");
+    daemon.run().await;
+    let refused = daemon.client.post("/v1/sessions", &daemon.scripted(&[])).await.problem();
+    assert_eq!(refused.code, agentd_api::Code::ConfigurationInvalid);
+    assert!(refused.detail.contains("belongs to user 4711"), "{refused:?}");
 }

@@ -5,13 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use agentd_api::doctor::DoctorView;
+use agentd_api::plugin::ReloadView;
+use agentd_api::prerequisite::Outcome;
 use agentd_api::{Code, Problem};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::harness::planted::{Planted, found_below};
-use crate::harness::{Daemon, within};
+use crate::harness::{Daemon, until, within};
 
 /// A daemon that listens on a port of the system's choice, with a token of its own.
 struct Listening {
@@ -126,13 +129,60 @@ async fn who_holds_every_connection_over_tcp_shuts_nobody_out_of_the_socket() {
 }
 
 #[tokio::test]
-async fn a_token_that_others_can_read_or_that_can_be_guessed_keeps_agentd_from_starting_and_it_says_so() {
+async fn without_a_token_that_can_be_used_the_socket_serves_and_tcp_is_off_until_a_reload_finds_one() {
     for (token, mode, said) in [("0123456789abcdef", 0o644, "chmod 600"), ("short", 0o600, "openssl rand")] {
-        let (daemon, file) = prepared(token);
+        let (mut daemon, file) = prepared(token);
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-        let output = daemon.command().output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && stderr.contains(said) && stderr.contains("control.token"), "{stderr}");
-        assert!(!stderr.contains(token), "{stderr}");
+        daemon.run().await;
+        let version: Value = daemon.client.get("/v1/version").await.expect(200);
+        assert_eq!(version["tcp"], Value::Null);
+        let log = daemon.last_words();
+        assert!(log.contains(said) && log.contains("control.token") && !log.contains(&format!("\"{token}\"")), "{log}");
+        let doctor: DoctorView = daemon.client.get("/v1/doctor").await.expect(200);
+        let check = doctor.checks.iter().find(|check| check.name == "configuration").unwrap();
+        assert!(check.outcome == Outcome::Fail && check.summary.contains(said), "{check:?}");
+        // Sessions have nothing to do with it.
+        daemon.session(&daemon.scripted(&[])).await;
+
+        fs::write(&file, "0123456789abcdef0123").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let view: ReloadView = daemon.client.call("POST", "/v1/reload", "").await.expect(200);
+        assert_eq!(view.mistakes, []);
+        let version: Value = daemon.client.get("/v1/version").await.expect(200);
+        TcpStream::connect(version["tcp"].as_str().unwrap()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_port_that_is_in_use_at_the_start_costs_tcp_alone_and_a_reload_opens_it_when_it_is_free() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let (mut daemon, _) = prepared("0123456789abcdef");
+    daemon.configure(|config| config.replace("127.0.0.1:0", &address.to_string()));
+    daemon.run().await;
+    let tcp = async || daemon.client.get("/v1/version").await.expect::<Value>(200)["tcp"].clone();
+    assert_eq!(tcp().await, Value::Null);
+    let view: ReloadView = daemon.client.call("POST", "/v1/reload", "").await.expect(200);
+    assert!(view.mistakes.len() == 1 && view.mistakes[0].message.contains(&address.to_string()), "{view:?}");
+    drop(taken);
+    let view: ReloadView = daemon.client.call("POST", "/v1/reload", "").await.expect(200);
+    assert_eq!(view.mistakes, []);
+    assert_eq!(tcp().await, address.to_string());
+}
+
+#[tokio::test]
+async fn another_token_counts_from_the_reload_on_for_connections_that_are_open_too() {
+    let listening = Listening::start().await;
+    let host = format!("host: {}\r\n", listening.address);
+    let bearer = |token: &str| format!("authorization: Bearer {token}\r\n");
+    fs::write(listening.daemon.root().join("token"), "another-token-0123456789").unwrap();
+    listening.daemon.client.call("POST", "/v1/reload", "").await.expect::<ReloadView>(200);
+    let (_, code) = listening.refused(&format!("{host}{}", bearer(&listening.token.value))).await;
+    assert_eq!(code, Code::Unauthorized);
+    let (head, _) = listening.ask(&format!("{host}{}", bearer("another-token-0123456789"))).await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    // Without `[control]` nobody listens there any more.
+    listening.daemon.configure(|config| config.split("[control]").next().unwrap().to_owned());
+    listening.daemon.client.call("POST", "/v1/reload", "").await.expect::<ReloadView>(200);
+    until("nobody listens", || std::net::TcpStream::connect(&listening.address).is_err()).await;
 }

@@ -5,6 +5,7 @@
 
 pub mod bytes;
 pub mod compatibility;
+pub mod configuration;
 pub mod doctor;
 pub mod drain;
 pub mod environment;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::configuration::{Change, Mistake};
+
 /// All plugins, in the order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PluginList {
@@ -138,4 +140,13 @@ pub struct ReloadView {
     pub restart: Vec<String>,
     /// How many plugins are loaded now.
     pub plugins: usize,
+    /// The same keys as in `changed`, each with the moment at which it takes effect.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+    /// What is not in force as the files say it, and what agentd does about each.
+    #[serde(default)]
+    pub mistakes: Vec<Mistake>,
+    /// Whether nothing was changed: the answer says what a reload would do.
+    #[serde(default)]
+    pub dry_run: bool,
 }

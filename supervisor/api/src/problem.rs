@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::configuration::Mistake;
 use crate::prerequisite::CheckReport;
 
 /// A stable code, for programs. Once released, a code keeps its meaning.
@@ -30,7 +31,8 @@ pub enum Code {
     NoSuchPrerequisite,
     /// Something that the session needs is missing: `prerequisites` has each with its facts and its remedy.
     PrerequisitesNotMet,
-    /// The configuration cannot be read or is wrong; the one before is still in force.
+    /// The configuration cannot be read or is wrong; `mistakes` says where. At a reload the one before is still in force; of a launch, that
+    /// nothing is launched until it is corrected.
     ConfigurationInvalid,
     /// A plugin of the configuration cannot be loaded; the configuration before is still in force.
     PluginUnusable,
@@ -55,6 +57,8 @@ pub enum Code {
     KeeperSilent,
     /// Nothing is launched: the daemon is drained.
     Draining,
+    /// Of `/readyz`: nothing can be launched now; `reasons` says why.
+    NotReady,
     /// A request over TCP without the token, or with another.
     Unauthorized,
     /// A request over TCP that was meant for a host of another name, as when a web page has its name resolve to this machine.
@@ -113,7 +117,9 @@ impl Code {
             | Self::EnvironmentUnreadable
             | Self::Internal
             | Self::Unknown => 500,
-            Self::TooBusy | Self::DirectorySilent | Self::KeeperSilent | Self::JournalNotWritable => 503,
+            Self::TooBusy | Self::DirectorySilent | Self::KeeperSilent | Self::JournalNotWritable | Self::NotReady => {
+                503
+            }
         }
     }
 
@@ -140,6 +146,28 @@ pub struct Problem {
     /// Of `prerequisites-not-met`: the checks that are in the way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prerequisites: Vec<CheckReport>,
+    /// What only some codes have; in JSON these fields stand beside the others.
+    #[serde(default, flatten)]
+    pub particulars: Box<Particulars>,
+}
+
+/// What a problem of one of these codes has besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Particulars {
+    /// Of `configuration-invalid`: each mistake with its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<Mistake>,
+    /// Of `not-ready`: why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Reason>,
+}
+
+/// One reason why nothing can be launched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// A stable word: `configuration-invalid`, `draining`, `journal-not-writable`, `starting`, `stopping`.
+    pub code: String,
+    pub detail: String,
 }
 
 impl Problem {
@@ -151,6 +179,7 @@ impl Problem {
             hint: None,
             request_id: None,
             prerequisites: Vec::new(),
+            particulars: Box::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod config;
 pub(crate) mod plugin;
 pub(crate) mod service;
 
@@ -185,8 +186,17 @@ pub(crate) enum Command {
     /// Plugins: begin one, look at it, test it; list those that are in use
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
-    /// Have the daemon read its configuration and plugins again: all of it, or nothing; never starts one
-    Reload,
+    /// Have the daemon read its configuration and plugins again; never starts one
+    ///
+    /// What cannot be used is left out or stays as it was, and is printed with its file and line; the exit status is then 1.
+    Reload {
+        /// Say what would change, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Look at the configuration: check it, show it, say where it is; needs no daemon
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Stop every session in order, and launch none until it is undone or the daemon starts anew; never starts one
     Drain {
         /// Let sessions be launched again; those that were stopped stay so

@@ -284,8 +284,9 @@ impl Client {
     }
 
     /// Takes as long as it takes to compile what is new.
-    pub(crate) async fn reload(&self) -> Result<Document<ReloadView>, Error> {
-        self.post("/v1/reload", None::<&()>, Some(Duration::from_mins(10))).await
+    pub(crate) async fn reload(&self, dry_run: bool) -> Result<Document<ReloadView>, Error> {
+        self.post(if dry_run { "/v1/reload?dry_run" } else { "/v1/reload" }, None::<&()>, Some(Duration::from_mins(10)))
+            .await
     }
 
     /// Has every session stopped and none launched, and waits for nothing.

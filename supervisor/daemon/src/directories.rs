@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use agentd_api::SessionId;
 
+use crate::config::Sources;
+
 /// The directories of one daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Directories {
@@ -85,6 +87,15 @@ impl Directories {
             make_private(path)?;
         }
         Ok(directories)
+    }
+
+    /// Where the configuration is read from; `named` is a file in the place of the user's own.
+    pub(crate) fn sources(&self, named: Option<PathBuf>) -> Sources {
+        Sources {
+            system: self.system_config.clone(),
+            named: named.is_some(),
+            user: named.unwrap_or_else(|| self.config.join("agentd.toml")),
+        }
     }
 
     pub(crate) fn sessions(&self) -> PathBuf {

@@ -69,12 +69,15 @@ impl Health {
 
     /// What the daemon has, and what ails it.
     pub(crate) fn line(&self, world: &World, sessions: &Sessions) -> String {
-        let unusable = world.plugins_so_far().map(|plugins| plugins.failed().map(|(name, _)| name).collect());
+        // Under a configuration that is refused none can be used, and that is said once.
+        let loaded = world.plugins_so_far().filter(|_| world.launchable().is_ok());
+        let unusable = loaded.map(|plugins| plugins.failed().map(|(name, _)| name).collect());
         let ailments = Ailments {
             drained: world.drain.is_on(),
             stuck: world.pulses.stuck(self.limit, Instant::now()).len(),
             held_up: world.pulses.held_up().len(),
             unusable: unusable.unwrap_or_default(),
+            configuration: world.standing.line(),
         };
         line(&sessions.tally(), &ailments)
     }
@@ -114,6 +117,8 @@ struct Ailments<'a> {
     held_up: usize,
     /// Plugins.
     unusable: Vec<&'a str>,
+    /// What is wrong with it.
+    configuration: Option<String>,
 }
 
 fn line(tally: &Tally, ailments: &Ailments<'_>) -> String {
@@ -125,6 +130,9 @@ fn line(tally: &Tally, ailments: &Ailments<'_>) -> String {
     }
     if ailments.drained {
         line.push_str("; drained: nothing is launched");
+    }
+    if let Some(configuration) = &ailments.configuration {
+        let _ = write!(line, "; {configuration}");
     }
     for (count, what) in [
         (ailments.stuck, "stuck"),
@@ -165,10 +173,16 @@ mod tests {
             silent: 1,
             unreadable: 3,
         };
-        let ailing = Ailments { drained: true, stuck: 1, held_up: 2, unusable: vec!["vpn", "x"] };
+        let ailing = Ailments {
+            drained: true,
+            stuck: 1,
+            held_up: 2,
+            unusable: vec!["vpn", "x"],
+            configuration: Some("configuration wrong at /a.toml:2: it is left out".to_owned()),
+        };
         assert_eq!(
             line(&many, &ailing),
-            "9 sessions: 2 busy, 7 stopped; drained: nothing is launched; 1 stuck; 2 cannot write (is the disk full?); \
+            "9 sessions: 2 busy, 7 stopped; drained: nothing is launched; configuration wrong at /a.toml:2: it is left out; 1 stuck; 2 cannot write (is the disk full?); \
              1 without what they need; 1 with a keeper that does not answer; 3 set aside as unreadable; plugins that cannot be used: vpn, x"
         );
     }

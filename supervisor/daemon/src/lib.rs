@@ -6,6 +6,7 @@
 mod acp;
 pub mod capability;
 mod config;
+mod config_tool;
 mod control;
 mod directories;
 mod doctor;
@@ -28,13 +29,15 @@ mod reload;
 mod runner;
 mod serve;
 mod session;
+mod standing;
 mod store;
+mod tcp;
 mod workspace;
 mod world;
 
 use agentd_api::compatibility::Compatibility;
 
-pub use config::ConfigError;
+pub use config_tool::{ConfigTool, config_tool};
 pub use control::EndpointError;
 pub use directories::{DirectoryError, Places};
 pub use init::{InitError, hand_over};

@@ -1,20 +1,24 @@
-//! Reading the configuration again: the whole of it with all its plugins, or nothing.
+//! Reading the configuration again: each owner's part, and each plugin, for itself.
 //!
-//! What is new is made beside what is in force, and takes its place in one step when nothing is wrong with it; launches under way
-//! keep what they began with. SIGHUP, `POST /v1/reload` and so `agentctl reload` are this.
+//! What is new is made beside what is in force, and takes its place in one step; launches under way keep what they began with. A mistake in
+//! the administrator's files leaves everything as it was. One in the user's file leaves the user's former part in force beside what the
+//! administrator says now. A plugin that cannot be loaded is left out. The answer says each. SIGHUP, `POST /v1/reload` and so
+//! `agentctl reload` are this.
 
 use std::sync::Arc;
 
+use agentd_api::configuration::{Consequence, Mistake};
 use agentd_api::plugin::ReloadView;
 use agentd_api::{Code, Problem};
 use tokio::sync::Mutex;
 
-use crate::config::{self, Sources};
+use crate::config::{self, Effects, Sources};
 use crate::directories::DirectoryError;
 use crate::manager;
 use crate::message::chain;
 use crate::session::Sessions;
-use crate::world::{AT_START, Worlds};
+use crate::standing;
+use crate::world::{World, Worlds};
 
 /// What reloads. Shared.
 #[derive(Debug)]
@@ -24,6 +28,12 @@ pub(crate) struct Reload {
     sessions: Arc<Sessions>,
     /// One at a time, so that the last one to be asked for is the one in force.
     running: Mutex<()>,
+}
+
+/// The configuration that is in the files, made and not in force.
+struct Next {
+    world: World,
+    view: ReloadView,
 }
 
 impl Reload {
@@ -39,6 +49,9 @@ impl Reload {
         match &result {
             Ok(view) => {
                 tracing::info!(changed = ?view.changed, plugins = view.plugins, "the configuration was read again");
+                for mistake in &view.mistakes {
+                    tracing::error!("{mistake}; {}", mistake.consequence.explained());
+                }
             }
             Err(problem) => {
                 tracing::error!(
@@ -51,55 +64,66 @@ impl Reload {
         result
     }
 
-    async fn replace(&self) -> Result<ReloadView, Problem> {
-        let sources = self.sources.clone();
-        let loaded =
-            tokio::task::spawn_blocking(move || config::load(&sources)).await.map_err(|error| internal(&error))?;
-        let loaded = loaded.map_err(|error| {
-            Problem::new(Code::ConfigurationInvalid, chain(&error))
-                .hint("the configuration that was in force before still is; correct the file and reload again")
-        })?;
-        let before = self.worlds.now();
-        let next = before.again(loaded).map_err(|error: DirectoryError| internal(&error))?;
-        let plugins = next.plugins().await.map_err(|error| internal(&error))?;
-        let failed: Vec<_> = plugins.failed().collect();
-        if let Some((_, problem)) = failed.first() {
-            let each: Vec<String> =
-                failed.iter().map(|(name, problem)| format!("plugins.{name}: {}", problem.detail)).collect();
-            let hint = problem.hint.clone().map(|hint| format!("{hint}; ")).unwrap_or_default();
-            return Err(Problem::new(Code::PluginUnusable, each.join("; "))
-                .hint(format!("{hint}the plugins that were in force before still are")));
+    /// Says what a reload would do, and does nothing of it.
+    pub(crate) async fn dry_run(&self) -> Result<ReloadView, Problem> {
+        let _alone = self.running.lock().await;
+        let Next { world, mut view } = self.next().await?;
+        if let Err(error) = world.tcp.check(&world.config).await {
+            view.mistakes.push(world.read.mistake(&["control", error.key()], error.to_string()));
         }
-        let changed = next.read.changed_since(&before.read);
-        let restart = changed.iter().filter(|key| AT_START.iter().any(|at_start| within(at_start, key)));
-        let view = ReloadView {
-            files: next.read.files.clone(),
-            restart: restart.cloned().collect(),
-            changed,
-            plugins: plugins.len(),
-        };
-        self.worlds.replace(next);
+        Ok(ReloadView { dry_run: true, ..view })
+    }
+
+    async fn replace(&self) -> Result<ReloadView, Problem> {
+        let Next { world, mut view } = self.next().await.inspect_err(|problem| {
+            if !problem.particulars.mistakes.is_empty() {
+                self.worlds.now().standing.set(problem.particulars.mistakes.clone());
+            }
+        })?;
+        if let Err(error) = world.tcp.apply(&world.config).await {
+            view.mistakes.push(world.read.mistake(&["control", error.key()], error.to_string()));
+        }
+        world.standing.set(view.mistakes.clone());
+        self.worlds.replace(world);
         self.sessions.renew();
         Ok(view)
     }
-}
 
-/// Whether the key is what is named, or a table that it stands in.
-fn within(named: &str, key: &str) -> bool {
-    named.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    async fn next(&self) -> Result<Next, Problem> {
+        let (sources, before) = (self.sources.clone(), self.worlds.now());
+        let of = Arc::clone(&before);
+        let loaded = tokio::task::spawn_blocking(move || config::load_again(&sources, &of.read))
+            .await
+            .map_err(|error| internal(&error))?;
+        let loaded = loaded.map_err(|mistakes| {
+            standing::problem(mistakes)
+                .hint("the configuration that was in force before still is; correct the file and reload again")
+        })?;
+        let world = before.again(loaded).map_err(|error: DirectoryError| internal(&error))?;
+        let plugins = world.plugins().await.map_err(|error| internal(&error))?;
+        let mut mistakes = world.read.mistakes.clone();
+        // Under a configuration that is refused none is loaded, and those with a mistake are among the mistakes.
+        let failed = plugins.failed().filter(|(_, problem)| problem.code != Code::ConfigurationInvalid.as_str());
+        mistakes.extend(failed.map(|(name, problem)| {
+            let hint = problem.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+            let message = format!("the plugin \"{name}\" cannot be loaded: {}{hint}", problem.detail);
+            Mistake { consequence: Consequence::LeftOut, ..world.read.mistake(&["plugins", name], message) }
+        }));
+        let keys = world.read.changed_since(&before.read);
+        let changes: Vec<_> = keys.iter().map(|key| Effects::change(key)).collect();
+        let view = ReloadView {
+            files: world.read.files.clone(),
+            restart: Effects::at_the_next_start(&changes),
+            changed: keys,
+            plugins: plugins.len(),
+            changes,
+            mistakes,
+            dry_run: false,
+        };
+        Ok(Next { world, view })
+    }
 }
 
 fn internal(error: &dyn std::error::Error) -> Problem {
     Problem::new(Code::Internal, chain(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_that_takes_effect_at_the_start_is_known_by_its_table_too() {
-        assert!(within("limits.connections", "limits.connections") && within("limits.connections", "limits"));
-        assert!(!within("limits.connections", "limits.con") && !within("limits.connections", "limits.connections.x"));
-    }
 }

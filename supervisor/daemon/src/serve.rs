@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use agentd_api::configuration::{Consequence, Mistake};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
 use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, ConfigError, Sources};
+use crate::config;
 use crate::control::{Endpoint, EndpointError, Served};
 use crate::directories::{Directories, DirectoryError, Places};
 use crate::env::{Trust, chain};
@@ -41,8 +42,6 @@ pub struct Options {
 pub enum ServeError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     #[error(transparent)]
@@ -93,21 +92,18 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
 }
 
 async fn run(options: &Options, directories: Directories) -> Result<(), ServeError> {
-    let sources = Sources {
-        system: directories.system_config.clone(),
-        user: options.config_file.clone().unwrap_or_else(|| directories.config.join("agentd.toml")),
-        named: options.config_file.is_some(),
-    };
-    let loaded = config::load(&sources)?;
+    let sources = directories.sources(options.config_file.clone());
+    let loaded = config::load(&sources);
     let _lock = manager::extending(lock::take(&directories.state, &directories.control_socket())).await?;
     agentd_fault::arm(&directories.state.join("faults"));
     let started = SystemTime::now();
     let trust = Trust::open(&directories.state).map_err(|error| ServeError::Trust(chain(&error)))?;
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
-    let endpoint = Endpoint::open(&directories.control_socket(), &loaded.config).await?;
+    let endpoint = Endpoint::open(&directories.control_socket())?;
     let worlds = Arc::new(Worlds::new(World::new(loaded, directories, trust, programs)?));
     let world = worlds.now();
+    begin(&world).await;
     let sessions = {
         let worlds = Arc::clone(&worlds);
         let opened = tokio::task::spawn_blocking(move || Sessions::open(worlds));
@@ -118,7 +114,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         version = env!("CARGO_PKG_VERSION"),
         state = %world.directories.state.display(),
         socket = %world.directories.control_socket().display(),
-        tcp = ?endpoint.tcp(),
+        tcp = ?world.tcp.address(),
         sessions_run_as = world.launcher.describe(),
         configuration = ?world.read.files,
         "agentd is ready"
@@ -177,6 +173,19 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     manager::stopping();
     manager::extending(end(&worlds, &sessions, &closing, serving, (!is_read).then_some(reading))).await;
     Ok(())
+}
+
+/// Opens TCP and says what is wrong with the configuration. Neither keeps the daemon from starting: its sessions may be running.
+async fn begin(world: &World) {
+    let mut mistakes = world.read.mistakes.clone();
+    if let Err(error) = world.tcp.apply(&world.config).await {
+        let off = world.read.mistake(&["control", error.key()], error.to_string());
+        mistakes.push(Mistake { consequence: Consequence::LeftOut, ..off });
+    }
+    for mistake in &mistakes {
+        tracing::error!("{mistake}; {}", mistake.consequence.explained());
+    }
+    world.standing.set(mistakes);
 }
 
 /// Ends the endpoint, then the drivers.

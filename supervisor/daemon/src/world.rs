@@ -24,6 +24,8 @@ use crate::launch::{Launcher, Patience};
 use crate::plugins::{HostOnce, NoHost, Plugins};
 use crate::prerequisite::{self, Prerequisites, Surroundings, Who};
 use crate::pulse::Pulses;
+use crate::standing::{self, Standing};
+use crate::tcp::Listening;
 
 /// One daemon's world. Shared, never changed.
 #[derive(Debug)]
@@ -43,6 +45,10 @@ pub(crate) struct World {
     pub(crate) shutdown: CancellationToken,
     /// Whether sessions are stopped and none launched.
     pub(crate) drain: Arc<Drain>,
+    /// What was found when the configuration was last read.
+    pub(crate) standing: Arc<Standing>,
+    /// Where requests come in besides the socket.
+    pub(crate) tcp: Arc<Listening>,
     /// Whether drivers get on.
     pub(crate) pulses: Arc<Pulses>,
     pub(crate) programs: Programs,
@@ -60,10 +66,6 @@ struct Made {
     pipeline: Pipeline,
     prerequisites: Arc<Prerequisites>,
 }
-
-/// The keys that are looked at once, when agentd starts.
-pub(crate) const AT_START: [&str; 5] =
-    ["launch.manager", "limits.connections", "control.tcp", "control.token.credential", "control.token.file"];
 
 /// The programs that lie beside the daemon's own.
 #[derive(Debug, Clone)]
@@ -130,6 +132,8 @@ impl World {
             trust: Arc::new(trust),
             shutdown: CancellationToken::new(),
             drain: Arc::default(),
+            standing: Arc::default(),
+            tcp: Arc::default(),
             pulses: Arc::default(),
             programs,
             clocks: Clocks::now(),
@@ -160,6 +164,8 @@ impl World {
             trust: Arc::clone(&self.trust),
             shutdown: self.shutdown.clone(),
             drain: Arc::clone(&self.drain),
+            standing: Arc::clone(&self.standing),
+            tcp: Arc::clone(&self.tcp),
             pulses: Arc::clone(&self.pulses),
             programs: self.programs.clone(),
             clocks: self.clocks,
@@ -170,6 +176,11 @@ impl World {
     /// How long a keeper is waited for.
     pub(crate) fn keeper_patience(&self) -> Patience {
         Patience { answer: self.config.launch.keeper_answer.0, shutdown: self.shutdown.clone() }
+    }
+
+    /// Whether the configuration allows launches; if not, what it is refused with.
+    pub(crate) fn launchable(&self) -> Result<(), Problem> {
+        if self.read.refuses() { Err(standing::refusal(&self.read.mistakes)) } else { Ok(()) }
     }
 
     /// The providers; loaded by whoever needs them first. One that cannot be loaded fails the launch that needs it.
@@ -206,7 +217,7 @@ impl World {
 
     async fn loaded(&self) -> Result<&Made, NoHost> {
         let load = || async {
-            let plugins = Plugins::load(&self.host, &self.config, &self.directories).await?;
+            let plugins = Plugins::load(&self.host, &self.config, &self.directories, self.launchable().err()).await?;
             let pipeline = Pipeline::new(&self.config, plugins.uses.clone(), self.capture.clone());
             let surroundings = Surroundings {
                 machine: self.machine.clone(),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use agentd_daemon::{Options, Places, PluginTool};
+use agentd_daemon::{ConfigTool, Options, Places, PluginTool};
 use clap::{Args, Parser, Subcommand};
 
 /// Supervises sessions of AI coding agents.
@@ -43,6 +43,40 @@ enum Command {
     /// Look at a plugin and try it, in the box that it runs in; `agentctl plugin` runs this itself, and reads the JSON.
     #[command(hide = true, subcommand)]
     PluginTool(Tool),
+    /// Look at the configuration; `agentctl config` runs this itself, and reads the JSON.
+    #[command(hide = true)]
+    ConfigTool(ConfigToolArguments),
+}
+
+#[derive(Debug, Args)]
+struct ConfigToolArguments {
+    /// Read this file in place of the user's agentd.toml.
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Where the user's configuration is.
+    #[arg(long, value_name = "DIR", global = true)]
+    config_dir: Option<PathBuf>,
+    /// Where the administrator's configuration is, in place of /etc/agentd.
+    #[arg(long, value_name = "DIR", global = true)]
+    system_config_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// What is wrong with it.
+    Check {
+        /// Read each of these in the place of the user's file.
+        files: Vec<PathBuf>,
+        /// They are an administrator's files.
+        #[arg(long)]
+        system: bool,
+    },
+    /// Every value with its place.
+    Show,
+    /// Where its files are looked for.
+    Path,
 }
 
 #[derive(Debug, Subcommand)]
@@ -131,6 +165,16 @@ fn main() -> ExitCode {
         }
         Command::PluginTool(tool) => {
             let answer = agentd_daemon::plugin_tool(&tool.into(), &Places::default());
+            answer.map(|answer| println!("{answer}")).map_err(anyhow::Error::from)
+        }
+        Command::ConfigTool(ConfigToolArguments { config, config_dir, system_config_dir, command }) => {
+            let tool = match command {
+                ConfigCommand::Check { files, system } => ConfigTool::Check { files, system },
+                ConfigCommand::Show => ConfigTool::Show,
+                ConfigCommand::Path => ConfigTool::Path,
+            };
+            let places = Places { config: config_dir, system_config: system_config_dir, ..Places::default() };
+            let answer = agentd_daemon::config_tool(&tool, &places, config);
             answer.map(|answer| println!("{answer}")).map_err(anyhow::Error::from)
         }
         Command::Compile { code, input, output } => {

@@ -15,11 +15,10 @@ fn of_version(version: &str) -> Vec<u8> {
 }
 
 /// Declares a plugin that is these bytes in the place of the one that runs, and reloads.
-async fn offered(daemon: &Daemon, plain: &str, bytes: &[u8]) -> Result<(), Problem> {
+async fn offered(daemon: &Daemon, plain: &str, bytes: &[u8]) -> Result<(), Mistake> {
     let declared = place(daemon, "damaged", bytes);
     fs::write(file(daemon), with(plain, "damaged", &declared)).unwrap();
-    let response = daemon.client.call("POST", "/v1/reload", "").await;
-    if response.status == 200 { Ok(()) } else { Err(response.problem()) }
+    reload(daemon).await.mistakes.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// A daemon in whose sessions a plugin sets NAME, and the configuration without it.
@@ -32,18 +31,18 @@ async fn running() -> (Daemon, String) {
     (daemon, plain)
 }
 
-/// That it was refused with its name and these words, and that what ran before runs.
+/// That it is left out, with its name and these words.
 async fn is_refused(daemon: &Daemon, plain: &str, bytes: &[u8], words: &str) {
-    let problem = offered(daemon, plain, bytes).await.unwrap_err();
-    assert_eq!((problem.status, problem.code), (422, agentd_api::Code::PluginUnusable), "{problem:?}");
-    assert!(problem.detail.contains("plugins.damaged") && problem.detail.contains(words), "{words}: {problem:?}");
-    let names: Vec<_> = plugins(daemon).await.into_iter().map(|plugin| plugin.name).collect();
-    assert!(names.iter().any(|name| name == "toolchain") && !names.iter().any(|name| name == "damaged"), "{names:?}");
+    let told = offered(daemon, plain, bytes).await.unwrap_err();
+    assert_eq!((told.key.as_str(), told.consequence), ("plugins.damaged", Consequence::LeftOut), "{told:?}");
+    assert!(told.message.contains(words), "{words}: {told:?}");
+    assert_eq!(plugin(daemon, "damaged").await.state, PluginState::Failed);
 }
 
 #[tokio::test]
 async fn a_file_that_is_no_plugin_of_this_version_is_refused_by_what_it_is_and_what_ran_runs() {
     let (daemon, plain) = running().await;
+    let (good, kept) = (daemon.session(&daemon.scripted(&[])).await, fs::read_to_string(file(&daemon)).unwrap());
     let whole = giving("two");
     let module = wat::parse_str("(module)").unwrap();
     let made_for = |version: &str| format!("is made for version {version} of agentd:plugin/environment-provider");
@@ -59,7 +58,10 @@ async fn a_file_that_is_no_plugin_of_this_version_is_refused_by_what_it_is_and_w
         (whole[..whole.len() - 1].to_vec(), "could not be compiled".to_owned()),
     ] {
         is_refused(&daemon, &plain, &bytes, &words).await;
+        assert_eq!(name_of(&good).await.as_deref(), Some("one"));
     }
+    fs::write(file(&daemon), &kept).unwrap();
+    assert_eq!(reload(&daemon).await.mistakes, []);
     assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
 }
 
@@ -78,8 +80,8 @@ async fn truncated_and_flipped_plugins_are_refused_or_other_plugins_and_harm_nob
             is_refused(&daemon, &plain, &damaged, "").await;
         }
         for damaged in (0..8).map(|_| flipped(&whole, &mut random)).collect::<Vec<_>>() {
-            if let Err(problem) = offered(&daemon, &plain, &damaged).await {
-                assert!(problem.detail.contains("plugins.damaged"), "{problem:?}");
+            if let Err(told) = offered(&daemon, &plain, &damaged).await {
+                assert_eq!(told.key, "plugins.damaged");
                 refused += 1;
             } else {
                 // It is another plugin, or the same with another word in a place that nobody reads.
@@ -102,6 +104,8 @@ async fn truncated_and_flipped_plugins_are_refused_or_other_plugins_and_harm_nob
     let grown = process::resident(daemon.pid()).saturating_sub(weight);
     assert!(grown < GROWTH, "the daemon grew by {grown} KiB from {weight} KiB");
     assert!(refused > 0, "no flip was noticed at all");
+    fs::write(file(&daemon), &kept).unwrap();
+    reload(&daemon).await;
     assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
 }
 

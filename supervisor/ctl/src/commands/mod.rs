@@ -1,6 +1,7 @@
 //! One function for each command: arguments to calls, answers to text.
 
 mod check;
+mod config;
 mod doctor;
 mod drain;
 mod environment;
@@ -16,6 +17,7 @@ mod secret;
 mod service;
 mod snapshot;
 mod talk;
+mod tool;
 mod upgrade;
 mod validate;
 
@@ -64,7 +66,12 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
 
 async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
     let alone = match &command {
-        Command::Version | Command::Reload | Command::Drain { .. } | Command::Service(_) | Command::Doctor => true,
+        Command::Version
+        | Command::Reload { .. }
+        | Command::Config(_)
+        | Command::Drain { .. }
+        | Command::Service(_)
+        | Command::Doctor => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -97,7 +104,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         Command::Snapshot(command) => snapshot::snapshot(context, command).await,
         Command::Plugin(command) => plugin::plugin(context, command).await,
         Command::Doctor => doctor::doctor(context).await,
-        Command::Reload => reload::reload(context).await,
+        Command::Reload { dry_run } => reload::reload(context, dry_run).await,
+        Command::Config(command) => config::config(context, command).await,
         Command::Drain { undo, no_wait } => drain::drain(context, undo, no_wait).await,
         Command::Service(command) => service::service(context, command).await,
         Command::Agents => info::agents(context).await,

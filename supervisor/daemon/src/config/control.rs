@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::{Flaws, flaw};
+
 /// Where requests may come from besides the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -26,23 +28,27 @@ pub(crate) enum TokenSource {
 }
 
 /// What is wrong in it.
-pub(super) fn check(control: &Control) -> Result<(), String> {
+pub(super) fn check(control: &Control) -> Flaws {
+    let wrong = |key: &str, message: String| vec![flaw(&["control", key], message)];
     match (control.tcp, &control.token) {
-        (Some(address), _) if !address.ip().is_loopback() => Err(format!(
-            "control.tcp is {address}, which other machines can reach; give an address of the loopback, as 127.0.0.1:7345"
-        )),
-        (Some(_), None) => {
-            Err("control.tcp needs control.token: whoever is on this machine can connect to it, so that \
-                                each request has to carry one"
-                .to_owned())
-        }
-        (None, Some(_)) => Err("control.token is for control.tcp, and that is not set".to_owned()),
+        (Some(address), _) if !address.ip().is_loopback() => wrong(
+            "tcp",
+            format!(
+                "control.tcp is {address}, which other machines can reach; give an address of the loopback, as 127.0.0.1:7345"
+            ),
+        ),
+        (Some(_), None) => wrong(
+            "tcp",
+            "control.tcp needs control.token: whoever is on this machine can connect to it, so that each request has to carry one"
+                .to_owned(),
+        ),
+        (None, Some(_)) => wrong("token", "control.token is for control.tcp, and that is not set".to_owned()),
         (_, Some(TokenSource::File(path))) if !path.is_absolute() && !path.starts_with("~") => {
-            Err(format!("control.token: the file {} is not absolute", path.display()))
+            wrong("token", format!("control.token: the file {} is not absolute", path.display()))
         }
         (_, Some(TokenSource::Credential(name))) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
-            Err(format!("control.token: {name:?} is no name of a credential"))
+            wrong("token", format!("control.token: {name:?} is no name of a credential"))
         }
-        _ => Ok(()),
+        _ => Flaws::new(),
     }
 }

@@ -1,10 +1,13 @@
-//! The configuration: read as a whole or not at all, from the system directory's `agentd.toml`, its `conf.d/*.toml` in the order of
-//! their names, and the user's own `agentd.toml`; a later file's keys take the place of an earlier one's.
+//! The configuration: read from the system directory's `agentd.toml`, its `conf.d/*.toml` in the order of their names, and the user's own
+//! `agentd.toml`; a later file's keys take the place of an earlier one's.
 //!
 //! Every struct refuses unknown keys: a misspelled limit must not be a limit that is not there. The system directory is the
-//! administrator's: what is declared there of plugins and prerequisites no file of the user's can change ([`files`]).
+//! administrator's: what is declared there of plugins and prerequisites no file of the user's can change. What becomes of a mistake is
+//! decided in [`assemble`].
 
+mod assemble;
 mod control;
+mod effects;
 mod environment;
 mod files;
 mod limits;
@@ -12,6 +15,8 @@ mod plugins;
 mod prerequisites;
 #[cfg(test)]
 mod tests;
+mod values;
+mod written;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,17 +26,18 @@ use agentd_api::environment::Refresh;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
+pub(crate) use assemble::{Loaded, Read, load, load_again, load_with};
 pub(crate) use control::{Control, TokenSource};
+pub(crate) use effects::Effects;
 pub(crate) use environment::{Children, Encryption, Environment, Functions, KeySource, Provider};
-pub use files::ConfigError;
-pub(crate) use files::{Loaded, Read, Sources, load};
+pub(crate) use files::{Sources, drop_ins};
 pub(crate) use limits::{Journal, Launch, Limits, Manager, Resume};
 #[cfg(test)]
 use plugins::Pin;
 pub(crate) use plugins::{Origin, Plugin, PluginLimits, Policy};
 pub(crate) use prerequisites::Prerequisite;
 
-use crate::env::{DeclaredSecret, named_secrets};
+use crate::env::{DeclaredSecret, NamedSecret};
 use crate::session::Rule;
 
 /// The configuration in force.
@@ -114,33 +120,48 @@ impl Default for Config {
     }
 }
 
-/// What no file can be wrong in alone.
-fn check(config: &Config) -> Result<(), String> {
-    let invalid = Err::<(), String>;
+/// Mistakes of the merged configuration, each with its key.
+type Flaws = Vec<(Vec<String>, String)>;
+
+/// A flaw in the key with these parts.
+fn flaw(key: &[&str], message: impl Into<String>) -> (Vec<String>, String) {
+    (key.iter().map(|&part| part.to_owned()).collect(), message.into())
+}
+
+/// Validates what no file can be wrong in alone.
+fn check(config: &Config) -> Flaws {
+    let mut flaws = Flaws::new();
     for (name, agent) in &config.agents {
         if agent.command.is_empty() || agent.command[0].is_empty() {
-            return invalid(format!("agents.{name}.command is empty; give the program and its arguments"));
+            let message = format!("agents.{name}.command is empty; give the program and its arguments");
+            flaws.push(flaw(&["agents", name.as_str(), "command"], message));
         }
     }
     let default = &config.default_agent;
     if default.as_str() != DEMO && !config.agents.contains_key(default) {
-        return invalid(format!("default_agent is \"{default}\", and there is no [agents.{default}]"));
+        let message = format!("default_agent is \"{default}\", and there is no [agents.{default}]");
+        flaws.push(flaw(&["default_agent"], message));
     }
-    named_secrets(&config.secrets)?;
-    plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers)?;
-    prerequisites::check(&config.prerequisites, &config.plugins)?;
-    control::check(&config.control)?;
+    for (name, declared) in &config.secrets {
+        if let Err(wrong) = NamedSecret::of(name, declared) {
+            flaws.push(flaw(&["secrets", name], format!("secrets.{name} {wrong}")));
+        }
+    }
+    flaws.extend(plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers));
+    flaws.extend(prerequisites::check(&config.prerequisites, &config.plugins));
+    flaws.extend(control::check(&config.control));
     let encryption = &config.environment.encryption;
     for source in std::iter::once(&encryption.key).chain(&encryption.previous) {
-        match source {
+        let wrong = match source {
             KeySource::File(path) if !path.is_absolute() => {
-                return invalid(format!("environment.encryption: the key file {} is not absolute", path.display()));
+                format!("environment.encryption: the key file {} is not absolute", path.display())
             }
             KeySource::Credential(name) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
-                return invalid(format!("environment.encryption: {name:?} is no name of a credential"));
+                format!("environment.encryption: {name:?} is no name of a credential")
             }
-            _ => {}
-        }
+            _ => continue,
+        };
+        flaws.push(flaw(&["environment", "encryption"], wrong));
     }
     for (name, limit) in [
         ("active_sessions", config.limits.active_sessions),
@@ -150,8 +171,9 @@ fn check(config: &Config) -> Result<(), String> {
         ("line", usize::try_from(config.limits.line).unwrap_or(usize::MAX)),
     ] {
         if limit == 0 {
-            return invalid(format!("limits.{name} is 0, which would let nothing through"));
+            let message = format!("limits.{name} is 0, which would let nothing through");
+            flaws.push(flaw(&["limits", name], message));
         }
     }
-    Ok(())
+    flaws
 }

@@ -10,7 +10,7 @@ use agentd_api::plugin::OnFailure;
 use agentd_plugins::{BuiltIn, Grant, World};
 use serde::Deserialize;
 
-use super::{Provider, Span};
+use super::{Flaws, Provider, Span, flaw};
 
 /// One plugin.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -29,6 +29,9 @@ pub(crate) struct Plugin {
     pub(crate) limits: PluginLimits,
     #[serde(skip)]
     pub(crate) origin: Origin,
+    /// Why what a user's file says of it is left out; it is there to be named, and cannot be loaded.
+    #[serde(skip)]
+    pub(crate) mistake: Option<String>,
 }
 
 /// Where a plugin is declared.
@@ -111,73 +114,90 @@ fn is_built_in(name: &str) -> bool {
 }
 
 /// What can be said against the plugins and their uses without looking at a file.
-pub(super) fn check(plugins: &BTreeMap<String, Plugin>, policy: &Policy, providers: &[Provider]) -> Result<(), String> {
-    policy.deny.check().map_err(|error| format!("plugin_policy.deny: {error}"))?;
-    for (name, plugin) in plugins {
-        check_plugin(name, plugin)?;
+pub(super) fn check(plugins: &BTreeMap<String, Plugin>, policy: &Policy, providers: &[Provider]) -> Flaws {
+    let mut flaws = Flaws::new();
+    if let Err(error) = policy.deny.check() {
+        flaws.push(flaw(&["plugin_policy", "deny"], format!("plugin_policy.deny: {error}")));
     }
-    for provider in providers {
-        let plugin = &provider.plugin;
-        if plugin.contains('/') {
-            return Err(format!(
-                "environment.providers names the file {plugin:?}; a file is declared as [plugins.NAME] file = {plugin:?}, \
-                 and used by that name"
-            ));
+    for (name, plugin) in plugins {
+        if let Err((key, message)) = check_plugin(name, plugin) {
+            let key: Vec<&str> = ["plugins", name].into_iter().chain(key.iter().copied()).collect();
+            flaws.push(flaw(&key, message));
         }
-        let is_prerequisite =
-            |builtin: &BuiltIn| builtin.name == plugin.as_str() && builtin.world == World::Prerequisite;
-        if agentd_plugins::builtin().iter().any(is_prerequisite) {
-            return Err(format!(
-                "environment.providers names {plugin:?}, which is a prerequisite and gives no environment; it is used as \
-                 [prerequisites.NAME] plugin = {plugin:?}; of the world `provider` there are {}, and your own",
-                of_world(World::Provider).collect::<Vec<_>>().join(", ")
-            ));
-        }
-        if !plugins.contains_key(plugin) && !is_built_in(plugin) {
-            let known: Vec<&str> = of_world(World::Provider).chain(plugins.keys().map(String::as_str)).collect();
-            return Err(format!(
-                "environment.providers names {plugin:?}, and there is no [plugins.{plugin}]; there are {}",
-                known.join(", ")
-            ));
-        }
-        if provider.step().is_empty() {
-            return Err(format!("an entry of environment.providers, of the plugin {plugin:?}, has an empty name"));
-        }
+    }
+    let wrong = providers.iter().find_map(|provider| check_provider(provider, plugins).err());
+    flaws.extend(wrong.map(|message| flaw(&["environment", "providers"], message)));
+    flaws
+}
+
+fn check_provider(provider: &Provider, plugins: &BTreeMap<String, Plugin>) -> Result<(), String> {
+    let plugin = &provider.plugin;
+    if plugin.contains('/') {
+        return Err(format!(
+            "environment.providers names the file {plugin:?}; a file is declared as [plugins.NAME] file = {plugin:?}, \
+             and used by that name"
+        ));
+    }
+    let is_prerequisite = |builtin: &BuiltIn| builtin.name == plugin.as_str() && builtin.world == World::Prerequisite;
+    if agentd_plugins::builtin().iter().any(is_prerequisite) {
+        return Err(format!(
+            "environment.providers names {plugin:?}, which is a prerequisite and gives no environment; it is used as \
+             [prerequisites.NAME] plugin = {plugin:?}; of the world `provider` there are {}, and your own",
+            of_world(World::Provider).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if !plugins.contains_key(plugin) && !is_built_in(plugin) {
+        let known: Vec<&str> = of_world(World::Provider).chain(plugins.keys().map(String::as_str)).collect();
+        return Err(format!(
+            "environment.providers names {plugin:?}, and there is no [plugins.{plugin}]; there are {}",
+            known.join(", ")
+        ));
+    }
+    if provider.step().is_empty() {
+        return Err(format!("an entry of environment.providers, of the plugin {plugin:?}, has an empty name"));
     }
     Ok(())
 }
 
-fn check_plugin(name: &str, plugin: &Plugin) -> Result<(), String> {
+/// The key below the plugin, and what is wrong there.
+type Wrong = (&'static [&'static str], String);
+
+fn check_plugin(name: &str, plugin: &Plugin) -> Result<(), Wrong> {
+    if plugin.mistake.is_some() {
+        return Ok(());
+    }
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-        return Err(format!("plugins.{name:?} is no name of a plugin; a name is of a-z, 0-9 and -, at most 64"));
+        return Err((&[], format!("plugins.{name:?} is no name of a plugin; a name is of a-z, 0-9 and -, at most 64")));
     }
     if is_built_in(name) {
         if plugin.file.is_some() || plugin.sha256.is_some() {
-            return Err(format!(
-                "plugins.{name} has a file or a sha256, and is part of agentd; give yours another name"
-            ));
+            let message =
+                format!("plugins.{name} has a file or a sha256, and is part of agentd; give yours another name");
+            return Err((&[], message));
         }
     } else if plugin.sha256.is_none() {
-        return Err(format!("plugins.{name} has no sha256; a file is loaded only with its pin"));
+        return Err((&[], format!("plugins.{name} has no sha256; a file is loaded only with its pin")));
     }
     if let Some(file) = plugin.file.as_ref().filter(|file| !file.is_absolute()) {
-        return Err(format!("plugins.{name}: the file {} is not absolute", file.display()));
+        return Err((&["file"], format!("plugins.{name}: the file {} is not absolute", file.display())));
     }
     if let Some(grant) = &plugin.grant {
-        grant.check().map_err(|error| format!("plugins.{name}.grant: {error}"))?;
+        grant.check().map_err(|error| (&["grant"][..], format!("plugins.{name}.grant: {error}")))?;
     }
     if name == WHITELIST && plugin.on_failure == OnFailure::Skip {
-        return Err(format!("plugins.{name}.on_failure is \"skip\": a launch without it would give agents everything"));
+        let message =
+            format!("plugins.{name}.on_failure is \"skip\": a launch without it would give agents everything");
+        return Err((&["on_failure"], message));
     }
     let PluginLimits { time, memory, output, log: _ } = plugin.limits;
-    for (limit, is_zero) in [
-        ("time", time.is_some_and(|time| time.0.is_zero())),
-        ("memory", memory == Some(0)),
-        ("output", output == Some(0)),
+    for (key, is_zero) in [
+        (&["limits", "time"], time.is_some_and(|time| time.0.is_zero())),
+        (&["limits", "memory"], memory == Some(0)),
+        (&["limits", "output"], output == Some(0)),
     ] {
         if is_zero {
-            return Err(format!("plugins.{name}.limits.{limit} is 0, which would let nothing through"));
+            return Err((key, format!("plugins.{name}.{} is 0, which would let nothing through", key.join("."))));
         }
     }
     Ok(())

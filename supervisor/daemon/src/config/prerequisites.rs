@@ -10,7 +10,7 @@ use agentd_plugins::World;
 use serde::{Deserialize, Deserializer};
 
 use super::plugins::of_world;
-use super::{Plugin, Span, seconds};
+use super::{Flaws, Plugin, Span, flaw, seconds};
 
 /// One prerequisite.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -76,54 +76,71 @@ fn all_or_some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RequiredBy,
 }
 
 /// What can be said against them without looking at a file.
-pub(super) fn check(
-    prerequisites: &BTreeMap<String, Prerequisite>,
+pub(super) fn check(prerequisites: &BTreeMap<String, Prerequisite>, plugins: &BTreeMap<String, Plugin>) -> Flaws {
+    let each = prerequisites.iter().filter_map(|(name, prerequisite)| {
+        let (key, message) = check_one(name, prerequisite, plugins).err()?;
+        Some(flaw(&["prerequisites", name, key], message))
+    });
+    each.collect()
+}
+
+/// The key below the prerequisite, and what is wrong there.
+fn check_one(
+    name: &str,
+    prerequisite: &Prerequisite,
     plugins: &BTreeMap<String, Plugin>,
-) -> Result<(), String> {
-    for (name, prerequisite) in prerequisites {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-            return Err(format!(
-                "prerequisites.{name:?} is no name of a prerequisite; a name is of a-z, 0-9 and -, at most 64"
-            ));
-        }
-        let Prerequisite { plugin, moment, time, interval, .. } = prerequisite;
-        let built_in = agentd_plugins::builtin().iter().find(|builtin| builtin.name == plugin);
-        if built_in.is_some_and(|builtin| builtin.world != World::Prerequisite) {
-            return Err(format!(
+) -> Result<(), (&'static str, String)> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+        return Err((
+            "plugin",
+            format!("prerequisites.{name:?} is no name of a prerequisite; a name is of a-z, 0-9 and -, at most 64"),
+        ));
+    }
+    let Prerequisite { plugin, moment, time, interval, .. } = prerequisite;
+    let built_in = agentd_plugins::builtin().iter().find(|builtin| builtin.name == plugin);
+    if built_in.is_some_and(|builtin| builtin.world != World::Prerequisite) {
+        return Err((
+            "plugin",
+            format!(
                 "prerequisites.{name} names the plugin {plugin:?}, which is a provider of environments and checks nothing; of the world \
-                 `prerequisite` there are {}, and your own",
+             `prerequisite` there are {}, and your own",
                 of_world(World::Prerequisite).collect::<Vec<_>>().join(", ")
-            ));
-        }
-        if built_in.is_none() && !plugins.contains_key(plugin) {
-            return Err(format!(
-                "prerequisites.{name} names the plugin {plugin:?}, and there is no [plugins.{plugin}]"
-            ));
-        }
-        if *moment == Some(Moment::Unknown) {
-            return Err(format!(
-                "prerequisites.{name}.moment is neither \"before-environment\" nor \"after-environment\""
-            ));
-        }
-        if time.0.is_zero() || time.0 > LONGEST {
-            return Err(format!("prerequisites.{name}.time is not between 0 s and {} s", LONGEST.as_secs()));
-        }
-        if !interval.0.is_zero() && interval.0 < OFTEN {
-            return Err(format!("prerequisites.{name}.interval is shorter than {} ms; 0 is never", OFTEN.as_millis()));
-        }
+            ),
+        ));
+    }
+    if built_in.is_none() && !plugins.contains_key(plugin) {
+        return Err((
+            "plugin",
+            format!("prerequisites.{name} names the plugin {plugin:?}, and there is no [plugins.{plugin}]"),
+        ));
+    }
+    if *moment == Some(Moment::Unknown) {
+        return Err((
+            "moment",
+            format!("prerequisites.{name}.moment is neither \"before-environment\" nor \"after-environment\""),
+        ));
+    }
+    if time.0.is_zero() || time.0 > LONGEST {
+        return Err(("time", format!("prerequisites.{name}.time is not between 0 s and {} s", LONGEST.as_secs())));
+    }
+    if !interval.0.is_zero() && interval.0 < OFTEN {
+        return Err((
+            "interval",
+            format!("prerequisites.{name}.interval is shorter than {} ms; 0 is never", OFTEN.as_millis()),
+        ));
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::of_texts;
+    use super::super::assemble::of_texts;
     use super::*;
 
     fn of(text: &str) -> Result<Prerequisite, String> {
         let text = format!("[plugins.lab]\nsha256 = \"{}\"\n[prerequisites.lab]\n{text}", "0".repeat(64));
-        let loaded = of_texts(&[], &[&text]).map_err(|error| error.to_string())?;
+        let loaded = of_texts(&[], &[&text])?;
         Ok(loaded.config.prerequisites["lab"].clone())
     }
 

@@ -2,8 +2,8 @@ use agentd_api::plugin::OnFailure;
 
 use super::*;
 
-fn load_text(texts: &[&str]) -> Result<Config, ConfigError> {
-    files::of_texts(texts, &[]).map(|loaded| loaded.config)
+fn load_text(texts: &[&str]) -> Result<Config, String> {
+    assemble::of_texts(texts, &[]).map(|loaded| loaded.config)
 }
 
 #[test]
@@ -50,11 +50,14 @@ fn every_configuration_that_the_readme_shows_is_one() {
 
 #[test]
 fn a_mistake_is_named_with_its_place() {
-    let error = crate::message::chain(&load_text(&["[limits]\nlaunchs = 2"]).unwrap_err());
-    assert_eq!(error.matches("line 2").count(), 1, "said once: {error}");
-    assert!(error.contains("launchs") && error.contains("line 2") && error.contains("0.toml"), "{error}");
-    let error = load_text(&["[limits]\nturn = \"soon\""]).unwrap_err().to_string();
-    assert!(error.contains("line 2"), "{error}");
+    let error = load_text(&["[limits]\nlaunchs = 2"]).unwrap_err();
+    assert!(error.starts_with("/etc/agentd/0.toml:2:1: limits.launchs: unknown field"), "{error}");
+    assert!(error.ends_with("did you mean `launches`?"), "{error}");
+    let error = load_text(&["[limits]\nturn = \"soon\""]).unwrap_err();
+    assert!(error.starts_with("/etc/agentd/0.toml:2:8: limits.turn:"), "{error}");
+    // A mistake that only shows when the files are put together has the place of the key in the file that has it last.
+    let error = load_text(&["[limits]\nbody = 1", "[limits]\nturn = \"1h\"\nbody = 0"]).unwrap_err();
+    assert!(error.starts_with("/etc/agentd/1.toml:3:1: limits.body is 0"), "{error}");
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn what_cannot_be_meant_is_refused() {
         ("[agents.a]\ncommand = [\"a\"]\nrefresh = \"often\"", "warn"),
         ("[secrets.A]\nrequired = false", "secrets.A has not exactly one of file, credential"),
     ] {
-        let error = load_text(&[text]).unwrap_err().to_string();
+        let error = load_text(&[text]).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");
     }
 }
@@ -130,7 +133,7 @@ fn a_pin_is_64_hexadecimal_digits() {
 #[test]
 fn what_the_administrator_says_of_plugins_no_user_says_otherwise() {
     let plugin = format!("[plugins.a]\n{PIN}\n");
-    let refused = |system: &[&str], user: &str| files::of_texts(system, &[user]).unwrap_err().to_string();
+    let refused = |system: &[&str], user: &str| assemble::of_texts(system, &[user]).unwrap_err();
     let taken = refused(&[&plugin], "[plugins.a]\ngrant = { script = [\"/**\"] }");
     assert!(taken.contains("/home/kim/0.toml") && taken.contains("/etc/agentd/0.toml"), "{taken}");
     let policy = refused(&[], "[plugin_policy]\nuser_plugins = true");
@@ -139,14 +142,14 @@ fn what_the_administrator_says_of_plugins_no_user_says_otherwise() {
     let user = refused(&[none], &plugin);
     assert!(user.contains("/home/kim/0.toml") && user.contains("user_plugins is false"), "{user}");
     // Two files of the administrator's may say it together; one of a user's may use it.
-    let config = files::of_texts(
+    let config = assemble::of_texts(
         &[&plugin, "[plugins.a]\non_failure = \"skip\"", none],
         &["[environment]\nproviders = [\"a\"]"],
     );
     let config = config.unwrap().config;
     assert_eq!((config.plugins.len(), config.plugins["a"].on_failure), (1, OnFailure::Skip));
     assert!(!config.plugins["a"].origin.of_user && !config.plugin_policy.user_plugins);
-    let users = files::of_texts(&[], &[&plugin]).unwrap().config;
+    let users = assemble::of_texts(&[], &[&plugin]).unwrap().config;
     assert!(users.plugins["a"].origin.of_user);
 }
 
@@ -158,12 +161,12 @@ fn what_the_administrator_requires_no_user_requires_otherwise() {
         (&[required], "[prerequisites.a]\nplugin = \"command\""),
         (&[users, required], "prerequisites.a.plugin = \"tcp\""),
     ] {
-        let taken = files::of_texts(system, &[user]).unwrap_err().to_string();
+        let taken = assemble::of_texts(system, &[user]).unwrap_err();
         assert!(taken.contains("/home/kim/0.toml") && taken.contains("the prerequisite \"a\""), "{taken}");
         assert!(taken.contains(&format!("/etc/agentd/{}.toml", system.len() - 1)), "{taken}");
     }
     // Two files of the administrator's may say it together; a user adds his own.
-    let config = files::of_texts(&[required, "[prerequisites.a]\nplugin = \"tcp\"\ninterval = \"9s\""], &[users])
+    let config = assemble::of_texts(&[required, "[prerequisites.a]\nplugin = \"tcp\"\ninterval = \"9s\""], &[users])
         .unwrap()
         .config;
     assert_eq!(config.prerequisites["a"].interval, Span(Duration::from_secs(9)));
@@ -172,9 +175,9 @@ fn what_the_administrator_requires_no_user_requires_otherwise() {
 
 #[test]
 fn what_has_changed_is_told_by_its_keys() {
-    let load = |text: &str| files::of_texts(&[text], &[]).unwrap().read;
+    let load = |text: &str| assemble::of_texts(&[text], &[]).unwrap().read;
     let old = load("[limits]\nlaunches = 2\nbody = 9\n[agents.a]\ncommand = [\"a\"]");
     let new = load("[limits]\nlaunches = 3\nbody = 9\nturn = \"1h\"\n[agents.b]\ncommand = [\"a\"]");
-    assert_eq!(new.changed_since(&old), ["agents.a", "agents.b", "limits.launches", "limits.turn"]);
+    assert_eq!(new.changed_since(&old), ["agents.a.command", "agents.b.command", "limits.launches", "limits.turn"]);
     assert_eq!(old.changed_since(&old), Vec::<String>::new());
 }

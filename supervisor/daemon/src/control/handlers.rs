@@ -34,7 +34,7 @@ pub(super) fn version(context: &Context) -> Response<Body> {
         "pid": std::process::id(),
         "runtime_directory": directories.runtime,
         "state_directory": directories.state,
-        "tcp": context.tcp,
+        "tcp": context.world.tcp.address(),
         "draining": context.world.drain.is_on(),
         "sessions_run_as": context.world.launcher.describe(),
         "compatibility": crate::compatibility(),

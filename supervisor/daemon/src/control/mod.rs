@@ -10,6 +10,7 @@ mod environment;
 mod handlers;
 mod plugins;
 mod prerequisites;
+mod readiness;
 mod router;
 mod scripts;
 mod secrets;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use agentd_api::plugin::PluginList;
 use agentd_api::{Code, Problem};
-use hyper::StatusCode;
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
 
-use super::handlers::{Answer, to_the_end};
+use super::handlers::{Answer, flag, to_the_end};
 use super::json;
 use super::router::Context;
 use crate::message::chain;
@@ -24,10 +25,10 @@ pub(super) async fn show(context: &Context, name: &str) -> Answer {
     Ok(json(StatusCode::OK, &view))
 }
 
-/// Goes on when the client that asked for it leaves.
-pub(super) async fn reload(context: &Context) -> Answer {
-    let reload = Arc::clone(&context.reload);
-    let view = to_the_end(async move { reload.reload().await }).await?;
+/// Goes on when the client that asked for it leaves. With `?dry_run` nothing is changed, and the answer says what would be.
+pub(super) async fn reload(context: &Context, request: &Request<Incoming>) -> Answer {
+    let (reload, dry_run) = (Arc::clone(&context.reload), flag(request, "dry_run")?);
+    let view = to_the_end(async move { if dry_run { reload.dry_run().await } else { reload.reload().await } }).await?;
     Ok(json(StatusCode::OK, &view))
 }
 

@@ -1,7 +1,6 @@
 //! From a request's method and path to the one call it stands for.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +13,9 @@ use hyper::{Method, Request, Response};
 use tokio_util::sync::CancellationToken;
 
 use super::tcp::Gate;
-use super::{Body, doctor, drain, environment, handlers, plugins, prerequisites, problem, scripts, secrets, snapshots};
+use super::{
+    Body, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts, secrets, snapshots,
+};
 use crate::platform;
 use crate::reload::Reload;
 use crate::session::Sessions;
@@ -29,8 +30,6 @@ pub(crate) struct Context {
     pub(crate) reload: Arc<Reload>,
     /// Cancelled when the endpoint ends: what is waited for is answered as it is, and streams end.
     pub(crate) closing: CancellationToken,
-    /// Where requests come in besides the socket.
-    pub(crate) tcp: Option<SocketAddr>,
     pub(crate) admission: Admission,
     pub(crate) peer: Peer,
 }
@@ -118,9 +117,8 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
     const SWITCH: &[Method] = &[Method::GET, Method::POST, Method::DELETE];
     const ITEM: &[Method] = &[Method::GET, Method::DELETE];
     match parts {
-        ["healthz"] | ["v1", "version" | "agents" | "doctor" | "plugins" | "prerequisites" | "scripts" | "secrets"] => {
-            GET
-        }
+        ["healthz" | "readyz"]
+        | ["v1", "version" | "agents" | "doctor" | "plugins" | "prerequisites" | "scripts" | "secrets"] => GET,
         ["v1", "plugins", _] => GET,
         ["v1", "reload"] => POST,
         ["v1", "drain"] => SWITCH,
@@ -185,6 +183,7 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
     wait_for_takeover(context, &parts).await;
     match parts.as_slice() {
         ["healthz"] => Ok(handlers::health()),
+        ["readyz"] => readiness::ready(context),
         ["v1", "version"] => Ok(handlers::version(context)),
         ["v1", "agents"] => Ok(handlers::agents(context)),
         ["v1", "doctor"] => Ok(doctor::doctor(context).await),
@@ -192,7 +191,7 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         ["v1", "plugins", name] => plugins::show(context, name).await,
         ["v1", "prerequisites"] => prerequisites::list(context, &request).await,
         ["v1", "prerequisites", name, "check"] => prerequisites::check(context, name, request).await,
-        ["v1", "reload"] => plugins::reload(context).await,
+        ["v1", "reload"] => plugins::reload(context, &request).await,
         ["v1", "drain"] => drain::drain(context, &request).await,
         ["v1", "scripts"] => scripts::scripts(context, &request).await,
         ["v1", "scripts", decision] => scripts::decide_scripts(context, *decision == "allow", request).await,

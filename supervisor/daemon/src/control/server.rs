@@ -5,7 +5,6 @@
 //! Connections that were not accepted wait for the next daemon where the socket was handed over, and are served where it was ours.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,7 +21,6 @@ use super::router::{self, Admission, Peer};
 pub use super::socket::EndpointError;
 use super::socket::Socket;
 use super::tcp::{self, Gate};
-use crate::config::Config;
 use crate::reload::Reload;
 use crate::session::Sessions;
 use crate::world::Worlds;
@@ -41,7 +39,6 @@ pub(crate) struct Served {
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     socket: Socket,
-    tcp: Option<(TcpListener, Arc<Gate>)>,
 }
 
 /// The most bytes of a request's head; hyper answers 431 beyond it.
@@ -54,35 +51,24 @@ const FIRST: Duration = Duration::from_secs(2);
 const LAST: Duration = Duration::from_secs(5);
 
 impl Endpoint {
-    /// The control socket, and TCP where the configuration says so.
-    pub(crate) async fn open(socket: &std::path::Path, config: &Config) -> Result<Self, EndpointError> {
-        let tcp = tcp::open(config).await?.map(|(listener, gate)| (listener, Arc::new(gate)));
-        Ok(Self { socket: Socket::open(socket)?, tcp })
-    }
-
-    /// Where it listens besides the socket.
-    pub(crate) fn tcp(&self) -> Option<SocketAddr> {
-        self.tcp.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+    /// The control socket.
+    pub(crate) fn open(socket: &std::path::Path) -> Result<Self, EndpointError> {
+        Ok(Self { socket: Socket::open(socket)? })
     }
 
     /// Serves until it is closed, then lets requests that were let in be answered.
     pub(crate) async fn serve(self, served: Served) {
         let connections = TaskTracker::new();
-        let tcp = self.tcp();
-        let door =
-            |admission: Admission| Door { served: served.clone(), connections: connections.clone(), tcp, admission };
+        let door = |admission: Admission| Door { served: served.clone(), connections: connections.clone(), admission };
+        let listening = Arc::clone(&served.worlds.now().tcp);
         let (socket, local) = (self.socket, door(Admission::Everything));
-        let near = self.tcp.map(|(listener, gate)| (listener, door(Admission::Bearer(gate))));
+        let near = door(Admission::Bearer(Arc::new(Gate::new(Arc::clone(&listening)))));
         tokio::join!(
             async {
-                local.accept(&socket.listener).await;
+                local.accept(&socket.listener, std::future::pending()).await;
                 socket.close(|stream| local.let_in(stream));
             },
-            async {
-                if let Some((listener, door)) = near {
-                    door.accept(&listener).await;
-                }
-            }
+            near.accept_near(listening.listener()),
         );
         connections.close();
         let _ = tokio::time::timeout(LAST, connections.wait()).await;
@@ -94,7 +80,6 @@ impl Endpoint {
 struct Door {
     served: Served,
     connections: TaskTracker,
-    tcp: Option<SocketAddr>,
     admission: Admission,
 }
 
@@ -111,13 +96,32 @@ trait Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 }
 
 impl Door {
-    async fn accept<L: Listen>(&self, listener: &L) {
-        let permits = Arc::new(Semaphore::new(self.served.worlds.now().config.limits.connections));
+    /// Accepts over TCP for as long as there is a listener, and from the next one when the configuration has another.
+    async fn accept_near(&self, mut listener: watch::Receiver<Option<Arc<TcpListener>>>) {
         let closing = &self.served.closing;
+        while !closing.is_cancelled() {
+            let now = listener.borrow_and_update().clone();
+            let another = async { drop(listener.changed().await) };
+            if let Some(now) = now {
+                self.accept(now.as_ref(), another).await;
+                continue;
+            }
+            tokio::select! {
+                () = closing.cancelled() => return,
+                () = another => {}
+            }
+        }
+    }
+
+    /// Accepts until the endpoint is closed or `until`.
+    async fn accept<L: Listen>(&self, listener: &L, until: impl Future<Output = ()>) {
+        let permits = Arc::new(Semaphore::new(self.served.worlds.now().config.limits.connections));
+        let (closing, mut until) = (&self.served.closing, std::pin::pin!(until));
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = closing.cancelled() => return,
+                () = until.as_mut() => return,
                 accepted = async {
                     let permit = Arc::clone(&permits).acquire_owned().await;
                     (permit, listener.accept().await)
@@ -144,9 +148,9 @@ impl Door {
             Some(peer) => (self.admission.clone(), peer),
             None => (Admission::Nothing, Peer::owner()),
         };
-        let (served, tcp) = (self.served.clone(), self.tcp);
+        let served = self.served.clone();
         self.connections.spawn(async move {
-            serve_connection(stream, served, tcp, admission, peer).await;
+            serve_connection(stream, served, admission, peer).await;
             drop(permit);
         });
     }
@@ -185,20 +189,14 @@ impl Connection for TcpStream {
     }
 }
 
-async fn serve_connection<S: Connection>(
-    stream: S,
-    served: Served,
-    tcp: Option<SocketAddr>,
-    admission: Admission,
-    peer: Peer,
-) {
+async fn serve_connection<S: Connection>(stream: S, served: Served, admission: Admission, peer: Peer) {
     let (closing, begun) = (served.closing.clone(), Arc::new(Notify::new()));
     let asked = Arc::clone(&begun);
     let service = service_fn(move |request| {
         asked.notify_one();
         let Served { worlds, sessions, reload, closing } = served.clone();
         let context =
-            router::Context { world: worlds.now(), sessions, reload, closing, tcp, admission: admission.clone(), peer };
+            router::Context { world: worlds.now(), sessions, reload, closing, admission: admission.clone(), peer };
         router::answer(context, request)
     });
     let connection = http1::Builder::new()

@@ -1,7 +1,6 @@
 //! The control socket: the one that a manager handed over, else one of our own in the runtime directory.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net as blocking;
 use std::path::{Path, PathBuf};
@@ -45,14 +44,6 @@ pub enum EndpointError {
     Listen { path: PathBuf, source: io::Error },
     #[error("the socket handed over by the service manager cannot be used")]
     HandedOver(#[source] io::Error),
-    #[error("cannot listen on {address}, which control.tcp says")]
-    Tcp { address: SocketAddr, source: io::Error },
-    #[error("the token that control.token names cannot be had: {0}")]
-    Token(String),
-    #[error(
-        "what control.token names is no token: that has at least 16 characters of A-Z a-z 0-9 - . _ ~ + / =; `openssl rand -hex 32` makes one"
-    )]
-    NoToken,
 }
 
 impl Socket {

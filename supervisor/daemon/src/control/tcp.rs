@@ -1,49 +1,23 @@
-//! The control endpoint over TCP, on this machine only: where it listens, and what a request there has to carry.
+//! The control endpoint over TCP, on this machine only: what a request there has to carry. Where it listens is [`crate::tcp`]'s.
 //!
 //! No kernel says who is at the other end, so the token is what counts: who has it is the daemon's owner, and nobody's session. Any web
 //! page can have a browser on this machine send requests here, by the address or by a name of its own that it has resolve to this machine
 //! (DNS rebinding); so what is meant for another name, or comes for another site, is refused before the token is looked at.
 
-use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use agentd_api::{Code, Problem};
-use ctutils::CtEq as _;
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
-use tokio::net::TcpListener;
 
-use super::server::EndpointError;
-use crate::config::{Config, Control, TokenSource};
-use crate::env::{Seed, chain, secret_credential, secret_file};
-use crate::world::credentials;
-
-/// A token that can be guessed is none.
-const SHORTEST: usize = 16;
+use crate::tcp::Listening;
 
 /// Lets through who carries the token.
+#[derive(Debug)]
 pub(super) struct Gate {
-    token: Vec<u8>,
-}
-
-/// Listens where the configuration says, if it says so.
-pub(super) async fn open(config: &Config) -> Result<Option<(TcpListener, Gate)>, EndpointError> {
-    let Control { tcp: Some(address), token: Some(source) } = &config.control else { return Ok(None) };
-    let gate = Gate::new(read(source, config)?)?;
-    let failed = |source| EndpointError::Tcp { address: *address, source };
-    Ok(Some((TcpListener::bind(address).await.map_err(failed)?, gate)))
-}
-
-fn read(source: &TokenSource, config: &Config) -> Result<Vec<u8>, EndpointError> {
-    let environment = &config.environment;
-    let token = match source {
-        TokenSource::File(path) => {
-            secret_file(path, Seed::find(environment.home.as_deref(), environment.shell.as_deref()))
-        }
-        TokenSource::Credential(name) => secret_credential(name, credentials().as_deref()),
-    };
-    token.map_err(|error| EndpointError::Token(chain(&error)))
+    listening: Arc<Listening>,
 }
 
 /// Whether the connection's other end is this machine too; the address that is listened on says so already.
@@ -52,13 +26,8 @@ pub(super) fn is_near(peer: SocketAddr) -> bool {
 }
 
 impl Gate {
-    /// The token as RFC 6750 section 2.1 has it, so that it can stand in a header.
-    fn new(token: Vec<u8>) -> Result<Self, EndpointError> {
-        let may_stand = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
-        if token.len() < SHORTEST || !token.iter().all(may_stand) {
-            return Err(EndpointError::NoToken);
-        }
-        Ok(Self { token })
+    pub(super) fn new(listening: Arc<Listening>) -> Self {
+        Self { listening }
     }
 
     /// Whether the request may be answered.
@@ -77,18 +46,12 @@ impl Gate {
         }
         let given = only(headers, &AUTHORIZATION).and_then(bearer);
         match given {
-            Some(given) if bool::from(given.as_bytes().ct_eq(self.token.as_slice())) => Ok(()),
+            Some(given) if self.listening.admits(given.as_bytes()) => Ok(()),
             Some(_) => Err(Problem::new(Code::Unauthorized, "the token is another")
-                .hint("it is read when agentd starts, from where control.token says")),
+                .hint("it is read at the start and at each reload, from where control.token says")),
             None => Err(Problem::new(Code::Unauthorized, "the request carries no token")
                 .hint("send Authorization: Bearer TOKEN; control.token says where the token is")),
         }
-    }
-}
-
-impl fmt::Debug for Gate {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Gate").finish_non_exhaustive()
     }
 }
 
@@ -130,7 +93,7 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef~+/-._=";
 
     fn ask(uri: &str, headers: &[(&str, &str)]) -> Result<(), Code> {
-        let gate = Gate::new(TOKEN.as_bytes().to_vec()).unwrap();
+        let gate = Gate::new(Arc::new(Listening::with_token(TOKEN)));
         let mut request = Request::get(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -191,13 +154,6 @@ mod tests {
         ] {
             let asked = ask("/", &[("host", "localhost:1"), ("authorization", &bearer), (name, value)]);
             assert_eq!(asked, Err(Code::ForeignOrigin), "{name}: {value}");
-        }
-    }
-
-    #[test]
-    fn a_token_that_can_be_guessed_or_cannot_stand_in_a_header_is_none() {
-        for token in ["", "short", "0123456789abcde", "0123456789 abcdef", "0123456789abcdef\n0", "0123456789abcdéf"] {
-            assert!(matches!(Gate::new(token.as_bytes().to_vec()), Err(EndpointError::NoToken)), "{token:?}");
         }
     }
 }

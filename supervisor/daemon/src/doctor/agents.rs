@@ -42,6 +42,10 @@ enum Found {
 }
 
 pub(super) async fn check(world: &World) -> Check {
+    if let Err(problem) = world.launchable() {
+        return Check::new("agents", Outcome::Unknown, format!("no environment is built: {}", problem.detail))
+            .remedy("correct the configuration, then run `agentctl reload`");
+    }
     let mut agents = Vec::new();
     for (name, command) in world.agents() {
         let found = look(world, &name, &command).await;

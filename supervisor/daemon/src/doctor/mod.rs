@@ -4,6 +4,7 @@
 //! It looks, and changes nothing. Not its job: the installation, which agentctl looks at, also where no daemon runs.
 
 mod agents;
+mod configuration;
 mod plugins;
 mod stored;
 
@@ -34,11 +35,15 @@ impl Clocks {
 /// Every check, side by side where it takes time.
 pub(crate) async fn examine(world: &Arc<World>, sessions: &Sessions) -> DoctorView {
     let views = sessions.list().await;
-    let (agents, plugins, on_disk) =
-        tokio::join!(agents::check(world), plugins::check(world), stored::on_disk(world, &views));
+    let (configuration, agents, plugins, on_disk) = tokio::join!(
+        configuration::check(world),
+        agents::check(world),
+        plugins::check(world),
+        stored::on_disk(world, &views)
+    );
     let kept = stored::sessions(&sessions.unreadable(), &views);
     let clock = stored::clock(world.clocks, Clocks::now());
-    let mut checks = vec![agents];
+    let mut checks = vec![configuration, agents];
     checks.extend(plugins);
     checks.extend(on_disk);
     checks.extend([kept, clock]);

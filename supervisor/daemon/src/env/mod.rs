@@ -40,8 +40,8 @@ pub(crate) use merge::{Background, Environment, hex, without_secrets};
 pub(crate) use renewal::{Renewal, not_to_be_given_again};
 pub(crate) use secrets::Hidden;
 pub(crate) use secrets::{
-    Declared as DeclaredSecret, Missing as MissingSecret, Secrets, assigned as assigned_secrets,
-    named as named_secrets, redacted as redacted_script,
+    Declared as DeclaredSecret, Missing as MissingSecret, Named as NamedSecret, Secrets, assigned as assigned_secrets,
+    redacted as redacted_script,
 };
 pub(crate) use secrets::{secret_credential, secret_file};
 pub(crate) use seed::Seed;

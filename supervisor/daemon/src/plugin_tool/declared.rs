@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use agentd_plugins::{Grant, Setting};
 
 use super::ToolError;
-use crate::config::{self, Sources};
+use crate::config;
 use crate::directories::{Directories, Places};
 use crate::plugins::combined;
 
@@ -28,12 +28,11 @@ impl Declared {
     /// The plugin of this name, else the one that has this file, else the one that is called as the component calls itself.
     pub(super) fn of(file: &Path, name: Option<&str>, own: &str, places: &Places) -> Result<Self, ToolError> {
         let directories = Directories::find(places)?;
-        let sources = Sources {
-            system: directories.system_config.clone(),
-            user: directories.config.join("agentd.toml"),
-            named: false,
-        };
-        let config = config::load(&sources)?.config;
+        let config::Loaded { config, read } = config::load(&directories.sources(None));
+        if read.refuses() {
+            let mistakes: Vec<String> = read.mistakes.iter().map(ToString::to_string).collect();
+            return Err(ToolError::Config(mistakes.join("; ")));
+        }
         let same = |path: &Path| match (path.canonicalize(), file.canonicalize()) {
             (Ok(one), Ok(other)) => one == other,
             _ => false,
@@ -49,6 +48,9 @@ impl Declared {
             || config.plugins.iter().find(|(name, plugin)| has_file(name, plugin)).map(|(name, _)| name.clone());
         let name = name.map(str::to_owned).or_else(found).unwrap_or_else(|| own.to_owned());
         let Some(plugin) = config.plugins.get(&name) else { return Ok(Self { name, ..Self::default() }) };
+        if let Some(mistake) = &plugin.mistake {
+            return Err(ToolError::Config(mistake.clone()));
+        }
         let uses = config.environment.providers.iter().filter(|used| used.plugin == name);
         let settings = uses
             .map(|used| combined(&plugin.settings, &used.settings))

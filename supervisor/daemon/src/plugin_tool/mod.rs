@@ -18,7 +18,6 @@ use agentd_api::plugin_tool::{Answer, ToolProblem};
 use agentd_plugins::{Host, HostError, HostOptions, LoadError, Source};
 use serde::Serialize;
 
-use crate::config::ConfigError;
 use crate::directories::{Directories, DirectoryError, Places};
 use crate::message::chain;
 use crate::plugins::SettingError;
@@ -45,8 +44,8 @@ enum ToolError {
     Program(#[source] io::Error),
     #[error(transparent)]
     Host(#[from] HostError),
-    #[error(transparent)]
-    Config(#[from] ConfigError),
+    #[error("the configuration is wrong: {0}")]
+    Config(String),
     #[error("plugins.{plugin}: {source}")]
     Setting { plugin: String, source: SettingError },
     #[error(transparent)]

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use agentd_api::Problem;
 use agentd_api::plugin::{PluginProblem, PluginView};
 use agentd_plugins::{
     BuiltIn, Grant, Host, HostError, HostOptions, Limits, LoadError, Plugin, Setting, Source, Terms, World,
@@ -84,8 +85,14 @@ impl HostOnce {
 }
 
 impl Plugins {
-    /// Loads every plugin that the configuration declares or uses, compiling what is not in the cache.
-    pub(crate) async fn load(host: &HostOnce, config: &Config, directories: &Directories) -> Result<Self, NoHost> {
+    /// Loads every plugin that the configuration declares or uses, compiling what is not in the cache. None is loaded where the
+    /// configuration is refused: what is read of it may lack what it denies.
+    pub(crate) async fn load(
+        host: &HostOnce,
+        config: &Config,
+        directories: &Directories,
+        refused: Option<Problem>,
+    ) -> Result<Self, NoHost> {
         let host = host.get().await?;
         let folders =
             Folders { system: directories.system_config.join(PLUGINS), user: directories.config.join(PLUGINS) };
@@ -99,7 +106,9 @@ impl Plugins {
             let of_it = |(_, prerequisite): &(&String, &Prerequisite)| prerequisite.plugin == *name;
             let checks = config.prerequisites.iter().filter(of_it);
             let checks = checks.map(|(name, prerequisite)| (name.clone(), prerequisite.settings.clone())).collect();
-            let asked = Asked { name: name.clone(), declared, uses, checks, deny: config.plugin_policy.deny.clone() };
+            let (name, deny) = (name.clone(), config.plugin_policy.deny.clone());
+            let mistake = refused.as_ref().map(|problem| problem.detail.clone()).or_else(|| declared.mistake.clone());
+            let asked = Asked { name, declared, uses, checks, deny, mistake };
             let (host, folders, turns, limits) = (host.clone(), folders.clone(), Arc::clone(&turns), limits(config));
             loading.spawn(async move {
                 let _turn = turns.acquire_owned().await;
@@ -164,11 +173,15 @@ struct Asked {
     checks: Vec<(String, toml::Table)>,
     /// What the administrator denies to plugins that users declare.
     deny: Grant,
+    /// Of the configuration, for which it is not loaded.
+    mistake: Option<String>,
 }
 
 /// Why a plugin is not loaded.
 #[derive(Debug, thiserror::Error)]
 enum Unloadable {
+    #[error("the configuration has a mistake: {0}")]
+    Mistake(String),
     #[error("there is no {first:?}, and no {second:?}")]
     NoFile { first: PathBuf, second: PathBuf },
     #[error(transparent)]
@@ -184,6 +197,9 @@ enum Unloadable {
 impl Unloadable {
     fn problem(&self) -> PluginProblem {
         let (code, hint) = match self {
+            Self::Mistake(_) => {
+                ("configuration-invalid", Some("correct the file, then run `agentctl reload`".to_owned()))
+            }
             Self::NoFile { .. } => ("plugin-unreadable", Some("or say where it is: file = \"/PATH\"".to_owned())),
             Self::Load(error) => (error.code(), error.hint()),
             Self::NotAProvider { .. } | Self::NotACheck { .. } => ("plugin-wrong-world", None),
@@ -197,9 +213,10 @@ impl Asked {
     async fn load(self, host: &Host, folders: &Folders, limits: Limits) -> Managed {
         let builtin = agentd_plugins::builtin().iter().find(|builtin| builtin.name == self.name);
         let grant = self.declared.grant.clone().or_else(|| builtin.map(BuiltIn::grant)).unwrap_or_default();
-        let source = match builtin {
-            Some(builtin) => Ok(Source::BuiltIn { name: builtin.name, bytes: builtin.bytes }),
-            None => self.file(folders).await,
+        let source = match (builtin, &self.mistake) {
+            (_, Some(mistake)) => Err(Unloadable::Mistake(mistake.clone())),
+            (Some(builtin), None) => Ok(Source::BuiltIn { name: builtin.name, bytes: builtin.bytes }),
+            (None, None) => self.file(folders).await,
         };
         let shown = match &source {
             Ok(Source::File { path, .. }) => path.display().to_string(),

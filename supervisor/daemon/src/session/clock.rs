@@ -76,6 +76,10 @@ impl Driver {
         }
         let Some(position) = self.waits.iter().position(|(_, until, _)| *until <= now) else { return Ok(()) };
         let (wait, _, limit) = self.waits.swap_remove(position);
+        if matches!(wait, Wait::Restart { .. }) && self.world.launchable().is_err() {
+            // It waits once more, until the configuration can be used.
+            return Ok(());
+        }
         if let Wait::Expiry { at } = wait {
             if at <= Timestamp::now() {
                 self.begin_refresh();

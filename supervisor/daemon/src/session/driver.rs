@@ -139,7 +139,7 @@ impl Driver {
                 options: world.config.journal.options(),
             },
             agent: world.agent_label(&document.spec),
-            needed: world.needs(&document.spec),
+            needed: needed(&world, &document, &state),
             shown: (state.phase(), None),
             logged: state.phase(),
             remembered: state.seq,
@@ -285,7 +285,7 @@ impl Driver {
     pub(super) fn renew(&mut self) {
         self.world = Arc::clone(&self.worlds.borrow_and_update());
         self.journal.options = self.world.config.journal.options();
-        self.needed = self.world.needs(&self.document.spec);
+        self.needed = needed(&self.world, &self.document, &self.state);
         if self.state.phase() == Phase::Waiting {
             // What it waits for may be declared otherwise now; the launch begins anew, and keeps its limit.
             self.bring_up = None;
@@ -304,6 +304,7 @@ impl Driver {
             replay_quiet: self.world.config.launch.replay_quiet.0,
             agent: &self.agent,
             rules: &self.world.config.permissions,
+            may_allow: self.world.launchable().is_ok(),
             note: self.world.resume_note(&self.document.spec),
             restart: self.world.restart(&self.document.spec),
             drained: self.world.drain.is_on(),
@@ -335,7 +336,7 @@ impl Driver {
                 Some(Step::Append(batch)) => drop(self.append(batch).await?),
                 Some(Step::BringUp { launch }) => {
                     // With a keeper the agent was started, and its record is on the way.
-                    if self.bring_up.is_none() && matches!(self.port, Port::Direct) {
+                    if self.bring_up.is_none() && matches!(self.port, Port::Direct) && !self.is_put_off().await? {
                         self.begin_bring_up(launch);
                     }
                     break;
@@ -426,6 +427,14 @@ impl Driver {
             return Ok(Ok(done));
         }
         Ok(Err(self.not_recorded()))
+    }
+}
+
+/// What the session needs. What is read of a configuration that is refused may lack it: then what is known to be needed still is.
+fn needed(world: &World, document: &Document, state: &State) -> Needed {
+    match world.launchable() {
+        Ok(()) => world.needs(&document.spec),
+        Err(_) => state.prerequisites.iter().map(|report| (report.name.clone(), report.on_failure)).collect(),
     }
 }
 

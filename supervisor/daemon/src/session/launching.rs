@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use agentd_api::session::ConditionType;
+use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_fault::Point;
 use agentd_keeper::protocol::{FromKeeper, HoldArgs, LaunchRecord, ToKeeper};
 use tokio::sync::mpsc;
@@ -44,6 +44,20 @@ pub(super) async fn progress(bring_up: &mut Option<BringUp>) -> Option<Progress>
 }
 
 impl Driver {
+    /// Whether the launch has to wait for a configuration that can be used; a condition says so.
+    pub(super) async fn is_put_off(&mut self) -> Result<bool, Broken> {
+        const REASON: &str = "ConfigurationInvalid";
+        let Err(problem) = self.world.launchable() else { return Ok(false) };
+        let kind = ConditionType::EnvironmentReady;
+        let known = self.state.condition(kind);
+        if known.is_none_or(|known| known.reason != REASON || known.message != problem.detail) {
+            let (state, facts) = (&self.state, self.facts());
+            let body = next::condition(state, &facts, kind, ConditionStatus::Unknown, REASON, problem.detail);
+            self.append(Batch::of(body)).await?;
+        }
+        Ok(true)
+    }
+
     pub(super) fn begin_bring_up(&mut self, launch: u64) {
         let (report, progress) = mpsc::channel(16);
         let job = self.job(launch);

@@ -51,6 +51,8 @@ pub(crate) struct Facts<'a> {
     /// The agent's name, as rules know it.
     pub(crate) agent: &'a str,
     pub(crate) rules: &'a [Rule],
+    /// Whether a rule or the session's policy may allow anything; if not, a client is asked.
+    pub(crate) may_allow: bool,
     pub(crate) restart: RestartPolicy,
     /// Whether the daemon is drained, which puts restarts off.
     pub(crate) drained: bool,
@@ -244,6 +246,8 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         let answer = match policy(facts.rules, facts.spec.permissions, facts.agent, draft) {
             _ if cancelling => Some((PermissionOutcome::Cancelled, AnsweredBy::Cancel)),
             PermissionPolicy::Ask => None,
+            // A rule that denies it may be among those that could not be read.
+            PermissionPolicy::Allow if !facts.may_allow => None,
             PermissionPolicy::Allow => Some((by_policy(draft, &ALLOWING), AnsweredBy::Policy)),
             PermissionPolicy::Deny => Some((by_policy(draft, &REJECTING), AnsweredBy::Policy)),
         };

@@ -54,6 +54,13 @@ pub(crate) async fn recheck(worlds: Arc<Worlds>, sessions: Arc<Sessions>) {
     let mut declared = worlds.now().config.prerequisites.clone();
     loop {
         let world = Arc::clone(&changes.borrow_and_update());
+        if world.launchable().is_err() {
+            // No plugin is called under a configuration that is refused: what was found last still counts.
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                next = changes.changed() => if next.is_err() { return } else { continue },
+            }
+        }
         let otherwise = declared_otherwise(&declared, &world.config.prerequisites);
         if !otherwise.is_empty() {
             look_anew(&world, &sessions.running(), &otherwise, &mut under_way);

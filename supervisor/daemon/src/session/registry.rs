@@ -192,6 +192,11 @@ impl Sessions {
         lock(&self.known).values().for_each(|session| session.driver.renew());
     }
 
+    /// Whether every session on the disk has been read.
+    pub(crate) fn is_whole(&self) -> bool {
+        *self.whole.borrow()
+    }
+
     /// Waits until every session is shown as it is; see [`Session::is_current`].
     pub(crate) async fn are_current(&self) {
         self.whole().await;
@@ -293,6 +298,8 @@ impl Sessions {
         if let Some(known) = key.as_ref().and_then(|key| self.made_with(key)) {
             return Self::repeated(known, &spec);
         }
+        // First: what can be said against the spec may be a consequence.
+        self.worlds.now().launchable()?;
         self.check(&spec).await?;
         if spec.agent.is_none() && spec.command.is_none() {
             // Written down, so that another default tomorrow does not give this session another agent.
@@ -415,6 +422,7 @@ impl Sessions {
     }
 
     fn room(&self, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
+        self.worlds.now().launchable()?;
         if let Some(draining) = self.worlds.now().drain.now() {
             let detail = format!("agentd is drained, as {} asked: it launches nothing", draining.by);
             return Err(Problem::new(Code::Draining, detail).hint("`agentctl drain --undo` has it launch again"));

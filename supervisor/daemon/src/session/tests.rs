@@ -111,6 +111,7 @@ impl World {
             replay_quiet: std::time::Duration::from_millis(1),
             agent: "a",
             rules: &[],
+            may_allow: true,
             restart: self.restart,
             drained: false,
             note: ResumeNote::Brief,

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use agentd_api::plugin_tool::Check;
 
-use super::tool;
 use crate::args::plugin::CheckArgs;
+use crate::commands::tool::ask;
 use crate::commands::{Context, print, print_document};
 use crate::error::{Error, exit};
 use crate::terminal::{Look, Screen};
@@ -18,7 +18,7 @@ pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Erro
         arguments.extend(["--name".into(), name.into()]);
     }
     arguments.extend(["--".into(), args.file.into()]);
-    let document = tool::ask::<Check>(arguments).await?;
+    let document = ask::<Check>(arguments).await?;
     if context.json {
         print_document(&document.raw)?;
     } else {

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use agentd_api::plugin_tool::Inspection;
 
-use super::tool;
+use crate::commands::tool::ask;
 use crate::commands::{Context, print, print_document};
 use crate::error::Error;
 use crate::terminal::{Look, Screen};
 
 pub(super) async fn inspect(context: &Context, file: &Path) -> Result<u8, Error> {
-    let document = tool::ask::<Inspection>([OsStr::new("inspect"), file.as_os_str()]).await?;
+    let document = ask::<Inspection>([OsStr::new("inspect"), file.as_os_str()]).await?;
     if context.json {
         print_document(&document.raw)?;
     } else {

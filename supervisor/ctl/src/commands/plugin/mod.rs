@@ -9,7 +9,6 @@ mod ls;
 mod new;
 mod templates;
 mod test;
-mod tool;
 
 pub(crate) use new::NewError;
 

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use agentd_api::plugin_tool::{CaseOutcome, CaseRun, TestRun};
 
-use super::tool;
 use crate::args::plugin::TestArgs;
+use crate::commands::tool::ask;
 use crate::commands::{Context, print, print_document};
 use crate::error::Error;
 use crate::terminal::{Look, Screen};
@@ -20,7 +20,7 @@ pub(super) async fn test(context: &Context, args: TestArgs) -> Result<u8, Error>
     arguments.push("--".into());
     arguments.push(args.file.into());
     arguments.extend(args.cases.into_iter().map(OsString::from));
-    let document = tool::ask::<TestRun>(arguments).await?;
+    let document = ask::<TestRun>(arguments).await?;
     let failed = document.value.cases.iter().filter(|case| case.outcome == CaseOutcome::Failed).count();
     if context.json {
         print_document(&document.raw)?;

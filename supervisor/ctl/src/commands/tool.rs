@@ -1,4 +1,5 @@
-//! The child that has the box: `agentd plugin-tool`, the agentd that lies beside this program.
+//! The child that does what the daemon's code does without a daemon: `agentd plugin-tool` and `agentd config-tool`, of the agentd that
+//! lies beside this program.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -24,13 +25,21 @@ struct Raw<'a> {
     answer: &'a serde_json::value::RawValue,
 }
 
-/// Runs the tool with these arguments.
+/// Runs `agentd plugin-tool` with these arguments.
 pub(super) async fn ask<T: DeserializeOwned>(
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Result<Document<T>, Error> {
+    ask_of("plugin-tool", arguments).await
+}
+
+/// Runs one of the tools with these arguments.
+pub(super) async fn ask_of<T: DeserializeOwned>(
+    tool: &str,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> Result<Document<T>, Error> {
     let program = std::env::current_exe().map(|own| own.with_file_name("agentd")).map_err(Error::Setup)?;
     let failed = |program: PathBuf, reason: String| Error::NoTool { program, reason };
-    let output = match Command::new(&program).arg("plugin-tool").args(arguments).output().await {
+    let output = match Command::new(&program).arg(tool).args(arguments).output().await {
         Ok(output) => output,
         Err(error) => return Err(failed(program, error.to_string())),
     };

@@ -1,0 +1,278 @@
+//! One configuration file as it is written: its values with their places, and its mistakes.
+//!
+//! A mistake leaves out the key that it is in, and the rest of the file can still be read. Whether what is left may be used is not decided
+//! here ([`super::assemble`]).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use agentd_api::configuration::{Consequence, Mistake};
+use serde::Deserialize as _;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::Config;
+use super::files::Text;
+
+/// A key, from the outermost table inwards; an element of an array is `[N]`.
+pub(super) type Key = Vec<String>;
+
+/// A file with what it says.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) path: PathBuf,
+    pub(super) of_user: bool,
+    /// What can be used of it.
+    pub(super) table: toml::Table,
+    pub(super) mistakes: Vec<Flaw>,
+    places: Places,
+}
+
+/// A mistake with the key that it is in.
+#[derive(Debug, Clone)]
+pub(super) struct Flaw {
+    pub(super) key: Key,
+    pub(super) mistake: Mistake,
+}
+
+/// Where the keys of a file are.
+#[derive(Debug, Default)]
+struct Places {
+    content: String,
+    keys: BTreeMap<Key, Place>,
+}
+
+#[derive(Debug, Clone)]
+struct Place {
+    /// Of the key, or of an array's element.
+    name: Range<usize>,
+    value: Range<usize>,
+}
+
+/// The most mistakes that are looked for in one file.
+const MOST: usize = 100;
+
+impl Written {
+    pub(super) fn read(text: Text) -> Self {
+        let Text { path, content, of_user } = text;
+        let (mut document, errors) = DeTable::parse_recoverable(&content);
+        let mut places = Places { content: content.clone(), keys: BTreeMap::new() };
+        places.collect(&mut Vec::new(), document.get_ref());
+        let mut written = Self { path, of_user, table: toml::Table::new(), mistakes: Vec::new(), places };
+        for error in &errors {
+            written.note(Vec::new(), error);
+        }
+        while written.mistakes.len() < MOST {
+            let Err(error) = Config::deserialize(Deserializer::from(document.clone())) else { break };
+            let key = error.span().map(|span| written.places.at(&span)).unwrap_or_default();
+            written.note(key.clone(), &error);
+            if !leave_out(document.get_mut(), &removable(&key)) {
+                // Nothing can be said of where it is, and so nothing of what the rest is worth.
+                *document.get_mut() = DeTable::new();
+            }
+        }
+        written.table = toml::Table::deserialize(Deserializer::from(document)).unwrap_or_default();
+        written
+    }
+
+    /// Adds a mistake that the parser found; one a line, since those behind it are mostly its consequence.
+    fn note(&mut self, key: Key, error: &toml::de::Error) {
+        let (line, column) = error.span().map(|span| self.places.line_and_column(span.start)).unzip();
+        if line.is_some() && self.mistakes.iter().any(|known| known.mistake.line == line) {
+            return;
+        }
+        let message = error.message().trim().replace('\n', ", ");
+        let mistake = Mistake {
+            file: Some(self.path.clone()),
+            line,
+            column,
+            key: dotted(&key),
+            suggestion: suggestion(&message),
+            message,
+            consequence: Consequence::LaunchesRefused,
+        };
+        self.mistakes.push(Flaw { key, mistake });
+    }
+
+    /// The mistake in a key of this file that only shows when the files are put together.
+    pub(super) fn mistake(&self, key: &[String], message: String, consequence: Consequence) -> Mistake {
+        let (line, column) = self.place(key).unzip();
+        Mistake {
+            file: Some(self.path.clone()),
+            line,
+            column,
+            key: dotted(key),
+            message,
+            suggestion: None,
+            consequence,
+        }
+    }
+
+    /// Line and column of a key or of the nearest table around it, if the file has one of them.
+    pub(super) fn place(&self, key: &[String]) -> Option<(u32, u32)> {
+        let mut around = (1..=key.len()).rev().map(|length| &key[..length]);
+        let place = around.find_map(|key| self.places.keys.get(key))?;
+        Some(self.places.line_and_column(place.name.start))
+    }
+
+    pub(super) fn says(&self, key: &[String]) -> bool {
+        self.places.keys.contains_key(key)
+    }
+}
+
+impl Places {
+    fn collect(&mut self, around: &mut Key, table: &DeTable<'_>) {
+        for (name, value) in table {
+            around.push(name.get_ref().to_string());
+            self.value(around, name.span(), value);
+            around.pop();
+        }
+    }
+
+    fn value(&mut self, key: &mut Key, name: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        self.keys.insert(key.clone(), Place { name, value: value.span() });
+        match value.get_ref() {
+            DeValue::Table(table) => self.collect(key, table),
+            DeValue::Array(elements) => {
+                for (index, element) in elements.iter().enumerate() {
+                    key.push(format!("[{index}]"));
+                    self.value(key, element.span(), element);
+                    key.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The innermost key whose name or value has this part of the text.
+    fn at(&self, span: &Range<usize>) -> Key {
+        let has = |place: &Range<usize>| place.start <= span.start && span.end <= place.end;
+        let found = self.keys.iter().filter(|(_, place)| has(&place.name) || has(&place.value));
+        found.max_by_key(|(key, _)| key.len()).map(|(key, _)| key.clone()).unwrap_or_default()
+    }
+
+    /// Both from 1; a column counts characters.
+    fn line_and_column(&self, offset: usize) -> (u32, u32) {
+        let before = &self.content.as_bytes()[..offset.min(self.content.len())];
+        let line = before.split(|&byte| byte == b'\n').next_back().unwrap_or_default();
+        let lines = memchr::memchr_iter(b'\n', before).count();
+        let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
+        (number(lines), number(String::from_utf8_lossy(line).chars().count()))
+    }
+}
+
+/// The key as people write it.
+pub(super) fn dotted(key: &[String]) -> String {
+    key.iter().fold(String::new(), |dotted, part| {
+        if dotted.is_empty() || part.starts_with('[') { dotted + part } else { format!("{dotted}.{part}") }
+    })
+}
+
+/// What is left out for a mistake in this key: of an array the whole, unless its elements are tables of their own.
+pub(super) fn removable(key: &[String]) -> Key {
+    let element = key.iter().position(|part| part.starts_with('['));
+    let length = match element {
+        Some(index) if key.len() > index + 1 => index + 1,
+        Some(index) => index,
+        None => key.len(),
+    };
+    // What is said of one plugin, agent or secret is whole or is not there.
+    let one_of_many = ["plugins", "agents", "secrets", "prerequisites"].contains(&key.first().map_or("", |key| key));
+    key[..if one_of_many { length.min(2) } else { length }].to_vec()
+}
+
+/// Whether there was such a key.
+fn leave_out(table: &mut DeTable<'_>, key: &[String]) -> bool {
+    let Some((first, rest)) = key.split_first() else { return false };
+    let name = table.keys().find(|name| name.get_ref() == first).cloned();
+    let Some(name) = name else { return false };
+    if rest.is_empty() {
+        return table.remove(&name).is_some();
+    }
+    let Some(value) = table.get_mut(&name) else { return false };
+    match value.get_mut() {
+        DeValue::Table(inner) => leave_out(inner, rest),
+        DeValue::Array(elements) => {
+            let index = rest[0].trim_matches(['[', ']']).parse::<usize>().ok();
+            let kept = elements.iter().enumerate().filter(|(at, _)| Some(*at) != index);
+            let kept: toml::de::DeArray<'_> = kept.map(|(_, element)| element.clone()).collect();
+            let is_less = kept.len() < elements.len();
+            *elements = kept;
+            is_less
+        }
+        _ => false,
+    }
+}
+
+/// Of an unknown key or value the known one that is nearest, where one is near: serde lists the known ones in backticks.
+fn suggestion(message: &str) -> Option<String> {
+    const NEAR: f64 = 0.8;
+    if !message.starts_with("unknown ") {
+        return None;
+    }
+    let mut words = message.split('`').skip(1).step_by(2);
+    let wrong = words.next()?;
+    let rated = words.map(|word| (strsim::jaro_winkler(wrong, word), word)).filter(|(rate, _)| *rate >= NEAR);
+    rated.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, word)| word.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(content: &str) -> Written {
+        Written::read(Text { path: "/a.toml".into(), content: content.to_owned(), of_user: true })
+    }
+
+    fn mistakes(content: &str) -> Vec<(Option<u32>, Option<u32>, String)> {
+        let mistakes = read(content).mistakes.into_iter().map(|flaw| flaw.mistake);
+        mistakes.map(|mistake| (mistake.line, mistake.column, mistake.key)).collect()
+    }
+
+    #[test]
+    fn each_mistake_has_its_line_its_column_and_its_key() {
+        let text = "default_agent = 7\n\n[limits]\n  launchs = 2\nturn = \"soon\"\nbody = 9\n[[permissions]]\nanswer = \"yes\"\n";
+        assert_eq!(
+            mistakes(text),
+            [
+                (Some(1), Some(17), "default_agent".to_owned()),
+                (Some(4), Some(3), "limits.launchs".to_owned()),
+                (Some(5), Some(8), "limits.turn".to_owned()),
+                (Some(8), Some(10), "permissions[0].answer".to_owned()),
+            ]
+        );
+        // What is not wrong is still read.
+        let read = read(text);
+        assert_eq!(read.table["limits"]["body"].as_integer(), Some(9));
+        assert!(read.table["limits"].get("turn").is_none() && read.table["permissions"].as_array().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_text_that_is_not_toml_is_read_as_far_as_it_goes() {
+        let text = "[limits]\nbody = 9\n[launch\nrestart = \"never\"\n";
+        assert_eq!(mistakes(text)[0].0, Some(3));
+        assert_eq!(read(text).table["limits"]["body"].as_integer(), Some(9));
+        for text in ["\u{0}", "[", "= 1", "a.", "a = [", "\"", "a = \"\"\"", "[[a]]\n[a]\n", "a = 1\na = 2\n"] {
+            assert!(!mistakes(text).is_empty(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_key_has_a_suggestion_and_a_strange_one_has_none() {
+        let suggestion = |text: &str| read(text).mistakes[0].mistake.suggestion.clone();
+        assert_eq!(suggestion("[limits]\nlaunchs = 2").as_deref(), Some("launches"));
+        assert_eq!(suggestion("[enviroment]\n").as_deref(), Some("environment"));
+        assert_eq!(suggestion("[launch]\nrestart = \"on-failur\"").as_deref(), Some("on-failure"));
+        assert_eq!(suggestion("[limits]\nquux = 2"), None);
+    }
+
+    #[test]
+    fn a_mistake_in_one_plugin_leaves_out_the_whole_of_it_and_nothing_else() {
+        let pin = "sha256 = \"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f\"";
+        let written = read(&format!("[plugins.a]\n{pin}\n[plugins.b]\n{pin}\nlimits = {{ time = 1 }}\n"));
+        assert_eq!(written.mistakes.len(), 1);
+        assert_eq!(written.mistakes[0].key[..2], ["plugins", "b"]);
+        assert_eq!(written.table["plugins"].as_table().unwrap().keys().collect::<Vec<_>>(), ["a"]);
+    }
+}
