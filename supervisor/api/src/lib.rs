@@ -21,6 +21,7 @@ pub mod scripts;
 pub mod secret;
 pub mod session;
 pub mod snapshot;
+pub mod surrogates;
 pub mod validation;
 
 pub use bytes::ByteString;

@@ -46,6 +46,8 @@ pub enum Code {
     WrongPhase,
     QueueFull,
     PermissionAnswered,
+    /// The approvals of scripts (`trust.json`) cannot be read: scripts that need one are refused.
+    ApprovalsUnreadable,
     /// A script is not any more as it was shown to whoever approves it.
     ScriptChanged,
     /// An `Idempotency-Key` that was used for another request.
@@ -104,6 +106,7 @@ impl Code {
             | Self::WrongPhase
             | Self::PermissionAnswered
             | Self::ScriptChanged
+            | Self::ApprovalsUnreadable
             | Self::KeyUnavailable
             | Self::PrerequisitesNotMet
             | Self::EnvironmentNotBuilt

@@ -3,6 +3,7 @@
 //! Tolerant on purpose: agents send updates, kinds and fields that no published version names. What is not understood is
 //! [`Update::Other`], and never an error.
 
+use agentd_api::surrogates::mended;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -36,7 +37,7 @@ pub(crate) struct PlanEntry {
 
 /// Reads a line of the agent; `None` for one that is not an update: a response, a request.
 pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
-    let message: Value = serde_json::from_str(message.get()).ok()?;
+    let message: Value = serde_json::from_str(mended(message).get()).ok()?;
     if message["method"] != "session/update" {
         return None;
     }

@@ -48,8 +48,6 @@ pub enum ServeError {
     Init(#[from] InitError),
     #[error(transparent)]
     Lock(#[from] LockError),
-    #[error("cannot read the approvals of scripts: {0}")]
-    Trust(String),
     #[error("cannot read the sessions in {path:?}")]
     Sessions { path: PathBuf, source: io::Error },
     #[error("cannot go to the background, with the log in {path:?}")]
@@ -97,7 +95,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let _lock = manager::extending(lock::take(&directories.state, &directories.control_socket())).await?;
     agentd_fault::arm(&directories.state.join("faults"));
     let started = SystemTime::now();
-    let trust = Trust::open(&directories.state).map_err(|error| ServeError::Trust(chain(&error)))?;
+    let trust = Trust::begin(&directories.state);
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
     let endpoint = Endpoint::open(&directories.control_socket())?;

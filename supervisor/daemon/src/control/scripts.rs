@@ -40,10 +40,16 @@ fn refusal(error: &TrustError) -> Problem {
     let code = match error {
         TrustError::NotAsShown { .. } => Code::ScriptChanged,
         TrustError::Keep { .. } => Code::Internal,
+        TrustError::Unreadable { .. } => Code::ApprovalsUnreadable,
         _ => Code::InvalidRequest,
     };
     let problem = Problem::new(code, chain(error));
-    if code == Code::ScriptChanged { problem.hint("look at it again, and decide then") } else { problem }
+    match code {
+        Code::ScriptChanged => problem.hint("look at it again, and decide then"),
+        Code::ApprovalsUnreadable => problem
+            .hint("repair trust.json where agentd keeps its state, or move it away and approve the scripts again"),
+        _ => problem,
+    }
 }
 
 /// The scripts that a session in the directory would look for; or the one that is named itself.

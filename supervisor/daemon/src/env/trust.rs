@@ -12,6 +12,7 @@ mod sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(crate) struct Trust {
     /// One file for each approved content, by its digest.
     contents: PathBuf,
     record: Mutex<Record>,
+    /// The file is there and could not be read: nothing of it is known, and it is never written over.
+    is_unread: AtomicBool,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -111,6 +114,10 @@ pub(crate) enum TrustError {
     Keep { path: PathBuf, source: io::Error },
     #[error("{path:?} is of version {found}; this agentd knows {VERSIONS:?}")]
     Version { path: PathBuf, found: u32 },
+    #[error(
+        "the approvals of scripts cannot be read: {reason}; repair or move the file away, and approve the scripts again"
+    )]
+    Unreadable { reason: String },
     #[error("{path:?} is not a record of approvals")]
     Parse { path: PathBuf, source: serde_json::Error },
 }
@@ -128,7 +135,36 @@ impl Trust {
         if !VERSIONS.contains(&record.version) {
             return Err(TrustError::Version { path: file, found: record.version });
         }
-        Ok(Self { file, contents: state.join("approved"), record: Mutex::new(record) })
+        Ok(Self {
+            file,
+            contents: state.join("approved"),
+            record: Mutex::new(record),
+            is_unread: AtomicBool::new(false),
+        })
+    }
+
+    /// The same where a record that cannot be read only refuses scripts that need an approval: each question looks whether it is repaired.
+    pub(crate) fn begin(state: &Path) -> Self {
+        Self::open(state).unwrap_or_else(|error| {
+            let why = super::chain(&error);
+            tracing::error!(%why, "the approvals of scripts cannot be read: scripts that need one are refused; nothing is written over the file");
+            let record = Mutex::new(Record { version: VERSION, ..Record::default() });
+            let (file, contents) = (state.join("trust.json"), state.join("approved"));
+            Self { file, contents, record, is_unread: AtomicBool::new(true) }
+        })
+    }
+
+    /// Reads the record where that has failed so far.
+    fn read(&self) -> Result<(), TrustError> {
+        if !self.is_unread.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let state = self.file.parent().unwrap_or(Path::new("/"));
+        let found = Self::open(state).map_err(|error| TrustError::Unreadable { reason: super::chain(&error) })?;
+        *self.record() = found.record.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.is_unread.store(false, Ordering::Release);
+        tracing::info!("the approvals of scripts can be read again");
+        Ok(())
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -138,6 +174,7 @@ impl Trust {
     /// How the script stands; `None` where there is none.
     pub(crate) fn standing(&self, path: &Path) -> Result<Option<Script>, TrustError> {
         let Some(Examined { named, real, content, digest }) = examine(path)? else { return Ok(None) };
+        self.read()?;
         let (state, decided) = match self.record().scripts.get(&named) {
             None => (ScriptState::NotApproved, None),
             Some(Decision::Denied { at }) => (ScriptState::Denied, *at),
@@ -163,6 +200,7 @@ impl Trust {
         shown: Option<&BTreeMap<PathBuf, String>>,
         now: Timestamp,
     ) -> Result<(), TrustError> {
+        self.read()?;
         let mut decisions = Vec::new();
         for path in paths {
             let Some(Examined { named, real, content, digest }) = examine(path)? else { continue };
@@ -178,6 +216,7 @@ impl Trust {
 
     /// Denies the scripts, whatever is in them.
     pub(crate) fn deny(&self, paths: &[PathBuf], now: Timestamp) -> Result<(), TrustError> {
+        self.read()?;
         let mut decisions = Vec::new();
         for path in paths {
             let Some(named) = named(path)? else { continue };
@@ -380,5 +419,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("trust.json"), r#"{"version":9,"scripts":{}}"#).unwrap();
         assert!(matches!(Trust::open(directory.path()), Err(TrustError::Version { found: 9, .. })));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_refuses_scripts_until_it_is_repaired_and_is_not_written_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = script(directory.path(), "x", 0o644);
+        allow(&Trust::open(directory.path()).unwrap(), &path).unwrap();
+        let file = directory.path().join("trust.json");
+        let good = std::fs::read(&file).unwrap();
+        for bad in [&br#"{"version":9,"scripts":{}}"#[..], b"{", b""] {
+            std::fs::write(&file, bad).unwrap();
+            let trust = Trust::begin(directory.path());
+            assert!(matches!(trust.standing(&path), Err(TrustError::Unreadable { .. })));
+            assert!(matches!(allow(&trust, &path), Err(TrustError::Unreadable { .. })));
+            assert_eq!(std::fs::read(&file).unwrap(), bad);
+            std::fs::write(&file, &good).unwrap();
+            assert_eq!(state(&trust, &path), ScriptState::Approved);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What the lines between agentd and an agent do to the state: requests are pending until they are answered, on both sides.
 
 use agentd_api::event::OpenedBy;
+use agentd_api::surrogates::mended;
 use serde_json::value::RawValue;
 
 use super::state::{Asked, OpenRefused, Opening, Pending, PermissionDraft, Run, State};
@@ -10,7 +11,8 @@ impl State {
     /// A line we sent: what it asks is pending, what it answers is not asked any more.
     pub(super) fn agent_in(&mut self, line: &RawValue) {
         let Run::Running(running) = &mut self.run else { return };
-        match Message::parse(line) {
+        let line = mended(line);
+        match Message::parse(&line) {
             Some(Message::Request { id, method, .. }) => {
                 let Some(id) = id.as_u64() else { return };
                 self.next_rpc = self.next_rpc.max(id + 1);
@@ -38,7 +40,8 @@ impl State {
             return;
         }
         let Run::Running(running) = &mut self.run else { return };
-        match Message::parse(line) {
+        let line = mended(line);
+        match Message::parse(&line) {
             Some(Message::Request { id, method, params }) => {
                 let permission = (method == acp::method::REQUEST_PERMISSION)
                     .then(|| params.and_then(acp::permission_request))
@@ -111,5 +114,43 @@ impl State {
         if let Run::Running(running) = &mut self.run {
             running.opening = opening;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_api::Event;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn half_an_emoji_loses_neither_a_question_nor_an_answer() {
+        let mut state = State::new(Timestamp::UNIX_EPOCH);
+        for (at, (kind, data)) in [
+            ("launch.started", r#"{"launch":1,"reason":"create"}"#),
+            ("agent.started", r#"{"launch":1,"pid":7,"start_time":1,"command":["a"]}"#),
+            ("conversation.opened", r#"{"launch":1,"conversation":"c","by":"new"}"#),
+            ("turn.queued", r#"{"turn":"t1","prompt":"p"}"#),
+            ("turn.started", r#"{"turn":"t1","rpc":3}"#),
+            ("agent.in", r#"{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{}}"#),
+            (
+                "agent.out",
+                r#"{"jsonrpc":"2.0","id":9,"method":"session/request_permission","params":{"toolCall":{"title":"rm \ud83d"},"options":[]}}"#,
+            ),
+            ("agent.out", r#"{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"no \ude00"}}"#),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let time = "2026-01-01T00:00:00.000000Z";
+            let line = format!(r#"{{"seq":{},"time":"{time}","kind":"{kind}","data":{data}}}"#, at + 1);
+            state.apply(&Event::parse(line.as_bytes()).unwrap());
+        }
+        let Run::Running(running) = &state.run else { panic!("{state:?}") };
+        let asked = running.asked[0].permission.as_ref().expect("it is a question");
+        assert_eq!(asked.title, "rm \u{fffd}");
+        let answer = running.turn.as_ref().and_then(|turn| turn.answer.as_ref()).expect("it is an answer");
+        assert_eq!(answer.as_ref().unwrap_err().message, "no \u{fffd}");
     }
 }

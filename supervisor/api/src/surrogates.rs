@@ -1,0 +1,66 @@
+//! Half of an emoji in an agent's line.
+//!
+//! JavaScript cuts strings between the two halves of a character, and writes the half as an escape (`\ud83d`) that stands for no character.
+//! JSON's grammar allows it, and no Rust string can hold it. The journal keeps such a line to the byte. Whoever interprets it
+//! reads U+FFFD in the half's place; a character whose halves came in two chunks is two of these.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+/// The same JSON with `\ufffd` in the place of each lone surrogate.
+pub fn mended(json: &RawValue) -> Cow<'_, RawValue> {
+    let text = json.get();
+    // Nearly every line has none, and is told by that.
+    if !text.contains("\\ud") && !text.contains("\\uD") {
+        return Cow::Borrowed(json);
+    }
+    let mut bytes = text.as_bytes().to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] != b'\\' {
+            at += 1;
+            continue;
+        }
+        match (unit(&bytes, at), unit(&bytes, at + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => at += 12,
+            (Some(0xd800..=0xdfff), _) => {
+                bytes[at + 2..at + 6].copy_from_slice(b"fffd");
+                at += 6;
+            }
+            // Whatever is escaped, what follows the backslash begins no escape of its own.
+            _ => at += 2,
+        }
+    }
+    let mended = String::from_utf8(bytes).ok().and_then(|text| RawValue::from_string(text).ok());
+    mended.map_or(Cow::Borrowed(json), Cow::Owned)
+}
+
+/// The UTF-16 unit that is escaped here.
+fn unit(bytes: &[u8], at: usize) -> Option<u16> {
+    let escape = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u16::from_str_radix(std::str::from_utf8(escape).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_of_a_character_is_replaced_and_whole_ones_stay() {
+        for (json, text) in [
+            (r#""plain""#, "plain"),
+            (r#""\ud83d""#, "\u{fffd}"),
+            (r#""a\uDE00b""#, "a\u{fffd}b"),
+            (r#""\ud83d\ude00""#, "\u{1f600}"),
+            (r#""\uD83D\uD83D\uDE00""#, "\u{fffd}\u{1f600}"),
+            (r#""\\ud83d""#, "\\ud83d"),
+            (r#""\\\ud83d""#, "\\\u{fffd}"),
+            (r#""\ud83dx\n""#, "\u{fffd}x\n"),
+        ] {
+            let json = RawValue::from_string(json.to_owned()).unwrap();
+            let read: String = serde_json::from_str(mended(&json).get()).unwrap();
+            assert_eq!(read, text, "{}", json.get());
+        }
+    }
+}
