@@ -504,7 +504,12 @@ impl<'a> Keeper<'a> {
             agent.read_stderr(&mut self.log, true);
             agent.unmute(&mut self.log);
             agent.remark(&ended(&exited));
-        } else if exited.exec_error.is_none() && !exited.requested {
+        } else if exited.exec_error.is_none() {
+            if exited.requested {
+                // It was sent away before it had an agent. The launch goes on with another keeper, whose agent has the one end.
+                self.ended = true;
+                return self.record_end();
+            }
             exited.exec_error = Some(format!("no daemon asked for it within {} s", IDLE.as_secs()));
         }
         let exited = Body::AgentExited(exited);
