@@ -105,6 +105,15 @@ async fn a_session_that_waits_for_its_restart_is_started_at_once_by_a_resume_and
 }
 
 #[tokio::test]
+async fn a_stop_of_a_session_that_waits_for_its_restart_shows_it_stopped_and_its_prompts_dropped() {
+    let daemon = restarting("1h").await;
+    let (session, _) = backing_off(&daemon).await;
+    session.prompt("say never").await;
+    let view: SessionView = daemon.client.call("POST", &session.path("/stop"), "").await.expect(202);
+    assert_eq!((view.status.phase, view.status.queue.len()), (Phase::Stopped, 0), "{view:#?}");
+}
+
+#[tokio::test]
 async fn a_configuration_that_restarts_nothing_any_more_makes_a_session_that_waits_failed() {
     let daemon = restarting("1h").await;
     let (session, _) = backing_off(&daemon).await;

@@ -21,7 +21,7 @@ use super::batch::Batch;
 use super::exit::exit_reason;
 use super::note::note;
 use super::permission::{Rule, policy};
-use super::rules::{ALLOWING, REJECTING, choose, dropped, resolve};
+use super::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use super::state::{Answer, CutTurn, Ended, OpenPermission, OpenRefused, Opening, Run, Running, State};
 use super::verdict::{FAILED, Needed, TIMED_OUT, judged_anew};
 use super::waits::{ITS_STDERR, MINUTE, born_this_minute, is_parked, is_restarted};
@@ -150,7 +150,7 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
         Ended::Stopped => {
             // Whoever stops a session does not want its waiting prompts sent at some later resume.
             for queued in &state.queue {
-                batch = batch.record(dropped(queued.id.clone(), "the session was stopped while it waited"));
+                batch = batch.record(dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
             }
             ("Stopped", "the session was stopped")
         }

@@ -145,7 +145,12 @@ pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<
         Command::Stop { reason } => match phase {
             // Asked twice is asked once: the first is on its way.
             Phase::Stopping => Ok(Batch::default().into()),
-            // A stop before the restart cancels the restart.
+            // A stop before the restart cancels the restart. The session is stopped at once, and its waiting prompts with it.
+            Phase::BackingOff => {
+                let batch = Batch::of(Body::StopRequested(StopRequested { reason }));
+                let waiting = state.queue.iter().map(|queued| dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
+                Ok(waiting.fold(batch, Batch::record).into())
+            }
             _ if !phase.is_over() => Ok(Batch::of(Body::StopRequested(StopRequested { reason })).into()),
             _ => Err(Refusal::NothingToStop { phase }),
         },
@@ -220,6 +225,9 @@ fn cancel(state: &State, turn: Option<TurnId>) -> Result<Batch, Refusal> {
     }
     Err(Refusal::NoSuchTurn { turn: wanted })
 }
+
+/// Why the waiting prompts of a session that was stopped are dropped.
+pub(super) const STOPPED_WHILE_WAITING: &str = "the session was stopped while it waited";
 
 /// The end of a turn that never reached the agent.
 pub(super) fn dropped(turn: TurnId, detail: &str) -> Body {
