@@ -25,6 +25,9 @@ use crate::harness::{Client, Daemon, LIMIT, journal, process, until};
 /// How many values a turn counts. With [`ROTATE`] the journal has several segments by its end.
 const COUNT: u64 = 30;
 const ROTATE: &str = "4096";
+/// How long a keeper may take for an answer, and how long one hangs.
+const ANSWER: &str = "1s";
+const HANGS: Duration = Duration::from_millis(1500);
 /// Combinations at once: most of their time is waiting.
 const AT_ONCE: usize = 6;
 
@@ -35,10 +38,22 @@ enum Fault {
     KillAgent,
     Fail,
     Delay,
+    /// The keeper is stopped for longer than it may take for an answer.
+    HangKeeper,
+    /// The whole runtime directory is removed, with the daemon's socket and the keeper's.
+    LoseRuntime,
 }
 
 impl Fault {
-    const ALL: [Self; 5] = [Self::KillDaemon, Self::KillKeeper, Self::KillAgent, Self::Fail, Self::Delay];
+    const ALL: [Self; 7] = [
+        Self::KillDaemon,
+        Self::KillKeeper,
+        Self::KillAgent,
+        Self::Fail,
+        Self::Delay,
+        Self::HangKeeper,
+        Self::LoseRuntime,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -47,13 +62,15 @@ impl Fault {
             Self::KillAgent => "kill-agent",
             Self::Fail => "fail",
             Self::Delay => "delay",
+            Self::HangKeeper => "hang-keeper",
+            Self::LoseRuntime => "lose-runtime",
         }
     }
 
     /// What the point's file says.
     fn order(self) -> &'static str {
         match self {
-            Self::KillDaemon | Self::KillKeeper | Self::KillAgent => "pause",
+            Self::KillDaemon | Self::KillKeeper | Self::KillAgent | Self::HangKeeper | Self::LoseRuntime => "pause",
             Self::Fail => "fail",
             Self::Delay => "delay 200",
         }
@@ -96,8 +113,26 @@ impl Case {
                 return;
             }
             // Where there is none yet, or none any more, there is nothing to kill: the point was passed all the same.
-            Fault::KillKeeper => kill_all(&process::running(&self.root, "agentd-keeper", Some("hold"))),
-            Fault::KillAgent => kill_all(&process::running(&self.root, "scripted-agent", Some("--pidfile"))),
+            Fault::KillKeeper => send(&process::running(&self.root, "agentd-keeper", Some("hold")), Signal::SIGKILL),
+            Fault::KillAgent => {
+                send(&process::running(&self.root, "scripted-agent", Some("--pidfile")), Signal::SIGKILL);
+            }
+            Fault::HangKeeper => {
+                let keepers = process::running(&self.root, "agentd-keeper", Some("hold"));
+                send(&keepers, Signal::SIGSTOP);
+                std::fs::remove_file(&hit).ok();
+                // This is the fault and no wait for something: a keeper that hangs for longer than the daemon waits for it.
+                tokio::time::sleep(HANGS).await;
+                send(&keepers, Signal::SIGCONT);
+                return;
+            }
+            Fault::LoseRuntime => {
+                let runtime = self.root.join("run");
+                // Somebody may be making something in it just now.
+                while runtime.exists() {
+                    std::fs::remove_dir_all(&runtime).ok();
+                }
+            }
             Fault::Fail | Fault::Delay => {}
         }
         std::fs::remove_file(&hit).ok();
@@ -273,7 +308,7 @@ impl Case {
         if first.stop_reason.as_deref() == Some("end_turn") {
             assert_eq!(counted, COUNT, "the turn ended, and not all it said is there");
         }
-        let spared = matches!(self.fault, Fault::KillDaemon | Fault::Delay);
+        let spared = matches!(self.fault, Fault::KillDaemon | Fault::Delay | Fault::HangKeeper | Fault::LoseRuntime);
         assert!(!spared || first.synthetic.is_none(), "nobody harmed the agent, and its turn was cut: {first:?}");
     }
 }
@@ -295,10 +330,10 @@ fn excerpt(journal: &[Event]) -> String {
     told.map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn kill_all(pids: &[u32]) {
+fn send(pids: &[u32], signal: Signal) {
     for &pid in pids {
         // One of them may take the next with it.
-        kill(process::pid(pid), Signal::SIGKILL).ok();
+        kill(process::pid(pid), signal).ok();
     }
 }
 
@@ -325,7 +360,14 @@ fn points() -> Vec<String> {
 
 async fn run(point: String, fault: Fault) {
     let mut daemon = Daemon::prepare();
-    daemon.configure(|config| config + &format!("\n[journal]\nrotate = {ROTATE}\n"));
+    daemon.configure(|config| {
+        let config = match fault {
+            // Where nothing hangs, a machine that is slow is not to be taken for it.
+            Fault::HangKeeper => config.replace("[launch]\n", &format!("[launch]\nkeeper_answer = \"{ANSWER}\"\n")),
+            _ => config,
+        };
+        config + &format!("\n[journal]\nrotate = {ROTATE}\n")
+    });
     std::fs::create_dir_all(daemon.state().join("faults")).unwrap();
     daemon.run().await;
     let spec = daemon.scripted(&[]);

@@ -32,6 +32,7 @@ mod keeper;
 mod lifecycle;
 mod limits;
 mod loading;
+mod lost;
 mod main_job;
 mod manager;
 mod modules;

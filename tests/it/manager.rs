@@ -123,7 +123,8 @@ async fn a_daemon_that_is_busy_or_waits_for_others_is_not_taken_for_stuck() {
     let log = lab.journalctl(&["_SYSTEMD_USER_UNIT=agentd.service"]);
     assert!(!log.contains("has been in one step"), "{log}");
     drop((asking, held));
-    lab.worker(&["kill", "-CONT", &pid(&lab, &sessions[2], "keeper_pid")]);
+    let phase = || lab.agentctl(&["show", sessions[2].as_str()])["status"]["phase"].clone();
+    until("the stop has ended the keeper that hangs", || phase() == "stopped").await;
 }
 
 #[tokio::test]

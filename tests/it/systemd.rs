@@ -2,6 +2,7 @@
 
 mod bounds;
 mod credentials;
+mod lost;
 mod recovery;
 mod sessions;
 mod template;

@@ -79,6 +79,8 @@ pub enum Code {
     EnvironmentNotBuilt,
     /// The session's journal cannot be written: the disk is full, a quota is reached, or the file system is read-only.
     JournalNotWritable,
+    /// No descriptor, process or memory was to be had. It passes, and says nothing of what was asked.
+    OutOfResources,
     TooBusy,
     Internal,
     /// A code newer than this reader.
@@ -120,9 +122,12 @@ impl Code {
             | Self::EnvironmentUnreadable
             | Self::Internal
             | Self::Unknown => 500,
-            Self::TooBusy | Self::DirectorySilent | Self::KeeperSilent | Self::JournalNotWritable | Self::NotReady => {
-                503
-            }
+            Self::TooBusy
+            | Self::DirectorySilent
+            | Self::KeeperSilent
+            | Self::JournalNotWritable
+            | Self::NotReady
+            | Self::OutOfResources => 503,
         }
     }
 

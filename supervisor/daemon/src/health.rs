@@ -68,7 +68,8 @@ impl Health {
     }
 
     /// What the daemon has, and what ails it.
-    pub(crate) fn line(&self, world: &World, sessions: &Sessions) -> String {
+    /// `socket` is what is wrong with the control socket.
+    pub(crate) fn line(&self, world: &World, sessions: &Sessions, socket: Option<String>) -> String {
         // Under a configuration that is refused none can be used, and that is said once.
         let loaded = world.plugins_so_far().filter(|_| world.launchable().is_ok());
         let unusable = loaded.map(|plugins| plugins.failed().map(|(name, _)| name).collect());
@@ -78,6 +79,7 @@ impl Health {
             held_up: world.pulses.held_up().len(),
             unusable: unusable.unwrap_or_default(),
             configuration: world.standing.line(),
+            socket,
         };
         line(&sessions.tally(), &ailments)
     }
@@ -119,6 +121,7 @@ struct Ailments<'a> {
     unusable: Vec<&'a str>,
     /// What is wrong with it.
     configuration: Option<String>,
+    socket: Option<String>,
 }
 
 fn line(tally: &Tally, ailments: &Ailments<'_>) -> String {
@@ -144,6 +147,9 @@ fn line(tally: &Tally, ailments: &Ailments<'_>) -> String {
         if count > 0 {
             let _ = write!(line, "; {count} {what}");
         }
+    }
+    if let Some(trouble) = &ailments.socket {
+        let _ = write!(line, "; {trouble}");
     }
     if !ailments.unusable.is_empty() {
         let _ = write!(line, "; plugins that cannot be used: {}", ailments.unusable.join(", "));
@@ -179,6 +185,7 @@ mod tests {
             held_up: 2,
             unusable: vec!["vpn", "x"],
             configuration: Some("configuration wrong at /a.toml:2: it is left out".to_owned()),
+            socket: None,
         };
         assert_eq!(
             line(&many, &ailing),

@@ -27,6 +27,7 @@ mod prerequisite;
 mod pulse;
 mod reload;
 mod runner;
+mod scarce;
 mod serve;
 mod session;
 mod standing;

@@ -1,13 +1,22 @@
 //! Where the daemon's log goes: to journald, with its fields, under systemd; to the terminal or the log file otherwise.
+//!
+//! The log file is bounded ([`LONGEST`]): a full one is put aside as `agentd.log.1`, in the place of the one before. So the two have at most
+//! twice that, however long the daemon runs and however often it is started.
 
-use std::io::IsTerminal as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal as _, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Sets it up, once. `AGENTD_LOG` chooses what is logged (tracing-subscriber's `EnvFilter`); by default `info`.
-pub(crate) fn start() {
+/// `file` is that of a daemon in the background, which stderr goes to.
+pub(crate) fn start(file: Option<PathBuf>) {
     let filter = EnvFilter::try_from_env("AGENTD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let registry = tracing_subscriber::registry().with(filter);
     if under_journald()
@@ -16,6 +25,11 @@ pub(crate) fn start() {
         // Fields are named by what they are, without a prefix: `journalctl AGENTD_SESSION=...`.
         let layer = journald.with_field_prefix(None).with_syslog_identifier("agentd".to_owned());
         registry.with(layer).init();
+        return;
+    }
+    if let Some(path) = file {
+        let file = LogFile { path, longest: LONGEST, is_stderr: true, file: None };
+        registry.with(tracing_subscriber::fmt::layer().with_writer(Mutex::new(file)).with_ansi(false)).init();
         return;
     }
     let ansi = std::io::stderr().is_terminal();
@@ -27,4 +41,87 @@ fn under_journald() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stat) = nix::sys::stat::fstat(std::io::stderr()) else { return false };
     stream == format!("{}:{}", stat.st_dev, stat.st_ino)
+}
+
+/// The most bytes of the log file.
+const LONGEST: u64 = 8 << 20;
+
+/// A log file that is put aside when it is full.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    longest: u64,
+    /// stdout and stderr go to it too: what a panic says is to be found in the same place.
+    is_stderr: bool,
+    /// Opened when there is something to write.
+    file: Option<File>,
+}
+
+impl LogFile {
+    fn current(&mut self, more: u64) -> io::Result<&mut File> {
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => open(&self.path)?,
+        };
+        if file.metadata()?.len() + more > self.longest {
+            let put_aside = std::fs::rename(&self.path, self.path.with_extension("log.1"));
+            if put_aside.is_err() {
+                // Bounded all the same.
+                file.set_len(0)?;
+            } else {
+                file = open(&self.path)?;
+                if self.is_stderr {
+                    nix::unistd::dup2_stdout(file.as_fd())?;
+                    nix::unistd::dup2_stderr(file.as_fd())?;
+                }
+            }
+        }
+        Ok(self.file.insert(file))
+    }
+}
+
+/// For a log file: made where it is missing, and only ever written at its end.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+impl Write for LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let more = u64::try_from(line.len()).unwrap_or(u64::MAX);
+        self.current(more)?.write_all(line)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_file_is_bounded_and_the_one_before_is_kept_over_any_number_of_starts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agentd.log");
+        let before = directory.path().join("agentd.log.1");
+        let mut lines = 0;
+        for _start in 0..5 {
+            let mut file = LogFile { path: path.clone(), longest: 1000, is_stderr: false, file: None };
+            for _ in 0..40 {
+                lines += 1;
+                file.write_all(format!("line {lines}\n").as_bytes()).unwrap();
+                let length = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+                assert!(length(&path) <= 1000 && length(&before) <= 1000);
+            }
+        }
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let kept = read(&before) + &read(&path);
+        let kept: Vec<&str> = kept.lines().collect();
+        assert_eq!(kept.last(), Some(&"line 200"));
+        let first: u32 = kept[0].strip_prefix("line ").unwrap().parse().unwrap();
+        assert_eq!(kept.len(), usize::try_from(200 - first + 1).unwrap(), "nothing is missing in between");
+        assert!(kept.len() > 100, "the one before is kept");
+    }
 }

@@ -71,7 +71,7 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
     if options.background {
         go_to_background(&directories.log_file())?;
     }
-    log::start();
+    log::start(options.background.then(|| directories.log_file()));
     if init::is_this() {
         return Ok(init::run(&directories.control_socket())?);
     }
@@ -117,7 +117,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         configuration = ?world.read.files,
         "agentd is ready"
     );
-    let closing = CancellationToken::new();
+    let (closing, socket) = (CancellationToken::new(), endpoint.socket_state());
     let served = Served {
         worlds: Arc::clone(&worlds),
         sessions: Arc::clone(&sessions),
@@ -156,7 +156,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
             }
             _ = beat.tick(), if is_read => {
                 let world = worlds.now();
-                let now = health.line(&world, &sessions);
+                let now = health.line(&world, &sessions, socket.trouble());
                 if now != shown {
                     manager::status(&now);
                     shown = now;
@@ -230,9 +230,9 @@ fn programs() -> io::Result<Programs> {
 }
 
 /// Leaves the terminal: a process session of our own, nothing on stdin, the log in a file.
-fn go_to_background(log: &Path) -> Result<(), ServeError> {
-    let failed = |source: io::Error| ServeError::Background { path: log.to_owned(), source };
-    let file = File::options().create(true).append(true).open(log).map_err(failed)?;
+fn go_to_background(log_file: &Path) -> Result<(), ServeError> {
+    let failed = |source: io::Error| ServeError::Background { path: log_file.to_owned(), source };
+    let file = log::open(log_file).map_err(failed)?;
     let null = File::open("/dev/null").map_err(failed)?;
     nix::unistd::dup2_stdin(null.as_fd()).map_err(|errno| failed(errno.into()))?;
     nix::unistd::dup2_stdout(file.as_fd()).map_err(|errno| failed(errno.into()))?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use agentd_api::{Code, Problem};
 
 use crate::capability::{Machine, Place};
+use crate::scarce;
 
 /// Why a directory cannot be a session's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +21,8 @@ pub(crate) enum WorkspaceError {
     Closed { path: PathBuf, reason: String },
     #[error("the directory {path:?} does not answer: {reason}")]
     Silent { path: PathBuf, reason: String },
+    #[error("the directory {path:?} could not be looked at: {reason}")]
+    Unknown { path: PathBuf, reason: String },
 }
 
 impl WorkspaceError {
@@ -31,11 +34,15 @@ impl WorkspaceError {
             Self::NotADirectory { .. } => "NotADirectory",
             Self::Closed { .. } => "DirectoryClosed",
             Self::Silent { .. } => "DirectorySilent",
+            Self::Unknown { .. } => "OutOfResources",
         }
     }
 
     /// What is answered to who asks for something in it.
     pub(crate) fn problem(&self) -> Problem {
+        if let Self::Unknown { .. } = self {
+            return scarce::judge(Problem::new(Code::OutOfResources, self.to_string()));
+        }
         if let Self::Silent { .. } = self {
             return Problem::new(Code::DirectorySilent, self.to_string()).hint(
                 "see whether the server of its file system can be reached, and unmount what is dead; then ask again",
@@ -68,6 +75,7 @@ fn judge(path: &Path, place: Option<Place>) -> Result<(), WorkspaceError> {
         Some(Place::File { .. } | Place::Other) => Err(WorkspaceError::NotADirectory { path }),
         Some(Place::Closed(reason)) => Err(WorkspaceError::Closed { path, reason }),
         Some(Place::Silent(reason)) => Err(WorkspaceError::Silent { path, reason }),
+        Some(Place::Scarce(reason)) => Err(WorkspaceError::Unknown { path, reason }),
         Some(Place::Absent) | None => Err(WorkspaceError::Gone { path }),
     }
 }
@@ -87,6 +95,7 @@ mod tests {
         assert_eq!(of(Place::Absent), Err("DirectoryGone"));
         assert_eq!(of(Place::Closed("no".to_owned())), Err("DirectoryClosed"));
         assert_eq!(of(Place::Silent("no".to_owned())), Err("DirectorySilent"));
+        assert_eq!(of(Place::Scarce("no".to_owned())), Err("OutOfResources"));
         let code = |place| judge(&path, Some(place)).map_err(|error| error.problem().code);
         assert_eq!(code(Place::Absent), Err(Code::NoSuchDirectory));
         assert_eq!(code(Place::Silent("no".to_owned())), Err(Code::DirectorySilent), "it may be there");

@@ -10,6 +10,7 @@ use agentd_plugins::{Failure, Mounted};
 
 use super::look::{Eye, Glance, Lot, Subject};
 use super::{Machine, before};
+use crate::scarce;
 
 /// What lies at a path, its links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum Place {
     Absent,
     /// It is not known, for the reason that is given.
     Closed(String),
+    /// It could not be looked at for want of descriptors, processes or memory.
+    Scarce(String),
     /// It did not answer, or was not asked because nobody answers there; in words.
     Silent(String),
 }
@@ -117,6 +120,7 @@ fn seen(asked: Result<Looked, Failure>) -> Place {
         Ok(Looked::Not { why: Why::NotFound, .. }) => Place::Absent,
         Ok(Looked::Not { text, .. }) => Place::Closed(text),
         Ok(_) => Place::Closed("who looked gave the answer to another question".to_owned()),
+        Err(Failure::Failed(text)) if scarce::in_text(&text).is_some() => Place::Scarce(text),
         Err(Failure::TimedOut(text) | Failure::Unavailable(text)) => Place::Silent(text),
         Err(failure) => Place::Closed(failure.to_string()),
     }

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::platform;
 use crate::reload::Reload;
+use crate::scarce;
 use crate::session::Sessions;
 use crate::world::World;
 
@@ -86,7 +87,8 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let mut response = match dispatch(&context, request).await {
         Ok(response) => response,
-        Err(mut refused) => {
+        Err(refused) => {
+            let mut refused = scarce::judge(refused);
             refused.request_id = Some(id.clone());
             tracing::debug!(request = %id, %method, %path, code = %refused.code.as_str(), detail = %refused.detail, "refused");
             let unauthorized = refused.code == Code::Unauthorized;

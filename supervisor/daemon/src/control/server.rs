@@ -4,6 +4,7 @@
 //! waited for is answered as it is, and streams end, so that their readers come back with their cursors. Only then may the drivers end.
 //! Connections that were not accepted wait for the next daemon where the socket was handed over, and are served where it was ours.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +13,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::router::{self, Admission, Peer};
 pub use super::socket::EndpointError;
-use super::socket::Socket;
+use super::socket::{Socket, SocketState};
 use super::tcp::{self, Gate};
 use crate::reload::Reload;
 use crate::session::Sessions;
@@ -45,6 +46,10 @@ pub(crate) struct Endpoint {
 const HEAD: usize = 64 << 10;
 /// How long a client may take for a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long the accepting of connections rests after it failed.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long the one connection has that is served while there are no descriptors.
+const BRIEF: Duration = Duration::from_secs(2);
 /// At the end: how long a connection that was let in may take for its first request.
 const FIRST: Duration = Duration::from_secs(2);
 /// At the end: how long requests may take to be answered; whoever is slower is cut off.
@@ -56,16 +61,21 @@ impl Endpoint {
         Ok(Self { socket: Socket::open(socket)? })
     }
 
+    /// What is known of the control socket, as long as the daemon lives.
+    pub(crate) fn socket_state(&self) -> SocketState {
+        self.socket.state()
+    }
+
     /// Serves until it is closed, then lets requests that were let in be answered.
     pub(crate) async fn serve(self, served: Served) {
         let connections = TaskTracker::new();
         let door = |admission: Admission| Door { served: served.clone(), connections: connections.clone(), admission };
         let listening = Arc::clone(&served.worlds.now().tcp);
-        let (socket, local) = (self.socket, door(Admission::Everything));
+        let (mut socket, local) = (self.socket, door(Admission::Everything));
         let near = door(Admission::Bearer(Arc::new(Gate::new(Arc::clone(&listening)))));
         tokio::join!(
             async {
-                local.accept(&socket.listener, std::future::pending()).await;
+                local.accept(&mut socket, std::future::pending()).await;
                 socket.close(|stream| local.let_in(stream));
             },
             near.accept_near(listening.listener()),
@@ -83,10 +93,15 @@ struct Door {
     admission: Admission,
 }
 
+/// A descriptor that is given up when there is no other, so that one connection can be accepted.
+fn keep_one() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
 /// What connections come from.
 trait Listen {
     type Stream: Connection;
-    async fn accept(&self) -> io::Result<Self::Stream>;
+    async fn accept(&mut self) -> io::Result<Self::Stream>;
 }
 
 /// A connection, and who is at its other end.
@@ -102,8 +117,8 @@ impl Door {
         while !closing.is_cancelled() {
             let now = listener.borrow_and_update().clone();
             let another = async { drop(listener.changed().await) };
-            if let Some(now) = now {
-                self.accept(now.as_ref(), another).await;
+            if let Some(mut now) = now {
+                self.accept(&mut now, another).await;
                 continue;
             }
             tokio::select! {
@@ -114,9 +129,10 @@ impl Door {
     }
 
     /// Accepts until the endpoint is closed or `until`.
-    async fn accept<L: Listen>(&self, listener: &L, until: impl Future<Output = ()>) {
+    async fn accept<L: Listen>(&self, listener: &mut L, until: impl Future<Output = ()>) {
         let permits = Arc::new(Semaphore::new(self.served.worlds.now().config.limits.connections));
         let (closing, mut until) = (&self.served.closing, std::pin::pin!(until));
+        let mut spare = keep_one();
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -130,11 +146,38 @@ impl Door {
             match accepted {
                 (permit, Ok(stream)) => self.serve(stream, permit.ok()),
                 (_, Err(error)) => {
-                    // EMFILE and its kin: they pass, and spinning on them helps nobody.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    // One at a time is served all the same, by the descriptor that was kept for it: `/healthz` among them.
+                    if let Some(kept) = spare.take() {
+                        tracing::warn!(%error, "no connection can be accepted but one at a time");
+                        drop(kept);
+                        let one = tokio::time::timeout(AGAIN, listener.accept()).await;
+                        if let Ok(Ok(stream)) = one {
+                            self.serve_briefly(stream).await;
+                        }
+                    } else {
+                        // It passes, and spinning on it helps nobody.
+                        tokio::time::sleep(AGAIN).await;
+                    }
                 }
             }
+            if spare.is_none() {
+                spare = keep_one();
+            }
+        }
+    }
+
+    /// Serves one request while there are no descriptors for more; further connections wait until it is answered.
+    async fn serve_briefly<S: Connection>(&self, stream: S) {
+        let (admission, peer) = self.admit(&stream);
+        let serving = serve_connection(stream, self.served.clone(), admission, peer, Some(&BRIEF));
+        // What takes longer is cut off: it is what the others wait for.
+        let _ = tokio::time::timeout(BRIEF, serving).await;
+    }
+
+    fn admit<S: Connection>(&self, stream: &S) -> (Admission, Peer) {
+        match stream.peer() {
+            Some(peer) => (self.admission.clone(), peer),
+            None => (Admission::Nothing, Peer::owner()),
         }
     }
 
@@ -144,31 +187,28 @@ impl Door {
     }
 
     fn serve<S: Connection>(&self, stream: S, permit: Option<tokio::sync::OwnedSemaphorePermit>) {
-        let (admission, peer) = match stream.peer() {
-            Some(peer) => (self.admission.clone(), peer),
-            None => (Admission::Nothing, Peer::owner()),
-        };
+        let (admission, peer) = self.admit(&stream);
         let served = self.served.clone();
         self.connections.spawn(async move {
-            serve_connection(stream, served, admission, peer).await;
+            serve_connection(stream, served, admission, peer, None).await;
             drop(permit);
         });
     }
 }
 
-impl Listen for UnixListener {
+impl Listen for Socket {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<UnixStream> {
-        self.accept().await.map(|(stream, _)| stream)
+    async fn accept(&mut self) -> io::Result<UnixStream> {
+        Self::accept(self).await
     }
 }
 
-impl Listen for TcpListener {
+impl Listen for Arc<TcpListener> {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
-        let (stream, _) = self.accept().await?;
+    async fn accept(&mut self) -> io::Result<TcpStream> {
+        let (stream, _) = self.as_ref().accept().await?;
         // Answers are small and wanted at once.
         let _ = stream.set_nodelay(true);
         Ok(stream)
@@ -189,7 +229,13 @@ impl Connection for TcpStream {
     }
 }
 
-async fn serve_connection<S: Connection>(stream: S, served: Served, admission: Admission, peer: Peer) {
+async fn serve_connection<S: Connection>(
+    stream: S,
+    served: Served,
+    admission: Admission,
+    peer: Peer,
+    brief: Option<&Duration>,
+) {
     let (closing, begun) = (served.closing.clone(), Arc::new(Notify::new()));
     let asked = Arc::clone(&begun);
     let service = service_fn(move |request| {
@@ -201,7 +247,8 @@ async fn serve_connection<S: Connection>(stream: S, served: Served, admission: A
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(brief.copied().unwrap_or(HEAD_TIME))
+        .keep_alive(brief.is_none())
         .max_buf_size(HEAD)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);

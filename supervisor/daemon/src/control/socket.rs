@@ -1,32 +1,79 @@
 //! The control socket: the one that a manager handed over, else one of our own in the runtime directory.
+//!
+//! A socket's file can be taken away while the socket lives: a runtime directory is cleared, or goes with a logout. Then nobody can connect
+//! any more, and so it is looked each second whether the path still leads here ([`Guard`]). Where it does not, another socket is made at the
+//! path, beside the first: whoever has connected to that is still let in. Where another daemon that lives has the path by now, it is left to it.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net as blocking;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
 
+use crate::directories::make_private;
+use crate::env::chain;
 use crate::platform;
+
+/// How often it is looked whether the path leads to the socket.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A file, by device and inode.
+type Identity = (u64, u64);
 
 /// The listening socket.
 #[derive(Debug)]
 pub(super) struct Socket {
-    pub(super) listener: UnixListener,
-    /// The socket's file, where this daemon made it and so takes it away.
-    own: Option<Own>,
+    listener: UnixListener,
+    /// The one before, whose file is gone: somebody may have connected to it.
+    before: Option<UnixListener>,
+    anew: mpsc::Receiver<UnixListener>,
+    guard: Arc<Mutex<Guard>>,
 }
 
-/// A socket's file, by its name and by what cannot be given to another.
+/// What is known of the socket's file.
 #[derive(Debug)]
-struct Own {
+struct Guard {
     path: PathBuf,
-    identity: Option<(u64, u64)>,
+    /// The file that leads to the socket, where there is one.
+    file: Option<Identity>,
+    /// We made it, and so take it away.
+    is_own: bool,
+    /// A manager listens on a socket that no path leads to any more.
+    is_lost: bool,
+    trouble: Option<String>,
 }
 
-/// Device and inode of the file at a path.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+/// What is wrong with the control socket, for people; nothing where it is well.
+#[derive(Debug, Clone)]
+pub(crate) struct SocketState(Arc<Mutex<Guard>>);
+
+impl SocketState {
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let guard = lock(&self.0);
+        let lost = || {
+            guard.is_lost.then(|| {
+                format!(
+                    "the control socket was lost and made anew; the manager does not start agentd by it until `{}`",
+                    remedy()
+                )
+            })
+        };
+        guard.trouble.clone().or_else(lost)
+    }
+}
+
+/// What has a manager listen on the path again.
+fn remedy() -> String {
+    let unit = platform::own_unit().unwrap_or_else(|| "agentd.service".to_owned());
+    let name = unit.strip_suffix(".service").unwrap_or(&unit);
+    let user = if std::env::var_os("MANAGERPID").is_some() { " --user" } else { "" };
+    format!("systemctl{user} restart {name}.socket {name}.service")
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -49,25 +96,81 @@ pub enum EndpointError {
 impl Socket {
     /// The socket that systemd or launchd handed over, else our own at `path`.
     pub(super) fn open(path: &Path) -> Result<Self, EndpointError> {
-        let listening = |listener: blocking::UnixListener| {
-            listener.set_nonblocking(true)?;
-            UnixListener::from_std(listener)
+        let handed_over = platform::activated_socket().map_err(EndpointError::HandedOver)?;
+        let (announce, anew) = mpsc::channel(1);
+        let new = |listener, before, guard| {
+            let guard = Arc::new(Mutex::new(guard));
+            tokio::spawn(watch(Arc::clone(&guard), announce));
+            Self { listener, before, anew, guard }
         };
-        if let Some(descriptor) = platform::activated_socket().map_err(EndpointError::HandedOver)? {
-            let listener = listening(descriptor.into()).map_err(EndpointError::HandedOver)?;
-            return Ok(Self { listener, own: None });
+        let Some(descriptor) = handed_over else {
+            let (listener, file) = own(path)?;
+            let guard = Guard { path: path.to_owned(), file: Some(file), is_own: true, is_lost: false, trouble: None };
+            return Ok(new(listener, None, guard));
+        };
+        let given = blocking::UnixListener::from(descriptor);
+        let path = given.local_addr().ok().and_then(|address| address.as_pathname().map(Path::to_owned));
+        // A socket without a path cannot lose it; it is looked at where it should be all the same by whoever handed it over.
+        let file = path.as_deref().map(|path| leads_to(path, &given));
+        let listener = listening(given).map_err(EndpointError::HandedOver)?;
+        let mut guard =
+            Guard { path: path.unwrap_or_default(), file: None, is_own: false, is_lost: false, trouble: None };
+        match file {
+            Some(None) => {
+                // Another daemon starts at this socket's queue no more; this one is to be reached at once.
+                let made = guard.make_anew();
+                Ok(match made {
+                    Some(again) => new(again, Some(listener), guard),
+                    None => new(listener, None, guard),
+                })
+            }
+            file => {
+                guard.file = file.flatten();
+                Ok(new(listener, None, guard))
+            }
         }
-        let listener = listening(listen(path)?);
-        let listener = listener.map_err(|source| EndpointError::Listen { path: path.to_owned(), source })?;
-        Ok(Self { listener, own: Some(Own { path: path.to_owned(), identity: identity(path) }) })
+    }
+
+    pub(super) fn state(&self) -> SocketState {
+        SocketState(Arc::clone(&self.guard))
+    }
+
+    /// The next connection.
+    pub(super) async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            let before = async {
+                match &self.before {
+                    Some(before) => before.accept().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let accepted = tokio::select! {
+                Some(listener) = self.anew.recv() => {
+                    self.before = Some(std::mem::replace(&mut self.listener, listener));
+                    continue;
+                }
+                accepted = self.listener.accept() => accepted,
+                accepted = before => accepted,
+            };
+            return accepted.map(|(stream, _)| stream);
+        }
     }
 
     /// Ends the listening. Where no next daemon has the socket, whoever has connected by now is let in.
     pub(super) fn close(self, mut let_in: impl FnMut(UnixStream)) {
-        let Some(own) = &self.own else { return };
-        // A service manager may have put its own socket in the place of this one.
-        if identity(&own.path) == own.identity {
-            let _ = std::fs::remove_file(&own.path);
+        let is_own = {
+            let mut guard = lock(&self.guard);
+            // Only ours: another daemon may have the path by now.
+            if guard.is_own && identity(&guard.path) == guard.file {
+                let _ = std::fs::remove_file(&guard.path);
+            }
+            // It is not looked after any more.
+            guard.file = None;
+            std::mem::take(&mut guard.path);
+            guard.is_own
+        };
+        if !is_own {
+            return;
         }
         let Ok(listener) = self.listener.into_std() else { return };
         while let Ok((stream, _)) = listener.accept() {
@@ -78,6 +181,92 @@ impl Socket {
             }
         }
     }
+}
+
+impl Guard {
+    /// Whether the path leads to another socket than ours, or nowhere.
+    fn is_astray(&self) -> bool {
+        !self.path.as_os_str().is_empty() && (self.file.is_none() || identity(&self.path) != self.file)
+    }
+
+    /// Listens at the path again; nothing where that cannot be now, which is said once.
+    fn make_anew(&mut self) -> Option<UnixListener> {
+        let directory = self.path.parent().unwrap_or_else(|| Path::new("/"));
+        let made = make_private(directory).map_err(|error| chain(&error));
+        match made.and_then(|()| own(&self.path).map_err(|error| chain(&error))) {
+            Ok((listener, file)) => {
+                self.is_lost |= !self.is_own;
+                (self.file, self.is_own, self.trouble) = (Some(file), true, None);
+                tracing::warn!(path = %self.path.display(), "the control socket's file was gone, and is made anew");
+                if self.is_lost {
+                    tracing::warn!("the manager starts agentd by its socket again after `{}`", remedy());
+                }
+                Some(listener)
+            }
+            Err(error) => {
+                let trouble = format!("the control socket is gone and cannot be made anew: {error}");
+                if self.trouble.as_ref() != Some(&trouble) {
+                    tracing::error!("{trouble}; it is tried again each second");
+                }
+                self.trouble = Some(trouble);
+                None
+            }
+        }
+    }
+}
+
+/// Looks after the socket's file until nobody listens any more.
+async fn watch(guard: Arc<Mutex<Guard>>, anew: mpsc::Sender<UnixListener>) {
+    loop {
+        tokio::select! {
+            () = anew.closed() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        let looked = Arc::clone(&guard);
+        let runtime = tokio::runtime::Handle::current();
+        // The file system may be slow, and whoever has the path now too.
+        let look = tokio::task::spawn_blocking(move || {
+            let _entered = runtime.enter();
+            let mut guard = lock(&looked);
+            if guard.is_astray() { guard.make_anew() } else { None }
+        });
+        if let Ok(Some(listener)) = look.await
+            && anew.send(listener).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn lock(guard: &Mutex<Guard>) -> std::sync::MutexGuard<'_, Guard> {
+    // Nothing that is done under this lock can leave it half done.
+    guard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// The file at the path, if it leads to this listener: whoever answers there is the process that made the listener listen.
+fn leads_to(path: &Path, listener: &blocking::UnixListener) -> Option<Identity> {
+    let file = identity(path)?;
+    let there = blocking::UnixStream::connect(path).ok()?;
+    let pid = |descriptor| getsockopt(&descriptor, PeerCredentials).ok().map(|peer| peer.pid());
+    (pid(there.as_fd())? == pid(listener.as_fd())?).then_some(file)
+}
+
+/// A socket of our own at the path.
+fn own(path: &Path) -> Result<(UnixListener, Identity), EndpointError> {
+    let failed = |source| EndpointError::Listen { path: path.to_owned(), source };
+    let listener = listen(path)?;
+    let file = identity(path).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    Ok((listening(listener).map_err(failed)?, file))
+}
+
+fn listening(listener: blocking::UnixListener) -> io::Result<UnixListener> {
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
 }
 
 /// Listens at `path`.
@@ -91,15 +280,61 @@ pub(crate) fn listen(path: &Path) -> Result<blocking::UnixListener, EndpointErro
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(EndpointError::NotASocket { path: path.to_owned() });
         }
-        Ok(_) if blocking::UnixStream::connect(path).is_ok() => {
-            return Err(EndpointError::Taken { path: path.to_owned() });
-        }
-        // Left by a daemon that was killed. Whether another is starting at this moment is the state directory's lock's business.
-        Ok(_) => std::fs::remove_file(path).map_err(failed)?,
+        Ok(metadata) => match blocking::UnixStream::connect(path) {
+            // Left by a daemon that was killed. Whether another is starting at this moment is the state directory's lock's business.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                remove_stale(path, (metadata.dev(), metadata.ino())).map_err(failed)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Whoever does not answer for another reason may live.
+            Ok(_) | Err(_) => return Err(EndpointError::Taken { path: path.to_owned() }),
+        },
         Err(_) => {}
     }
     let listener = blocking::UnixListener::bind(path).map_err(failed)?;
     // The directory is 0700 already; this is for who looks at the socket alone.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
     Ok(listener)
+}
+
+/// Removes the file of a socket that nobody listens on. Another daemon may take the path in this moment: its file is put back.
+fn remove_stale(path: &Path, stale: Identity) -> io::Result<()> {
+    let aside = path.with_extension(format!("stale-{}", std::process::id()));
+    match std::fs::rename(path, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        moved => moved?,
+    }
+    let is_stale = identity(&aside) == Some(stale);
+    if !is_stale {
+        // Unless there is a third by now.
+        let _ = std::fs::hard_link(&aside, path);
+    }
+    std::fs::remove_file(&aside)?;
+    if is_stale { Ok(()) } else { Err(io::ErrorKind::AddrInUse.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_file_is_removed_and_that_of_a_living_daemon_never() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.sock");
+        drop(listen(&path).unwrap());
+        let stale = identity(&path).unwrap();
+        // While it was looked at, another daemon took the path.
+        std::fs::remove_file(&path).unwrap();
+        let other = blocking::UnixListener::bind(&path).unwrap();
+        let file = identity(&path);
+        if file == Some(stale) {
+            // The file system gave the number again at once; then the two cannot be told apart.
+            return;
+        }
+        assert_eq!(remove_stale(&path, stale).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(identity(&path), file, "its file is where it was");
+        assert!(matches!(listen(&path), Err(EndpointError::Taken { .. })));
+        drop(other);
+        listen(&path).unwrap();
+    }
 }

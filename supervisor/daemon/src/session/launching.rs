@@ -19,6 +19,7 @@ use super::next::{self, fail_launch};
 use super::state::Run;
 use crate::env::chain;
 use crate::launch::{Link, Unit};
+use crate::scarce;
 use crate::world::World;
 
 /// A bring-up that is under way; dropped, it ends.
@@ -81,6 +82,8 @@ impl Driver {
             }
             Some(Progress::Failed { kind, reason, message }) => {
                 self.bring_up = None;
+                // Of what there was not enough is the reason, whatever the step made of it.
+                let reason = scarce::in_text(&message).map_or(reason, |_| "OutOfResources");
                 let batch = fail_launch(&self.state, launch, kind, reason, &message, &self.facts());
                 self.append(batch).await.map(drop)
             }

@@ -18,6 +18,7 @@ use super::writable::errno_of;
 use super::{Published, view};
 use crate::env::chain;
 use crate::pulse;
+use crate::scarce;
 
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -73,8 +74,17 @@ impl Driver {
             let upto = self.port.reach();
             let read = move || follow::read_some(reader, &directory, after, upto);
             pulse::gets_on();
-            let (reader, learned) =
-                pulse::blocking(read).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+            let read =
+                pulse::blocking(read).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+            let (reader, learned) = match read {
+                // That passes, and nothing is decided before the journal is read.
+                Err(broken) if scarce::in_text(&chain(&broken)).is_some() && !self.world.shutdown.is_cancelled() => {
+                    tracing::warn!(agentd.session = %self.document.id, error = %chain(&broken), "the journal is read later");
+                    pulse::elsewhere(tokio::time::sleep(RETRY)).await;
+                    continue;
+                }
+                read => read?,
+            };
             self.reader = reader;
             let count = learned.len();
             for learned in learned {

@@ -1,0 +1,50 @@
+//! What the machine or the process has run out of: descriptors, memory, processes. It passes, and says nothing of what was asked.
+//!
+//! The system's errors reach people through many causes, in words of many modules; the number of the error stands in each of them as the standard
+//! library writes it, and by that they are known, wherever they come from.
+
+use agentd_api::{Code, Problem};
+use nix::libc;
+
+/// What is scarce by this error's text, for people; nothing where it is about something else.
+pub(crate) fn in_text(text: &str) -> Option<&'static str> {
+    let (_, number) = text.rsplit_once("(os error ")?;
+    let number: i32 = number.split_once(')')?.0.parse().ok()?;
+    match number {
+        libc::EMFILE => Some("agentd has no descriptor left"),
+        libc::ENFILE => Some("the machine has no descriptor left"),
+        libc::ENOMEM => Some("there is too little memory"),
+        libc::EAGAIN => Some("no more processes or threads may be started, or there is too little memory"),
+        _ => None,
+    }
+}
+
+/// The problem as it is where something was scarce.
+pub(crate) fn judge(problem: Problem) -> Problem {
+    let Some(what) = in_text(&problem.detail) else { return problem };
+    let detail = format!("{what}: {}", problem.detail);
+    Problem::new(Code::OutOfResources, detail).hint(
+        "nothing is wrong with what was asked; stop sessions or close connections and ask again, or allow agentd more \
+         (`LimitNOFILE=`, `TasksMax=` and `MemoryMax=` of its unit, or `ulimit -n`)",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_about_scarcity_by_its_number_wherever_it_stands() {
+        let of = |errno| format!("cannot look: {}: and so on", std::io::Error::from_raw_os_error(errno));
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN] {
+            assert!(in_text(&of(errno)).is_some(), "{errno}");
+        }
+        for errno in [libc::ENOENT, libc::EACCES, libc::ENOSPC] {
+            assert_eq!(in_text(&of(errno)), None);
+        }
+        let problem = judge(Problem::new(Code::NoSuchDirectory, of(libc::EMFILE)));
+        assert_eq!((problem.code, problem.status), (Code::OutOfResources, 503));
+        let other = Problem::new(Code::NoSuchDirectory, "it is not there");
+        assert_eq!(judge(other.clone()), other);
+    }
+}

@@ -1,0 +1,42 @@
+//! The control socket of a service, whose file is taken away.
+
+use super::*;
+
+#[tokio::test]
+async fn a_service_whose_socket_or_runtime_directory_is_removed_is_reached_again_and_keeps_its_sessions() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let id = lab.session();
+    let status = |property: &str| lab.agentctl(&["show", id.as_str()])["status"][property].clone();
+    let (agent, keeper) = (status("agent_pid"), status("keeper_pid"));
+    let service =
+        |property: &str| lab.systemctl(&["show", "--value", "-p", property, "agentd.service"]).trim().to_owned();
+    let pid = service("MainPID");
+    // By its socket alone: agentctl starts nothing for a socket that it is given.
+    let asked = "exec agentctl --socket $XDG_RUNTIME_DIR/agentd/control.sock version";
+    let is_reached = || lab.try_worker(&["sh", "-c", asked]).status.success();
+    assert!(is_reached());
+    for lost in ["agentd/control.sock", "agentd"] {
+        lab.worker(&["sh", "-c", &format!("rm -r $XDG_RUNTIME_DIR/{lost}")]);
+        until("the service is reached again", is_reached).await;
+        assert_eq!(service("MainPID"), pid, "the same daemon");
+    }
+    until("the status line says what to do", || {
+        service("StatusText").contains("systemctl --user restart agentd.socket agentd.service")
+    })
+    .await;
+
+    // The next daemon gets systemd's socket, whose path leads nowhere.
+    lab.systemctl(&["restart", "agentd.service"]);
+    until("the service is reached again", is_reached).await;
+    assert_ne!(service("MainPID"), pid);
+    assert_eq!((status("agent_pid"), status("keeper_pid")), (agent.clone(), keeper.clone()));
+
+    // What the status line says gives the path back to systemd.
+    lab.systemctl(&["restart", "agentd.socket", "agentd.service"]);
+    until("the service is reached again", is_reached).await;
+    until("nothing ails it any more", || !service("StatusText").contains("control socket")).await;
+    lab.systemctl(&["stop", "agentd.service"]);
+    until("the first request starts the service", is_reached).await;
+    assert_eq!((status("agent_pid"), status("keeper_pid")), (agent, keeper), "no agent was ended for it");
+}
