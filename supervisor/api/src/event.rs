@@ -246,6 +246,9 @@ pub struct EnvironmentBuilt {
     /// When the first of it expires, where something does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// When its providers are asked again, which is before that. Journals of older releases have none: there it is when it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_at: Option<Timestamp>,
 }
 
 /// Never a value, nor a file's content.
@@ -261,6 +264,9 @@ pub struct EnvironmentRefreshed {
     /// When the next of it expires, where something does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// As of `environment.built`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_at: Option<Timestamp>,
 }
 
 /// A variable of a running agent that would be another now.
@@ -269,7 +275,7 @@ pub struct StaleVariable {
     pub name: String,
     /// The provider that gave what the agent has, or would give it now.
     pub provider: String,
-    /// Since when what the agent has holds no longer.
+    /// Since when what the agent has holds no longer. It is in the future where the provider gave another value early.
     pub since: Timestamp,
 }
 

@@ -20,7 +20,9 @@ pub struct PluginList {
 pub enum PluginState {
     /// It can be called.
     Loaded,
-    /// It could not be loaded: `problem` says why. It is tried again at a reload.
+    /// It is being loaded, and compiled where that has not been done before. A launch that needs it waits.
+    Compiling,
+    /// It could not be loaded: `problem` says why. A launch tries again after a reason of the moment, or if the file has changed.
     Failed,
     /// It failed too often in a row, and is not called until a while is over, or until a reload.
     Suspended,

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentd_api::environment::{Refresh, SnapshotSource};
 use agentd_api::prerequisite::OnFailure;
@@ -21,7 +22,7 @@ use crate::doctor::Clocks;
 use crate::drain::Drain;
 use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
 use crate::launch::{Launcher, Patience};
-use crate::plugins::{HostOnce, NoHost, Plugins};
+use crate::plugins::{HostOnce, Managed, NoHost, Plugins};
 use crate::prerequisite::{self, Prerequisites, Surroundings, Who};
 use crate::pulse::Pulses;
 use crate::standing::{self, Standing};
@@ -183,13 +184,27 @@ impl World {
         if self.read.refuses() { Err(standing::refusal(&self.read.mistakes)) } else { Ok(()) }
     }
 
-    /// The providers; loaded by whoever needs them first. One that cannot be loaded fails the launch that needs it.
+    /// The providers; whoever needs them first begins to load them. One that cannot be loaded fails the launch that needs it.
     pub(crate) async fn pipeline(&self) -> Result<&Pipeline, NoHost> {
         self.loaded().await.map(|made| &made.pipeline)
     }
 
-    /// All plugins, those too that are in no pipeline.
+    /// All plugins, those too that are in no pipeline, when each is loaded or cannot be.
     pub(crate) async fn plugins(&self) -> Result<&Plugins, NoHost> {
+        let plugins = self.plugins_begun().await?;
+        plugins.settled().await;
+        Ok(plugins)
+    }
+
+    /// The same, without those that are still being compiled after so long.
+    pub(crate) async fn plugins_within(&self, time: Duration) -> Result<&Plugins, NoHost> {
+        let plugins = self.plugins_begun().await?;
+        let _ = tokio::time::timeout(time, plugins.settled()).await; // what is not settled says so
+        Ok(plugins)
+    }
+
+    /// The same without waiting for any of them.
+    async fn plugins_begun(&self) -> Result<&Plugins, NoHost> {
         self.loaded().await.map(|made| &made.plugins)
     }
 
@@ -198,9 +213,27 @@ impl World {
         self.loaded.get().map(|made| &made.plugins)
     }
 
-    /// What sessions need, with what was found of it.
+    /// What sessions need, with what was found of it; when the plugins that check are loaded or cannot be.
     pub(crate) async fn prerequisites(&self) -> Result<&Arc<Prerequisites>, NoHost> {
-        self.loaded().await.map(|made| &made.prerequisites)
+        let made = self.loaded().await?;
+        for prerequisite in self.config.prerequisites.values() {
+            if let Some(plugin) = made.plugins.named(&prerequisite.plugin) {
+                plugin.settled().await;
+            }
+        }
+        Ok(&made.prerequisites)
+    }
+
+    /// The plugins that a launch of this session needs: its environment's providers, and those that check what it needs.
+    pub(crate) async fn plugins_of(&self, spec: &SessionSpec) -> Result<Vec<Arc<Managed>>, NoHost> {
+        let plugins = self.plugins_begun().await?;
+        let checks = self.needed(spec).into_iter().filter_map(|name| self.config.prerequisites.get(&name));
+        let checks = checks.filter_map(|prerequisite| plugins.named(&prerequisite.plugin));
+        let mut needed: Vec<Arc<Managed>> = checks.cloned().collect();
+        needed.extend(plugins.uses.iter().map(|used| Arc::clone(&used.plugin)));
+        needed.sort_by(|one, other| one.name.cmp(&other.name));
+        needed.dedup_by(|one, other| one.name == other.name);
+        Ok(needed)
     }
 
     /// The names of what this session needs.
@@ -217,7 +250,7 @@ impl World {
 
     async fn loaded(&self) -> Result<&Made, NoHost> {
         let load = || async {
-            let plugins = Plugins::load(&self.host, &self.config, &self.directories, self.launchable().err()).await?;
+            let plugins = Plugins::begin(&self.host, &self.config, &self.directories, self.launchable().err()).await?;
             let pipeline = Pipeline::new(&self.config, plugins.uses.clone(), self.capture.clone());
             let surroundings = Surroundings {
                 machine: self.machine.clone(),

@@ -1,14 +1,25 @@
 //! The compiler child of this crate's own tests; agentd has it as `agentd compile`.
 
-use std::path::Path;
+use std::process::ExitCode;
 
-fn main() -> anyhow::Result<()> {
-    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    match &arguments[..] {
-        [word, flag, code, input, output] if word == "compile" && flag == "--code" => {
-            let code = code.to_string_lossy().parse()?;
-            Ok(agentd_plugins::compile(Path::new(input), Path::new(output), code)?)
+use agentd_plugins::{CompileFiles, compile};
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (code, way) = match arguments[..] {
+        ["compile", "--code", code] => (code, CompileFiles::Standard),
+        ["compile", "--code", code, input, output] => {
+            (code, CompileFiles::Named { input: input.into(), output: output.into() })
         }
-        _ => anyhow::bail!("usage: compile compile --code CODE IN OUT"),
+        _ => panic!("usage: compile compile --code CODE [IN OUT]"),
+    };
+    match compile(&way, code.parse().expect("a kind of code")) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let status = error.status();
+            eprintln!("{:#}", anyhow::Error::from(error));
+            ExitCode::from(status)
+        }
     }
 }

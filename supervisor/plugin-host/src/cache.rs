@@ -5,20 +5,26 @@
 //! and both must be right. One name, one rename: there is no second file that could disagree. What does not match, and what
 //! this version of wasmtime does not take, is compiled again. Native code and code for the interpreter have names of their own.
 //!
+//! What is not finished has no name at all, so whatever is killed in the middle leaves nothing behind. A file system that cannot name
+//! a file afterwards gets a copy, and what a kill leaves of that is swept up after an hour.
+//!
+//! A component that the compiler refused is not compiled again by this process: it is known by its hash.
+//!
 //! Whoever runs a file holds a shared lock on it, and no file that is locked is ever removed; of the others go those that
 //! nobody has loaded for a month, and then the one that was loaded longest ago, until the rest fits into [`ROOM`].
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -34,19 +40,59 @@ pub enum CompiledError {
     File { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("could not run the compiler {compiler}")]
     Run { compiler: PathBuf, source: io::Error },
-    #[error("compiling took longer than its {}", Seconds(*.0))]
+    #[error("compiling used more than its {} of processor time", Seconds(*.0))]
     Time(Duration),
+    #[error("the compiler made no progress for {}", Seconds(*.0))]
+    Stalled(Duration),
     #[error("compiling used more than its {} of memory", Bytes(usize::try_from(*.0).unwrap_or(usize::MAX)))]
     Memory(u64),
     #[error("the compiled code is more than its {}", Bytes(usize::try_from(*.0).unwrap_or(usize::MAX)))]
     Output(u64),
-    /// The compiler's own words.
+    /// The component cannot be compiled; the compiler's own words.
     #[error("the compiler refused it: {0}")]
     Refused(String),
+    /// The compiler failed for another reason: it was killed, or the disk is full. Its own words, or how it ended.
+    #[error("the compiler failed: {0}")]
+    Failed(String),
     #[error("the compiled code was not accepted")]
     Load(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the work was given up because the program ends")]
     Ending,
+}
+
+impl CompiledError {
+    /// Whether another attempt may succeed with the same component.
+    pub fn is_of_the_moment(&self) -> bool {
+        !matches!(self, Self::Refused(_) | Self::Output(_))
+    }
+
+    /// The same, of a component that is at fault itself.
+    fn of_the_component(&self) -> Option<Self> {
+        match self {
+            Self::Refused(words) => Some(Self::Refused(words.clone())),
+            Self::Output(limit) => Some(Self::Output(*limit)),
+            _ => None,
+        }
+    }
+}
+
+/// Told `true` when a component begins to be compiled, and `false` when that is over, however it ended.
+pub type OnCompile = Arc<dyn Fn(bool) + Send + Sync>;
+
+/// Says that the compilation is over when it is dropped.
+struct Compiling<'a>(&'a OnCompile);
+
+impl<'a> Compiling<'a> {
+    fn begin(told: &'a OnCompile) -> Self {
+        told(true);
+        Self(told)
+    }
+}
+
+impl Drop for Compiling<'_> {
+    fn drop(&mut self) {
+        (self.0)(false);
+    }
 }
 
 /// A SHA-256.
@@ -64,10 +110,12 @@ pub(crate) fn hex(hash: &Hash) -> String {
     })
 }
 
-/// From this age on, a file that is not compiled code is nobody's: a compilation takes a minute at most.
+/// From this age on, a file that is not compiled code is nobody's: it is there only while it is copied.
 const ABANDONED: Duration = Duration::from_hours(1);
 /// Compiled code that nobody has loaded for so long goes.
 const UNUSED: Duration = Duration::from_hours(30 * 24);
+/// How many refused components are remembered.
+const REFUSED: usize = 256;
 /// Bytes of compiled code that are kept, in use or not.
 const ROOM: u64 = 1 << 30;
 
@@ -93,13 +141,15 @@ pub(crate) struct Cache {
     compiler: Compiler,
     /// One lock for each component that is being loaded, so that it is compiled once.
     loading: Mutex<HashMap<Hash, Arc<tokio::sync::Mutex<()>>>>,
+    /// The components that cannot be compiled, and why.
+    refused: Mutex<HashMap<Hash, CompiledError>>,
 }
 
 impl Cache {
     /// Takes a directory that nobody else can write to; makes it if it is not there.
     pub(crate) fn open(directory: PathBuf, compiler: Compiler) -> io::Result<Self> {
         Self::make_private(&directory)?;
-        let cache = Self { directory, compiler, loading: Mutex::default() };
+        let cache = Self { directory, compiler, loading: Mutex::default(), refused: Mutex::default() };
         cache.sweep()?;
         Ok(cache)
     }
@@ -120,8 +170,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes what a process that was killed left in the middle of compiling, and compiled code that is not used. Another
-    /// process may be compiling here right now: what is not old is let be.
+    /// Removes what a process that was killed left in the middle of copying, and compiled code that is not used. Another
+    /// process may be copying here right now: what is not old is let be.
     fn sweep(&self) -> io::Result<()> {
         let mut compiled = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -151,22 +201,19 @@ impl Cache {
         engine: &Engine,
         bytes: Arc<[u8]>,
         component: Hash,
+        on_compile: &OnCompile,
     ) -> Result<Compiled, CompiledError> {
-        let turn = Arc::clone(self.loading().entry(component).or_default());
+        let turn = Arc::clone(locked(&self.loading).entry(component).or_default());
         let result = {
             let _turn = turn.lock().await;
-            self.load_in_turn(engine, bytes, component).await
+            self.load_in_turn(engine, bytes, component, on_compile).await
         };
         // The entry and ours are the last two: nobody waits.
-        let mut loading = self.loading();
+        let mut loading = locked(&self.loading);
         if Arc::strong_count(&turn) <= 2 {
             loading.remove(&component);
         }
         result
-    }
-
-    fn loading(&self) -> std::sync::MutexGuard<'_, HashMap<Hash, Arc<tokio::sync::Mutex<()>>>> {
-        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn load_in_turn(
@@ -174,18 +221,25 @@ impl Cache {
         engine: &Engine,
         bytes: Arc<[u8]>,
         component: Hash,
+        on_compile: &OnCompile,
     ) -> Result<Compiled, CompiledError> {
         let (cache, its_engine) = (Arc::clone(self), engine.clone());
         if let Some(found) = blocking(move || cache.find(&its_engine, component)).await? {
             return Ok(found);
         }
+        if let Some(refused) = locked(&self.refused).get(&component).and_then(CompiledError::of_the_component) {
+            return Err(refused);
+        }
+        let _compiling = Compiling::begin(on_compile);
         let cache = Arc::clone(self);
         let (input, output) = blocking(move || {
             Self::make_private(&cache.directory)?; // people empty such directories
-            let mut input = tempfile::Builder::new().suffix(".wasm").tempfile_in(&cache.directory)?;
+            let mut input = tempfile::tempfile_in(&cache.directory)?;
             input.write_all(&bytes)?;
-            let output = tempfile::Builder::new().suffix(".new").tempfile_in(&cache.directory)?;
-            io::Result::Ok((input.into_temp_path(), output.into_temp_path()))
+            input.rewind()?;
+            let output = tempfile::tempfile_in(&cache.directory)?;
+            output.set_permissions(fs::Permissions::from_mode(0o600))?; // whatever this process takes from new files
+            io::Result::Ok((input, output))
         })
         .await?
         .map_err(|source| CompiledError::File {
@@ -193,9 +247,21 @@ impl Cache {
             path: self.directory.clone(),
             source,
         })?;
-        self.compiler.run(&input, &output).await?;
+        let its_output = output.try_clone();
+        let its_output =
+            its_output.map_err(|source| CompiledError::Run { compiler: self.compiler.program.clone(), source })?;
+        if let Err(error) = self.compiler.run(input, its_output).await {
+            if let Some(refused) = error.of_the_component() {
+                let mut known = locked(&self.refused);
+                if known.len() >= REFUSED {
+                    known.clear(); // each is compiled once more, and no more than that
+                }
+                known.insert(component, refused);
+            }
+            return Err(error);
+        }
         let (cache, engine) = (Arc::clone(self), engine.clone());
-        blocking(move || cache.take_in(&engine, component, output)).await?
+        blocking(move || cache.take_in(&engine, component, &output)).await?
     }
 
     /// A file that is what its name says and that wasmtime takes; what was tried before it and is not is removed.
@@ -220,21 +286,50 @@ impl Cache {
         found
     }
 
-    /// Loads what the child wrote, and gives it its name.
-    fn take_in(&self, engine: &Engine, component: Hash, output: tempfile::TempPath) -> Result<Compiled, CompiledError> {
+    /// Gives what the child wrote its name, and loads it.
+    fn take_in(&self, engine: &Engine, component: Hash, output: &File) -> Result<Compiled, CompiledError> {
         let file = |operation, path: &Path, source| CompiledError::File { operation, path: path.to_owned(), source };
-        let in_use = InUse(open_own(&output).map_err(|source| file("open", &output, source))?);
-        let own = hash_of(&in_use.0).map_err(|source| file("read", &output, source))?;
-        let _ = in_use.0.try_lock_shared(); // nobody else knows the file; without locks at all it is removed a month later
-        let loaded = load_file(engine, &output).map_err(|error| CompiledError::Load(error.into()))?;
-        let name = format!("{}-{}.{}", hex(&component), hex(&own), self.compiler.code.extension());
-        let path = self.directory.join(name);
-        output.persist(&path).map_err(|error| file("rename to", &path, error.error))?;
+        let own = hash_of(output).map_err(|source| file("read", &self.directory, source))?;
+        let own = hex(&own);
+        let path = self.directory.join(format!("{}-{own}.{}", hex(&component), self.compiler.code.extension()));
+        if give_name(output, &path).is_err() {
+            // A file of this name was of no use, or it would have been taken; else the file system cannot give names afterwards.
+            remove_unused(&path);
+            give_name(output, &path).or_else(|_| copy(output, &path)).map_err(|source| file("write", &path, source))?;
+        }
+        let Some(compiled) = accept(engine, &path, &own) else {
+            // Why it is not taken, in wasmtime's words.
+            let why = match load_file(engine, &path) {
+                Ok(_) => file("open", &path, io::Error::other("it is not ours, or another process removes it")),
+                Err(error) => CompiledError::Load(error.into()),
+            };
+            remove_unused(&path);
+            return Err(why);
+        };
         if let Err(error) = self.sweep() {
             tracing::warn!(error = &error as &dyn std::error::Error, directory = %self.directory.display(), "could not look for compiled plugins that are not used");
         }
-        Ok(Compiled { component: loaded, _in_use: in_use })
+        Ok(compiled)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives a file without a name this one (`O_TMPFILE` of open(2)). Linux and some of its file systems can do that.
+fn give_name(file: &File, path: &Path) -> io::Result<()> {
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    nix::unistd::linkat(AT_FDCWD, own.as_str(), AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW).map_err(io::Error::from)
+}
+
+/// Copies a file that cannot be given a name.
+fn copy(mut file: &File, path: &Path) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(path);
+    let mut copy = tempfile::Builder::new().suffix(".new").tempfile_in(directory)?;
+    file.rewind()?;
+    io::copy(&mut file, &mut copy)?;
+    copy.persist(path).map(drop).map_err(|error| error.error)
 }
 
 fn is_compiled(path: &Path) -> bool {
@@ -267,7 +362,9 @@ fn remove_unused(path: &Path) -> bool {
     fs::remove_file(path).is_ok()
 }
 
+/// Of the whole file, wherever it was read or written before.
 fn hash_of(mut file: &File) -> io::Result<Hash> {
+    file.rewind()?;
     let mut hasher = Sha256::new();
     let mut block = vec![0; 64 << 10];
     loop {

@@ -60,7 +60,20 @@ impl LoadError {
             }
             Self::Refused { refusal, .. } => refusal.hint(),
             Self::Settings { problem, .. } => Some(problem.hint()),
+            _ if self.is_of_the_moment() => {
+                Some("a later launch tries it again, and `agentctl reload` does at once".to_owned())
+            }
             _ => None,
+        }
+    }
+
+    /// Whether another attempt may succeed with the same file.
+    pub fn is_of_the_moment(&self) -> bool {
+        match self {
+            Self::Compile { source, .. } => source.is_of_the_moment(),
+            // By the wall clock, which a busy machine is slow by.
+            Self::Describe { source: CallError::Time { .. }, .. } => true,
+            _ => false,
         }
     }
 }

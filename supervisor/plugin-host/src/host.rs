@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use wasmtime::Engine;
 
-use crate::cache::{Cache, Compiled, Hash, blocking, hash, hex};
+use crate::cache::{Cache, Compiled, Hash, OnCompile, blocking, hash, hex};
 use crate::call::{Description, NoSession, Setting};
 use crate::code::{Code, find_out};
 use crate::compiler::{CompileLimits, Compiler};
@@ -39,7 +39,7 @@ const DESCRIBE: Limits = Limits { time: Duration::from_secs(2), memory: 64 << 20
 pub struct HostOptions {
     /// Where compiled components are kept: made with mode 0700 if it is not there, and tightened to it.
     pub cache: PathBuf,
-    /// The program that is run as `PROGRAM compile --code CODE IN OUT`; it calls [`crate::compile`].
+    /// The program that is run as `PROGRAM compile --code CODE`, from stdin to stdout; it calls [`crate::compile`].
     pub compiler: PathBuf,
     /// What plugins are compiled to; none for native code where the system lets a process run it, and else code for the
     /// interpreter.
@@ -98,7 +98,7 @@ impl Source {
 }
 
 /// On what terms a plugin is loaded.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Terms {
     /// The name that it goes by; the source's own where there is none.
     pub name: Option<String>,
@@ -107,6 +107,14 @@ pub struct Terms {
     pub deny: Option<Grant>,
     /// The settings of each of its uses, to be compared with those that it knows.
     pub settings: Vec<Vec<Setting>>,
+    /// Told when the component is compiled, which takes long; nobody is where there is none.
+    pub on_compile: Option<OnCompile>,
+}
+
+impl fmt::Debug for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Terms").field("name", &self.name).field("grant", &self.grant).finish_non_exhaustive()
+    }
 }
 
 /// Where plugins live. Cheap to clone; keep one for the whole process.
@@ -155,9 +163,10 @@ impl Host {
 
     /// Loads a component.
     pub async fn load_on(&self, source: Source, terms: Terms) -> Result<Plugin, LoadError> {
-        let Terms { name, grant, deny, settings } = terms;
+        let Terms { name, grant, deny, settings, on_compile } = terms;
+        let on_compile = on_compile.unwrap_or_else(|| Arc::new(|_| ()));
         let plugin = name.unwrap_or_else(|| source.name());
-        let read = self.read(&plugin, source).await?;
+        let read = self.read(&plugin, source, &on_compile).await?;
         let requested = Requested { imports: read.imports.clone(), wants: None };
         let admission = admitted(&plugin, &requested, &grant, deny.as_ref())?;
         let rules = rules(&plugin, &grant, deny.as_ref())?;
@@ -180,7 +189,8 @@ impl Host {
     /// Looks at a component without any grant: it is asked to describe itself, and whatever it asks of the host is refused to it.
     pub async fn inspect(&self, source: Source) -> Result<Inspection, LoadError> {
         let plugin = source.name();
-        let read = self.read(&plugin, source).await?;
+        let nobody: OnCompile = Arc::new(|_| ());
+        let read = self.read(&plugin, source, &nobody).await?;
         let requested = Requested { imports: read.imports.clone(), wants: None };
         let admission = admitted(&plugin, &requested, &everything(), None)?;
         let linked = self.link(&plugin, &read, Rules::default(), admission.linked)?;
@@ -195,13 +205,13 @@ impl Host {
         })
     }
 
-    async fn read(&self, plugin: &str, source: Source) -> Result<Read, LoadError> {
+    async fn read(&self, plugin: &str, source: Source, on_compile: &OnCompile) -> Result<Read, LoadError> {
         let compile = |source| LoadError::Compile { plugin: plugin.to_owned(), source };
         let name = plugin.to_owned();
         let (bytes, digest) = blocking(move || read(name, source)).await.map_err(compile)??;
         let size = bytes.len();
         let engine = &self.inner.engine;
-        let code = self.inner.cache.load(engine, bytes, digest).await.map_err(compile)?;
+        let code = self.inner.cache.load(engine, bytes, digest, on_compile).await.map_err(compile)?;
         let ty = code.component.component_type();
         let made = made_for(ty.exports(engine).map(|(name, _)| name))
             .map_err(|refusal| LoadError::Refused { plugin: plugin.to_owned(), refusal })?;

@@ -34,13 +34,13 @@ mod state;
 mod text;
 
 pub use builtin::{BuiltIn, builtin};
-pub use cache::CompiledError;
+pub use cache::{CompiledError, OnCompile};
 pub use call::{
     Call, Change, Description, Effect, Failure, Level, Moment, Outcome, Report, SessionFacts, Setting,
     SettingDescription, Want,
 };
 pub use code::{Code, UnknownCode};
-pub use compile::{CompileError, compile};
+pub use compile::{CompileError, CompileFiles, compile};
 pub use compiler::CompileLimits;
 pub use error::{CallError, LoadError};
 pub use grant::{

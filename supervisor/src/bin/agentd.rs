@@ -25,14 +25,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Compile a plugin's component; the supervisor runs this itself.
+    /// Compile a plugin's component, from stdin to stdout; the supervisor runs this itself.
     #[command(hide = true)]
     Compile {
         /// What to: native, or interpreted where the system forbids native code.
         #[arg(long, default_value = "native")]
         code: agentd_plugins::Code,
-        input: PathBuf,
-        output: PathBuf,
+        /// Read this file and write that one instead, as supervisors of older releases ask for.
+        #[arg(num_args = 2, value_names = ["IN", "OUT"])]
+        files: Vec<PathBuf>,
     },
     /// List the points at which a test can make agentd fail; there are none in a release.
     #[command(hide = true)]
@@ -177,15 +178,29 @@ fn main() -> ExitCode {
             let answer = agentd_daemon::config_tool(&tool, &places, config);
             answer.map(|answer| println!("{answer}")).map_err(anyhow::Error::from)
         }
-        Command::Compile { code, input, output } => {
-            agentd_plugins::compile(&input, &output, code).map_err(anyhow::Error::from)
-        }
+        Command::Compile { code, files } => return compile(code, files),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("agentd: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ends with a status that says whether the component is at fault.
+fn compile(code: agentd_plugins::Code, files: Vec<PathBuf>) -> ExitCode {
+    let way = match <[PathBuf; 2]>::try_from(files) {
+        Ok([input, output]) => agentd_plugins::CompileFiles::Named { input, output },
+        Err(_) => agentd_plugins::CompileFiles::Standard,
+    };
+    match agentd_plugins::compile(&way, code) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let status = error.status();
+            eprintln!("agentd: {:#}", anyhow::Error::from(error));
+            ExitCode::from(status)
         }
     }
 }

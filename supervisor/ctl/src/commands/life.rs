@@ -10,6 +10,7 @@ use agentd_api::session::{
 use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
+use super::list::COMPILING;
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
 use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
 use crate::client::{Document, Terms};
@@ -110,6 +111,7 @@ async fn settled(
     let (id, after) = (document.value.id.to_string(), document.value.status.last_seq);
     let mut told = None;
     waits(&mut told, super::list::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
+    waits(&mut told, super::list::compiling(&document.value).map(str::to_owned))?;
     let mut events =
         EventStream::follow(context.client.clone(), id.clone(), stream::From::After(after), context.starter.clone());
     while !document.value.status.phase.is_settled() {
@@ -121,6 +123,7 @@ async fn settled(
                 Body::Condition(met) if met.kind == ConditionType::PrerequisitesMet => {
                     waits(&mut told, (met.reason == "Waiting").then_some(met.message))?;
                 }
+                Body::Condition(condition) if condition.reason == COMPILING => waits(&mut told, Some(condition.message))?,
                 Body::ConversationOpened(_)
                 | Body::Condition(_)
                 | Body::LaunchFailed(_)

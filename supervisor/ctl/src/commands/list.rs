@@ -66,6 +66,16 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
     table
 }
 
+/// The plugins that a launch waits for while they are compiled: "compiling NAME".
+pub(super) fn compiling(view: &SessionView) -> Option<&str> {
+    let is_it = |condition: &&Condition| condition.reason == COMPILING;
+    let condition = view.status.conditions.iter().find(is_it).filter(|_| view.status.phase == Phase::Preparing);
+    condition.map(|condition| condition.message.as_str())
+}
+
+/// The reason of `EnvironmentReady` while plugins are compiled.
+pub(super) const COMPILING: &str = "CompilingPlugin";
+
 /// What the session needs of the world and is not there: room for its journal, what it waits for, failed for, or has lost while it runs.
 pub(super) fn missing(view: &SessionView) -> Option<String> {
     let is_refused = |condition: &&Condition| {
@@ -169,8 +179,9 @@ fn agent(view: &SessionView) -> String {
     }
 }
 
+/// The turn that runs, or what the launch waits for.
 fn turn(view: &SessionView) -> String {
-    let Some(turn) = &view.status.turn else { return String::new() };
+    let Some(turn) = &view.status.turn else { return compiling(view).map(str::to_owned).unwrap_or_default() };
     if view.status.permissions.is_empty() { turn.prompt.clone() } else { format!("? {}", turn.prompt) }
 }
 

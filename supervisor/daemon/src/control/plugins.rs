@@ -1,6 +1,7 @@
 //! The calls on plugins: how they stand, and reading the configuration again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentd_api::plugin::PluginList;
 use agentd_api::{Code, Problem};
@@ -12,6 +13,9 @@ use super::json;
 use super::router::Context;
 use crate::message::chain;
 use crate::plugins::Plugins;
+
+/// How long an answer waits for plugins that are being compiled.
+const SETTLED: Duration = Duration::from_secs(10);
 
 pub(super) async fn list(context: &Context) -> Answer {
     Ok(json(StatusCode::OK, &PluginList { plugins: plugins(context).await?.views() }))
@@ -33,5 +37,5 @@ pub(super) async fn reload(context: &Context, request: &Request<Incoming>) -> An
 }
 
 async fn plugins(context: &Context) -> Result<&Plugins, Problem> {
-    context.world.plugins().await.map_err(|error| Problem::new(Code::Internal, chain(&error)))
+    context.world.plugins_within(SETTLED).await.map_err(|error| Problem::new(Code::Internal, chain(&error)))
 }

@@ -1,5 +1,7 @@
 //! Whether the plugins can be used, and whether what they are granted is what they want.
 
+use std::time::Duration;
+
 use agentd_api::doctor::{Check, Finding};
 use agentd_api::plugin::{PluginState, PluginView};
 use agentd_api::prerequisite::Outcome;
@@ -7,8 +9,11 @@ use agentd_api::prerequisite::Outcome;
 use super::unknown;
 use crate::world::World;
 
+/// How long plugins that are being compiled are waited for.
+const SETTLED: Duration = Duration::from_secs(10);
+
 pub(super) async fn check(world: &World) -> Vec<Check> {
-    match world.plugins().await {
+    match world.plugins_within(SETTLED).await {
         Ok(plugins) => {
             let views = plugins.views();
             vec![loaded(&views), granted(&views)]
@@ -32,6 +37,11 @@ fn loaded(views: &[PluginView]) -> Check {
                 ));
             }
             PluginState::Loaded | PluginState::Unknown => {}
+            PluginState::Compiling => findings.push(Finding {
+                outcome: Outcome::Warn,
+                summary: format!("{name} is being compiled, and launches that need it wait"),
+                remedy: None,
+            }),
             PluginState::Failed => findings.push(Finding::new(
                 Outcome::Fail,
                 format!("{name} cannot be loaded: {why}"),

@@ -37,7 +37,7 @@ pub(crate) use capture::Capture;
 pub(crate) use drift::{describe, drift};
 pub(crate) use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
 pub(crate) use merge::{Background, Environment, hex, without_secrets};
-pub(crate) use renewal::{Renewal, not_to_be_given_again};
+pub(crate) use renewal::{Renewal, not_to_be_given_again, renew_at};
 pub(crate) use secrets::Hidden;
 pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Named as NamedSecret, Secrets, assigned as assigned_secrets,
@@ -336,6 +336,7 @@ impl Pipeline {
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
         let Build { target, real, trust, login, .. } = *build;
+        step.plugin.settled().await;
         let plugin = step.plugin.usable(Instant::now());
         let plugin = plugin.map_err(|source| BuildError::NotCalled { provider: step.name.clone(), source })?;
         let services = Arc::new(CallServices {

@@ -4,11 +4,11 @@
 //! can change, and is named. What holds without a limit is not looked at: it stays as it is until the next launch.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use agentd_api::environment::{EnvironmentView, VariableView};
 use agentd_api::event::StaleVariable;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::files::SessionFile;
 use super::merge::Environment;
@@ -21,8 +21,10 @@ pub(crate) struct Renewal {
     pub(crate) files: Vec<SessionFile>,
     /// By name.
     pub(crate) stale: Vec<StaleVariable>,
-    /// When to ask again.
-    pub(crate) next: Option<Timestamp>,
+    /// When the first of it expires.
+    pub(crate) expires: Option<Timestamp>,
+    /// What had expired when it came: variables with their providers.
+    pub(crate) over: Vec<String>,
     /// What must be hidden in what the agent prints from now on.
     pub(crate) hidden: Vec<agentd_api::ByteString>,
 }
@@ -34,8 +36,24 @@ impl std::fmt::Debug for Renewal {
     }
 }
 
-/// However short something holds, so much later it is asked for again.
-const SHORTEST: Duration = Duration::from_secs(1);
+/// What holds for less is taken to hold for so long when it is asked for again, so that no provider is asked in a loop.
+const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
+/// How long before its end something is asked for again, at most.
+const LEAD: SignedDuration = SignedDuration::from_mins(5);
+
+/// When something that holds from `from` until `expires` is asked for again.
+///
+/// That is at 80 % of its validity or five minutes before its end, whichever is later; and up to a quarter of what is left later than
+/// that, so that sessions with the same provider do not ask all at once. How much later is a function of the session and of the end.
+pub(crate) fn renew_at(from: Timestamp, expires: Timestamp, session: &str) -> Timestamp {
+    let validity = expires.duration_since(from).max(SHORTEST);
+    let lead = (validity / 5).min(LEAD);
+    let mut hasher = DefaultHasher::new();
+    (session, expires.as_nanosecond()).hash(&mut hasher);
+    let part = i32::from(u8::try_from(hasher.finish() % 256).unwrap_or(0)); // of 256
+    let jitter = lead / 4 * part / 256;
+    from.saturating_add(validity - lead + jitter).unwrap_or(Timestamp::MAX)
+}
 
 /// The providers that gave something that expires.
 pub(super) fn providers(view: &EnvironmentView) -> BTreeSet<&str> {
@@ -113,14 +131,16 @@ pub(super) fn renewal(
     stale.sort_by(|a, b| a.name.cmp(&b.name));
     // What a later step made something else of is no matter of this one.
     let counts = |name: &str| known.get(name).is_none_or(|step| *step <= asked);
-    let next = (new.variables.iter().map(|one| (one.name.as_str(), one.expires_at)))
-        .chain(new.dropped.iter().map(|one| (one.name.as_str(), one.expires_at)))
-        .filter(|(name, _)| counts(name))
-        .filter_map(|(_, expires)| expires)
-        .min()
-        .map(|next| next.max(now.saturating_add(SHORTEST).unwrap_or(Timestamp::MAX)));
+    let variables = new.variables.iter().map(|one| (one.name.as_str(), one.provider.as_str(), one.expires_at));
+    let dropped = new.dropped.iter().map(|one| (one.name.as_str(), one.provider.as_str(), one.expires_at));
+    let counted = variables.chain(dropped).filter(|(name, ..)| counts(name));
+    let ends: Vec<(&str, &str, Timestamp)> =
+        counted.filter_map(|(name, provider, expires)| Some((name, provider, expires?))).collect();
+    let expires = ends.iter().map(|(.., expires)| *expires).min();
+    let over = ends.iter().filter(|(.., expires)| *expires <= now);
+    let over = over.map(|(name, provider, _)| format!("{name} of {provider}")).collect();
     let files = SessionFile::of(fresh, |variable| written.contains(variable));
-    Renewal { view, files, stale, next, hidden: Vec::new() }
+    Renewal { view, files, stale, expires, over, hidden: Vec::new() }
 }
 
 fn by_name(view: &EnvironmentView) -> BTreeMap<&str, &VariableView> {
@@ -146,6 +166,8 @@ fn is_same(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use agentd_plugins::{Change, Effect};
 
     use super::*;
@@ -207,7 +229,7 @@ mod tests {
             stale(&renewal),
             [("API_TOKEN", "p1", 180), ("GONE", "p1", 170), ("NEW", "p1", 200), ("OTHER", "p1", 160)]
         );
-        assert_eq!(renewal.next, Some(at(280)));
+        assert_eq!(renewal.expires, Some(at(280)));
         let expires = |name: &str| by_name(&renewal.view)[name].expires_at.map(Timestamp::as_second);
         assert_eq!((expires("SAME"), expires("OTHER"), expires("API_KEY")), (Some(700), Some(160), Some(280)));
         assert!(!by_name(&renewal.view).contains_key("NEW"), "the agent has not got it");
@@ -221,7 +243,7 @@ mod tests {
         assert_eq!(by_name(&renewal.view)["TOKEN_FILE"].file.as_ref().unwrap().size, 4);
         // One without a limit stays as it was.
         let renewal = renewed(&[vec![file("one")]], &[vec![file("two!")]], 1);
-        assert_eq!((renewal.files.len(), renewal.next), (0, None));
+        assert_eq!((renewal.files.len(), renewal.expires), (0, None));
         // Nor is the file written where the variable is none any more.
         let plain = limited(Change::set("TOKEN_FILE", "/run/s/token"), 50);
         let renewal = renewed(&[vec![limited(file("one"), 50)]], &[vec![plain]], 1);
@@ -233,7 +255,7 @@ mod tests {
         let had = [vec![limited(Change::set("X", "1"), 50)], vec![Change::set("X", "mine")]];
         let has = [vec![limited(Change::set("X", "2"), 50)]];
         let renewal = renewed(&had, &has, 1);
-        assert_eq!((stale(&renewal), renewal.next), (vec![], None));
+        assert_eq!((stale(&renewal), renewal.expires), (vec![], None));
     }
 
     #[test]
@@ -241,15 +263,40 @@ mod tests {
         let had = [vec![limited(Change::unset("X", None), 50), limited(Change::unset("Y", None), 60)]];
         let has = [vec![limited(Change::unset("X", None), 50), Change::set("Y", "1")]];
         let renewal = renewed(&had, &has, 1);
-        assert_eq!((stale(&renewal), renewal.next), (vec![("Y", "p1", 160)], Some(at(250))));
+        assert_eq!((stale(&renewal), renewal.expires), (vec![("Y", "p1", 160)], Some(at(250))));
+    }
+
+    #[test]
+    fn what_had_expired_when_it_came_is_named() {
+        let had = [vec![limited(Change::set("X", "1"), 50), limited(Change::set("Y", "1"), 5000)]];
+        let stored = environment(100, &had).full_view(at(100), 1);
+        let renewal = renewal(&stored, &environment(100, &had), 1, &BTreeMap::new(), at(1000));
+        assert_eq!((renewal.expires, renewal.over), (Some(at(150)), vec!["X of p1".to_owned()]));
+    }
+
+    #[test]
+    fn what_expires_is_asked_for_again_at_four_fifths_or_five_minutes_before_its_end_whichever_is_later() {
+        for (validity, first) in [(10, 8.0), (600, 480.0), (1500, 1200.0), (3600, 3300.0), (86400, 86100.0)] {
+            let latest = first + (f64::from(validity) - first) / 4.0;
+            let asked: Vec<f64> = (0..50)
+                .map(|session| renew_at(at(0), at(i64::from(validity)), &format!("s{session}")))
+                .map(|at| at.duration_since(Timestamp::UNIX_EPOCH).as_secs_f64())
+                .collect();
+            assert!(asked.iter().all(|at| (first..=latest).contains(at)), "{validity}: {asked:?}");
+            assert!(
+                asked.iter().any(|at| *at > asked[0]) || asked.iter().any(|at| *at < asked[0]),
+                "all sessions ask at once: {asked:?}"
+            );
+        }
+        assert_eq!(renew_at(at(0), at(600), "s"), renew_at(at(0), at(600), "s"));
     }
 
     #[test]
     fn however_short_a_limit_there_is_time_between_two_questions() {
-        let had = [vec![limited(Change::set("X", "1"), 50)]];
-        let stored = environment(100, &had).full_view(at(100), 1);
-        let renewal = renewal(&stored, &environment(100, &had), 1, &BTreeMap::new(), at(1000));
-        assert_eq!(renewal.next, Some(at(1001)));
+        for expires in [-1000, 0, 1] {
+            let asked = renew_at(at(0), at(expires), "s").duration_since(Timestamp::UNIX_EPOCH);
+            assert!((SignedDuration::from_millis(800)..SignedDuration::from_secs(1)).contains(&asked), "{asked:?}");
+        }
     }
 
     #[test]

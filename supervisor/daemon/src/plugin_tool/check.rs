@@ -60,6 +60,7 @@ async fn problem(
         grant: declared.grant.clone(),
         deny: declared.deny.clone(),
         settings: declared.settings.clone(),
+        on_compile: None,
     };
     host.load_on(source(file), terms).await.err().map(|error| ToolError::from(error).problem())
 }

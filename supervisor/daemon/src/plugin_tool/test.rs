@@ -99,6 +99,7 @@ async fn call(host: &Host, file: &Path, known: &Description, case: Case) -> Resu
         grant: case.grant.unwrap_or_else(|| Grant::wanted(&known.wants)),
         deny: None,
         settings: vec![settings.clone()],
+        on_compile: None,
     };
     let plugin = host.load_on(source(file), terms).await.map_err(|error| NotCalled::Load(error.into()))?;
     let session = case.session.facts();

@@ -1,39 +1,75 @@
 //! One plugin of the set: loaded or not, how it does, and what is told of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use agentd_api::plugin::{
     OnFailure, PluginDescription, PluginFailure, PluginNarrowed, PluginProblem, PluginState, PluginView, PluginWant,
 };
-use agentd_plugins::{Capability, Grant, Limits, Narrowed, Plugin, Want};
+use agentd_plugins::{Capability, Grant, Limits, Narrowed, OnCompile, Plugin, Want};
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::health::{Health, Outcome, Suspended};
+use super::loading::{Asked, Came, Stamp};
 use super::settings;
-use crate::config::{self, Origin, PluginLimits};
+use crate::config::{Origin, PluginLimits};
 
 /// A plugin, whatever its state.
 #[derive(Debug)]
 pub(crate) struct Managed {
     pub(crate) name: String,
-    declared: config::Plugin,
-    about: About,
-    loaded: Result<Plugin, PluginProblem>,
+    asked: Asked,
+    loaded: OnceLock<Plugin>,
+    /// Where it comes from, and why it is not loaded; as of the last attempt.
+    tried: Mutex<Tried>,
+    stage: watch::Sender<Stage>,
     limits: Limits,
     health: Mutex<Health>,
 }
 
-/// What is told of it and decides nothing.
-#[derive(Debug)]
-pub(super) struct About {
-    /// `built-in`, or the file.
-    pub(super) source: String,
-    /// As it was granted.
-    pub(super) grant: Grant,
-    /// The steps of the pipeline that it is, or the prerequisites that it checks.
-    pub(super) used_by: Vec<String>,
+/// How far loading it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Loading,
+    Compiling,
+    /// It is loaded, or cannot be.
+    Settled,
+}
+
+/// What the attempts to load it came to.
+#[derive(Debug, Default)]
+struct Tried {
+    source: String,
+    failed: Option<Failed>,
+    /// Attempts that failed for a reason of the moment, in a row.
+    failures: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Failed {
+    problem: PluginProblem,
+    /// From when on a launch tries again, though its file is the same; never, where the plugin itself is at fault.
+    again: Option<Instant>,
+    stamp: Stamp,
+}
+
+/// The pause after the first attempt that failed for a reason of the moment; each further one is twice as long.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_mins(5);
+
+fn pause(failures: u32) -> Duration {
+    FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST)
+}
+
+/// Ends an attempt however it ends.
+struct Attempt<'a>(&'a Managed);
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.0.stage.send_replace(Stage::Settled);
+    }
 }
 
 /// Why a plugin is not called.
@@ -56,29 +92,93 @@ impl NotCalled {
 }
 
 impl Managed {
-    pub(super) fn new(
-        name: String,
-        declared: config::Plugin,
-        loaded: Result<Plugin, PluginProblem>,
-        about: About,
-        general: Limits,
-    ) -> Self {
-        let PluginLimits { time, memory, output, log } = declared.limits;
+    /// One that nobody has begun to load.
+    pub(super) fn new(asked: Asked, general: Limits) -> Self {
+        let PluginLimits { time, memory, output, log } = asked.declared.limits;
         let limits = Limits {
             time: time.map_or(general.time, |time| time.0),
             memory: memory.unwrap_or(general.memory),
             output: output.unwrap_or(general.output),
             log: log.unwrap_or(general.log),
         };
-        Self { name, declared, about, loaded, limits, health: Mutex::default() }
+        Self {
+            name: asked.name.clone(),
+            asked,
+            loaded: OnceLock::new(),
+            tried: Mutex::default(),
+            stage: watch::Sender::new(Stage::Settled),
+            limits,
+            health: Mutex::default(),
+        }
+    }
+
+    /// Begins to load it, unless that is under way or done.
+    pub(super) fn begin(self: &Arc<Self>) {
+        let is_ours = self.stage.send_if_modified(|stage| {
+            let begins = *stage == Stage::Settled && self.loaded.get().is_none();
+            if begins {
+                *stage = Stage::Loading;
+            }
+            begins
+        });
+        if is_ours {
+            let managed = Arc::clone(self);
+            tokio::spawn(async move { managed.load().await });
+        }
+    }
+
+    async fn load(self: Arc<Self>) {
+        let _attempt = Attempt(&self);
+        let told = self.stage.clone();
+        let on_compile: OnCompile = Arc::new(move |begins| {
+            told.send_replace(if begins { Stage::Compiling } else { Stage::Loading });
+        });
+        let Came { source, plugin, stamp } = self.asked.load(on_compile).await;
+        let mut tried = locked(&self.tried);
+        tried.source = source;
+        match plugin {
+            Ok(plugin) => {
+                tried.failed = None;
+                let _ = self.loaded.set(plugin); // one attempt at a time, and none after the first that went well
+            }
+            Err(error) => {
+                let is_of_the_moment = error.is_of_the_moment();
+                tried.failures = if is_of_the_moment { tried.failures.saturating_add(1) } else { 0 };
+                let again = Instant::now().checked_add(pause(tried.failures)).filter(|_| is_of_the_moment);
+                tried.failed = Some(Failed { problem: error.problem(), again, stamp });
+            }
+        }
+    }
+
+    /// Begins to load it again for a launch, if it failed for a reason of the moment some time ago or if its file has changed since.
+    pub(crate) async fn try_again(self: &Arc<Self>) {
+        let Some(failed) = locked(&self.tried).failed.clone() else { return };
+        let is_due = failed.again.is_some_and(|again| again <= Instant::now());
+        if is_due || self.asked.stamp().await != failed.stamp {
+            self.begin();
+        }
+    }
+
+    /// Whether it is being loaded, and how far that is.
+    pub(crate) fn stage(&self) -> watch::Receiver<Stage> {
+        self.stage.subscribe()
+    }
+
+    /// Waits until it is loaded, or cannot be.
+    pub(crate) async fn settled(&self) {
+        let _ = self.stage().wait_for(|stage| *stage == Stage::Settled).await; // it lives as long as this
     }
 
     /// The plugin, if it is to be called now.
     pub(crate) fn usable(&self, now: Instant) -> Result<&Plugin, NotCalled> {
-        let plugin = self
-            .loaded
-            .as_ref()
-            .map_err(|problem| NotCalled::NotLoaded { detail: problem.detail.clone(), hint: problem.hint.clone() })?;
+        let Some(plugin) = self.loaded.get() else {
+            let PluginProblem { detail, hint, .. } = self.problem().unwrap_or_else(|| PluginProblem {
+                code: "plugin-not-compiled".to_owned(),
+                detail: "it is still being compiled".to_owned(),
+                hint: None,
+            });
+            return Err(NotCalled::NotLoaded { detail, hint });
+        };
         match self.health().suspended(now) {
             Some(suspended) => Err(NotCalled::Suspended(suspended)),
             None => Ok(plugin),
@@ -87,7 +187,7 @@ impl Managed {
 
     /// The plugin, if it is loaded.
     pub(crate) fn loaded(&self) -> Option<&Plugin> {
-        self.loaded.as_ref().ok()
+        self.loaded.get()
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -96,7 +196,7 @@ impl Managed {
 
     /// Whether a launch goes on without it when it fails.
     pub(crate) fn is_skipped_on_failure(&self) -> bool {
-        self.declared.on_failure == OnFailure::Skip
+        self.asked.declared.on_failure == OnFailure::Skip
     }
 
     /// Counts a call that came to its end.
@@ -112,15 +212,16 @@ impl Managed {
 
     /// For every use of it.
     pub(crate) fn settings(&self) -> &toml::Table {
-        &self.declared.settings
+        &self.asked.declared.settings
     }
 
-    pub(super) fn problem(&self) -> Option<&PluginProblem> {
-        self.loaded.as_ref().err()
+    /// Why it is not loaded, as of the last attempt.
+    pub(super) fn problem(&self) -> Option<PluginProblem> {
+        locked(&self.tried).failed.as_ref().map(|failed| failed.problem.clone())
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.health)
     }
 
     pub(super) fn view(&self, now: Instant) -> PluginView {
@@ -130,27 +231,29 @@ impl Managed {
             detail: suspended.to_string(),
             hint: Some("`agentctl reload` takes it into use at once".to_owned()),
         });
-        let state = match (&self.loaded, &suspended) {
-            (Err(_), _) => PluginState::Failed,
-            (Ok(_), Some(_)) => PluginState::Suspended,
-            (Ok(_), None) => PluginState::Loaded,
+        let is_settled = *self.stage.borrow() == Stage::Settled;
+        let state = match (self.loaded(), &suspended) {
+            (None, _) if !is_settled => PluginState::Compiling,
+            (None, _) => PluginState::Failed,
+            (Some(_), Some(_)) => PluginState::Suspended,
+            (Some(_), None) => PluginState::Loaded,
         };
-        let Origin { file: declared_in, of_user: _ } = self.declared.origin.clone();
-        let settings = settings::combined(&self.declared.settings, &toml::Table::new()).unwrap_or_default();
+        let Origin { file: declared_in, of_user: _ } = self.asked.declared.origin.clone();
+        let settings = settings::combined(&self.asked.declared.settings, &toml::Table::new()).unwrap_or_default();
         PluginView {
             name: self.name.clone(),
             state,
-            problem: self.problem().cloned().or(suspended),
-            source: self.about.source.clone(),
-            sha256: match &self.loaded {
-                Ok(plugin) => Some(plugin.sha256().to_owned()),
-                Err(_) => self.declared.sha256.map(|pin| pin.to_string()),
+            problem: self.problem().or(suspended),
+            source: locked(&self.tried).source.clone(),
+            sha256: match self.loaded() {
+                Some(plugin) => Some(plugin.sha256().to_owned()),
+                None => self.asked.declared.sha256.map(|pin| pin.to_string()),
             },
             declared_in,
             description: self.loaded().map(described),
-            grant: granted(&self.about.grant),
-            on_failure: self.declared.on_failure,
-            used_by: self.about.used_by.clone(),
+            grant: granted(&self.asked.grant()),
+            on_failure: self.asked.declared.on_failure,
+            used_by: self.asked.used_by(),
             settings: settings.into_iter().map(|setting| (setting.key, setting.values)).collect(),
             calls: health.calls,
             failures: health.failures,
@@ -158,6 +261,10 @@ impl Managed {
             last_failure: health.last_failure.clone().map(|(at, message)| PluginFailure { at, message }),
         }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn described(plugin: &Plugin) -> PluginDescription {
@@ -191,4 +298,15 @@ fn granted(grant: &Grant) -> BTreeMap<String, Vec<String>> {
         patterns.filter(|(_, patterns)| !patterns.is_empty()).map(|(name, patterns)| (name, patterns.to_vec()));
     let login_shell = grant.login_shell.then(|| ("login-shell".to_owned(), Vec::new()));
     patterns.chain(login_shell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_before_a_further_attempt_doubles_up_to_the_longest() {
+        let pauses: Vec<u64> = [1, 2, 3, 9, 10, u32::MAX].map(|failures| pause(failures).as_secs()).to_vec();
+        assert_eq!(pauses, [1, 2, 4, 256, 300, 300]);
+    }
 }

@@ -14,6 +14,7 @@ use agentd_keeper::protocol::{LaunchRecord, Limits, Rate, Variable};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
+use super::compiling;
 use super::driver::Driver;
 use super::environment;
 use super::needs::Needs;
@@ -50,6 +51,8 @@ pub(crate) struct Job {
     pub(crate) wait_until: Option<Timestamp>,
     /// Who asked for it whatever is missing.
     pub(crate) forced_by: Option<Requester>,
+    /// When the first thing of the environment before expires, and when it is asked for again.
+    pub(crate) schedule: Option<(Timestamp, Timestamp)>,
 }
 
 /// Why a launch ends here: the condition that does not hold.
@@ -68,7 +71,8 @@ impl Driver {
             Run::Preparing(preparing) => preparing.wait_until,
             Run::Ended(_) | Run::Running(_) => None,
         };
-        Job { id, spec, launch, wait_until, forced_by: self.state.forced_by.clone() }
+        let schedule = self.state.expires.zip(self.state.renews);
+        Job { id, spec, launch, wait_until, forced_by: self.state.forced_by.clone(), schedule }
     }
 }
 
@@ -95,6 +99,7 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
         reason: reason.to_owned(),
         message: message.to_owned(),
     };
+    compiling::wait(world, &job.spec, report).await?;
     let mut needs = Needs::new(world, job, report);
     needs.before().await?;
     let directory = &job.spec.directory;

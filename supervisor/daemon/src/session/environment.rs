@@ -19,7 +19,7 @@ use super::bringup::{Failure, Job, Progress};
 use super::validation;
 use crate::env::{
     Built, Environment, EnvironmentError, Environments, Finding, Kept, Placeholders, Renewal, Target, Unbuilt, chain,
-    describe, drift, not_to_be_given_again,
+    describe, drift, not_to_be_given_again, renew_at,
 };
 use crate::world::World;
 
@@ -61,7 +61,8 @@ pub(super) async fn prepare(world: &World, job: &Job, report: &mpsc::Sender<Prog
     let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(record)))).await;
     let _ = report.send(condition(ConditionType::EnvironmentReady, ConditionStatus::True, reason, message)).await;
     if let Some((count, _)) = built.environment.expiry() {
-        let message = format!("{count} of its variables hold for a limited time, and are asked for again in time");
+        let message =
+            format!("{count} of its variables hold for a limited time, and are asked for again before their end");
         let kind = ConditionType::EnvironmentCurrent;
         let _ = report.send(condition(kind, ConditionStatus::True, "Current", message)).await;
     }
@@ -188,6 +189,10 @@ async fn keep(world: &World, job: &Job, environment: &Environment) -> Result<Env
         names.sort();
         names
     };
+    let expires_at = environment.expiry().map(|(_, first)| first);
+    // What is given again keeps its schedule; the rest begins one.
+    let kept = job.schedule.filter(|(expires, _)| Some(*expires) == expires_at).map(|(_, renews)| renews);
+    let renew_at = kept.or_else(|| expires_at.map(|expires| renew_at(captured, expires, job.id.as_str())));
     Ok(EnvironmentBuilt {
         launch,
         digest: view.digest,
@@ -200,7 +205,8 @@ async fn keep(world: &World, job: &Job, environment: &Environment) -> Result<Env
         killed: environment.background.killed,
         left: environment.background.left,
         duration_us: None,
-        expires_at: environment.expiry().map(|(_, first)| first),
+        expires_at,
+        renew_at,
     })
 }
 

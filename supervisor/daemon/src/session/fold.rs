@@ -45,11 +45,11 @@ impl State {
             }
             Body::EnvironmentBuilt(built) => {
                 self.home.clone_from(&built.home);
-                self.expires = built.expires_at;
+                (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
                 self.untold.built(built);
             }
             Body::EnvironmentRefreshed(refreshed) if refreshed.launch == self.launches => {
-                self.expires = refreshed.expires_at;
+                (self.expires, self.renews) = (refreshed.expires_at, refreshed.renew_at.or(refreshed.expires_at));
                 self.stale.clone_from(&refreshed.stale);
             }
             Body::PrerequisitesChecked(checked) if checked.launch == self.launches => {
@@ -118,7 +118,7 @@ impl State {
         self.launches = started.launch;
         self.conditions.clear();
         self.keeper = None;
-        self.expires = None;
+        // When something expires stays known: an environment that is given again keeps its schedule.
         self.stale.clear();
         self.prerequisites.clear();
         self.forced_by.clone_from(&started.forced_by);

@@ -9,6 +9,8 @@ mod batch;
 mod bringup;
 mod cleanup;
 mod clock;
+mod compiling;
+mod current;
 mod dialogue;
 mod document;
 mod drain;

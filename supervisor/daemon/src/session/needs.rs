@@ -235,7 +235,11 @@ pub(super) async fn refusal(world: &World, spec: &SessionSpec) -> Option<Problem
     if names.is_empty() {
         return None;
     }
-    // What is wrong with the plugins is the launch's to say.
+    // What is wrong with the plugins is the launch's to say: it waits for those that are compiled, and tries others again.
+    let plugins = world.plugins_of(spec).await.ok()?;
+    if plugins.iter().any(|plugin| plugin.loaded().is_none()) {
+        return None;
+    }
     let prerequisites = world.prerequisites().await.ok()?;
     let names = of_moment(prerequisites, &names, Moment::BeforeEnvironment);
     let wanted = names.into_iter().map(|name| Wanted { name, fresh: Fresh::Cached }).collect();

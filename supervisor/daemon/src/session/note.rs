@@ -160,6 +160,7 @@ mod tests {
             left: 0,
             duration_us: None,
             expires_at: None,
+            renew_at: None,
         }
     }
 

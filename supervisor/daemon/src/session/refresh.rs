@@ -1,27 +1,30 @@
-//! What of a running agent's environment holds for a limited time: asked for again when the time is over.
+//! What of a running agent's environment holds for a limited time: asked for again before the time is over.
 //!
 //! It runs beside the driver, which goes on meanwhile; what comes of it is hidden, written and recorded by the driver, in this order, so that
 //! an agent cannot read what is not hidden yet, and a daemon that is killed in between leaves a journal by which the next one asks
-//! again at once. When that is stands in the journal. What fails is tried again, after a pause that doubles.
+//! again at once. When that is stands in the journal. What fails is tried again, after a pause that doubles, and so is what had expired
+//! when it came.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::Body;
-use agentd_api::event::{EnvironmentRefreshed, StaleVariable};
-use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_api::event::EnvironmentRefreshed;
+use agentd_api::session::ConditionType;
 use agentd_keeper::protocol::{Hide, ToKeeper};
+use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::batch::Batch;
+use super::current::{self, Standing};
 use super::driver::{Broken, Driver};
 use super::environment;
 use super::journal_port::Port;
 use super::next;
 use super::state::Run;
-use crate::env::{Renewal, SessionFile, provide_files, remove_files, write_files};
+use crate::env::{Renewal, SessionFile, provide_files, remove_files, renew_at, write_files};
 use crate::launch::LinkError;
 use crate::pulse;
 
@@ -33,6 +36,8 @@ pub(super) struct Refresh {
     again: Option<Instant>,
     /// How often it has failed in a row.
     failures: u32,
+    /// How often in a row it gave what had expired already.
+    expired: u32,
 }
 
 /// Whether the session's files are there.
@@ -103,7 +108,8 @@ pub(super) async fn refreshed(refresh: &mut Refresh) -> Refreshed {
 impl Driver {
     /// Asks for what expires, beside everything else.
     pub(super) fn begin_refresh(&mut self) {
-        let (launch, failures) = (self.state.launches, self.refresh.failures);
+        let Refresh { failures, expired, .. } = self.refresh;
+        let launch = self.state.launches;
         let job = self.job(launch);
         let (world, (say, answer)) = (Arc::clone(&self.world), oneshot::channel());
         let task = tokio::spawn(async move {
@@ -111,7 +117,7 @@ impl Driver {
             // Nobody waits for it when the agent has ended.
             let _ = say.send(renewal);
         });
-        self.refresh = Refresh { asking: Some(Asking { launch, answer, task }), again: None, failures };
+        self.refresh = Refresh { asking: Some(Asking { launch, answer, task }), again: None, failures, expired };
     }
 
     /// Makes use of what came of it.
@@ -133,34 +139,34 @@ impl Driver {
             Err(error) => Err(error),
         };
         let (batch, done) = match written {
-            Ok(Renewal { files, stale, next, .. }) => {
-                let (status, reason, message) = told(&stale);
+            Ok(Renewal { files, stale, expires, over, .. }) => {
+                let now = Timestamp::now();
+                let standing = current::refreshed(&stale, &over, now);
+                let expired = if over.is_empty() { 0 } else { self.refresh.expired.saturating_add(1) };
+                let renews = expires.map(|expires| match expired {
+                    0 => renew_at(now, expires, self.id().as_str()),
+                    times => now.saturating_add(pause(times)).unwrap_or(Timestamp::MAX),
+                });
                 let files = files.into_iter().map(|file| file.name).collect();
-                let refreshed = EnvironmentRefreshed { launch, files, stale, expires_at: next };
-                let batch = Batch::of(Body::EnvironmentRefreshed(refreshed));
-                (self.say(batch, status, reason, message), true)
+                let refreshed = EnvironmentRefreshed { launch, files, stale, expires_at: expires, renew_at: renews };
+                (self.say(Batch::of(Body::EnvironmentRefreshed(refreshed)), standing), Some(expired))
             }
             Err(error) => {
                 tracing::warn!(agentd.session = %self.id(), %error, "what of the environment expires cannot be had again");
-                let mut message =
-                    format!("what holds for a limited time could not be asked for again, and is tried again: {error}");
-                if !self.state.stale.is_empty() {
-                    message = format!("{message}; {}", told(&self.state.stale).2);
-                }
-                (self.say(Batch::default(), ConditionStatus::False, "RefreshFailed", message), false)
+                let standing = current::failed(&self.state, &error, Timestamp::now());
+                (self.say(Batch::default(), standing), None)
             }
         };
         let recorded = batch.entries.is_empty() || self.append(batch).await?;
-        if done && recorded {
-            self.refresh = Refresh::default();
-        } else {
-            self.refresh.failed(Instant::now());
+        match done {
+            Some(expired) if recorded => self.refresh = Refresh { expired, ..Refresh::default() },
+            _ => self.refresh.failed(Instant::now()),
         }
         Ok(())
     }
 
     /// Adds the condition where it is news.
-    fn say(&self, batch: Batch, status: ConditionStatus, reason: &str, message: String) -> Batch {
+    fn say(&self, batch: Batch, (status, reason, message): Standing) -> Batch {
         let kind = ConditionType::EnvironmentCurrent;
         let said = self.state.condition(kind);
         if said.is_some_and(|said| (said.status, &*said.reason, &said.message) == (status, reason, &message)) {
@@ -221,22 +227,6 @@ impl Driver {
     }
 }
 
-/// How the environment stands after a refresh.
-fn told(stale: &[StaleVariable]) -> (ConditionStatus, &'static str, String) {
-    if stale.is_empty() {
-        let message = "what holds for a limited time was asked for again, and the agent has it";
-        return (ConditionStatus::True, "Refreshed", message.to_owned());
-    }
-    let one = |one: &StaleVariable| format!("{} of {} since {}", one.name, one.provider, one.since);
-    let names: Vec<String> = stale.iter().map(one).collect();
-    let message = format!(
-        "what the agent has holds no longer, and a running program's variables cannot be changed: {}. \
-         Stop the session and resume it, and its agent has what they are now",
-        names.join(", ")
-    );
-    (ConditionStatus::False, "VariablesExpired", message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,15 +235,5 @@ mod tests {
     fn the_pause_after_a_failure_doubles_up_to_the_longest() {
         let pauses: Vec<u64> = [1, 2, 3, 9, 10, u32::MAX].map(|failures| pause(failures).as_secs()).to_vec();
         assert_eq!(pauses, [1, 2, 4, 256, 300, 300]);
-    }
-
-    #[test]
-    fn what_holds_no_longer_is_named_with_its_provider_and_since_when() {
-        let since = "2026-01-01T00:00:00Z".parse().unwrap();
-        let stale = StaleVariable { name: "API_TOKEN".to_owned(), provider: "corp".to_owned(), since };
-        let (status, reason, message) = told(&[stale]);
-        assert_eq!((status, reason), (ConditionStatus::False, "VariablesExpired"));
-        assert!(message.contains("API_TOKEN of corp since 2026-01-01T00:00:00Z"), "{message}");
-        assert_eq!(told(&[]).0, ConditionStatus::True);
     }
 }

@@ -55,6 +55,9 @@ pub(crate) struct State {
     /// When the first thing of the agent's environment expires.
     #[serde(default)]
     pub(crate) expires: Option<Timestamp>,
+    /// When what expires is asked for again. Folds of older releases have none: there it is when it expires.
+    #[serde(default)]
+    pub(crate) renews: Option<Timestamp>,
     /// What the running agent has and would not be given any more.
     #[serde(default)]
     pub(crate) stale: Vec<StaleVariable>,
@@ -262,6 +265,7 @@ impl State {
             conversation_born: None,
             untold: Untold::default(),
             expires: None,
+            renews: None,
             stale: Vec::new(),
             prerequisites: Vec::new(),
             forced_by: None,

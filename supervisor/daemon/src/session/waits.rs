@@ -11,6 +11,7 @@ use agentd_api::{Body, PermissionId, TurnId};
 use jiff::Timestamp;
 
 use super::batch::Batch;
+use super::current;
 use super::next::{Facts, fail_launch, next};
 use super::rules::{Bounds, Command, REJECTING, choose, decide, resolve};
 use super::state::{Ended, Opening, Pending, Run, Running, State};
@@ -50,8 +51,12 @@ pub(crate) enum Wait {
     Restart {
         crash: usize,
     },
-    /// The moment at which something of the agent's environment holds no longer.
+    /// The moment at which what expires of the agent's environment is asked for again.
     Expiry {
+        at: Timestamp,
+    },
+    /// The moment at which something that the agent has holds no longer, though its condition says that all does.
+    End {
         at: Timestamp,
     },
     /// The next minute: see [`born_this_minute`].
@@ -87,6 +92,8 @@ impl Patience {
             Wait::Permission { .. } => self.permission,
             Wait::Restart { crash } => Some(self.back_off(*crash)),
             Wait::Expiry { at } => Some(until(*at, now)),
+            // What cannot be recorded now is not tried in a loop.
+            Wait::End { at } => Some(until(*at, now).max(Duration::from_millis(100))),
             Wait::Minute { .. } => Some(rest_of_minute(now)),
         }
     }
@@ -109,7 +116,9 @@ pub(crate) fn waits(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
         Run::Running(running) if running.ending.is_some() => Vec::new(),
         Run::Running(running) => {
             let mut waits = running_waits(running);
-            waits.extend(state.expires.map(|at| Wait::Expiry { at }));
+            // Folds of older releases know only when it expires.
+            waits.extend(state.expires.and(state.renews.or(state.expires)).map(|at| Wait::Expiry { at }));
+            waits.extend(current::end(state).map(|at| Wait::End { at }));
             waits.extend(state.permissions.iter().map(|open| Wait::Permission { permission: open.request.id.clone() }));
             if matches!(running.opening, Opening::Initialized(_)) && born_this_minute(state, running, facts.now) {
                 waits.push(Wait::Minute { launch: running.launch });
@@ -222,6 +231,7 @@ pub(crate) fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_
             let started = LaunchStarted { forced_by, ..LaunchStarted::new(launch, reason, false) };
             Some(Batch::of(Body::LaunchStarted(started)))
         }
+        Wait::End { at } => (*at <= facts.now).then(|| current::ended(state, *at, facts)),
         Wait::Expiry { .. } | Wait::Minute { .. } => None,
     }
 }

@@ -63,6 +63,7 @@ fn table(plugins: &[PluginView], screen: Screen) -> Table {
 fn state(state: PluginState) -> &'static str {
     match state {
         PluginState::Loaded => "loaded",
+        PluginState::Compiling => "compiling",
         PluginState::Failed => "failed",
         PluginState::Suspended => "suspended",
         PluginState::Unknown => "unknown",

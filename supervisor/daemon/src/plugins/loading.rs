@@ -1,0 +1,189 @@
+//! Loading one plugin: finding its file, and what can be wrong with it beside the configuration.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_api::plugin::PluginProblem;
+use agentd_plugins::{BuiltIn, Grant, Host, LoadError, OnCompile, Plugin, Source, Terms, World};
+use tokio::sync::Semaphore;
+
+use super::settings::{SettingError, combined};
+use crate::config::{self, Provider};
+use crate::message::chain;
+
+/// Where plugins' files lie that the configuration gives no place of.
+#[derive(Debug, Clone)]
+pub(super) struct Folders {
+    pub(super) system: PathBuf,
+    pub(super) user: PathBuf,
+}
+
+/// One plugin, to be loaded.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) name: String,
+    pub(super) declared: config::Plugin,
+    pub(super) uses: Vec<Provider>,
+    /// The prerequisites that it checks, with their settings.
+    pub(super) checks: Vec<(String, toml::Table)>,
+    /// What the administrator denies to plugins that users declare.
+    pub(super) deny: Grant,
+    /// Of the configuration, for which it is not loaded.
+    pub(super) mistake: Option<String>,
+    pub(super) folders: Folders,
+    pub(super) host: Host,
+    /// Bounds how many plugins are loaded at once.
+    pub(super) turns: Arc<Semaphore>,
+}
+
+/// What came of loading a plugin.
+pub(super) struct Came {
+    /// `built-in`, or the file that was looked for first.
+    pub(super) source: String,
+    pub(super) plugin: Result<Plugin, Unloadable>,
+    /// The files as they were before.
+    pub(super) stamp: Stamp,
+}
+
+/// What tells a changed file from one that is as it was: of each place where the plugin may lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stamp(Vec<Option<Inode>>);
+
+/// Device, number, size, and when it was changed last in seconds and nanoseconds.
+type Inode = (u64, u64, u64, i64, i64);
+
+/// Why a plugin is not loaded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unloadable {
+    #[error("the configuration has a mistake: {0}")]
+    Mistake(String),
+    #[error("there is no {first:?}, and no {second:?}")]
+    NoFile { first: PathBuf, second: PathBuf },
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("{plugin:?} is a {world}, and environment.providers takes providers")]
+    NotAProvider { plugin: String, world: World },
+    #[error("{plugin:?} is a {world}, and prerequisites.{name} takes one that checks")]
+    NotACheck { plugin: String, name: String, world: World },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+}
+
+impl Unloadable {
+    /// Whether another attempt may succeed though nothing has changed.
+    pub(super) fn is_of_the_moment(&self) -> bool {
+        matches!(self, Self::Load(error) if error.is_of_the_moment())
+    }
+
+    pub(super) fn problem(&self) -> PluginProblem {
+        let (code, hint) = match self {
+            Self::Mistake(_) => {
+                ("configuration-invalid", Some("correct the file, then run `agentctl reload`".to_owned()))
+            }
+            Self::NoFile { .. } => ("plugin-unreadable", Some("or say where it is: file = \"/PATH\"".to_owned())),
+            Self::Load(error) => (error.code(), error.hint()),
+            Self::NotAProvider { .. } | Self::NotACheck { .. } => ("plugin-wrong-world", None),
+            Self::Setting(_) => ("plugin-settings", None),
+        };
+        PluginProblem { code: code.to_owned(), detail: chain(self), hint }
+    }
+}
+
+impl Asked {
+    /// As it is granted: by the configuration, else what a built-in plugin needs.
+    pub(super) fn grant(&self) -> Grant {
+        self.declared.grant.clone().or_else(|| self.builtin().map(BuiltIn::grant)).unwrap_or_default()
+    }
+
+    fn builtin(&self) -> Option<&'static BuiltIn> {
+        agentd_plugins::builtin().iter().find(|builtin| builtin.name == self.name)
+    }
+
+    /// The steps of the pipeline that it is, or the prerequisites that it checks.
+    pub(super) fn used_by(&self) -> Vec<String> {
+        let checks = self.checks.iter().map(|(name, _)| name.clone());
+        self.uses.iter().map(|used| used.step().to_owned()).chain(checks).collect()
+    }
+
+    pub(super) async fn load(&self, on_compile: OnCompile) -> Came {
+        let _turn = self.turns.acquire().await;
+        let stamp = self.stamp().await;
+        let source = match (self.builtin(), &self.mistake) {
+            (_, Some(mistake)) => Err(Unloadable::Mistake(mistake.clone())),
+            (Some(builtin), None) => Ok(Source::BuiltIn { name: builtin.name, bytes: builtin.bytes }),
+            (None, None) => self.file().await,
+        };
+        let shown = match &source {
+            Ok(Source::File { path, .. }) => path.display().to_string(),
+            Ok(Source::BuiltIn { .. }) => "built-in".to_owned(),
+            Err(Unloadable::NoFile { first, .. }) => first.display().to_string(),
+            Err(_) => String::new(),
+        };
+        let plugin = match source {
+            Ok(source) => self.linked(source, on_compile).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &plugin {
+            tracing::error!(agentd.plugin = self.name, error = %chain(error), "the plugin cannot be loaded");
+        }
+        Came { source: shown, plugin, stamp }
+    }
+
+    /// Of the files as they are now.
+    pub(super) async fn stamp(&self) -> Stamp {
+        let mut stamp = Vec::new();
+        for path in self.places() {
+            let file = tokio::fs::metadata(path).await.ok();
+            stamp.push(file.map(|file| (file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec())));
+        }
+        Stamp(stamp)
+    }
+
+    /// Where it may lie; nowhere, if it is built in.
+    fn places(&self) -> Vec<PathBuf> {
+        let name = format!("{}.wasm", self.name);
+        match (&self.declared.file, self.builtin()) {
+            (_, Some(_)) => Vec::new(),
+            (Some(path), None) => vec![path.clone()],
+            (None, None) => vec![self.folders.system.join(&name), self.folders.user.join(&name)],
+        }
+    }
+
+    async fn linked(&self, source: Source, on_compile: OnCompile) -> Result<Plugin, Unloadable> {
+        let used = self.uses.iter().map(|used| &used.settings).chain(self.checks.iter().map(|(_, settings)| settings));
+        let settings = used.map(|of_use| combined(&self.declared.settings, of_use));
+        let terms = Terms {
+            name: Some(self.name.clone()),
+            grant: self.grant(),
+            deny: self.declared.origin.of_user.then(|| self.deny.clone()),
+            settings: settings.collect::<Result<_, _>>()?,
+            on_compile: Some(on_compile),
+        };
+        let plugin = self.host.load_on(source, terms).await?;
+        if !self.uses.is_empty() && plugin.world() != World::Provider {
+            return Err(Unloadable::NotAProvider { plugin: self.name.clone(), world: plugin.world() });
+        }
+        if let Some((name, _)) = self.checks.first().filter(|_| plugin.world() != World::Prerequisite) {
+            let (plugin, world) = (self.name.clone(), plugin.world());
+            return Err(Unloadable::NotACheck { plugin, name: name.clone(), world });
+        }
+        Ok(plugin)
+    }
+
+    /// The file that is named, else the first that is there: the administrator's before the user's.
+    async fn file(&self) -> Result<Source, Unloadable> {
+        let sha256 = self.declared.sha256.map(|pin| pin.0);
+        if let Some(path) = self.declared.file.clone() {
+            return Ok(Source::File { path, sha256 });
+        }
+        let name = format!("{}.wasm", self.name);
+        let (first, second) = (self.folders.system.join(&name), self.folders.user.join(&name));
+        for path in [&first, &second] {
+            if tokio::fs::try_exists(path).await.unwrap_or(true) {
+                return Ok(Source::File { path: path.clone(), sha256 });
+            }
+        }
+        Err(Unloadable::NoFile { first, second })
+    }
+}

@@ -1,0 +1,134 @@
+//! Compiling plugins while sessions are launched: what a launch waits for is said, and what failed by bad luck is tried again.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::{Duration, Instant, SystemTime};
+
+use agentd_api::plugin::{PluginState, PluginView};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
+use nix::sys::signal::{Signal, kill};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::guest::Guest;
+use crate::harness::{Daemon, process, until};
+
+/// A component that takes seconds to compile and was never compiled before.
+fn large() -> Vec<u8> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() % (1 << 62);
+    let mut fields = format!("(func $unique (result i64) (i64.const {now}))");
+    for function in 0..3000 {
+        write!(fields, "(func $f{function} (param i64) (result i64) (local.get 0)").unwrap();
+        for step in 0..400 {
+            write!(fields, "(i64.mul (i64.const {step})) (i64.add (local.get 0))").unwrap();
+        }
+        fields.push(')');
+    }
+    Guest { fields: &fields, ..Guest::default() }.provider()
+}
+
+/// A daemon whose pipeline ends with the plugin `corp`, which is this component.
+fn prepared(component: &[u8]) -> Daemon {
+    let daemon = Daemon::prepare();
+    let file = daemon.root().join("config/corp.wasm");
+    fs::write(&file, component).unwrap();
+    let pin = Sha256::digest(component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let mut text = String::new();
+    for plugin in ["snapshot", "whitelist", "env-script", "corp"] {
+        writeln!(text, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
+    }
+    daemon
+        .configure(|config| format!("{config}\n{text}[plugins.corp]\nfile = '{}'\nsha256 = '{pin}'\n", file.display()));
+    daemon
+}
+
+/// The compilers that the daemon has started.
+fn compilers(daemon: &Daemon) -> Vec<u32> {
+    let of_it = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        parent == Some(daemon.pid()) && arguments.split(|byte| *byte == 0).nth(1) == Some(b"compile")
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(of_it).collect()
+}
+
+fn environment(view: &SessionView) -> Option<&Condition> {
+    view.status.conditions.iter().find(|condition| condition.kind == ConditionType::EnvironmentReady)
+}
+
+fn is_compiling(view: &SessionView) -> bool {
+    environment(view).is_some_and(|condition| condition.reason == "CompilingPlugin")
+}
+
+async fn corp(daemon: &Daemon) -> PluginView {
+    daemon.client.get("/v1/plugins/corp").await.expect(200)
+}
+
+/// The one compiler that works on the large component: it is still there when the built-in ones are done.
+async fn compiler(daemon: &Daemon) -> u32 {
+    until("the plugin is compiled", || compilers(daemon).len() == 1).await;
+    compilers(daemon)[0]
+}
+
+#[tokio::test]
+async fn a_launch_says_that_it_waits_for_a_compiler_and_one_that_was_killed_is_run_again() {
+    let mut daemon = prepared(&large());
+    daemon.run().await;
+    let session = daemon.create(&daemon.scripted(&[])).await;
+    let first = compiler(&daemon).await;
+    kill(process::pid(first), Signal::SIGSTOP).unwrap();
+    let view = session.wait_for("it says what it waits for", is_compiling).await;
+    let waiting = environment(&view).unwrap();
+    assert_eq!((waiting.status, waiting.message.as_str()), (ConditionStatus::False, "compiling corp"));
+    assert_eq!(view.status.phase, Phase::Preparing);
+    assert_eq!(corp(&daemon).await.state, PluginState::Compiling);
+
+    kill(process::pid(first), Signal::SIGKILL).unwrap();
+    let view = session.wait_for_phase(Phase::Failed).await;
+    let failed = environment(&view).unwrap();
+    assert_eq!(failed.reason, "PluginNotLoaded");
+    assert!(
+        failed.message.contains("SIGKILL") && failed.message.contains("a later launch tries it again"),
+        "{failed:?}"
+    );
+    assert_eq!(corp(&daemon).await.state, PluginState::Failed);
+
+    // It is tried again by the first launch after a second.
+    let begun = Instant::now();
+    let settled = |view: &SessionView| matches!(view.status.phase, Phase::Idle | Phase::Failed);
+    loop {
+        let launches = session.view().await.status.launches;
+        session.post("/resume", &json!({})).await;
+        let view = session
+            .wait_for("the launch comes to something", |view| view.status.launches > launches && settled(view))
+            .await;
+        if view.status.phase == Phase::Idle {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_mins(1), "{view:#?}");
+    }
+    let plugin = corp(&daemon).await;
+    assert_eq!((plugin.state, plugin.problem), (PluginState::Loaded, None));
+    session.stop().await;
+}
+
+#[tokio::test]
+async fn a_plugin_with_the_wrong_file_is_loaded_when_its_file_has_changed() {
+    let right = Guest::default().provider();
+    let mut daemon = prepared(&right);
+    let file = daemon.root().join("config/corp.wasm");
+    fs::write(&file, b"\0asm\x0d\0\x01\0 another").unwrap();
+    daemon.run().await;
+    let session = daemon.create(&daemon.scripted(&[])).await;
+    let view = session.wait_for_phase(Phase::Failed).await;
+    let failed = environment(&view).unwrap();
+    assert!(failed.message.contains("is not the pinned one"), "{failed:?}");
+    assert!(!failed.message.contains("tries it again"), "{failed:?}");
+    assert_eq!(corp(&daemon).await.problem.unwrap().code, "plugin-not-pinned");
+
+    fs::write(&file, right).unwrap();
+    session.resume().await;
+    assert_eq!(corp(&daemon).await.state, PluginState::Loaded);
+}
