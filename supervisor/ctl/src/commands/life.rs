@@ -123,7 +123,9 @@ async fn settled(
                 Body::Condition(met) if met.kind == ConditionType::PrerequisitesMet => {
                     waits(&mut told, (met.reason == "Waiting").then_some(met.message))?;
                 }
-                Body::Condition(condition) if condition.reason == COMPILING => waits(&mut told, Some(condition.message))?,
+                Body::Condition(condition) if condition.reason == COMPILING => {
+                    waits(&mut told, Some(condition.message))?;
+                }
                 Body::ConversationOpened(_)
                 | Body::Condition(_)
                 | Body::LaunchFailed(_)

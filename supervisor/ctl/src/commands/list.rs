@@ -253,6 +253,11 @@ mod tests {
         full.status.conditions[0].message =
             "No space left on device (os error 28): /s/journal.jsonl cannot be written".to_owned();
         assert!(table(&[&full], screen, now).render(None).contains("No space left on device"));
+        let mut compiles = session("eeeeeeeeeeee", "preparing", "False", "compiling corp");
+        compiles.status.conditions[0].kind = ConditionType::EnvironmentReady;
+        compiles.status.conditions[0].reason = COMPILING.to_owned();
+        let text = table(&[&compiles], screen, now).render(Some(100));
+        assert!(text.trim_end().ends_with("compiling corp") && !text.contains("MISSING"), "{text}");
     }
 
     #[test]
