@@ -447,10 +447,12 @@ async fn a_kill_between_the_writing_and_the_journal_loses_nothing() {
     let session = daemon.session(&spec(&daemon)).await;
     let file = files(&daemon, &session).join("token");
     effects(&daemon, "planted-token-2", "one");
+    let mut passed = 0;
     let before = loop {
         let before = refreshes(&session).len();
-        // Nothing but a refresh is recorded of a session that is idle.
-        fs::write(faults.join("daemon.append.before"), "pause").unwrap();
+        // Nothing is recorded of a session that is idle but a refresh, and that what it has holds no longer.
+        passed += 1;
+        fs::write(faults.join("daemon.append.before"), format!("pause at {passed}")).unwrap();
         until("the refresh is about to be recorded", || faults.join("daemon.append.before.hit").exists()).await;
         if fs::read_to_string(&file).unwrap() == "planted-token-2" {
             break before;
