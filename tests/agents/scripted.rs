@@ -39,6 +39,8 @@ struct Flags {
     no_load: bool,
     /// `--resume`: `session/resume`, which replays nothing, is offered as well.
     resume: bool,
+    /// `--refuse WHAT`: the launch fails after the process started: `initialize` with an error, `version` 2, `login` needed.
+    refuse: Option<String>,
     /// `--load-fails`: loading is offered, and fails.
     load_fails: bool,
     /// `--replay-after-response`: the history follows the answer to `session/load` instead of preceding it.
@@ -68,6 +70,7 @@ impl Flags {
                 "--launcher" => flags.launcher = true,
                 "--no-load" => flags.no_load = true,
                 "--resume" => flags.resume = true,
+                "--refuse" => flags.refuse = Some(value(&mut args, &arg)),
                 "--load-fails" => flags.load_fails = true,
                 "--replay-after-response" => flags.replay_after_response = true,
                 "--banner" => flags.banner = true,
@@ -123,6 +126,7 @@ fn serve(flags: Flags) {
         sender,
         pending: VecDeque::new(),
         conversation: None,
+        lost: false,
         cancelled: false,
         requests: 0,
         strays: 0,
@@ -163,6 +167,8 @@ struct Agent {
     /// Messages that came while something else was awaited.
     pending: VecDeque<Value>,
     conversation: Option<Conversation>,
+    /// Whether every prompt is answered as one to an unknown conversation.
+    lost: bool,
     cancelled: bool,
     requests: u64,
     strays: usize,
@@ -200,8 +206,12 @@ impl Agent {
         match method {
             "initialize" => {
                 thread::sleep(self.flags.slow_init);
+                if self.refuses("initialize") {
+                    return fail(id, -32603, "as you asked: not initialized");
+                }
                 self.answer(id, &self.introduction());
             }
+            "session/new" if self.refuses("login") => fail(id, -32000, "Authentication required"),
             "session/new" => {
                 let conversation = format!("conversation-{}-{}", getpid(), self.requests);
                 self.requests += 1;
@@ -221,13 +231,17 @@ impl Agent {
         }
     }
 
+    fn refuses(&self, what: &str) -> bool {
+        self.flags.refuse.as_deref() == Some(what)
+    }
+
     fn introduction(&self) -> Value {
         let session = if self.flags.resume { json!({ "resume": {} }) } else { json!({}) };
         json!({
-            "protocolVersion": 1,
+            "protocolVersion": if self.refuses("version") { 2 } else { 1 },
             "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session },
             "agentInfo": { "name": "scripted", "title": "Scripted agent", "version": "1" },
-            "authMethods": [],
+            "authMethods": [{ "id": "key", "name": "Log in with a key" }],
         })
     }
 
@@ -264,6 +278,9 @@ impl Agent {
         let blocks = params["prompt"].as_array().cloned().unwrap_or_default();
         // A client may put notes of its own in front; what the person said is the last text.
         let text = blocks.iter().filter_map(|block| block["text"].as_str()).next_back().unwrap_or_default().to_owned();
+        if self.lost {
+            return fail(id, -32002, "Session not found");
+        }
         self.remember("user", &text);
         let mut obeyed = false;
         for line in text.lines() {
@@ -271,8 +288,7 @@ impl Agent {
                 Obeyed::Not => {}
                 Obeyed::Done => obeyed = true,
                 Obeyed::Failed => {
-                    let error = json!({ "code": -32000, "message": "as you asked: an error" });
-                    return send(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+                    return fail(id, -32000, "as you asked: an error");
                 }
             }
             if self.cancelled {
@@ -313,6 +329,12 @@ impl Agent {
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
             "tool" => self.tool(rest),
             "ask" => self.ask_twice_allowed(),
+            "ask-without-options" => {
+                let answer = self.permission(&json!({ "toolCallId": "asked", "title": "do something" }), &json!([]));
+                self.say(&format!("chosen {answer}"));
+            }
+            // The program behind an adapter dies: the adapter goes on, and knows no conversation.
+            "lose" => self.lost = true,
             "setsid-child" => self.stray(|pidfile| drop(spawn_stray(pidfile))),
             "daemonize" => self.stray(|pidfile| {
                 let mut parent = myself().arg("stray-parent").arg(pidfile).spawn().expect("a child can be started");
@@ -531,6 +553,10 @@ fn environment() -> String {
         .map(|(name, value)| (name.to_string_lossy().into_owned(), json!(value.to_string_lossy())))
         .collect();
     Value::Object(variables).to_string()
+}
+
+fn fail(id: &Value, code: i64, message: &str) {
+    send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }));
 }
 
 fn send(message: &Value) {

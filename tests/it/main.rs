@@ -30,6 +30,7 @@ mod http;
 mod hung;
 mod init;
 mod keeper;
+mod launches;
 mod lifecycle;
 mod limits;
 mod loading;

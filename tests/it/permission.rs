@@ -6,6 +6,7 @@ use agentd_api::session::{PermissionPolicy, SessionView};
 use serde_json::json;
 
 use crate::harness::{Daemon, Session};
+use crate::prerequisites_ctl::said;
 
 async fn asked(session: &Session) -> SessionView {
     session.wait_for("a permission request", |view| !view.status.permissions.is_empty()).await
@@ -42,6 +43,24 @@ async fn a_client_answers_a_request_by_option_and_only_once() {
     let problem = session.post("/permissions/p99", &json!("deny")).await.problem();
     assert_eq!(problem.code, Code::NoSuchPermission, "{problem:?}");
     assert_eq!(resolved(&session), [(PermissionOutcome::Selected("yes".into()), AnsweredBy::Client)]);
+}
+
+#[tokio::test]
+async fn a_question_without_options_is_denied_as_cancelled_and_cannot_be_allowed() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let accepted = session.prompt("ask-without-options").await;
+    let request = asked(&session).await.status.permissions.remove(0);
+    let (id, permission) = (session.id.as_str(), request.id.as_str());
+    let (status, shown, _) = said(&daemon, &["show", id]).await;
+    assert!(status == Some(0) && shown.contains(&format!("agentctl answer {id} {permission} deny\n")), "{shown}");
+    let (status, _, told) = said(&daemon, &["answer", id, permission, "allow"]).await;
+    assert!(status == Some(1) && told.contains("cannot be allowed") && told.contains("deny it"), "{told}");
+    let (status, _, told) = said(&daemon, &["answer", id, permission, "deny"]).await;
+    assert_eq!(status, Some(0), "{told}");
+    let turn = session.end_of(&accepted).await;
+    assert_eq!((turn.text.as_str(), turn.ended.stop_reason.as_deref()), ("chosen cancelled", Some("end_turn")));
+    assert_eq!(resolved(&session), [(PermissionOutcome::Cancelled, AnsweredBy::Client)]);
 }
 
 #[tokio::test]

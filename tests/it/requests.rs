@@ -157,3 +157,28 @@ async fn a_program_that_is_no_agentd_is_not_called_safe() {
     assert_eq!(check.status.code(), Some(1), "{check:?}");
     assert!(String::from_utf8_lossy(&check.stderr).contains("/bin/true"), "{check:?}");
 }
+
+#[tokio::test]
+async fn the_events_of_a_session_that_is_being_removed_are_not_found_and_no_failure_of_agentd() {
+    let daemon = Daemon::start().await;
+    for _ in 0..4 {
+        let session = daemon.session(&daemon.scripted(&[])).await;
+        session.stop().await;
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..24 {
+            let (client, path) = (daemon.client.clone(), session.path("/events?follow=false"));
+            asking.spawn(async move {
+                loop {
+                    let status = client.get(&path).await.status.as_u16();
+                    if status != 200 {
+                        return status;
+                    }
+                }
+            });
+        }
+        assert_eq!(daemon.client.call("DELETE", &session.path(""), "").await.status, 204);
+        while let Some(status) = asking.join_next().await {
+            assert_eq!(status.unwrap(), 404);
+        }
+    }
+}

@@ -142,3 +142,28 @@ async fn after_an_automatic_restart_the_agent_is_told_that_its_shell_state_is_lo
     assert!(note.contains("was started again") && note.contains("Shell state"), "{note}");
     assert_eq!(noted(session.turn("say again").await), None, "it is told once");
 }
+
+#[tokio::test]
+async fn an_adapter_whose_inner_program_died_is_started_again_with_its_conversation_and_the_journal_says_why() {
+    let daemon = restarting("10ms").await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let before = session.view().await.status;
+    session.turn("say before\nlose").await;
+    // Every prompt fails from here on, and the adapter lives.
+    let failed = session.turn("say lost").await;
+    assert!(failed.ended.synthetic.is_some_and(|synthetic| synthetic.detail.contains("-32002")));
+    let after = session
+        .wait_for("another agent is ready", |view| view.status.launches == 2 && view.status.phase == Phase::Idle)
+        .await
+        .status;
+    assert_ne!(after.agent_pid, before.agent_pid);
+    assert_eq!(after.conversation, before.conversation);
+    assert!(session.turn("remember").await.text.contains("say before"));
+    let events = session.journal();
+    let why = events.iter().find_map(|event| match &event.body {
+        Body::AgentUnusable(unusable) => Some((unusable.launch, unusable.reason.as_str())),
+        _ => None,
+    });
+    assert_eq!(why, Some((1, "ConversationGone")));
+    assert_eq!(exits(&events), [1]);
+}

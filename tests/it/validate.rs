@@ -47,6 +47,23 @@ fn agentctl(daemon: &Daemon, args: &[&str]) -> (i32, String) {
 }
 
 #[tokio::test]
+async fn a_session_whose_directory_was_deleted_is_warned_of() {
+    let daemon = Daemon::start().await;
+    let directory = daemon.root().join("project");
+    fs::create_dir(&directory).unwrap();
+    let spec = agentd_api::session::SessionSpec { directory: directory.clone(), ..daemon.scripted(&[]) };
+    let session = daemon.session(&spec).await;
+    session.stop().await;
+    fs::remove_dir(&directory).unwrap();
+    let view = asked(&daemon, &session).await;
+    assert_eq!((reasons(&view), &view.warnings[0].path), (vec!["DirectoryGone"], &directory));
+    let (status, said) = agentctl(&daemon, &[session.id.as_str()]);
+    assert!(status == 1 && said.contains("is not there"), "{status}: {said}");
+    fs::write(&directory, "a file").unwrap();
+    assert_eq!(reasons(&asked(&daemon, &session).await), ["NotADirectory"]);
+}
+
+#[tokio::test]
 async fn an_environment_with_nothing_wrong_is_valid() {
     let daemon = Daemon::start().await;
     write(&daemon.home().join(".profile"), "export PATH=/usr/bin:/bin\n");

@@ -122,7 +122,10 @@ bodies! {
     "agent.replayed" => AgentReplayed(AgentReplayed),
     /// Written by the keeper: lines of the agent that are not in the journal.
     "agent.dropped" => AgentDropped(AgentDropped),
-    /// Written by the keeper: the agent's process ended, and every descendant with it.
+    /// The agent's process lives and can do nothing any more: it is ended, and that counts as a crash.
+    "agent.unusable" => AgentUnusable(AgentUnusable),
+    /// Written by the keeper, or by the daemon where the keeper could not: the agent's process ended, and every descendant with it. Once a
+    /// launch.
     "agent.exited" => AgentExited(AgentExited),
     /// The conversation with the agent is open.
     "conversation.opened" => ConversationOpened(ConversationOpened),
@@ -367,6 +370,15 @@ pub struct JournalRepaired {
     pub rebuilt: bool,
     /// For people.
     pub detail: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentUnusable {
+    pub launch: u64,
+    /// One CamelCase word for programs: `ConversationGone`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

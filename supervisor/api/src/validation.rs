@@ -21,7 +21,7 @@ pub struct ValidationView {
 /// One thing that is probably not as it was meant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// One CamelCase word for programs: `PathEntryMissing`, `VirtualEnvGone`, `ScriptUnreadable`, `ScriptNotApproved`,
+    /// One CamelCase word for programs: `DirectoryGone`, `NotADirectory`, `DirectoryClosed`, `DirectorySilent`, `PathEntryMissing`, `VirtualEnvGone`, `ScriptUnreadable`, `ScriptNotApproved`,
     /// `ScriptSyntax`, `ScriptChanged`.
     pub reason: String,
     /// What it is about: a script, a directory.

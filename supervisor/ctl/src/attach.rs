@@ -289,7 +289,7 @@ impl<'a> Attached<'a> {
             return self.renderer.question(&request, &self.attachment.label, typed);
         }
         if typed && self.input.is_some() && !self.renderer.is_at_prompt() {
-            self.renderer.prompt("a number, or allow or deny: ")?;
+            self.renderer.prompt(crate::render::mark(&request))?;
         }
         Ok(())
     }

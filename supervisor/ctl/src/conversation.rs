@@ -175,6 +175,10 @@ impl Conversation {
             Body::AgentStarted(started) => {
                 vec![Item::Detail(format!("{} runs as process {}", started.command.join(" "), started.pid))]
             }
+            Body::AgentUnusable(unusable) => {
+                self.fall(Down::Failed);
+                vec![Item::Warning(unusable.message.clone())]
+            }
             Body::AgentExited(exited) => self.exited(exited),
             Body::TurnQueued(queued) => {
                 self.first_turn.get_or_insert_with(|| queued.turn.clone());

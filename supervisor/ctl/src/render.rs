@@ -175,9 +175,10 @@ impl<O: Write, E: Write> Renderer<O, E> {
             self.err_line(Look::Ask, &format!("  {}) {name}", number + 1))?;
         }
         if typed {
-            self.prompt("a number, or allow or deny: ")
+            self.prompt(mark(request))
         } else {
-            self.note(&format!("waiting; answer with: agentctl answer {session} {} allow|deny", request.id))
+            let answers = answers(request);
+            self.note(&format!("waiting; answer with: agentctl answer {session} {} {answers}", request.id))
         }
     }
 
@@ -249,6 +250,16 @@ impl<O: Write, E: Write> Renderer<O, E> {
     fn err(&mut self, text: &str) -> Result<(), Error> {
         self.err.write_all(text.as_bytes()).map_err(Error::Output)
     }
+}
+
+/// The words that answer a question. One that comes without options can be denied only (ACP has no other answer to it).
+pub(crate) fn answers(request: &PermissionRequest) -> &'static str {
+    if request.options.is_empty() { "deny" } else { "allow|deny" }
+}
+
+/// The mark at which the answer to a question is typed.
+pub(crate) fn mark(request: &PermissionRequest) -> &'static str {
+    if request.options.is_empty() { "the agent offers no options; deny: " } else { "a number, or allow or deny: " }
 }
 
 #[cfg(test)]

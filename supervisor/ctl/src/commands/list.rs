@@ -162,7 +162,8 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     let mut lines: Vec<String> = Vec::new();
     lines.extend(fields.iter().map(|(name, value)| format!("{:<15}{value}\n", format!("{name}:"))));
     if let Some(request) = status.permissions.first() {
-        lines.push(format!("\nanswer with: agentctl answer {} {} allow|deny\n", label(view), request.id));
+        let answers = crate::render::answers(request);
+        lines.push(format!("\nanswer with: agentctl answer {} {} {answers}\n", label(view), request.id));
     }
     lines.concat()
 }

@@ -28,6 +28,12 @@ pub(crate) mod method {
     pub(crate) const UPDATE: &str = "session/update";
 }
 
+/// The error of an agent that wants to be signed in first.
+pub(crate) const AUTHENTICATION_REQUIRED: i64 = -32000;
+/// The error of a request that names what is not there. A text prompt names nothing but its conversation: "a session-scoped request
+/// names a session that does not exist or is not active on the connection" (ACP, "Errors").
+pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
+
 /// The `session/update` kinds that are history, and so come again when a conversation is loaded. Others (modes, commands,
 /// configuration) describe the present.
 pub(crate) const HISTORY: [&str; 6] =

@@ -67,16 +67,21 @@ pub(super) async fn events(
         let (first, broken) = read_chunk(&mut reader, upto, format);
         broken.map_or(Ok((reader, first)), Err)
     };
-    let (reader, first) = tokio::task::spawn_blocking(begin)
-        .await
-        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
-        .map_err(|error| match error {
-            ReadError::Gone { first, .. } => {
-                Problem::new(Code::CursorGone, format!("the events before {first} are not kept any more"))
-                    .hint(format!("begin with after={}, or with after=0 for everything that is kept", first - 1))
-            }
-            error => Problem::new(Code::Internal, crate::env::chain(&error)),
-        })?;
+    let read =
+        tokio::task::spawn_blocking(begin).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    let (reader, first) = match read {
+        Ok(read) => read,
+        Err(ReadError::Gone { first, .. }) => {
+            let detail = format!("the events before {first} are not kept any more");
+            let hint = format!("begin with after={}, or with after=0 for everything that is kept", first - 1);
+            return Err(Problem::new(Code::CursorGone, detail).hint(hint));
+        }
+        Err(error) => {
+            // The session may have been removed since it was found.
+            context.sessions.find(id).await?;
+            return Err(Problem::new(Code::Internal, crate::env::chain(&error)));
+        }
+    };
 
     let (sender, receiver) = mpsc::channel(1);
     let closing = context.closing.clone();

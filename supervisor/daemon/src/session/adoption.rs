@@ -16,7 +16,7 @@ use super::batch::Batch;
 use super::driver::{Broken, Driver};
 use super::journal_port::{Port, is_held};
 use super::next::next;
-use super::state::Run;
+use super::state::{KeeperId, Run};
 use super::waits::waits;
 use crate::launch::{Launcher, Link, LinkError};
 use crate::platform;
@@ -155,7 +155,9 @@ impl Driver {
         if platform::start_time(*pid).is_some_and(|started| started != *start_time) {
             return Some("another process has its pid by now");
         }
-        let known = self.state.keeper.filter(|known| known.launch == *launch);
+        // One that ended before it had an agent may have been followed by another of the same launch.
+        let lives = |known: &KeeperId| platform::start_time(known.pid) == Some(known.start_time);
+        let known = self.state.keeper.filter(|known| known.launch == *launch && lives(known));
         if known.is_some_and(|known| known.pid != *pid || known.start_time != *start_time) {
             return Some("the journal was begun by another keeper of this launch");
         }

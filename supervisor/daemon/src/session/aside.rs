@@ -31,7 +31,7 @@ pub(super) async fn end(world: &World, id: &SessionId, times: StopTimes, reason:
     tracing::info!(agentd.session = %id, killed = ended.killed, "the session is set aside, and its agent is ended");
     if !was_asked && (ended.by_force || ended.killed > 0) {
         let journal = Journal { directory, options: world.config.journal.options() };
-        if let Err(error) = Port::Direct.append(&journal, 0, Batch::of(stop)).await {
+        if let Err(error) = Port::Direct.append(&journal, 0, u64::MAX, Batch::of(stop)).await {
             tracing::warn!(agentd.session = %id, error = %chain(&error), "the stop cannot be recorded");
         }
     }

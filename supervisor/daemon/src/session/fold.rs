@@ -19,8 +19,10 @@ use super::state::{
 };
 use super::verdict::supersede;
 
-/// How many keys are remembered.
-const KEYS: usize = 64;
+/// How long the key of a prompt is remembered, by the times of the records.
+const KEY_LIFE: SignedDuration = SignedDuration::from_hours(24);
+/// How many keys are remembered at most; of more in that time the oldest are forgotten early.
+const KEYS: usize = 4096;
 /// Crashes further back than this count no more.
 const CRASH_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 /// How many of a turn's last lines of stderr are told at a synthetic end.
@@ -65,6 +67,13 @@ impl State {
             }
             Body::AgentStderr(line) => self.agent_stderr(&line.text.display()),
             Body::AgentIn(line) => self.agent_in(line),
+            Body::AgentUnusable(unusable) => {
+                if let Run::Running(running) = &mut self.run
+                    && running.ending.is_none()
+                {
+                    running.ending = Some(Ending::Unusable(unusable.message.clone()));
+                }
+            }
             Body::AgentExited(exited) => self.agent_exited(exited),
             Body::ConversationOpened(opened) => self.conversation_opened(opened),
             Body::TurnQueued(queued) => self.turn_queued(queued),
@@ -208,7 +217,12 @@ impl State {
                 answer: turn.answer,
             });
         }
-        if ending.is_none() && !exited.requested && exited.reason.is_none() && lived {
+        let crashed = match &ending {
+            None => !exited.requested && exited.reason.is_none() && lived,
+            Some(Ending::Unusable(_)) => true,
+            Some(Ending::Stop | Ending::Failure(_)) => false,
+        };
+        if crashed {
             let now = self.updated;
             self.crashes.retain(|crash| now.duration_since(*crash) < CRASH_WINDOW);
             self.crashes.push(now);
@@ -219,7 +233,7 @@ impl State {
         }
         self.run = Run::Ended(match ending {
             Some(Ending::Stop) => Ended::Stopped,
-            Some(Ending::Failure(message)) => Ended::Failed(message),
+            Some(Ending::Failure(message) | Ending::Unusable(message)) => Ended::Failed(message),
             None if exited.requested => Ended::Stopped,
             None => Ended::Failed(how),
         });
@@ -240,15 +254,25 @@ impl State {
     }
 
     fn turn_queued(&mut self, queued: &TurnQueued) {
+        self.forget_keys();
         if let Some(key) = &queued.key {
-            if self.keys.len() == KEYS {
-                self.keys.pop_front();
-            }
             let digest = prompt_digest(&queued.prompt);
-            self.keys.push_back(PromptKey { key: key.clone(), turn: queued.turn.clone(), digest, seq: self.seq });
+            let (key, turn, time) = (key.clone(), queued.turn.clone(), Some(self.updated));
+            self.keys.push_back(PromptKey { key, turn, digest, seq: self.seq, time });
         }
         self.queue.push_back(QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone() });
         self.next_turn += 1;
+    }
+
+    /// Forgets keys that are too old, and makes room for one.
+    fn forget_keys(&mut self) {
+        let now = self.updated;
+        // Folds of before the time was kept do not have it: such a key counts as new.
+        self.keys.iter_mut().for_each(|key| _ = key.time.get_or_insert(now));
+        self.keys.retain(|key| key.time.is_none_or(|time| now.duration_since(time) < KEY_LIFE));
+        while self.keys.len() >= KEYS {
+            self.keys.pop_front();
+        }
     }
 
     fn heard(&mut self) {

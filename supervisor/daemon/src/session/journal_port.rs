@@ -41,6 +41,9 @@ pub(crate) enum PortError {
     /// The same; and the keeper is there still.
     #[error("the keeper does not answer")]
     Silent,
+    /// Nothing was written: the journal has records that the writer has not read.
+    #[error("the journal goes on to record {last}, and was read up to {after}")]
+    Behind { last: u64, after: u64 },
     /// Nothing was written; later it may be.
     #[error("the keeper does not write now: {message}")]
     Refused { code: String, message: String },
@@ -66,7 +69,15 @@ impl Port {
     }
 
     /// Writes the batch in one piece. After an error other than [`PortError::Lost`] and [`PortError::Silent`] nothing of it is there.
-    pub(crate) async fn append(&mut self, journal: &Journal, request: u64, batch: Batch) -> Result<Written, PortError> {
+    /// `after` is the last record that was read. Where the journal goes on behind it, nothing is written directly: a keeper may have had
+    /// the last word, which the batch would only repeat.
+    pub(crate) async fn append(
+        &mut self,
+        journal: &Journal,
+        request: u64,
+        after: u64,
+        batch: Batch,
+    ) -> Result<Written, PortError> {
         let durable = batch.entries.iter().any(|entry| must_outlive_a_power_cut(&entry.body));
         let from_reserve = batch.entries.iter().any(|entry| ends_something(&entry.body));
         match self {
@@ -93,7 +104,7 @@ impl Port {
             Self::Silent(_) => Err(PortError::Silent),
             Self::Direct => {
                 let need = if from_reserve { Need::Final } else { Need::Ordinary };
-                let seq = write_directly(journal, batch, need, durable).await?;
+                let seq = write_directly(journal, after, batch, need, durable).await?;
                 Ok(Written { seq, durable, from_reserve })
             }
         }
@@ -145,22 +156,29 @@ impl PortError {
     }
 }
 
-async fn write_directly(journal: &Journal, batch: Batch, need: Need, durable: bool) -> Result<u64, PortError> {
+async fn write_directly(
+    journal: &Journal,
+    after: u64,
+    batch: Batch,
+    need: Need,
+    durable: bool,
+) -> Result<u64, PortError> {
     let records: Vec<(String, Box<RawValue>)> =
         batch.entries.iter().map(|entry| (entry.body.kind().to_owned(), entry.body.to_data())).collect();
     for _ in 1..HELD_TRIES {
-        match write_once(journal.clone(), records.clone(), need, durable).await {
+        match write_once(journal.clone(), after, records.clone(), need, durable).await {
             Err(PortError::Open { source: OpenError::Held { .. }, .. }) => {
                 pulse::elsewhere(tokio::time::sleep(HELD_PAUSE)).await;
             }
             result => return result,
         }
     }
-    write_once(journal.clone(), records, need, durable).await
+    write_once(journal.clone(), after, records, need, durable).await
 }
 
 async fn write_once(
     Journal { directory, options }: Journal,
+    after: u64,
     records: Vec<(String, Box<RawValue>)>,
     need: Need,
     durable: bool,
@@ -168,6 +186,9 @@ async fn write_once(
     let write = move || {
         let (mut writer, _) = Writer::open(&directory, options)
             .map_err(|source| PortError::Open { directory: directory.clone(), source })?;
+        if writer.last_seq() > after {
+            return Err(PortError::Behind { last: writer.last_seq(), after });
+        }
         let records: Vec<Record<'_>> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
         let failed = |source| PortError::Append { directory: directory.clone(), source };
         let seq = writer.append_as(need, Timestamp::now(), &records).map_err(failed)?;
@@ -200,4 +221,23 @@ pub(crate) async fn is_held(journal: &Journal) -> bool {
     let held = pulse::blocking(move || agentd_journal::is_held(&directory)).await;
     // What cannot be told is tried by writing, which says why it fails.
     matches!(held, Ok(Ok(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_api::event::StopRequested;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_written_behind_a_record_that_was_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal { directory: directory.path().to_owned(), options: Options::default() };
+        let batch = || Batch::of(Body::StopRequested(StopRequested { reason: "test".to_owned() }));
+        Port::Direct.append(&journal, 1, 0, batch()).await.unwrap();
+        let behind = Port::Direct.append(&journal, 2, 0, batch()).await.unwrap_err();
+        assert!(matches!(behind, PortError::Behind { last: 1, after: 0 }), "{behind:?}");
+        Port::Direct.append(&journal, 3, 1, batch()).await.unwrap();
+        assert_eq!(agentd_journal::last_seq(directory.path()).unwrap(), 2);
+    }
 }

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use agentd_api::event::{
-    AnsweredBy, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome, PermissionRequested, Synthetic,
-    SyntheticCause, TurnEnded, TurnStarted,
+    AgentUnusable, AnsweredBy, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome, PermissionRequested,
+    Synthetic, SyntheticCause, TurnEnded, TurnStarted,
 };
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, ResumeNote,
@@ -318,7 +318,7 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
 fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts<'_>) -> Batch {
     let (reason, message) = match refused {
         OpenRefused::Initialize(error) => ("InitializeFailed", format!("initialize failed: {error}; {ITS_STDERR}")),
-        OpenRefused::Open { error, code: AUTH_REQUIRED, .. } => {
+        OpenRefused::Open { error, code: acp::AUTHENTICATION_REQUIRED, .. } => {
             ("AuthenticationRequired", format!("the agent wants to be signed in first: {error}; {}", sign_in(state)))
         }
         OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
@@ -336,9 +336,6 @@ fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts
     };
     fail_launch(state, running.launch, ConditionType::ConversationReady, reason, &message, facts)
 }
-
-/// ACP `ErrorCode`: "Authentication required".
-const AUTH_REQUIRED: i64 = -32000;
 
 /// What a person does about an agent that wants to be signed in.
 fn sign_in(state: &State) -> String {
@@ -378,7 +375,11 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
         let answer = turn.answer.as_ref()?;
         // An agent that ends a turn with tool calls open (after a cancel, most do) says no more of them.
         let (stderr, open) = (turn.stderr.iter().cloned().collect(), turn.tool_calls.iter().cloned().collect());
-        return Some(Batch::of(answered(&turn.id, answer, stderr, open)));
+        let ended = Batch::of(answered(&turn.id, answer, stderr, open));
+        return Some(match answer {
+            Err(error) if error.code == acp::RESOURCE_NOT_FOUND => ended.record(unusable(running.launch, error)),
+            _ => ended,
+        });
     }
     let queued = state.queue.front()?;
     let conversation = state.conversation.as_deref()?;
@@ -386,6 +387,14 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
     let note = note(&state.untold, &state.prerequisites, facts.note, &facts.spec.directory);
     let line = acp::prompt(rpc, conversation, note.as_deref(), &queued.prompt);
     Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note })).send(line))
+}
+
+/// An agent that does not know the conversation it has open: it would answer every prompt like this. Adapters do so when the program
+/// behind them has died (claude-agent-acp).
+fn unusable(launch: u64, error: &acp::RpcError) -> Body {
+    let message =
+        format!("the agent does not know its own conversation any more, it answered the prompt with: {error}");
+    Body::AgentUnusable(AgentUnusable { launch, reason: "ConversationGone".to_owned(), message })
 }
 
 /// The end of a turn as its agent answered the prompt.

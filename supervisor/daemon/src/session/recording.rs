@@ -28,13 +28,20 @@ impl Driver {
     pub(super) async fn append(&mut self, batch: Batch) -> Result<bool, Broken> {
         self.requests += 1;
         let appended = match agentd_fault::at(Point::DaemonAppendBefore) {
-            Ok(()) => self.port.append(&self.journal, self.requests, batch).await,
+            Ok(()) => self.port.append(&self.journal, self.requests, self.state.seq, batch).await,
             Err(error) => Err(PortError::Refused { code: "fault".to_owned(), message: error.to_string() }),
         };
         let appended = appended.and_then(|written| {
             agentd_fault::at(Point::DaemonAppendAfter).map(|()| written).map_err(|_| PortError::Lost)
         });
         match appended {
+            Err(PortError::Behind { last, .. }) => {
+                self.catch_up().await?;
+                if self.state.seq < last {
+                    self.retry = Some(Instant::now() + RETRY);
+                }
+                Ok(false)
+            }
             Ok(written) => {
                 if written.durable {
                     self.durable = self.durable.max(written.seq);
@@ -188,6 +195,6 @@ fn is_of_the_disk(error: &PortError) -> bool {
         PortError::Refused { code, .. } => code == "journal-blocked",
         PortError::Append { .. } => true,
         PortError::Open { .. } => error.errno().is_some(),
-        PortError::Lost | PortError::Silent => false,
+        PortError::Lost | PortError::Silent | PortError::Behind { .. } => false,
     }
 }

@@ -531,7 +531,7 @@ async fn prepare(journal: &Journal, finished: &Path, document: &Document, terms:
         forced_by,
         ..LaunchStarted::new(1, LaunchReason::Create, false)
     }));
-    Port::Direct.append(journal, 0, batch).await.map_err(|error| chain(&error))?;
+    Port::Direct.append(journal, 0, 0, batch).await.map_err(|error| chain(&error))?;
     std::fs::rename(directory, finished).map_err(|error| error.to_string())?;
     fault(Point::DaemonCreateJournalled)
 }

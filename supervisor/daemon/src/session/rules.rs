@@ -84,6 +84,8 @@ pub(crate) enum Refusal {
     PermissionAnswered { permission: PermissionId },
     #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
     NoSuchOption { permission: PermissionId, offered: String },
+    #[error("the agent offers no answer to {permission:?}, so it cannot be allowed", permission = permission.as_str())]
+    NoOptions { permission: PermissionId },
 }
 
 impl Refusal {
@@ -111,6 +113,10 @@ impl Refusal {
             Self::NoSuchOption { .. } => {
                 (Code::InvalidRequest, Some("answer with one of those ids, or with allow or deny"))
             }
+            Self::NoOptions { .. } => (
+                Code::InvalidRequest,
+                Some("deny it: the agent is told that the request was not approved, and the turn goes on"),
+            ),
         };
         let problem = Problem::new(code, self.to_string());
         match hint {
@@ -144,7 +150,7 @@ pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<
         Command::Cancel { turn } => cancel(state, turn).map(Decision::from),
         Command::Stop { reason } => match phase {
             // Asked twice is asked once: the first is on its way.
-            Phase::Stopping => Ok(Batch::default().into()),
+            Phase::Stopping if !state.is_unusable() => Ok(Batch::default().into()),
             // A stop before the restart cancels the restart. The session is stopped at once, and its waiting prompts with it.
             Phase::BackingOff => {
                 let batch = Batch::of(Body::StopRequested(StopRequested { reason }));
@@ -178,7 +184,7 @@ fn prompt(state: &State, phase: Phase, text: String, key: Option<String>, bounds
         return Ok(Decision { batch: Batch::default(), turn, known_since });
     }
     // A prompt for a session that waits for its restart waits with it.
-    if phase.is_over() || phase == Phase::Stopping {
+    if phase.is_over() || (phase == Phase::Stopping && !state.is_unusable()) {
         return Err(Refusal::NotRunning { phase });
     }
     if text.trim().is_empty() {
@@ -254,11 +260,18 @@ fn answer_permission(state: &State, permission: PermissionId, answer: &Permissio
         PermissionAnswer::Allow => choose(options, &ALLOWING),
         PermissionAnswer::Deny => choose(options, &REJECTING),
     };
-    let Some(option) = chosen else {
-        let offered: Vec<String> = options.iter().map(|option| format!("{:?} ({})", option.id, option.kind)).collect();
-        return Err(Refusal::NoSuchOption { permission, offered: offered.join(", ") });
+    let outcome = match (chosen, answer) {
+        (Some(option), _) => PermissionOutcome::Selected(option.id.clone()),
+        // Where no option rejects, `cancelled` is what ACP has for it: "the request was not approved and no option was selected".
+        (None, PermissionAnswer::Deny) => PermissionOutcome::Cancelled,
+        // ACP has no way to approve without an option: an agent must treat an id that it did not offer as a refusal.
+        (None, _) if options.is_empty() => return Err(Refusal::NoOptions { permission }),
+        (None, _) => {
+            let offered = options.iter().map(|option| format!("{:?} ({})", option.id, option.kind));
+            let offered = offered.collect::<Vec<_>>().join(", ");
+            return Err(Refusal::NoSuchOption { permission, offered });
+        }
     };
-    let outcome = PermissionOutcome::Selected(option.id.clone());
     Ok(resolve(Batch::default(), open, outcome, AnsweredBy::Client, true))
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct State {
     pub(crate) exceeded: Option<Exceeded>,
     /// When the agent crashed since the last launch that a client asked for; only crashes that restarts are for.
     pub(crate) crashes: Vec<Timestamp>,
-    /// The keys of the last prompts, oldest first.
+    /// The keys of the prompts of the last day, oldest first.
     pub(crate) keys: VecDeque<PromptKey>,
     pub(crate) next_turn: u64,
     pub(crate) next_permission: u64,
@@ -97,6 +97,9 @@ pub(crate) struct PromptKey {
     /// SHA-256 of the prompt: the same key for another prompt is a mistake.
     pub(crate) digest: String,
     pub(crate) seq: u64,
+    /// When the prompt was queued; absent in folds of before this was kept.
+    #[serde(default)]
+    pub(crate) time: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -242,6 +245,8 @@ pub(crate) enum Ending {
     Stop,
     /// The launch failed after the agent had been started.
     Failure(String),
+    /// Its process lives and can do nothing any more: a crash like another.
+    Unusable(String),
 }
 
 impl State {
@@ -294,6 +299,11 @@ impl State {
                 _ => Phase::Starting,
             },
         }
+    }
+
+    /// Whether the agent is being ended since it can do nothing any more: it is started again after that.
+    pub(crate) fn is_unusable(&self) -> bool {
+        matches!(&self.run, Run::Running(running) if matches!(running.ending, Some(Ending::Unusable(_))))
     }
 
     /// Whether the condition of the agent's process has this reason.

@@ -174,6 +174,10 @@ impl World {
 
     /// The agent answers the oldest of what it was asked.
     fn agent_answers(&mut self, well: bool) {
+        self.agent_answers_or_fails(if well { None } else { Some(-32603) });
+    }
+
+    fn agent_answers_or_fails(&mut self, code: Option<i64>) {
         let Some(agent) = self.agent.as_mut() else { return };
         if agent.asked.is_empty() {
             return;
@@ -188,10 +192,9 @@ impl World {
             "session/prompt" => json!({"stopReason": "end_turn"}),
             _ => Value::Null,
         };
-        let line = if well {
-            json!({"jsonrpc": "2.0", "id": id, "result": result})
-        } else {
-            json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32603, "message": "no"}})
+        let line = match code {
+            None => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+            Some(code) => json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no"}}),
         };
         self.says(&line);
     }
@@ -255,6 +258,7 @@ impl World {
             }
             Act::AgentStarts { can_load } => self.start_agent(*can_load),
             Act::AgentAnswers { well } => self.agent_answers(*well),
+            Act::AgentForgets => self.agent_answers_or_fails(Some(-32002)),
             Act::AgentAsks { permission } => self.agent_asks(*permission),
             Act::AgentDies => self.agent_ends(false),
             Act::DaemonStops => self.down = true,
@@ -301,6 +305,8 @@ enum Act {
     AgentAnswers {
         well: bool,
     },
+    /// The program behind the adapter has died.
+    AgentForgets,
     AgentAsks {
         permission: bool,
     },
@@ -329,6 +335,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Allow),
         4 => any::<bool>().prop_map(|can_load| Act::AgentStarts { can_load }),
         8 => prop::bool::weighted(0.9).prop_map(|well| Act::AgentAnswers { well }),
+        1 => Just(Act::AgentForgets),
         2 => any::<bool>().prop_map(|permission| Act::AgentAsks { permission }),
         1 => Just(Act::AgentDies),
         1 => Just(Act::DaemonStops),
@@ -668,4 +675,112 @@ fn a_restart_that_cannot_begin_is_backing_off_again_and_failed_means_given_up() 
         let condition = world.state.condition(agentd_api::session::ConditionType::AgentStarted).unwrap();
         assert_eq!(condition.reason, reason, "crash {crash}");
     }
+}
+
+#[test]
+fn an_agent_that_has_lost_its_conversation_is_started_again_like_one_that_crashed_and_parked_like_one() {
+    let mut world = busy();
+    for crash in 1..=6 {
+        world.act(&Act::AgentForgets);
+        let ends = |event: &&Event| matches!(&event.body, Body::TurnEnded(_));
+        let Some(Body::TurnEnded(ended)) = world.journal.iter().rfind(ends).map(|event| &event.body) else { panic!() };
+        assert_eq!(ended.synthetic.as_ref().map(|synthetic| synthetic.cause), Some(SyntheticCause::AgentError));
+        let why = |event: &Event| matches!(&event.body, Body::AgentUnusable(why) if why.reason == "ConversationGone");
+        assert_eq!(world.journal.iter().filter(|event| why(event)).count(), crash);
+        assert!(world.agent.is_none(), "it was ended");
+        if crash == 6 {
+            break;
+        }
+        assert_eq!(world.phase(), Phase::BackingOff, "crash {crash}");
+        world.ask(Command::Prompt { text: "again".into(), key: None }).unwrap();
+        world.act(&Act::TimePasses { which: 0 });
+        world.act(&Act::AgentStarts { can_load: true });
+        for _ in 0..2 {
+            world.act(&Act::AgentAnswers { well: true });
+        }
+        assert_eq!((world.phase(), world.state.conversation.as_deref()), (Phase::Busy, Some("c1")), "crash {crash}");
+    }
+    assert_eq!(world.phase(), Phase::Failed, "it would go on for ever");
+}
+
+#[test]
+fn a_stop_while_an_agent_without_its_conversation_is_ended_keeps_it_from_being_started_again() {
+    let mut world = busy();
+    world.agent_answers_or_fails(Some(-32002));
+    let Some(Step::Append(batch)) = next(&world.state, &world.facts()) else { panic!("the turn is to be ended") };
+    world.write(batch);
+    assert_eq!(world.phase(), Phase::Stopping);
+    world.ask(Command::Prompt { text: "next".into(), key: None }).expect("it waits for the restart");
+    world.ask(Command::Stop { reason: "test".into() }).unwrap();
+    world.settle();
+    assert_eq!(world.phase(), Phase::Stopped);
+}
+
+#[test]
+fn the_end_of_an_agent_counts_once_and_for_its_own_launch() {
+    let mut world = busy();
+    world.act(&Act::AgentDies);
+    let exited = world.journal.iter().rev().find(|event| matches!(event.body, Body::AgentExited(_)));
+    let exited = exited.map(|event| event.body.clone()).unwrap();
+    let state = world.state.clone();
+    world.record(exited.clone());
+    assert_eq!((&world.state.run, &world.state.crashes), (&state.run, &state.crashes), "it was counted twice");
+    world.act(&Act::TimePasses { which: 0 });
+    world.act(&Act::AgentStarts { can_load: true });
+    world.record(exited);
+    assert_eq!(world.phase(), Phase::Starting, "the end of launch 1 ended launch 2");
+}
+
+#[test]
+fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very_many_the_last() {
+    const DAY: i64 = 24 * 3600;
+    let mut state = State::new(Timestamp::UNIX_EPOCH);
+    let queue = |state: &mut State, key: Option<&str>, second: i64| {
+        let turn = agentd_api::TurnId::numbered(state.next_turn);
+        let queued = agentd_api::event::TurnQueued { turn, prompt: "go".into(), key: key.map(str::to_owned) };
+        let time = Timestamp::from_second(second).unwrap();
+        state.apply(&Event { seq: state.seq + 1, time, body: Body::TurnQueued(queued) });
+    };
+    let knows = |state: &State, key: &str| state.keys.iter().any(|known| known.key == key);
+    queue(&mut state, Some("first"), 0);
+    for prompt in 1..100 {
+        queue(&mut state, Some(&format!("k{prompt}")), prompt);
+    }
+    queue(&mut state, None, DAY - 1);
+    assert!(knows(&state, "first"), "99 more prompts within a day");
+    queue(&mut state, None, DAY + 50);
+    assert!(!knows(&state, "first") && !knows(&state, "k50") && knows(&state, "k51"));
+    // A fold of before the times were kept: its keys are a day old a day after the next prompt.
+    state.keys.iter_mut().for_each(|key| key.time = None);
+    queue(&mut state, None, 10 * DAY);
+    assert!(knows(&state, "k51"));
+    queue(&mut state, None, 11 * DAY);
+    assert!(!knows(&state, "k51"));
+    for prompt in 0..5000 {
+        queue(&mut state, Some(&format!("n{prompt}")), 11 * DAY);
+    }
+    assert_eq!(state.keys.len(), 4096);
+    assert!(knows(&state, "n4999") && !knows(&state, "n903"));
+}
+
+#[test]
+fn a_question_without_options_can_be_denied_and_a_client_that_allows_it_is_told_that_it_cannot() {
+    let mut world = busy();
+    let id = 200;
+    world.agent.as_mut().unwrap().unanswered.push(id);
+    let tool = json!({"toolCallId": "x", "title": "rm"});
+    let params = json!({"sessionId": "c", "toolCall": tool, "options": []});
+    world.says(&json!({"id": id, "method": "session/request_permission", "params": params}));
+    world.settle();
+    let permission = world.state.permissions[0].request.id.clone();
+    let answer = |answer| Command::Answer { permission: permission.clone(), answer };
+    for wrong in [PermissionAnswer::Allow, PermissionAnswer::Option("yes".into())] {
+        let refusal = world.ask(answer(wrong)).unwrap_err();
+        assert_eq!(refusal, Refusal::NoOptions { permission: permission.clone() });
+        assert!(refusal.problem().hint.unwrap().contains("deny"));
+    }
+    world.ask(answer(PermissionAnswer::Deny)).unwrap();
+    world.settle();
+    assert!(world.agent.as_ref().unwrap().unanswered.is_empty(), "the agent waits for an answer still");
+    assert_eq!(world.phase(), Phase::Busy);
 }

@@ -112,14 +112,20 @@ pub(crate) async fn validate(
     spec: &SessionSpec,
     last: Option<&EnvironmentView>,
 ) -> Result<ValidationView, NoHost> {
+    let directory = workspace::check(&world.machine, &spec.directory).await.err();
+    let unusable = directory.as_ref().map(|error| Warning {
+        reason: error.reason().to_owned(),
+        path: spec.directory.clone(),
+        message: error.to_string(),
+    });
+    let mut warnings: Vec<Warning> = unusable.into_iter().collect();
     // Of a directory that does not answer nothing below it is looked at.
-    if let Err(error @ WorkspaceError::Silent { .. }) = workspace::check(&world.machine, &spec.directory).await {
-        let (reason, message) = (error.reason().to_owned(), error.to_string());
-        let warnings = vec![Warning { reason, path: spec.directory.clone(), message }];
+    if let Some(WorkspaceError::Silent { .. }) = directory {
         let launch = last.map(|last| last.launch);
         return Ok(ValidationView { session: id.clone(), launch, scripts: Vec::new(), warnings });
     }
-    let Scripts { paths, mut warnings, .. } = look(world, id, spec).await?.scripts;
+    let Scripts { paths, warnings: of_scripts, .. } = look(world, id, spec).await?.scripts;
+    warnings.extend(of_scripts);
     if let Some(last) = last {
         let value = |name: &str| {
             let variable = last.variables.iter().find(|variable| variable.name == name)?;
