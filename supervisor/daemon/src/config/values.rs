@@ -43,7 +43,8 @@ fn masked(name: &str, value: &toml::Value) -> toml::Value {
             let each = elements.iter().map(|element| {
                 let masked = masked(&before, element);
                 // `--token VALUE` are two elements.
-                element.as_str().filter(|text| text.starts_with('-')).unwrap_or(name).clone_into(&mut before);
+                let is_option = |text: &&str| text.starts_with('-') && !text.contains('=');
+                element.as_str().filter(is_option).unwrap_or(name).clone_into(&mut before);
                 masked
             });
             toml::Value::Array(each.collect())
