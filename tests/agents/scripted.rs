@@ -39,8 +39,6 @@ struct Flags {
     no_load: bool,
     /// `--resume`: `session/resume`, which replays nothing, is offered as well.
     resume: bool,
-    /// `--refuse WHAT`: the launch fails after the process started: `initialize` with an error, `version` 2, `login` needed.
-    refuse: Option<String>,
     /// `--load-fails`: loading is offered, and fails.
     load_fails: bool,
     /// `--replay-after-response`: the history follows the answer to `session/load` instead of preceding it.
@@ -53,6 +51,14 @@ struct Flags {
     pidfile: Option<PathBuf>,
     /// `--store DIR`: where conversations are kept, one file each.
     store: Option<PathBuf>,
+    /// `--refuse METHOD CODE MESSAGE`: this request is answered with this error.
+    refuse: Option<(String, i64, String)>,
+    /// `--protocol VERSION`: the version of the protocol that it claims to speak.
+    protocol: Option<u64>,
+    /// `--complain TEXT`: written to stderr before anything else.
+    complain: Option<String>,
+    /// `--exit STATUS`: ends at once.
+    exit: Option<i32>,
 }
 
 impl Flags {
@@ -70,7 +76,6 @@ impl Flags {
                 "--launcher" => flags.launcher = true,
                 "--no-load" => flags.no_load = true,
                 "--resume" => flags.resume = true,
-                "--refuse" => flags.refuse = Some(value(&mut args, &arg)),
                 "--load-fails" => flags.load_fails = true,
                 "--replay-after-response" => flags.replay_after_response = true,
                 "--banner" => flags.banner = true,
@@ -80,6 +85,14 @@ impl Flags {
                 },
                 "--pidfile" => flags.pidfile = Some(value(&mut args, &arg).into()),
                 "--store" => flags.store = Some(value(&mut args, &arg).into()),
+                "--refuse" => {
+                    let (method, code) = (value(&mut args, &arg), value(&mut args, &arg));
+                    let code = code.parse().unwrap_or_else(|_| usage("--refuse needs a method, a code and a message"));
+                    flags.refuse = Some((method, code, value(&mut args, &arg)));
+                }
+                "--protocol" => flags.protocol = value(&mut args, &arg).parse().ok(),
+                "--complain" => flags.complain = Some(value(&mut args, &arg)),
+                "--exit" => flags.exit = value(&mut args, &arg).parse().ok(),
                 other => usage(&format!("unknown flag {other:?}")),
             }
         }
@@ -113,6 +126,12 @@ fn serve(flags: Flags) {
     }
     if let Some(pidfile) = &flags.pidfile {
         note_pid(pidfile, "agent", std::process::id());
+    }
+    if let Some(text) = &flags.complain {
+        eprintln!("{text}");
+    }
+    if let Some(status) = flags.exit {
+        std::process::exit(status);
     }
     if flags.banner {
         print_raw(b"Welcome to the scripted agent!\n\x1b[1mdebug\x1b[0m: 3 things loaded\n");
@@ -203,15 +222,15 @@ impl Agent {
     fn handle(&mut self, message: &Value) {
         let Some(method) = message["method"].as_str() else { return };
         let (id, params) = (&message["id"], &message["params"]);
+        if let Some((_, code, message)) = self.flags.refuse.as_ref().filter(|(refused, ..)| refused == method) {
+            let error = json!({ "code": code, "message": message });
+            return send(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+        }
         match method {
             "initialize" => {
                 thread::sleep(self.flags.slow_init);
-                if self.refuses("initialize") {
-                    return fail(id, -32603, "as you asked: not initialized");
-                }
                 self.answer(id, &self.introduction());
             }
-            "session/new" if self.refuses("login") => fail(id, -32000, "Authentication required"),
             "session/new" => {
                 let conversation = format!("conversation-{}-{}", getpid(), self.requests);
                 self.requests += 1;
@@ -231,17 +250,13 @@ impl Agent {
         }
     }
 
-    fn refuses(&self, what: &str) -> bool {
-        self.flags.refuse.as_deref() == Some(what)
-    }
-
     fn introduction(&self) -> Value {
         let session = if self.flags.resume { json!({ "resume": {} }) } else { json!({}) };
         json!({
-            "protocolVersion": if self.refuses("version") { 2 } else { 1 },
+            "protocolVersion": self.flags.protocol.unwrap_or(1),
             "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session },
             "agentInfo": { "name": "scripted", "title": "Scripted agent", "version": "1" },
-            "authMethods": [{ "id": "key", "name": "Log in with a key" }],
+            "authMethods": [{ "id": "key", "name": "Use an API key", "description": "Set SCRIPTED_API_KEY" }],
         })
     }
 

@@ -4,6 +4,7 @@
 //! test started is gone when its [`Daemon`] is dropped, whatever the test did.
 
 pub(crate) mod client;
+pub(crate) mod ctl;
 pub(crate) mod daemon;
 pub(crate) mod dead;
 pub(crate) mod events;
@@ -17,6 +18,8 @@ pub(crate) mod random;
 pub(crate) mod requests;
 pub(crate) mod require;
 pub(crate) mod session;
+#[cfg(target_os = "linux")]
+pub(crate) mod terminal;
 
 use std::future::Future;
 use std::path::PathBuf;

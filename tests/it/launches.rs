@@ -8,43 +8,47 @@ use crate::harness::Daemon;
 use crate::prerequisites_ctl::said;
 
 /// How an agent refuses its launch, and what the failure says: the reason, and what to do.
-const REFUSALS: [(&str, &str, &str); 3] = [
-    ("initialize", "as you asked: not initialized", "agentctl events"),
-    ("version", "version 2", "a release of the agent that speaks version 1"),
-    ("login", "signed in", "Log in with a key"),
+const REFUSALS: [(&[&str], &str, &str); 3] = [
+    (
+        &["--refuse", "initialize", "-32603", "as you asked: not initialized"],
+        "as you asked: not initialized",
+        "agentctl events",
+    ),
+    (&["--protocol", "2"], "version 2", "a release of the agent that speaks version 1"),
+    (&["--refuse", "session/new", "-32000", "Authentication required"], "signed in", "Use an API key"),
 ];
 
 /// An agent that takes its time to end, so that its session is `stopping` for a while.
-fn refusing(daemon: &Daemon, what: &str) -> SessionSpec {
-    daemon.scripted(&["--refuse", what, "--ignore-eof"])
+fn refusing(daemon: &Daemon, how: &[&str]) -> SessionSpec {
+    daemon.scripted(&[how, &["--ignore-eof"]].concat())
 }
 
 #[tokio::test]
 async fn a_wait_for_a_launch_that_fails_after_its_process_began_ends_with_the_failure_its_reason_and_its_remedy() {
     let daemon = Daemon::start().await;
-    for (what, reason, remedy) in REFUSALS {
-        let spec = refusing(&daemon, what);
+    for (how, reason, remedy) in REFUSALS {
+        let spec = refusing(&daemon, how);
         let view: SessionView = daemon.client.post("/v1/sessions?wait=60", &spec).await.expect(202);
         let message = view.status.message.clone().unwrap_or_default();
-        assert_eq!(view.status.phase, Phase::Failed, "{what}: {view:#?}");
-        assert!(message.contains(reason) && message.contains(remedy), "{what}: {message}");
+        assert_eq!(view.status.phase, Phase::Failed, "{how:?}: {view:#?}");
+        assert!(message.contains(reason) && message.contains(remedy), "{how:?}: {message}");
         let path = format!("/v1/sessions/{}/resume?wait=60", view.id);
         let view: SessionView = daemon.client.call("POST", &path, "").await.expect(202);
-        assert_eq!((view.status.phase, view.status.message), (Phase::Failed, Some(message)), "{what}");
+        assert_eq!((view.status.phase, view.status.message), (Phase::Failed, Some(message)), "{how:?}");
     }
 }
 
 #[tokio::test]
 async fn agentctl_exits_with_status_1_and_the_reason_where_a_launch_fails_after_its_process_began() {
     let daemon = Daemon::start().await;
-    for (what, reason, remedy) in REFUSALS {
-        let command = refusing(&daemon, what).command.unwrap();
+    for (how, reason, remedy) in REFUSALS {
+        let command = refusing(&daemon, how).command.unwrap();
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         for begin in [&["run", "--prompt", "say hello", "--"][..], &["new", "--ready", "60", "--"][..]] {
             let (status, _, told) = said(&daemon, &[begin, &command].concat()).await;
-            assert_eq!(status, Some(1), "{begin:?} {what}: {told}");
-            assert!(told.contains(reason) && told.contains(remedy), "{begin:?} {what}: {told}");
-            assert!(!told.contains("is stopped") && !told.contains("still"), "{begin:?} {what}: {told}");
+            assert_eq!(status, Some(1), "{begin:?} {how:?}: {told}");
+            assert!(told.contains(reason) && told.contains(remedy), "{begin:?} {how:?}: {told}");
+            assert!(!told.contains("is stopped") && !told.contains("still"), "{begin:?} {how:?}: {told}");
         }
     }
 }

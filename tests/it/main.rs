@@ -9,6 +9,7 @@ mod aside;
 mod author;
 mod capabilities;
 mod closing;
+mod command_line;
 mod compiling;
 mod configuration;
 #[path = "../conformance/mod.rs"]

@@ -69,7 +69,7 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     let (status, _, told) = said(&daemon, &["resume", "fix"]).await;
     assert_eq!(status, Some(4), "{told}");
     let refusal =
-        "agentctl: what the session needs is not all there\nvpn (fail): fail: no route\n  remedy: connect the VPN\n";
+        "agentctl: prerequisites of the session are not met\nvpn (fail): fail: no route\n  remedy: connect the VPN\n";
     assert!(told.starts_with(refusal) && told.contains("--wait"), "{told}");
 
     // It waits for one thing after the other, and is ready when the last of them is there.

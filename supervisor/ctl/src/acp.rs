@@ -7,7 +7,7 @@ use agentd_api::surrogates::mended;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A `session/update` notification.
+/// A message of the agent that says something to a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Update {
     Answer(String),
@@ -16,6 +16,13 @@ pub(crate) enum Update {
     Plan(Vec<PlanEntry>),
     /// One that is not shown, by its name.
     Other(String),
+    /// The names of the ways to sign in, from the answer to `initialize`; empty where there is none.
+    SignIn(Vec<String>),
+    /// A request of agentd was answered with this error.
+    Refused {
+        id: u64,
+        code: i64,
+    },
 }
 
 /// What is new about a tool call; what is absent is as it was.
@@ -35,9 +42,12 @@ pub(crate) struct PlanEntry {
     pub(crate) status: String,
 }
 
-/// Reads a line of the agent; `None` for one that is not an update: a response, a request.
+/// Reads a line of the agent; `None` for one that says nothing to a person, such as most responses.
 pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
     let message: Value = serde_json::from_str(mended(message).get()).ok()?;
+    if message["method"].is_null() {
+        return response(&message);
+    }
     if message["method"] != "session/update" {
         return None;
     }
@@ -53,6 +63,16 @@ pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
         "plan" => Update::Plan(update["entries"].as_array().into_iter().flatten().map(plan_entry).collect()),
         _ => Update::Other(name.to_owned()),
     })
+}
+
+/// The parts of a response that a failure is explained with.
+fn response(message: &Value) -> Option<Update> {
+    if let Some(ways) = message["result"]["authMethods"].as_array() {
+        let name = |way: &Value| way["name"].as_str().or(way["id"].as_str()).map(str::to_owned);
+        return Some(Update::SignIn(ways.iter().filter_map(name).collect()));
+    }
+    let (id, code) = (message["id"].as_u64()?, message["error"]["code"].as_i64()?);
+    Some(Update::Refused { id, code })
 }
 
 fn tool(id: &str, update: &Value) -> ToolUpdate {

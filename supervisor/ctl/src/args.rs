@@ -14,35 +14,46 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const STATUSES: &str = "\
 Exit status:
-  0    done; of run and prompt: the agent ended the turn itself
-  1    failed: the daemon reported an error, the turn or the session failed
+  0    success; run and prompt: the agent ended the turn itself
+  1    failure: the daemon reported an error, or the session, the launch or
+       the turn failed; check, validate and doctor: something was found
   2    the command line is wrong
   3    the daemon cannot be reached or started
-  4    refused as things are: the session's phase does not allow it, a name
-       is taken, a question is answered already
+  4    refused in the present state: the session's phase does not allow it, a
+       name is taken, a queue is full, a question is answered already
   130  the turn was cancelled, or Ctrl-C left it running
-  141  the reader of the output went away
+  141  the reader of the output closed it
 
 Environment:
   AGENTD_SOCKET  the daemon's socket, as --socket
   AGENTD_URL, AGENTD_TOKEN_FILE
-                 its address over TCP and the token's file, as --url and
-                 --token-file
-  NO_COLOR       no colours on a terminal either";
+                 the daemon's address over TCP and the file with its token,
+                 as --url and --token-file
+  NO_COLOR       if set and not empty: no colours, on a terminal either";
 
 const EXAMPLES: &str = "\
 Examples:
   agentctl run                             talk to the default agent, here
-  agentctl run --agent claude --dir ~/src  talk to another one elsewhere
-  agentctl run --prompt \"what is this?\"    ask one thing; stdout is the answer
-  agentctl ls -a                           what there is
+  agentctl run --agent claude --dir ~/src  talk to another agent, elsewhere
+  agentctl run \"what is this?\"             ask one thing; stdout is the answer
+  agentctl ls -a                           list all sessions
   agentctl attach k3m                      come back; part of an id is enough
-  agentctl env k3m                         who put what into its environment";
+  agentctl stop k3m                        end its agent; resume continues it
+  agentctl env k3m                         show its environment, with sources
+  agentctl doctor                          find out what is wrong, and the remedy";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  agentctl run                                 talk to the default agent
+  agentctl run \"explain main.rs\" > answer.md   one turn; the answer in a file
+  git diff | agentctl run --prompt -           the prompt from standard input
+  agentctl run --agent claude --dir ~/src      another agent, another directory
+  agentctl run -- npx my-agent --acp           any program that speaks ACP";
 
 /// Run AI coding agents in sessions of their own, each in its own clean environment.
 ///
 /// A session is one conversation with one agent in one directory. It outlives the terminal that began it, and the daemon.
-/// SESSION is a session's id, the beginning of an id that no other has, or a name.
+/// SESSION is a session's id, its name, or the beginning of its id if no other id begins so.
 #[derive(Debug, Parser)]
 #[command(name = "agentctl", version, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
@@ -55,22 +66,22 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// The daemon's socket; no daemon is started for one that is given
+    /// The daemon's socket. With it, agentctl never starts a daemon
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// The daemon's address over TCP, as `http://127.0.0.1:7345`, in place of its socket
+    /// The daemon's address over TCP, like `http://127.0.0.1:7345`, instead of its socket
     #[arg(long, global = true, value_name = "URL", conflicts_with = "socket")]
     pub(crate) url: Option<String>,
-    /// The file with the token that the daemon asks for over TCP
+    /// The file with the token that the daemon requires over TCP
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Do not start the daemon when none answers
+    /// Do not start a daemon if none answers
     #[arg(long, global = true)]
     pub(crate) no_start: bool,
-    /// Print the documents of the daemon's interface as they are; streams as one record a line
+    /// Print the daemon's JSON documents unchanged; streams print one JSON object a line
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Show what is usually left out: launch steps, the agent's stderr
+    /// Show more: the steps of a launch, the agent's stderr as it comes
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
 }
@@ -79,81 +90,86 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Create a session and talk to its agent
     ///
-    /// With --prompt it ends when that turn has ended, and the session stays. Without, each line of standard input is a turn;
-    /// the end of input (Ctrl-D) leaves. Ctrl-C cancels the running turn; a second one within 2 s, or one with nothing
-    /// running, leaves. What the agent says goes to standard output, all else to standard error.
+    /// With a prompt, it runs that turn and exits; the session stays. Without one, each line of standard input is a turn, and the end
+    /// of the input (Ctrl-D) leaves. Ctrl-C cancels the running turn. A second Ctrl-C within 2 s, or one while no turn runs, leaves.
+    ///
+    /// The agent's answer goes to standard output and ends with a newline. Everything else goes to standard error. If the input is a
+    /// file or a pipe, the exit status is that of the first turn that did not end well.
+    #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
     /// Create a session and print its id
     New(NewArgs),
-    /// List sessions; without --all those that are stopped are left out
+    /// List sessions that are not stopped; with --all, every session
     #[command(visible_alias = "list")]
     Ls {
-        /// Stopped ones too
+        /// List stopped sessions too
         #[arg(short, long)]
         all: bool,
     },
     /// Show a session's spec, status and conditions
     Show { session: String },
-    /// Come back to a session: what was said last, then what is said, and prompts as with run
+    /// Come back to a session: show its last events, then follow it and send prompts as with run
     Attach {
         session: String,
-        /// Begin with the session's first event
+        /// Show everything since the session's first event
         #[arg(long, conflicts_with = "last")]
         from_start: bool,
-        /// Begin this many events before now
+        /// Show this many of the latest events first
         #[arg(long, value_name = "N", default_value_t = 200)]
         last: u64,
     },
     /// Prompt a session and show that turn until it ends
     ///
-    /// Where a turn is running, the prompt waits for its end.
+    /// If a turn is running already, the prompt waits for its end.
     Prompt {
         session: String,
-        /// The prompt; its words are joined by spaces, and `-` reads it from standard input
+        /// The prompt; words are joined by spaces, and `-` reads it from standard input
         #[arg(required = true)]
         text: Vec<String>,
-        /// Print the turn's id and do not wait for it
+        /// Print the turn's id and exit
         #[arg(long)]
         no_wait: bool,
     },
     /// Cancel a session's running turn
     Cancel { session: String },
-    /// End sessions' agents, with every process they started; they can be resumed
+    /// Stop sessions: end their agents with every process these started
+    ///
+    /// A stopped session keeps its conversation; `agentctl resume` continues it. Stopping a session that is stopped is no error.
     Stop {
         #[arg(required = true, value_name = "SESSION")]
         sessions: Vec<String>,
-        /// Do not wait for the end
+        /// Do not wait until they are stopped
         #[arg(long)]
         no_wait: bool,
     },
-    /// Start a stopped or failed session's agent again and continue its conversation
+    /// Start the agent of a stopped or failed session again and continue the conversation
     Resume {
         session: String,
-        /// Do not wait until it is ready
+        /// Do not wait until the agent is ready
         #[arg(long)]
         no_wait: bool,
-        /// Begin a new conversation where the agent lost the old one
+        /// Begin a new conversation, for an agent that lost the old one
         #[arg(long)]
         new_conversation: bool,
         #[command(flatten)]
         terms: TermsArgs,
     },
-    /// Delete sessions with all that is stored of them
+    /// Delete sessions and everything that is stored of them
     Rm {
         #[arg(required = true, value_name = "SESSION")]
         sessions: Vec<String>,
-        /// Stop those that are active first
+        /// Stop active sessions first
         #[arg(short, long)]
         force: bool,
     },
-    /// Check now what sessions need of the world, and say what is missing; exit status 1 where something is
+    /// Check the prerequisites of sessions now; exit status 1 if one is missing
     Check(CheckArgs),
-    /// Say what looks wrong in a session's environment, before it is launched again; exit status 1 where something does
+    /// Look for mistakes in a session's environment before its next launch; exit status 1 if there are any
     Validate { session: String },
     /// Show a session's environment and who set each variable; approve scripts of directories
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Env(EnvArgs),
-    /// Show the named secrets of the configuration: where each is taken from and who gets it, and never what it is
+    /// List the secrets of the configuration: where each comes from and who gets it, never its value
     Secret {
         #[command(subcommand)]
         command: SecretCommand,
@@ -163,27 +179,27 @@ pub(crate) enum Command {
         session: String,
         /// The question's id, as `show` lists it
         permission: PermissionId,
-        /// The id of one of its options, or allow or deny for the mildest of that kind
+        /// The id of one of its options; or `allow` or `deny`, for the mildest option of that kind
         #[arg(value_name = "OPTION|allow|deny")]
         answer: String,
     },
-    /// Print a session's events, one JSON object a line, and those that come
+    /// Print a session's events, one JSON object a line, and follow it
     Events {
         session: String,
         /// Begin after the event with this number
         #[arg(long, value_name = "SEQ", conflicts_with = "last")]
         after: Option<u64>,
-        /// Begin this many events before the end
+        /// Begin with the last N events
         #[arg(long, value_name = "N")]
         last: Option<u64>,
-        /// End with the last event there is
+        /// Print the present events and exit
         #[arg(long)]
         no_follow: bool,
     },
-    /// What sessions' environments begin with: the login shell's environment, which is taken once and used while it is true
+    /// Show or refresh the login shell's environment, with which sessions' environments begin
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Plugins: begin one, look at it, test it; list those that are in use
+    /// List plugins, and create, inspect, check and test one
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
     /// Have the daemon read its configuration and plugins again; never starts one
@@ -197,27 +213,27 @@ pub(crate) enum Command {
     /// Look at the configuration: check it, show it, say where it is; needs no daemon
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Stop every session in order, and launch none until it is undone or the daemon starts anew; never starts one
+    /// Stop every session, and launch none until the drain is undone or the daemon is started again
     Drain {
-        /// Let sessions be launched again; those that were stopped stay so
+        /// Allow launches again; stopped sessions stay stopped
         #[arg(long, conflicts_with = "no_wait")]
         undo: bool,
         /// Do not wait until every session is stopped
         #[arg(long)]
         no_wait: bool,
     },
-    /// agentd as a service of systemd or launchd: install or upgrade it, look at it, read its log, remove it
+    /// Install, upgrade, inspect or remove agentd as a service of systemd or launchd
     #[command(subcommand)]
     Service(service::ServiceCommand),
-    /// Check agentd and its installation, and say what to do about each thing that is wrong; exit status 1 where something fails
+    /// Check agentd and its installation, with a remedy for each problem; exit status 1 if there is one
     Doctor,
-    /// List the agents that are configured
+    /// List the configured agents
     Agents,
-    /// Print the versions of this program and of the daemon; never starts one
+    /// Print the versions of agentctl and of the running daemon
     Version,
-    /// Say whether another build of agentd can take over from the one that runs
+    /// Check whether another build of agentd can replace the one that runs
     UpgradeCheck {
-        /// The new agentd; without it, the one beside this agentctl
+        /// The new agentd; by default the one beside this agentctl
         #[arg(value_name = "AGENTD")]
         program: Option<PathBuf>,
     },
@@ -228,34 +244,37 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct SpecArgs {
-    /// An agent of the configuration, see `agentctl agents`; `demo` is built in
+    /// A configured agent, see `agentctl agents`; `demo` is built in
     #[arg(long, value_name = "NAME", conflicts_with = "command")]
     pub(crate) agent: Option<AgentName>,
     /// A name for the session
     #[arg(long)]
     pub(crate) name: Option<SessionName>,
-    /// The session's directory; the current one where it is not given
+    /// The session's directory; by default the current one
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// The first prompt; `-` reads it from standard input
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "text")]
     pub(crate) prompt: Option<String>,
+    /// The first prompt, as --prompt; its words are joined by spaces
+    #[arg(value_name = "PROMPT")]
+    pub(crate) text: Vec<String>,
     /// Who answers when the agent asks for permission
     #[arg(long, value_enum, default_value_t)]
     pub(crate) permissions: Permissions,
-    /// A script that is sourced last when the session's environment is built
+    /// A script to source last when the session's environment is built
     #[arg(long, value_name = "FILE")]
     pub(crate) env_setup: Option<PathBuf>,
-    /// What the environment begins with; as configured where it is not given
+    /// What the environment begins with; by default as configured
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub(crate) env_from: Option<EnvFrom>,
-    /// What later launches do with the environment of the one before; as configured where it is not given
+    /// What later launches do with the environment of the previous one; by default as configured
     #[arg(long, value_enum)]
     pub(crate) refresh: Option<RefreshPolicy>,
-    /// What the agent is told in front of the first prompt after a resume; as configured where it is not given
+    /// How much the agent is told before the first prompt after a resume; by default as configured
     #[arg(long, value_enum)]
     pub(crate) resume_note: Option<Note>,
-    /// Whether an agent that crashed is started again; as configured where it is not given
+    /// Whether an agent that crashed is started again; by default as configured
     #[arg(long, value_enum)]
     pub(crate) restart: Option<Restart>,
     /// Bytes of memory of the agent and everything it starts
@@ -276,21 +295,21 @@ pub(crate) struct SpecArgs {
     /// Reject what the agent asks and nobody answers for so long; 0 is never
     #[arg(long, value_name = "SECONDS")]
     pub(crate) permission_limit: Option<u64>,
-    /// A prerequisite of the configuration that it needs, see `agentctl check`; can be given again
+    /// A configured prerequisite that the session needs, see `agentctl check`; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) require: Vec<String>,
-    /// A word that the configuration's prerequisites may be required by; can be given again
+    /// A tag of the session, by which configured prerequisites apply to it; may be repeated
     #[arg(long)]
     pub(crate) tag: Vec<String>,
-    /// A program that speaks the Agent Client Protocol, instead of a configured agent
+    /// A program that speaks the Agent Client Protocol on stdin and stdout, instead of a configured agent
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
-/// How a launch takes it that something is missing which the session needs.
+/// What a launch does if a prerequisite of the session is missing.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct TermsArgs {
-    /// Wait for what it needs and is missing, for so long at most, as `10m` or `8h`; an hour where no limit is given
+    /// Wait for missing prerequisites, at most this long, like `10m` or `8h`; without a limit, one hour
     #[arg(
         long,
         value_name = "LIMIT",
@@ -300,7 +319,7 @@ pub(crate) struct TermsArgs {
         conflicts_with = "force"
     )]
     pub(crate) wait: Option<Limit>,
-    /// Start it without what is missing; its journal says who asked for that
+    /// Start without missing prerequisites; the journal records who asked for it
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -320,9 +339,9 @@ impl std::str::FromStr for Limit {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// This prerequisite alone
+    /// Check this prerequisite only
     pub(crate) name: Option<String>,
-    /// What this session needs, with what looks at its environment
+    /// Check what this session needs, including prerequisites that look at its environment
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
     /// Check again every 2 s, until Ctrl-C
@@ -333,21 +352,21 @@ pub(crate) struct CheckArgs {
 /// As [`agentd_api::environment::SnapshotSource`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EnvFrom {
-    /// What your login shell gives, as it is at each launch
+    /// The environment of your login shell at each launch
     LoginShell,
-    /// What this terminal has
+    /// The environment of this terminal
     Terminal,
-    /// What your login shell gives now, at later launches too
+    /// The environment of your login shell now, for later launches too
     Stored,
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// Show what is known, how old it is, and which files are watched
+    /// Show the stored environments, their age, and which files are watched
     Status,
     /// Run the login shell now
     Refresh,
-    /// Forget what the login shell gave, in memory and on the disk; the next launch runs it
+    /// Forget the stored environment; the next launch runs the login shell
     Invalidate,
 }
 
@@ -363,9 +382,9 @@ pub(crate) enum Restart {
 pub(crate) enum RefreshPolicy {
     /// Build it anew
     Fresh,
-    /// Give it again as it was
+    /// Use the stored one unchanged
     Stored,
-    /// Give it again, and say how a fresh one would differ
+    /// Use the stored one, and warn if a fresh one would differ
     Warn,
 }
 
@@ -373,9 +392,9 @@ pub(crate) enum RefreshPolicy {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Note {
     Off,
-    /// What it lost and what has changed, where there is something
+    /// What it lost and what has changed, if anything
     Brief,
-    /// The same with everything named, and after every new start of its process
+    /// The same in full, after every new start of its process
     Full,
 }
 
@@ -385,7 +404,7 @@ pub(crate) struct RunArgs {
     pub(crate) spec: SpecArgs,
     #[command(flatten)]
     pub(crate) terms: TermsArgs,
-    /// Stop and delete the session at the end; one that Ctrl-C left stays
+    /// Delete the session at the end, unless Ctrl-C left it
     #[arg(long)]
     pub(crate) rm: bool,
 }
@@ -396,7 +415,7 @@ pub(crate) struct NewArgs {
     pub(crate) spec: SpecArgs,
     #[command(flatten)]
     pub(crate) terms: TermsArgs,
-    /// Wait until the session is ready, at most so many seconds; exit status 1 where it is not by then
+    /// Wait until the session is ready, at most this many seconds; exit status 1 if it is not ready by then
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ready: Option<u16>,
 }
@@ -412,10 +431,10 @@ pub(crate) enum Permissions {
 
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum SecretCommand {
-    /// List them; none of them is looked for
+    /// List the secrets, without fetching one
     #[command(visible_alias = "list")]
     Ls,
-    /// Take each from where it lives, as a launch does, and say which can be had; the status is 1 where a required one cannot
+    /// Fetch each secret as a launch does, and say which are available; exit status 1 if a required one is not
     Check,
 }
 
@@ -425,19 +444,19 @@ pub(crate) struct EnvArgs {
     pub(crate) scripts: Option<ScriptCommand>,
     #[arg(required = true)]
     pub(crate) session: Option<String>,
-    /// Show the values too; those of secrets never
+    /// Show values too, except those of secrets
     #[arg(long)]
     pub(crate) values: bool,
-    /// Show what was taken away instead, by whom and why
+    /// Show the variables that were removed instead, with the provider and its reason
     #[arg(long, conflicts_with = "values")]
     pub(crate) dropped: bool,
-    /// Which environment: that of the first launch, of the last one, or what a launch would build now
+    /// The environment of the first launch, of the last launch (the default), or the one a launch would build now
     #[arg(long, value_name = "created|last|now", default_value = "last", hide_default_value = true)]
     pub(crate) at: Moment,
-    /// Tell each step that set this variable or took it away, and what it replaced
+    /// Show each step that set or removed this variable, and what it replaced
     #[arg(long, value_name = "NAME", conflicts_with_all = ["values", "dropped"])]
     pub(crate) explain: Option<String>,
-    /// Show what differs between two environments; without a range, between the last launch and now
+    /// Show the differences between two environments; without a range, between the last launch and now
     #[arg(
         long,
         value_name = "created|last..last|now",
@@ -474,8 +493,8 @@ impl std::str::FromStr for Range {
 pub(crate) enum ScriptCommand {
     /// Approve the scripts that sessions in a directory source, with their present content
     ///
-    /// They are shown first: whole, or what has changed since they were approved. On a terminal you are asked then. What a
-    /// script sources in turn is named, and is not covered by the approval.
+    /// Each script is shown first: whole, or the difference since it was approved. On a terminal you are asked to confirm. Scripts that
+    /// it sources in turn are named, and are not covered by the approval.
     Allow {
         /// The directory, or one script
         directory: PathBuf,
@@ -483,17 +502,17 @@ pub(crate) enum ScriptCommand {
         #[arg(short, long)]
         yes: bool,
     },
-    /// Take the approval back, and do not run them
+    /// Withdraw the approval of scripts; they are not run any more
     Deny {
         /// The directory, or one script
         directory: PathBuf,
     },
-    /// Encrypt what is kept of all sessions' environments with another key
+    /// Encrypt the stored environments of all sessions with another key
     ///
-    /// A key that agentd made is replaced by a new one. One that comes from a file or from systemd is changed there first, with the
-    /// one before under environment.encryption.previous in the configuration; this then takes it into use everywhere.
+    /// A key that agentd made is replaced by a new one. Change a key from a file or from systemd there first, and name the previous one
+    /// under environment.encryption.previous in the configuration; this command then takes the new key into use.
     RotateKey,
-    /// List the scripts that sessions in a directory source: state, digest, approved when, and what they source in turn
+    /// List the scripts that sessions in a directory source, with their approval and what they source in turn
     #[command(name = "scripts")]
     List {
         #[arg(default_value = ".")]
@@ -502,70 +521,4 @@ pub(crate) enum ScriptCommand {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn env_takes_a_session_or_a_directory_to_approve() {
-        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
-        assert!(matches!(
-            parse("agentctl env k3m --values"),
-            Ok(Command::Env(EnvArgs { session: Some(_), values: true, scripts: None, .. }))
-        ));
-        assert!(matches!(
-            parse("agentctl env allow /x"),
-            Ok(Command::Env(EnvArgs { scripts: Some(ScriptCommand::Allow { .. }), .. }))
-        ));
-        let diff = |line: &str| match parse(line).map_err(|error| error.exit_code()) {
-            Ok(Command::Env(EnvArgs { diff: Some(Range { from, to }), .. })) => Ok((from, to)),
-            other => Err(other.err()),
-        };
-        assert_eq!(diff("agentctl env k3m --diff"), Ok((Moment::Last, Moment::Now)));
-        assert_eq!(diff("agentctl env k3m --diff created.."), Ok((Moment::Created, Moment::Now)));
-        assert_eq!(diff("agentctl env k3m --diff ..last"), Ok((Moment::Created, Moment::Last)));
-        for wrong in ["now..now", "then..now", "created"] {
-            assert_eq!(diff(&format!("agentctl env k3m --diff {wrong}")), Err(Some(2)), "{wrong}");
-        }
-        assert_eq!(parse("agentctl env").unwrap_err().exit_code(), 2);
-    }
-
-    #[test]
-    fn a_name_that_cannot_be_one_is_a_usage_error() {
-        for line in ["agentctl new --name ../x", "agentctl new --agent A", "agentctl answer s P1 allow"] {
-            assert_eq!(Cli::try_parse_from(line.split(' ')).unwrap_err().exit_code(), 2, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_launch_waits_for_an_hour_where_no_limit_is_given_and_does_not_wait_and_go_on_without() {
-        let terms = |flags: &str| match Cli::try_parse_from(format!("agentctl resume k3m {flags}").trim().split(' ')) {
-            Ok(Cli { command: Command::Resume { session, terms, .. }, .. }) => {
-                assert_eq!(session, "k3m");
-                Ok((terms.wait.map(|limit| limit.0.as_secs()), terms.force))
-            }
-            other => Err(other.map(|_| 0).map_err(|error| error.exit_code())),
-        };
-        assert_eq!(terms(""), Ok((None, false)));
-        assert_eq!(terms("--wait"), Ok((Some(3600), false)));
-        assert_eq!(terms("--wait=1m30s"), Ok((Some(90), false)));
-        assert_eq!(terms("--force"), Ok((None, true)));
-        for wrong in ["--wait --force", "--wait=-3s", "--wait=soon", "--wait 10m"] {
-            assert_eq!(terms(wrong), Err(Err(2)), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_command_of_ones_own_keeps_its_flags() {
-        let cli = Cli::try_parse_from("agentctl run --json -- my-agent --json -v".split(' ')).unwrap();
-        let Command::Run(run) = cli.command else { panic!() };
-        assert_eq!(run.spec.command, ["my-agent", "--json", "-v"]);
-        assert!(Cli::try_parse_from("agentctl run --agent x -- y".split(' ')).is_err());
-    }
-}
+mod tests;

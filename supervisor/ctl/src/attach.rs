@@ -11,11 +11,12 @@ use agentd_api::event::TurnEnded;
 use agentd_api::session::{PermissionRequest, Phase, SessionView};
 use agentd_api::{Event, PermissionId, TurnId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::client::Client;
 use crate::conversation::{Conversation, Down, Item, exit_of};
 use crate::error::Error;
+use crate::failure::Failure;
 use crate::input::{self, Input};
 use crate::render::Renderer;
 use crate::start::Starter;
@@ -28,6 +29,9 @@ const SETTLE: Duration = Duration::from_millis(300);
 
 /// How long a question is left alone before a person is bothered with it: the session's policy may be about to answer it.
 const GRACE: Duration = Duration::from_millis(100);
+
+/// How long a file or a pipe is listened to when the session has ended, to know whether it has something that was not sent.
+const UNSENT: Duration = Duration::from_secs(1);
 
 /// What to attach to, and until when.
 #[derive(Debug)]
@@ -53,13 +57,23 @@ pub(crate) enum Goal {
     Talk,
 }
 
+/// What came of being attached.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) end: End,
+    /// The failure that was shown last and is not repaired: of the session, or of the turn.
+    pub(crate) failure: Option<Failure>,
+    /// Lines of a file or a pipe were not sent, because the session could not take them.
+    pub(crate) unsent: bool,
+}
+
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The turn ended; this is the exit status for it.
     Turn(u8),
-    /// There was no more input.
-    InputEnded,
+    /// There was no more input. The exit status is that of the first turn that did not end well, where the input was no terminal.
+    InputEnded(u8),
     /// The person left.
     Left,
     Down(Down),
@@ -67,14 +81,17 @@ pub(crate) enum End {
 }
 
 /// Attaches until the goal is reached.
-pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<End, Error> {
+pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<Outcome, Error> {
     let after = From::After(attachment.after);
     let mut stream = EventStream::follow(client.clone(), attachment.id.clone(), after, attachment.starter.clone());
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Setup)?;
     let mut attached = Attached::new(client, attachment)?;
     let end = attached.run(&mut stream, &mut interrupt).await;
     attached.renderer.leave()?;
-    end
+    let end = end?;
+    let unsent = matches!(end, End::Down(_) | End::Deleted) && attached.has_unsent_input().await;
+    let failure = attached.conversation.failure().cloned().or(attached.turn_failure);
+    Ok(Outcome { end, failure, unsent })
 }
 
 impl Attached<'_> {
@@ -134,6 +151,10 @@ struct Attached<'a> {
     last_interrupt: Option<Instant>,
     /// When to ask whether the session is at its end.
     settle: Option<Instant>,
+    /// The exit status of the first turn of a file or a pipe that did not end well.
+    status: u8,
+    /// Why the last turn failed that failed by itself.
+    turn_failure: Option<Failure>,
 }
 
 impl<'a> Attached<'a> {
@@ -153,6 +174,8 @@ impl<'a> Attached<'a> {
             answered: HashSet::new(),
             last_interrupt: None,
             settle: None,
+            status: 0,
+            turn_failure: None,
             attachment,
         };
         attached.go_live();
@@ -220,7 +243,7 @@ impl<'a> Attached<'a> {
         self.go_live();
         self.watch_for_end();
         Ok(items.iter().find_map(|item| match item {
-            Item::TurnEnded(ended) => self.turn_ended(ended),
+            Item::TurnEnded(ended, failure) => self.turn_ended(ended, failure.as_ref()),
             _ => None,
         }))
     }
@@ -228,8 +251,8 @@ impl<'a> Attached<'a> {
     fn show(&mut self, item: &Item, concerned: bool) -> Result<(), Error> {
         let talk = self.attachment.goal == Goal::Talk;
         match item {
-            Item::Warning(_) | Item::Detail(_) => self.renderer.item(item, false),
-            Item::TurnEnded(ended) if self.is_goal(&ended.turn) => self.renderer.item(item, true),
+            Item::Warning(_) | Item::Failed { .. } | Item::Detail(_) => self.renderer.item(item, false),
+            Item::TurnEnded(ended, _) if self.is_goal(&ended.turn) => self.renderer.item(item, true),
             // The person who asks one thing knows what was asked.
             Item::Prompt { turn, .. } => self.renderer.item(item, !talk || self.mine.contains(turn)),
             _ if concerned => self.renderer.item(item, false),
@@ -244,8 +267,14 @@ impl<'a> Attached<'a> {
         }
     }
 
-    fn turn_ended(&mut self, ended: &TurnEnded) -> Option<End> {
+    fn turn_ended(&mut self, ended: &TurnEnded, failure: Option<&Failure>) -> Option<End> {
         self.outstanding.take_if(|turn| *turn == ended.turn);
+        if self.is_goal(&ended.turn) || self.mine.contains(&ended.turn) {
+            self.turn_failure = failure.cloned();
+        }
+        if self.mine.contains(&ended.turn) && self.status == 0 {
+            self.status = exit_of(ended);
+        }
         self.is_goal(&ended.turn).then(|| End::Turn(exit_of(ended)))
     }
 
@@ -308,8 +337,8 @@ impl<'a> Attached<'a> {
     async fn line(&mut self, line: Option<io::Result<String>>) -> Result<Option<End>, Error> {
         self.renderer.typed();
         let Some(line) = line else {
-            self.input = None;
-            return Ok((self.attachment.goal == Goal::Talk).then_some(End::InputEnded));
+            let status = if self.input.take().is_some_and(|input| input.terminal) { 0 } else { self.status };
+            return Ok((self.attachment.goal == Goal::Talk).then_some(End::InputEnded(status)));
         };
         let line = line.map_err(Error::Input)?;
         let id = &self.attachment.id;
@@ -327,8 +356,25 @@ impl<'a> Attached<'a> {
                 self.outstanding = Some(accepted.value.turn);
             })
         };
-        self.survive(done)?;
+        // A person sees that the line was refused and types another; nobody looks at a pipe.
+        if self.input.as_ref().is_some_and(|input| !input.terminal) {
+            done?;
+        } else {
+            self.survive(done)?;
+        }
         Ok(None)
+    }
+
+    /// Whether a file or a pipe has a line still that is no blank one.
+    async fn has_unsent_input(&mut self) -> bool {
+        let Some(input) = self.input.as_mut().filter(|input| !input.terminal) else { return false };
+        let until = Instant::now() + UNSENT;
+        while let Ok(Some(Ok(line))) = timeout_at(until, input.line()).await {
+            if !line.trim().is_empty() {
+                return true;
+            }
+        }
+        false
     }
 
     async fn interrupted(&mut self) -> Result<Option<End>, Error> {
@@ -337,6 +383,11 @@ impl<'a> Attached<'a> {
         let cancelled = match &self.attachment.goal {
             _ if again => return Ok(Some(End::Left)),
             Goal::Turn(Some(turn)) => self.client.cancel_turn(id, turn).await,
+            // What was typed last, though the event that begins its turn may be still to come.
+            Goal::Talk if self.outstanding.is_some() => match &self.outstanding {
+                Some(turn) => self.client.cancel_turn(id, turn).await,
+                None => Ok(()),
+            },
             Goal::Talk if self.conversation.running().is_some() => self.client.cancel(id).await.map(drop),
             Goal::Turn(None) | Goal::Talk => return Ok(Some(End::Left)),
         };
@@ -366,14 +417,19 @@ impl<'a> Attached<'a> {
         let Ok(view) = self.client.session(&self.attachment.id).await else {
             return Ok(None); // the stream knows better when to give up
         };
-        let status = view.value.status;
-        if status.last_seq > self.seen || !status.phase.is_over() {
+        let view = view.value;
+        if view.status.last_seq > self.seen || !view.status.phase.is_over() {
             return Ok(None);
         }
-        Ok(self
-            .conversation
-            .down()
-            .map(|_| End::Down(if status.phase == Phase::Failed { Down::Failed } else { Down::Stopped })))
+        let failed = view.status.phase == Phase::Failed;
+        if failed && self.conversation.failure().is_none() {
+            // It failed before the first event that was read here.
+            let failure = Failure::of(&view);
+            self.renderer.failure("", &failure)?;
+            self.turn_failure = Some(failure);
+        }
+        let down = if failed { Down::Failed } else { Down::Stopped };
+        Ok(self.conversation.down().map(|_| End::Down(down)))
     }
 }
 

@@ -6,7 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use agentd_api::event::{
-    AgentExited, AnsweredBy, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause, TurnEnded,
+    AgentExited, AnsweredBy, Exceeded, LaunchFailed, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause,
+    TurnEnded,
 };
 use agentd_api::prerequisite::{CheckReport, Outcome};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionRequest, Phase, SessionStatus};
@@ -14,9 +15,7 @@ use agentd_api::{Body, Event, TurnId};
 
 use crate::acp::{self, PlanEntry, ToolUpdate, Update};
 use crate::error::exit;
-
-/// Lines of the agent's stderr that are shown when it fails.
-const STDERR_LINES: usize = 8;
+use crate::failure::{Failure, LOGIN_FOR_PROMPT, LastWords, SIGN_IN};
 
 /// Something to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +43,15 @@ pub(crate) enum Item {
         title: String,
         how: String,
     },
-    TurnEnded(TurnEnded),
+    /// A turn ended; with the failure that ended it, unless that was shown before.
+    TurnEnded(TurnEnded, Option<Failure>),
     Warning(String),
+    /// A launch or the agent failed. Shown once, whatever number of events say it.
+    Failed {
+        failure: Failure,
+        /// The conversation was not open yet.
+        starting: bool,
+    },
     /// Shown only when asked for.
     Detail(String),
 }
@@ -66,12 +72,18 @@ pub(crate) struct Conversation {
     ready: bool,
     /// Set when the agent's process or its launch has ended; another launch takes it back.
     down: Option<Down>,
-    /// Whether somebody asked for a stop of the launch that goes on.
+    /// A stop was asked for in this launch.
     stopping: bool,
     tools: HashMap<String, Tool>,
-    stderr: VecDeque<String>,
-    /// The last condition that was shown, so that the launch's failure does not say it again.
-    warned: Option<String>,
+    stderr: LastWords,
+    /// A condition that is not shown yet: the end of the launch may follow and say the same.
+    held: Option<Condition>,
+    /// Why this launch failed, or the agent after it; shown already.
+    failure: Option<Failure>,
+    /// The ways to sign in that the agent offers.
+    sign_in: Vec<String>,
+    /// The request that the running turn is, and the code of the error that it was answered with.
+    asked: Option<(u64, Option<i64>)>,
     first_turn: Option<TurnId>,
 }
 
@@ -102,6 +114,11 @@ impl Conversation {
         self.down
     }
 
+    /// Why the session is down, where these events tell.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
     /// The questions that wait, the oldest first.
     pub(crate) fn permissions(&self) -> &[PermissionRequest] {
         &self.permissions
@@ -127,36 +144,32 @@ impl Conversation {
 
     /// Takes in one event.
     pub(crate) fn apply(&mut self, event: &Event) -> Vec<Item> {
-        match &event.body {
+        let held = match &event.body {
+            // What the agent does in between says nothing about the launch.
+            Body::AgentOut(_) | Body::AgentStderr(_) | Body::AgentNoise(_) => None,
+            Body::LaunchFailed(failed) => self.held.take().filter(|held| held.message != failed.message),
+            _ => self.held.take(),
+        };
+        let mut items: Vec<Item> = held.iter().map(warning).collect();
+        items.extend(self.take_in(&event.body));
+        items
+    }
+
+    fn take_in(&mut self, body: &Body) -> Vec<Item> {
+        match body {
             Body::AgentOut(message) => self.update(acp::interpret(message)),
             Body::AgentStderr(text) | Body::AgentNoise(text) => {
                 let line = text.text.display().trim_end().to_owned();
-                if self.stderr.len() == STDERR_LINES {
-                    self.stderr.pop_front();
-                }
-                self.stderr.push_back(line.clone());
+                self.stderr.push(&line);
                 vec![Item::Detail(format!("agent: {line}"))]
             }
             Body::LaunchStarted(launch) => {
-                (self.down, self.stopping) = (None, false);
+                (self.down, self.ready, self.stopping) = (None, false, false);
                 self.stderr.clear();
-                self.warned = None;
+                self.failure = None;
                 vec![Item::Detail(format!("launch {} begins", launch.launch))]
             }
-            Body::LaunchFailed(failed) => {
-                if self.stopping {
-                    // The launch was given up since a stop was asked for.
-                    self.fall(Down::Stopped);
-                    return vec![Item::Detail(failed.message.clone())];
-                }
-                self.fall(Down::Failed);
-                let said = self.warned.as_ref() == Some(&failed.message);
-                let mut items = self.last_words();
-                if !said {
-                    items.insert(0, Item::Warning(format!("the session could not start: {}", failed.message)));
-                }
-                items
-            }
+            Body::LaunchFailed(failed) => self.launch_failed(failed),
             Body::Condition(condition) => self.condition(condition),
             // The summaries and remedies are in the condition.
             Body::PrerequisitesChecked(checked) => facts(&checked.reports),
@@ -187,6 +200,7 @@ impl Conversation {
             }
             Body::TurnStarted(started) => {
                 self.running = Some(started.turn.clone());
+                self.asked = Some((started.rpc, None));
                 let at = self.waiting.iter().position(|(turn, _)| *turn == started.turn);
                 let prompt = at.and_then(|at| self.waiting.remove(at)).map(|(_, prompt)| prompt).unwrap_or_default();
                 let note = started.note.iter().map(|note| Item::Detail(format!("the agent was told: {note}")));
@@ -194,12 +208,14 @@ impl Conversation {
                 note.chain(std::iter::once(prompt)).collect()
             }
             Body::TurnEnded(ended) => {
+                let failure = self.failure_of(ended);
                 self.waiting.retain(|(turn, _)| *turn != ended.turn);
                 if self.running.as_ref() == Some(&ended.turn) {
                     self.running = None;
+                    self.asked = None;
                     self.tools.clear();
                 }
-                vec![Item::TurnEnded(ended.clone())]
+                vec![Item::TurnEnded(ended.clone(), failure)]
             }
             Body::PermissionRequested(requested) => {
                 self.permissions.push(requested.request.clone());
@@ -234,6 +250,16 @@ impl Conversation {
             Some(Update::Tool(update)) => self.tool(update),
             Some(Update::Plan(entries)) => vec![Item::Plan(entries)],
             Some(Update::Other(name)) => vec![Item::Detail(format!("agent: {name}"))],
+            Some(Update::SignIn(ways)) => {
+                self.sign_in = ways;
+                Vec::new()
+            }
+            Some(Update::Refused { id, code }) => {
+                if let Some((_, answer)) = self.asked.as_mut().filter(|(asked, _)| *asked == id) {
+                    *answer = Some(code);
+                }
+                Vec::new()
+            }
         }
     }
 
@@ -265,35 +291,97 @@ impl Conversation {
     }
 
     fn condition(&mut self, condition: &Condition) -> Vec<Item> {
-        let text = format!("{:?}: {}", condition.kind, condition.message);
         let bad = match condition.kind {
             ConditionType::EnvironmentDrifted => ConditionStatus::True,
             _ => ConditionStatus::False,
         };
-        if condition.status == bad {
-            self.warned = Some(condition.message.clone());
-            vec![Item::Warning(text)]
-        } else {
-            vec![Item::Detail(text)]
+        // What ended with the agent, or ends with the stop, is no news.
+        if condition.status != bad || self.down.is_some() || self.stopping {
+            return vec![Item::Detail(text_of(condition))];
         }
+        let step = matches!(
+            condition.kind,
+            ConditionType::EnvironmentReady | ConditionType::AgentStarted | ConditionType::ConversationReady
+        );
+        let may_end_the_launch = condition.reason != "Waiting" && (step || !self.ready);
+        if may_end_the_launch {
+            self.held = Some(condition.clone());
+            return Vec::new();
+        }
+        vec![warning(condition)]
+    }
+
+    fn launch_failed(&mut self, failed: &LaunchFailed) -> Vec<Item> {
+        let starting = !self.ready;
+        if self.stopping || failed.reason == "Stopped" {
+            self.fall(Down::Stopped);
+            return vec![Item::Detail(failed.message.clone())];
+        }
+        self.fall(Down::Failed);
+        if self.failure.is_some() {
+            return vec![Item::Detail(failed.message.clone())];
+        }
+        self.fail(&failed.reason, failed.message.clone(), starting)
     }
 
     fn exited(&mut self, exited: &AgentExited) -> Vec<Item> {
-        // agentd itself ends the agent of a launch that failed.
-        let stopped = exited.requested && self.down != Some(Down::Failed);
-        self.fall(if stopped { Down::Stopped } else { Down::Failed });
-        let how = match (&exited.exec_error, exited.status, exited.signal) {
-            (Some(error), _, _) => format!("the agent could not be executed: {error}"),
-            (None, Some(status), _) => format!("the agent ended with status {status}"),
-            (None, None, Some(signal)) => format!("the agent was ended by signal {signal}"),
-            (None, None, None) => "the agent ended".to_owned(),
+        let starting = !self.ready;
+        let (reason, message) = match (&exited.reason, exited.exceeded, &exited.exec_error) {
+            (Some(why), Some(Exceeded::Memory), _) => ("OutOfMemory", format!("the session ran out of memory: {why}")),
+            (Some(why), Some(Exceeded::Tasks), _) => {
+                ("TooManyTasks", format!("the session had too many processes: {why}"))
+            }
+            (Some(why), ..) => ("AgentExited", format!("the agent was ended: {why}")),
+            (None, _, Some(error)) => ("NotExecuted", format!("the agent could not be started: {error}")),
+            (None, ..) => (
+                "AgentExited",
+                match (exited.status, exited.signal) {
+                    (Some(status), _) => format!("the agent exited with status {status}"),
+                    (None, Some(signal)) => format!("the agent was ended by signal {signal}"),
+                    (None, None) => "the agent ended".to_owned(),
+                },
+            ),
         };
-        if exited.requested {
-            return vec![Item::Detail(how)];
+        if self.failure.is_some() {
+            // agentd ended it because the launch had failed.
+            self.fall(Down::Failed);
+            return vec![Item::Detail(message)];
         }
-        let mut items = vec![Item::Warning(how)];
-        items.extend(self.last_words());
-        items
+        if exited.requested || self.stopping {
+            self.fall(Down::Stopped);
+            return vec![Item::Detail(message)];
+        }
+        self.fall(Down::Failed);
+        self.fail(reason, message, starting)
+    }
+
+    /// Notes a failure, and shows it.
+    fn fail(&mut self, reason: &str, message: String, starting: bool) -> Vec<Item> {
+        let sign_in = self.sign_in.clone();
+        let failure = Failure { reason: reason.to_owned(), message, stderr: self.stderr.take(), sign_in };
+        self.failure = Some(failure.clone());
+        vec![Item::Failed { failure, starting }]
+    }
+
+    /// Why a turn ended that the agent did not end, unless the agent's own end was shown and is the reason.
+    fn failure_of(&mut self, ended: &TurnEnded) -> Option<Failure> {
+        let synthetic = ended.synthetic.as_ref()?;
+        if synthetic.cause == SyntheticCause::AgentExited && self.failure.is_some() {
+            return None;
+        }
+        let refused = self.asked.filter(|_| self.running.as_ref() == Some(&ended.turn)).and_then(|(_, code)| code);
+        let reason = match (synthetic.cause, refused) {
+            (SyntheticCause::AgentExited, _) => "AgentExited",
+            (SyntheticCause::AgentError, Some(SIGN_IN)) => LOGIN_FOR_PROMPT,
+            _ => "",
+        };
+        self.stderr.clear();
+        Some(Failure {
+            reason: reason.to_owned(),
+            message: synthetic.detail.clone(),
+            stderr: synthetic.stderr.clone(),
+            sign_in: self.sign_in.clone(),
+        })
     }
 
     fn resolved(&mut self, resolved: &PermissionResolved) -> Vec<Item> {
@@ -316,10 +404,14 @@ impl Conversation {
         self.down = Some(down);
         self.permissions.clear();
     }
+}
 
-    fn last_words(&mut self) -> Vec<Item> {
-        self.stderr.drain(..).map(|line| Item::Warning(format!("agent: {line}"))).collect()
-    }
+fn text_of(condition: &Condition) -> String {
+    format!("{:?}: {}", condition.kind, condition.message)
+}
+
+fn warning(condition: &Condition) -> Item {
+    Item::Warning(text_of(condition))
 }
 
 /// What checks that did not pass found out.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::{Code, Problem};
 
+use crate::failure::Failure;
 use crate::prerequisite;
 use crate::terminal::Screen;
 
@@ -43,7 +44,7 @@ pub(crate) enum Error {
     /// A service manager has agentd, and it is not agentctl's to start.
     #[error("{what}")]
     Managed { what: String, hint: String },
-    #[error("{given:?} is the beginning of {} session ids: {}", candidates.len(), candidates.join(", "))]
+    #[error("session id {given:?} is ambiguous: {}", candidates.join(", "))]
     Ambiguous { given: String, candidates: Vec<String> },
     #[error("{url:?} is no address of agentd")]
     Url { url: String },
@@ -70,6 +71,12 @@ pub(crate) enum Error {
     NewPlugin(#[from] crate::commands::NewError),
     #[error(transparent)]
     Service(#[from] crate::commands::ServiceError),
+    /// The arguments can be read and cannot be meant.
+    #[error("{detail}")]
+    Usage { detail: String, hint: String },
+    /// A session that was to become ready failed.
+    #[error("session {session:?} failed: {}", failure.lines().join("\n"))]
+    Failed { session: String, failure: Failure },
     /// Something to do with a session that is in the state that `detail` tells.
     #[error("{detail}")]
     Session { detail: String, hint: Option<String> },
@@ -84,12 +91,13 @@ impl From<Problem> for Error {
 impl Error {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::Problem(problem) if problem.status == 409 => exit::REFUSED,
+            Self::Problem(problem) if matches!(problem.status, 409 | 429) => exit::REFUSED,
             Self::Unreachable { .. }
             | Self::Silent { .. }
             | Self::Away { .. }
             | Self::NotStarted { .. }
             | Self::Managed { .. } => exit::UNREACHABLE,
+            Self::Usage { .. } => exit::USAGE,
             Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => exit::BROKEN_PIPE,
             _ => exit::FAILED,
         }
@@ -120,11 +128,12 @@ impl Error {
             Self::Url { .. } => Some("give http://127.0.0.1:PORT, with the port of control.tcp".into()),
             Self::NoToken { .. } => Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into()),
             Self::Away { .. } => Some("the session goes on without it; start agentd and attach again".into()),
-            Self::NotStarted { hint, .. } | Self::Managed { hint, .. } => Some(hint.clone()),
+            Self::NotStarted { hint, .. } | Self::Managed { hint, .. } | Self::Usage { hint, .. } => Some(hint.clone()),
             Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
             Self::NewPlugin(error) => error.hint(),
             Self::Service(error) => error.hint(),
             Self::NoTool { .. } => Some("agentctl needs the agentd of its own build beside it".into()),
+            Self::Failed { session, failure } => Some(failure.remedy(session, false)),
             Self::Session { hint, .. } | Self::Tool { hint, .. } => hint.clone(),
             _ => None,
         }
@@ -171,7 +180,7 @@ pub(crate) fn told(error: &dyn std::error::Error) -> String {
 /// Each check that is in the way with its facts and its remedy, in the place of the one line that has no facts.
 fn unmet(reports: &[CheckReport]) -> String {
     let plain = Screen { terminal: false, colour: false };
-    let mut text = "agentctl: what the session needs is not all there".to_owned();
+    let mut text = "agentctl: prerequisites of the session are not met".to_owned();
     for report in reports {
         text.push('\n');
         text.push_str(prerequisite::described(report, plain).trim_end());
@@ -198,7 +207,7 @@ mod tests {
         ];
         assert_eq!(
             unmet(&reports),
-            "agentctl: what the session needs is not all there\n\
+            "agentctl: prerequisites of the session are not met\n\
              lab (fail): it is away\n  remedy: bring it back\n\
              vpn (fail): it is away\n  wg0: down\n  remedy: bring it back"
         );
@@ -209,6 +218,7 @@ mod tests {
         for (error, status) in [
             (Error::from(Problem::new(Code::WrongPhase, "busy")), 4),
             (Error::from(Problem::new(Code::NameTaken, "taken")), 4),
+            (Error::from(Problem::new(Code::QueueFull, "full")), 4),
             (Error::from(Problem::new(Code::NoSuchSession, "none")), 1),
             (Error::Unreachable { place: "/x".into(), source: io::ErrorKind::NotFound.into() }, 3),
             (Error::Output(io::ErrorKind::BrokenPipe.into()), 141),

@@ -10,6 +10,7 @@ mod commands;
 mod conversation;
 pub mod demo_agent;
 mod error;
+mod failure;
 mod input;
 mod prerequisite;
 mod render;

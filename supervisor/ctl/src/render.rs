@@ -8,6 +8,7 @@ use agentd_api::session::PermissionRequest;
 
 use crate::conversation::Item;
 use crate::error::Error;
+use crate::failure::Failure;
 use crate::terminal::{Look, Screen};
 
 /// The two outputs.
@@ -101,8 +102,12 @@ impl<O: Write, E: Write> Renderer<O, E> {
                 let text = self.err_screen.line(&format!("{how}: {title}"));
                 self.err_line(Look::Dim, &format!("  {text}"))
             }
-            Item::TurnEnded(ended) => self.turn_ended(ended),
+            Item::TurnEnded(ended, failure) => self.turn_ended(ended, failure.as_ref()),
             Item::Warning(text) => self.warning(text),
+            Item::Failed { failure, starting } => {
+                let before = if *starting { "the session could not start: " } else { "" };
+                self.failure(before, failure)
+            }
             Item::Detail(text) if self.verbose => self.note(text),
             Item::Detail(_) => Ok(()),
         }
@@ -137,7 +142,8 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.err(&shown)
     }
 
-    fn turn_ended(&mut self, ended: &TurnEnded) -> Result<(), Error> {
+    /// The answer ends with a newline, in a file too.
+    fn close_answer(&mut self) -> Result<(), Error> {
         if self.out_open {
             self.out(b"\n")?;
             self.out_open = false;
@@ -145,15 +151,27 @@ impl<O: Write, E: Write> Renderer<O, E> {
                 self.at = At::LineStart;
             }
         }
+        Ok(())
+    }
+
+    /// Why something failed, with the end of the agent's stderr unless it was shown as it came.
+    pub(crate) fn failure(&mut self, before: &str, failure: &Failure) -> Result<(), Error> {
+        self.break_line()?;
+        let stderr = if self.verbose { Vec::new() } else { failure.stderr.clone() };
+        let failure = Failure { message: format!("{before}{}", failure.message), stderr, ..failure.clone() };
+        failure.lines().iter().try_for_each(|line| self.err_line(Look::Bad, line))
+    }
+
+    fn turn_ended(&mut self, ended: &TurnEnded, failure: Option<&Failure>) -> Result<(), Error> {
+        self.close_answer()?;
         self.break_line()?;
         match (&ended.synthetic, ended.stop_reason.as_deref()) {
-            (Some(synthetic), _) => {
-                self.warning(&format!("the turn was ended without the agent: {}", synthetic.detail))?;
-                for line in &synthetic.stderr {
-                    self.warning(&format!("  its stderr: {line}"))?;
+            (Some(_), _) => {
+                if let Some(failure) = failure {
+                    self.failure("", failure)?;
                 }
                 for tool in &ended.interrupted_tool_calls {
-                    self.warning(&format!("  the end of tool call {tool} is not known"))?;
+                    self.warning(&format!("  tool call {tool} was interrupted; how far it came is not known"))?;
                 }
                 Ok(())
             }
@@ -229,8 +247,9 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.break_line()
     }
 
-    /// Leaves the cursor where other text may begin.
+    /// Leaves both outputs where other text may begin: an answer that was left in the middle ends with a newline, too.
     pub(crate) fn leave(&mut self) -> Result<(), Error> {
+        self.close_answer()?;
         self.break_line()
     }
 
@@ -278,7 +297,8 @@ mod tests {
     }
 
     fn ended(reason: &str) -> Item {
-        Item::TurnEnded(serde_json::from_value(serde_json::json!({ "turn": "t1", "stop_reason": reason })).unwrap())
+        let ended = serde_json::json!({ "turn": "t1", "stop_reason": reason });
+        Item::TurnEnded(serde_json::from_value(ended).unwrap(), None)
     }
 
     fn answer(text: &str) -> Item {
@@ -330,10 +350,34 @@ mod tests {
             Item::Prompt { turn: "t1".parse().unwrap(), prompt: bad.into() },
             Item::Answered { title: bad.into(), how: bad.into() },
             Item::Warning(bad.into()),
+            Item::Failed {
+                failure: Failure { message: bad.into(), stderr: vec![bad.into()], ..Failure::default() },
+                starting: true,
+            },
             ended(bad),
         ];
         let (out, err) = show(&items, TERMINAL, TERMINAL);
         assert!(!format!("{out}{err}").contains(['\x1b', '\x07']), "{out}{err}");
+    }
+
+    #[test]
+    fn an_answer_that_is_left_in_the_middle_ends_with_a_newline_and_a_whole_one_gets_no_other() {
+        for (said, screen) in [("half", FILE), ("half", TERMINAL), ("whole\n", FILE), ("whole\n", TERMINAL)] {
+            let mut renderer = Renderer::with(Vec::new(), Vec::new(), screen, screen, false);
+            renderer.item(&answer(said), false).unwrap();
+            renderer.leave().unwrap();
+            assert_eq!(String::from_utf8(renderer.out).unwrap(), format!("{}\n", said.trim_end()));
+        }
+    }
+
+    #[test]
+    fn stderr_that_was_shown_as_it_came_is_not_shown_again_with_the_failure() {
+        let failure = Failure { message: "it failed".into(), stderr: vec!["why".into()], ..Failure::default() };
+        for (verbose, shown) in [(false, "it failed\n  | why\n"), (true, "it failed\n")] {
+            let mut renderer = Renderer::with(Vec::new(), Vec::new(), FILE, FILE, verbose);
+            renderer.item(&Item::Failed { failure: failure.clone(), starting: false }, false).unwrap();
+            assert_eq!(String::from_utf8(renderer.err).unwrap(), shown);
+        }
     }
 
     #[test]

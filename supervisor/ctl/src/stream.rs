@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use agentd_api::Code;
+use agentd_api::{Code, Event};
 use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
 use serde::Deserialize;
@@ -153,6 +153,20 @@ impl Follower {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
+}
+
+/// The last events of a session, at most so many.
+pub(crate) async fn recent(client: &Client, id: &str, count: u64) -> Result<Vec<Event>, Error> {
+    let mut body = client.events(id, &query(From::Last(count), false)).await?;
+    let (mut lines, mut events) = (Lines::default(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let broken = |source| Error::Broken { call: "GET events".into(), source };
+        lines.push(&frame.map_err(broken)?.into_data().unwrap_or_default());
+        while let Some(line) = lines.next()? {
+            events.push(Event::parse(&line)?);
+        }
+    }
+    Ok(events)
 }
 
 /// Asks until the daemon answers, as patiently as a stream does that follows.

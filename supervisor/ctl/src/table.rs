@@ -70,7 +70,8 @@ impl Table {
     }
 }
 
-fn shorten(text: &str, width: usize, cut: Cut) -> String {
+/// Cuts a text to so many columns, with an ellipsis where something was cut off.
+pub(crate) fn shorten(text: &str, width: usize, cut: Cut) -> String {
     if text.width() <= width || cut == Cut::Never {
         return text.to_owned();
     }

@@ -83,6 +83,29 @@ fn is_active(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// The longest prefix of a line that fits into so many columns, safe for any output, also for a file that is read on a terminal
+/// later. Colours and cursor movements (ECMA-48 control sequences) are taken out; other control characters become pictures.
+pub(crate) fn excerpt(line: &str, columns: usize) -> String {
+    let mut text = String::new();
+    let mut left = line;
+    while let Some(at) = left.find("\x1b[") {
+        text.push_str(&left[..at]);
+        let sequence = &left[at + 2..];
+        // Parameters and intermediates are 0x20 to 0x3f, the final byte is 0x40 to 0x7e (ECMA-48, 5.4).
+        let end = sequence.find(|c: char| !(' '..='?').contains(&c));
+        let end = end.filter(|&end| sequence[end..].starts_with(|c: char| ('@'..='~').contains(&c)));
+        if let Some(end) = end {
+            left = &sequence[end + 1..];
+        } else {
+            text.push('\u{241b}');
+            left = &left[at + 1..];
+        }
+    }
+    text.push_str(left);
+    let text = harmless(text.trim_end()).replace(['\n', '\t'], " ");
+    crate::table::shorten(&text, columns, crate::table::Cut::End)
+}
+
 fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
         return Cow::Borrowed(text);
@@ -121,6 +144,15 @@ mod tests {
     fn what_is_not_for_a_terminal_is_left_as_it_is() {
         assert_eq!(FILE.text("a\x1b[2J\r\n"), "a\x1b[2J\r\n");
         assert_eq!(FILE.paint(Look::Bad, "no"), "no");
+    }
+
+    #[test]
+    fn an_excerpt_is_one_short_line_without_colours_and_with_no_other_control_character() {
+        assert_eq!(excerpt("\x1b[1;31mError:\x1b[0m no\tkey\x07 \x1b]0;t\x1b[", 40), "Error: no key␇ ␛]0;t␛[");
+        assert_eq!(excerpt("\x1b[é \x1b[31", 40), "␛[é ␛[31");
+        assert_eq!(excerpt("a\nb\r\nc", 40), "a b c");
+        assert_eq!(excerpt(&"日".repeat(30), 11), format!("{}…", "日".repeat(5)));
+        assert_eq!(excerpt("   indented  ", 40), "   indented");
     }
 
     #[test]

@@ -14,9 +14,14 @@ use super::list::COMPILING;
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
 use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
 use crate::client::{Document, Terms};
+use crate::conversation::Conversation;
 use crate::error::Error;
+use crate::failure::Failure;
 use crate::prerequisite::Missing;
 use crate::stream::{self, EventStream, Next, patiently};
+
+/// The number of events that a failure is explained from: those of a whole launch, in all but a few cases.
+const EXPLAINING: u64 = 500;
 
 impl From<TermsArgs> for Terms {
     fn from(args: TermsArgs) -> Self {
@@ -25,6 +30,7 @@ impl From<TermsArgs> for Terms {
 }
 
 pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
+    is_no_prompt(context, &args.spec).await?;
     let (wait, begun) = (args.ready.map(|seconds| Duration::from_secs(seconds.into())), Instant::now());
     let mut document = super::snapshot::create(context, spec(args.spec)?, wait, args.terms.into()).await?;
     if let Some(wait) = wait {
@@ -36,7 +42,7 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
         print(&format!("{}\n", document.value.id))?;
     }
     // Without a wait nothing is known yet.
-    if wait.is_some() { ready(&document.value, wait) } else { Ok(0) }
+    if wait.is_some() { ready(context, &document.value, wait).await } else { Ok(0) }
 }
 
 pub(super) async fn cancel(context: &Context, session: &str) -> Result<u8, Error> {
@@ -95,7 +101,7 @@ pub(super) async fn resume(
     if context.json {
         print_document(&document.raw)?;
     }
-    ready(&document.value, wait)
+    ready(context, &document.value, wait).await
 }
 
 /// Follows the session until its launch has succeeded or failed, or until the deadline. Tells what it waits for, each time that
@@ -182,20 +188,18 @@ fn first(before: u8, result: Result<u8, Error>) -> u8 {
 }
 
 /// Whether a session that was waited for became what it should.
-fn ready(view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
+async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
     let label = label(view);
     match view.status.phase {
-        Phase::Failed if super::list::missing(view).is_some() => Err(Error::Session {
-            detail: format!("session {label:?} failed: {}", unmet(view.status.message.as_deref().unwrap_or_default())),
-            hint: Some(format!("agentctl check --session {label}, then agentctl resume {label}")),
-        }),
-        Phase::Failed => Err(Error::Session {
-            detail: match &view.status.message {
-                Some(message) => format!("session {label:?} failed: {message}"),
-                None => format!("session {label:?} failed"),
-            },
-            hint: Some(format!("agentctl show {label}")),
-        }),
+        Phase::Failed => {
+            let mut failure = Failure::of(view);
+            if super::list::missing(view).is_some() {
+                failure.message = unmet(&failure.message);
+            } else {
+                explain(context, view.id.as_str(), &mut failure).await;
+            }
+            Err(Error::Failed { session: label, failure })
+        }
         Phase::Idle | Phase::Busy => Ok(0),
         phase => match wait {
             Some(_) if phase == Phase::Stopped => Err(Error::Session {
@@ -216,15 +220,52 @@ fn ready(view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
     }
 }
 
+/// Adds what only the events have: the agent's stderr, and how it can be signed in.
+async fn explain(context: &Context, id: &str, failure: &mut Failure) {
+    let mut conversation = Conversation::default();
+    // Where they cannot be had, the message is all there is to say.
+    let Ok(events) = stream::recent(&context.client, id, EXPLAINING).await else { return };
+    for event in &events {
+        conversation.apply(event);
+    }
+    if let Some(found) = conversation.failure() {
+        failure.stderr.clone_from(&found.stderr);
+        failure.sign_in.clone_from(&found.sign_in);
+        if found.message == failure.message {
+            failure.reason.clone_from(&found.reason);
+        }
+    }
+}
+
 /// What a session failed for: of several checks each has its line.
 fn unmet(message: &str) -> String {
     match Missing::of(message) {
         Missing { begins, lines } if lines.len() > 1 => {
-            let begins = if begins.is_empty() { "what it needs is not all there" } else { begins };
+            let begins = if begins.is_empty() { "its prerequisites are not met" } else { begins };
             format!("{begins}\n  {}", lines.join("\n  "))
         }
         _ => message.to_owned(),
     }
+}
+
+/// Refuses a single word as a prompt that is the name of an agent or of a directory: a flag was forgotten.
+pub(super) async fn is_no_prompt(context: &Context, args: &SpecArgs) -> Result<(), Error> {
+    let [word] = args.text.as_slice() else { return Ok(()) };
+    let flag = if word.contains('/') && Path::new(word).is_dir() || word == "." || word == ".." {
+        "--dir"
+    } else if args.agent.is_none()
+        && args.command.is_empty()
+        && context.client.agents().await?.value.agents.iter().any(|agent| agent.name == *word)
+    {
+        "--agent"
+    } else {
+        return Ok(());
+    };
+    let what = if flag == "--dir" { "a directory" } else { "the name of an agent" };
+    Err(Error::Usage {
+        detail: format!("{word:?} is {what}, and would be sent as a prompt"),
+        hint: format!("give {flag} {word}, or --prompt {word} to send it"),
+    })
 }
 
 /// The spec that the arguments ask for. What only the daemon can know, it refuses.
@@ -233,11 +274,12 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         .env_setup
         .map(|path| std::fs::read_to_string(&path).map_err(|source| Error::File { path, source }))
         .transpose()?;
+    let prompt = args.prompt.or_else(|| (!args.text.is_empty()).then(|| args.text.join(" ")));
     Ok(SessionSpec {
         name: args.name,
         agent: args.agent,
         command: Some(args.command).filter(|command| !command.is_empty()),
-        initial_prompt: args.prompt.map(|prompt| super::talk::prompt_text(&prompt)).transpose()?,
+        initial_prompt: prompt.map(|prompt| super::talk::prompt_text(&prompt)).transpose()?,
         env_setup,
         permissions: match args.permissions {
             Permissions::Ask => PermissionPolicy::Ask,
@@ -299,7 +341,7 @@ mod tests {
         let over = "the wait is over, and still missing is board (fail): silent; mend it; vpn (unknown): lost";
         let told = "the wait is over, and still missing is\n  board (fail): silent; mend it\n  vpn (unknown): lost";
         assert_eq!(unmet(over), told);
-        let told = "what it needs is not all there\n  a (fail): x\n  b (fail): y";
+        let told = "its prerequisites are not met\n  a (fail): x\n  b (fail): y";
         assert_eq!(unmet("a (fail): x; b (fail): y"), told);
         assert_eq!(unmet("a (fail): x"), "a (fail): x");
     }

@@ -169,7 +169,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
 }
 
 /// What was asked for: a configured agent, or a program of one's own.
-fn agent(view: &SessionView) -> String {
+pub(super) fn agent(view: &SessionView) -> String {
     if let Some(agent) = &view.spec.agent {
         return agent.to_string();
     }

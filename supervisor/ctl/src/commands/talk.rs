@@ -1,47 +1,55 @@
 //! Talking to an agent: run, attach, prompt, answer.
 
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
 
 use agentd_api::PermissionId;
-use agentd_api::session::PermissionAnswer;
+use agentd_api::session::{PermissionAnswer, Phase, SessionView};
 
-use super::life::spec;
+use super::life::{is_no_prompt, spec};
 use super::{Context, label, print, print_document, tell};
 use crate::args::RunArgs;
-use crate::attach::{self, Attachment, End, Goal};
+use crate::attach::{self, Attachment, End, Goal, Outcome};
 use crate::conversation::Down;
 use crate::error::{Error, exit};
+use crate::failure::{Failure, LOGIN_FOR_PROMPT};
+use crate::terminal::Screen;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let (rm, terms) = (args.rm, args.terms.into());
+    is_no_prompt(context, &args.spec).await?;
     let spec = spec(args.spec)?;
     let goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
     let view = super::snapshot::create(context, spec, None, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
+    if goal == Goal::Talk {
+        greet(context, &view, &label).await?;
+    }
     let attachment = Attachment { after: 0, view: None, goal, ..context.attachment(&id, &label) };
-    let end = attach::attach(&context.client, attachment).await;
-    let keep = !rm || matches!(end, Ok(End::Left));
+    let outcome = attach::attach(&context.client, attachment).await;
+    let end = outcome.as_ref().ok().map(|outcome| outcome.end);
+    let keep = !rm || end == Some(End::Left);
     let removed = match end {
-        Ok(End::Deleted) => Ok(()),
+        Some(End::Deleted) => Ok(()),
         _ if keep => Ok(()),
         _ => context.client.delete(&id, true).await,
     };
-    let end = end?; // what went wrong first is what matters
+    let outcome = outcome?; // what went wrong first is what matters
     removed?;
     if keep {
-        farewell(end, &label)?;
+        farewell(context, &outcome, &id, &label).await?;
     }
-    Ok(status(end))
+    Ok(status(&outcome))
 }
 
 pub(super) async fn attach(context: &Context, session: &str, last: Option<u64>) -> Result<u8, Error> {
     let view = context.client.find(session).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
     let after = last.map_or(0, |last| view.status.last_seq.saturating_sub(last));
+    greet(context, &view, &label).await?;
     let attachment = Attachment { after, view: Some(view), ..context.attachment(&id, &label) };
-    let end = attach::attach(&context.client, attachment).await?;
-    farewell(end, &label)?;
-    Ok(status(end))
+    let outcome = attach::attach(&context.client, attachment).await?;
+    farewell(context, &outcome, &id, &label).await?;
+    Ok(status(&outcome))
 }
 
 pub(super) async fn prompt(context: &Context, session: &str, text: &str, no_wait: bool) -> Result<u8, Error> {
@@ -60,11 +68,11 @@ pub(super) async fn prompt(context: &Context, session: &str, text: &str, no_wait
     }
     let goal = Goal::Turn(Some(accepted.turn));
     let attachment = Attachment { after: accepted.after_seq, goal, ..context.attachment(&id, &label) };
-    let end = attach::attach(&context.client, attachment).await?;
-    if end == End::Left {
-        farewell(end, &label)?;
+    let outcome = attach::attach(&context.client, attachment).await?;
+    if outcome.end != End::Turn(0) {
+        farewell(context, &outcome, &id, &label).await?;
     }
-    Ok(status(end))
+    Ok(status(&outcome))
 }
 
 pub(super) async fn answer(
@@ -111,21 +119,61 @@ pub(super) fn prompt_text(given: &str) -> Result<String, Error> {
     Ok(text)
 }
 
-/// One line that says what becomes of the session.
-fn farewell(end: End, label: &str) -> Result<(), Error> {
-    match end {
+/// Says at a terminal what a person is talking to, and how to leave.
+async fn greet(context: &Context, view: &SessionView, label: &str) -> Result<(), Error> {
+    if context.json || !Screen::stderr().terminal || !io::stdin().is_terminal() {
+        return Ok(());
+    }
+    let agent = match (&view.spec.agent, &view.spec.command) {
+        // The configuration has the default's name; without an answer the greeting is the only thing that lacks it.
+        (None, None) => {
+            let agents = context.client.agents().await.map(|document| document.value.agents).unwrap_or_default();
+            agents.into_iter().find(|agent| agent.default).map(|agent| agent.name)
+        }
+        _ => None,
+    };
+    let agent = agent.unwrap_or_else(|| super::list::agent(view));
+    let screen = Screen::stderr();
+    let (agent, directory) = (screen.line(&agent), screen.line(&view.spec.directory.to_string_lossy()));
+    let name = view.spec.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    tell(&format!("session {}{name}: agent {agent} in {directory}", view.id))?;
+    tell(&format!(
+        "Ctrl-C cancels a turn; Ctrl-D leaves, and the session goes on: agentctl attach {label}, agentctl stop {label}"
+    ))
+}
+
+/// Says what becomes of the session and, where something failed, what to do.
+async fn farewell(context: &Context, outcome: &Outcome, id: &str, label: &str) -> Result<(), Error> {
+    if outcome.unsent {
+        tell("standard input was not sent to the end: the session takes no more prompts")?;
+    }
+    let phase = match outcome.end {
+        // An agent that ended in the turn may be started again.
+        End::Turn(status) if status != 0 => {
+            context.client.session(id).await.map_or(Phase::Unknown, |document| document.value.status.phase)
+        }
+        End::Down(Down::Failed) => Phase::Failed,
+        _ => Phase::Unknown,
+    };
+    let refused = |failure: &Failure| matches!(outcome.end, End::Turn(_)) && failure.reason == LOGIN_FOR_PROMPT;
+    if let Some(failure) = outcome.failure.as_ref().filter(|failure| phase == Phase::Failed || refused(failure)) {
+        return tell(&format!("  hint: {}", failure.remedy(label, phase.is_active())));
+    }
+    match outcome.end {
+        End::Turn(_) if phase == Phase::Failed => tell(&format!("the session has failed: agentctl show {label}")),
         End::Turn(_) => tell(&format!("the session stays: agentctl attach {label}")),
-        End::InputEnded | End::Left => tell(&format!("the session goes on without you: agentctl attach {label}")),
+        End::InputEnded(_) | End::Left => tell(&format!("the session goes on without you: agentctl attach {label}")),
         End::Down(Down::Stopped) => tell(&format!("the session is stopped: agentctl resume {label}")),
         End::Down(Down::Failed) => tell(&format!("the session has failed: agentctl show {label}")),
         End::Deleted => Ok(()),
     }
 }
 
-fn status(end: End) -> u8 {
-    match end {
-        End::Turn(status) => status,
-        End::InputEnded | End::Down(Down::Stopped) => 0,
+fn status(outcome: &Outcome) -> u8 {
+    match outcome.end {
+        End::Down(Down::Stopped) if outcome.unsent => exit::REFUSED,
+        End::Turn(status) | End::InputEnded(status) => status,
+        End::Down(Down::Stopped) => 0,
         End::Left => exit::CANCELLED,
         End::Down(Down::Failed) | End::Deleted => exit::FAILED,
     }

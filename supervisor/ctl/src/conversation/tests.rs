@@ -63,32 +63,109 @@ fn a_question_is_open_until_somebody_answers_it_or_the_agent_is_gone() {
     assert_eq!(conversation.down(), Some(Down::Failed));
 }
 
+/// What is shown without `--verbose`.
+fn shown(conversation: &mut Conversation, events: &[Event]) -> Vec<Item> {
+    let items = events.iter().flat_map(|event| conversation.apply(event));
+    items.filter(|item| !matches!(item, Item::Detail(_))).collect()
+}
+
+fn condition(kind: &str, reason: &str, message: &str) -> Event {
+    let condition = json!({
+        "type": kind, "status": "False", "reason": reason, "message": message, "observed_generation": 1,
+        "last_transition_time": "2026-01-01T00:00:00Z",
+    });
+    event("condition", &condition)
+}
+
+fn failed(reason: &str, message: &str, stderr: &[&str]) -> Failure {
+    let stderr = stderr.iter().map(|&line| line.to_owned()).collect();
+    Failure { reason: reason.into(), message: message.into(), stderr, sign_in: Vec::new() }
+}
+
 #[test]
 fn an_agent_that_fails_leaves_its_last_words_and_one_that_is_stopped_does_not() {
-    for (requested, shown) in [(false, 2), (true, 0)] {
-        let mut conversation = Conversation::default();
-        conversation.apply(&event("agent.stderr", &json!({ "text": "no key given" })));
-        let items =
-            conversation.apply(&event("agent.exited", &json!({ "launch": 1, "status": 3, "requested": requested })));
-        let warnings: Vec<_> = items.iter().filter(|item| matches!(item, Item::Warning(_))).collect();
-        assert_eq!(warnings.len(), shown, "{items:?}");
-    }
+    let stderr = event("agent.stderr", &json!({ "text": "no key given" }));
+    let exited = |requested: bool| event("agent.exited", &json!({ "launch": 1, "status": 3, "requested": requested }));
+    let failure = failed("AgentExited", "the agent exited with status 3", &["no key given"]);
+    let mut conversation = Conversation::default();
+    let items = shown(&mut conversation, &[stderr.clone(), exited(false)]);
+    assert_eq!(items, [Item::Failed { failure, starting: true }]);
+    let mut conversation = Conversation::default();
+    assert_eq!(shown(&mut conversation, &[stderr, exited(true)]), []);
+    assert_eq!(conversation.down(), Some(Down::Stopped));
 }
 
 #[test]
 fn a_launch_that_fails_says_why_once() {
     let mut conversation = Conversation::default();
-    let condition = json!({
-        "type": "EnvironmentReady", "status": "False", "reason": "ScriptNotApproved", "message": "not approved",
-        "observed_generation": 1, "last_transition_time": "2026-01-01T00:00:00Z",
-    });
-    let failed = json!({ "launch": 1, "reason": "ScriptNotApproved", "message": "not approved" });
-    let mut items = conversation.apply(&event("condition", &condition));
-    items.extend(conversation.apply(&event("launch.failed", &failed)));
-    assert_eq!(items, [Item::Warning("EnvironmentReady: not approved".into())]);
-    assert_eq!(conversation.down(), Some(Down::Failed));
+    let events = [
+        condition("EnvironmentReady", "ScriptNotApproved", "not approved"),
+        event("agent.stderr", &json!({ "text": "oh" })),
+        event("launch.failed", &json!({ "launch": 1, "reason": "ScriptNotApproved", "message": "not approved" })),
+        event("agent.exited", &json!({ "launch": 1, "signal": 15, "requested": true })),
+        condition("AgentStarted", "ScriptNotApproved", "not approved"),
+    ];
+    let failure = failed("ScriptNotApproved", "not approved", &["oh"]);
+    assert_eq!(shown(&mut conversation, &events), [Item::Failed { failure, starting: true }]);
+    assert_eq!(conversation.down(), Some(Down::Failed), "agentd ended the agent because the launch had failed");
     conversation.apply(&event("launch.started", &json!({ "launch": 2, "reason": "resume" })));
-    assert_eq!(conversation.down(), None);
+    assert!(conversation.down().is_none() && conversation.failure().is_none());
+}
+
+#[test]
+fn an_agent_that_crashes_in_a_turn_is_told_once() {
+    let mut conversation = Conversation::default();
+    let synthetic =
+        json!({ "cause": "agent-exited", "detail": "the agent exited with status 3", "stderr": ["no key given"] });
+    let events = [
+        event("conversation.opened", &json!({ "launch": 1, "conversation": "c", "by": "new", "directory": "/" })),
+        event("turn.queued", &json!({ "turn": "t1", "prompt": "x" })),
+        event("turn.started", &json!({ "turn": "t1", "rpc": 3 })),
+        event("agent.stderr", &json!({ "text": "no key given" })),
+        event("agent.exited", &json!({ "launch": 1, "status": 3 })),
+        event("turn.ended", &json!({ "turn": "t1", "synthetic": synthetic })),
+        condition("AgentStarted", "AgentExited", "the agent exited with status 3"),
+        condition("ConversationReady", "AgentExited", "the agent exited with status 3"),
+    ];
+    let items = shown(&mut conversation, &events);
+    let failure = failed("AgentExited", "the agent exited with status 3", &["no key given"]);
+    assert_eq!(items[1], Item::Failed { failure, starting: false });
+    assert!(matches!(&items[2..], [Item::TurnEnded(_, None)]), "{items:#?}");
+}
+
+#[test]
+fn a_turn_that_is_refused_for_want_of_a_login_says_so() {
+    let mut conversation = Conversation::default();
+    let initialized = json!({ "id": 1, "result": { "authMethods": [{ "id": "key", "name": "Use a key" }] } });
+    let detail = "the agent answered the prompt with an error: Authentication required (-32000)";
+    let events = [
+        event("agent.out", &initialized),
+        event("turn.queued", &json!({ "turn": "t1", "prompt": "x" })),
+        event("turn.started", &json!({ "turn": "t1", "rpc": 3 })),
+        event("agent.out", &json!({ "id": 3, "error": { "code": -32000, "message": "Authentication required" } })),
+        event("turn.ended", &json!({ "turn": "t1", "synthetic": { "cause": "agent-error", "detail": detail } })),
+    ];
+    let items = shown(&mut conversation, &events);
+    let failure = Failure { sign_in: vec!["Use a key".into()], ..failed(LOGIN_FOR_PROMPT, detail, &[]) };
+    assert!(matches!(&items[1], Item::TurnEnded(_, Some(shown)) if *shown == failure), "{items:#?}");
+}
+
+#[test]
+fn a_warning_is_shown_unless_it_is_the_launches_end() {
+    let waits = condition("PrerequisitesMet", "Waiting", "vpn (fail): no route");
+    let mut conversation = Conversation::default();
+    assert_eq!(
+        shown(&mut conversation, &[waits]),
+        [Item::Warning("PrerequisitesMet: vpn (fail): no route".into())],
+        "what is waited for is shown at once"
+    );
+    let invalid = condition("EnvironmentValid", "PathEntryMissing", "a PATH entry is missing");
+    assert_eq!(shown(&mut conversation, &[invalid]), []);
+    let next = condition("SecretsAvailable", "Missing", "no token");
+    assert_eq!(shown(&mut conversation, &[next]), [Item::Warning("EnvironmentValid: a PATH entry is missing".into())]);
+    let end = event("launch.failed", &json!({ "launch": 1, "reason": "Missing", "message": "no token" }));
+    let failure = failed("Missing", "no token", &[]);
+    assert_eq!(shown(&mut conversation, &[end]), [Item::Failed { failure, starting: true }]);
 }
 
 #[test]

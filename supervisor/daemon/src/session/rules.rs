@@ -149,7 +149,8 @@ pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<
         Command::Prompt { text, key } => prompt(state, phase, text, key, bounds),
         Command::Cancel { turn } => cancel(state, turn).map(Decision::from),
         Command::Stop { reason } => match phase {
-            // Asked twice is asked once: the first is on its way.
+            // A stop is on its way, or what is asked for is so already.
+            Phase::Stopped | Phase::Failed => Ok(Batch::default().into()),
             Phase::Stopping if !state.is_unusable() => Ok(Batch::default().into()),
             // A stop before the restart cancels the restart. The session is stopped at once, and its waiting prompts with it.
             Phase::BackingOff => {
@@ -157,8 +158,8 @@ pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<
                 let waiting = state.queue.iter().map(|queued| dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
                 Ok(waiting.fold(batch, Batch::record).into())
             }
-            _ if !phase.is_over() => Ok(Batch::of(Body::StopRequested(StopRequested { reason })).into()),
-            _ => Err(Refusal::NothingToStop { phase }),
+            Phase::Pending => Err(Refusal::NothingToStop { phase }),
+            _ => Ok(Batch::of(Body::StopRequested(StopRequested { reason })).into()),
         },
         Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by } } => match phase {
             _ if phase.is_active() => Err(Refusal::Active { phase }),

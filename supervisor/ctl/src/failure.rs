@@ -1,0 +1,170 @@
+//! Why a launch or an agent failed, as a person reads it: the reason, the end of the agent's stderr, and what to do.
+//!
+//! The same failure stands in several events: a condition, the end of the launch, the end of the turn.
+//! `conversation.rs` finds out which of them say the same; this file only says it, and says it in a bounded number of lines.
+
+use std::collections::VecDeque;
+
+use agentd_api::session::{ConditionStatus, SessionView};
+
+use crate::terminal;
+
+/// The number of lines of the agent's stderr that a failure shows, counted from the end.
+pub(crate) const STDERR_LINES: usize = 8;
+/// The number of columns to which each of them is cut.
+pub(crate) const STDERR_COLUMNS: usize = 200;
+/// The number of lines of the reason itself: it may quote a script or an agent.
+const REASON_LINES: usize = 20;
+/// The number of columns to which each of them is cut.
+const REASON_COLUMNS: usize = 1_000;
+
+/// The JSON-RPC error code with which an agent asks to be signed in first (ACP, "Authentication").
+pub(crate) const SIGN_IN: i64 = -32000;
+
+/// The reason of a turn that failed so. Of a launch it is `AuthenticationRequired`, and the daemon's message says what to do.
+pub(crate) const LOGIN_FOR_PROMPT: &str = "LoginForPrompt";
+
+/// A failure of a launch, of a running agent or of a turn.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The reason as a word for programs, as conditions have it: `AuthenticationRequired`.
+    pub(crate) reason: String,
+    /// The reason for people.
+    pub(crate) message: String,
+    /// The last lines of the agent's stderr.
+    pub(crate) stderr: Vec<String>,
+    /// The names of the ways to sign in that the agent offers (ACP `authMethods`).
+    pub(crate) sign_in: Vec<String>,
+}
+
+impl Failure {
+    /// Why a session failed, as far as its status tells: the stderr is in its events.
+    pub(crate) fn of(view: &SessionView) -> Self {
+        let message = view.status.message.clone().unwrap_or_else(|| "the session failed".to_owned());
+        // The conditions that fell with the agent have the same message, and this reason.
+        let conditions = view.status.conditions.iter().filter(|condition| condition.message == message);
+        let reason = conditions
+            .filter(|condition| condition.status == ConditionStatus::False)
+            .min_by_key(|condition| condition.reason == "AgentExited");
+        Self {
+            reason: reason.map(|condition| condition.reason.clone()).unwrap_or_default(),
+            message,
+            ..Self::default()
+        }
+    }
+
+    /// The reason and the lines of stderr, safe for any output.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> =
+            self.message.lines().take(REASON_LINES).map(|line| terminal::excerpt(line, REASON_COLUMNS)).collect();
+        if self.message.lines().nth(REASON_LINES).is_some() {
+            lines.push("…".to_owned());
+        }
+        let skipped = self.stderr.len().saturating_sub(STDERR_LINES);
+        lines.extend(
+            self.stderr.iter().skip(skipped).map(|line| format!("  | {}", terminal::excerpt(line, STDERR_COLUMNS))),
+        );
+        lines
+    }
+
+    /// What to do about it, with the commands to type. `session` is how a person calls the session, `active` whether it has an
+    /// agent still.
+    pub(crate) fn remedy(&self, session: &str, active: bool) -> String {
+        let stop = if active { format!("agentctl stop {session} && ") } else { String::new() };
+        let resume = format!("{stop}agentctl resume {session}");
+        match self.reason.as_str() {
+            "AuthenticationRequired" => format!("once you are signed in: {resume}"),
+            LOGIN_FOR_PROMPT => {
+                let offers = match self.sign_in.as_slice() {
+                    [] => String::new(),
+                    offers => format!(" (it offers: {})", terminal::excerpt(&offers.join(", "), STDERR_COLUMNS)),
+                };
+                format!("sign in with the agent's own program, or give it its API key{offers}; then: {resume}")
+            }
+            "ConversationLost" => format!("agentctl resume {session} --new-conversation"),
+            "InitializeFailed" => {
+                format!("check the command and the agent's version; agentctl events {session} shows the whole exchange")
+            }
+            "InitializeTimedOut" => format!(
+                "check that the command speaks the Agent Client Protocol on its standard input and output: many agents \
+                 need a flag for it, such as --acp; then: {resume}"
+            ),
+            "NotExecuted" => format!(
+                "check the command with `agentctl agents`, and the PATH that it was looked for in with \
+                 `agentctl env {session} --explain PATH`; then: {resume}"
+            ),
+            "PrerequisiteFailed" | "WaitTimedOut" => format!("agentctl check --session {session}, then {resume}"),
+            "AgentExited" | "CancelIgnored" | "OutOfMemory" | "TooManyTasks" | "ConversationTimedOut" | "Parked" => {
+                format!("{resume} starts it again; agentctl events {session} shows all that it wrote")
+            }
+            _ => format!("agentctl show {session}"),
+        }
+    }
+}
+
+/// The last lines that an agent wrote to stderr, as many as are ever shown.
+#[derive(Debug, Default)]
+pub(crate) struct LastWords(VecDeque<String>);
+
+impl LastWords {
+    pub(crate) fn push(&mut self, line: &str) {
+        if self.0.len() == STDERR_LINES {
+            self.0.pop_front();
+        }
+        self.0.push_back(line.trim_end().to_owned());
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<String> {
+        self.0.drain(..).collect()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_shows_its_reason_and_a_few_short_lines_of_stderr_whatever_an_agent_writes() {
+        let stderr = (1..=50).map(|n| format!("\x1b[31mline {n}\x1b[0m\x07 {}", "x".repeat(5_000))).collect();
+        let message = "the agent exited with status 1".to_owned();
+        let lines = Failure { message: message.clone(), stderr, ..Failure::default() }.lines();
+        assert_eq!((lines.len(), &lines[0]), (1 + STDERR_LINES, &message));
+        assert!(lines[1].starts_with("  | line 43␇ xxx") && lines[8].starts_with("  | line 50"), "{lines:#?}");
+        assert!(lines[1..].iter().all(|line| line.chars().count() <= STDERR_COLUMNS + 4), "{lines:#?}");
+
+        let long = Failure { message: "a line\n".repeat(500), ..Failure::default() }.lines();
+        assert_eq!((long.len(), long.last().map(String::as_str)), (REASON_LINES + 1, Some("…")));
+    }
+
+    #[test]
+    fn a_remedy_is_a_command_for_this_session() {
+        for reason in [
+            "AuthenticationRequired",
+            "ConversationLost",
+            "InitializeFailed",
+            "InitializeTimedOut",
+            "NotExecuted",
+            "PrerequisiteFailed",
+            "AgentExited",
+            "SomethingNew",
+        ] {
+            let failure = Failure { reason: reason.to_owned(), ..Failure::default() };
+            let remedy = failure.remedy("fix", false);
+            assert!(remedy.contains("agentctl ") && remedy.contains("fix"), "{reason}: {remedy}");
+        }
+        let failure = Failure {
+            reason: LOGIN_FOR_PROMPT.to_owned(),
+            sign_in: vec!["Log in with Google".to_owned(), "Use an API key".to_owned()],
+            ..Failure::default()
+        };
+        let remedy = failure.remedy("fix", true);
+        assert!(
+            remedy.contains("(it offers: Log in with Google, Use an API key); then: agentctl stop fix && "),
+            "{remedy}"
+        );
+    }
+}

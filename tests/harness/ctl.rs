@@ -1,0 +1,45 @@
+//! `agentctl` as a person runs it, in an environment that has nothing but the daemon's socket.
+
+use std::io::Write as _;
+use std::process::{Child, Command, Output, Stdio};
+
+use super::{Daemon, within};
+
+/// What a command ended with.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// The command, with pipes for what it prints and nothing on its standard input.
+pub(crate) fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+    command.env_clear().env("AGENTD_SOCKET", daemon.client.socket()).current_dir(daemon.work());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end.
+pub(crate) async fn ctl(daemon: &Daemon, arguments: &[&str]) -> Said {
+    end_of(agentctl(daemon, arguments).spawn().expect("it can be executed")).await
+}
+
+/// Runs it to its end with this text on its standard input, which is a pipe.
+pub(crate) async fn ctl_with(daemon: &Daemon, arguments: &[&str], input: &str) -> Said {
+    let mut child = agentctl(daemon, arguments).stdin(Stdio::piped()).spawn().expect("it can be executed");
+    let mut pipe = child.stdin.take().expect("it is a pipe");
+    // One that ends early does not read all of it.
+    let _ = pipe.write_all(input.as_bytes());
+    drop(pipe);
+    end_of(child).await
+}
+
+async fn end_of(child: Child) -> Said {
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
+    let Output { status, stdout, stderr } =
+        within("agentctl ends", ended).await.expect("no panic").expect("it can be waited for");
+    let text = |bytes| String::from_utf8(bytes).expect("it prints UTF-8");
+    Said { status: status.code(), out: text(stdout), err: text(stderr) }
+}

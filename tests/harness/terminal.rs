@@ -1,0 +1,84 @@
+//! A program at a terminal of its own: what it shows, and what a person types.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex};
+
+use nix::pty::{Winsize, openpty};
+
+use super::until;
+
+/// The program and the terminal that it runs at.
+pub(crate) struct Terminal {
+    child: Child,
+    keyboard: File,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    /// Runs the command at a terminal with so many columns, which is its controlling terminal: Ctrl-C reaches it as a signal.
+    pub(crate) fn run(command: &Command, columns: u16) -> Self {
+        let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(&size, None).expect("the machine has terminals");
+        let screen = File::from(pty.slave);
+        let copy = || screen.try_clone().expect("a descriptor can be copied");
+        let mut own = Command::new("setsid");
+        own.args(["--ctty", "--wait"]).arg(command.get_program()).args(command.get_args()).env_clear();
+        own.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "xterm");
+        if let Some(directory) = command.get_current_dir() {
+            own.current_dir(directory);
+        }
+        let child = own.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("util-linux has setsid");
+        let keyboard = File::from(pty.master);
+        let mut master = keyboard.try_clone().expect("a descriptor can be copied");
+        let shown = Arc::new(Mutex::new(String::new()));
+        let screen = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // The end of the last program at a terminal is an error for its reader (EIO).
+            while let Ok(length @ 1..) = master.read(&mut buffer) {
+                screen.lock().expect("no panic").push_str(&String::from_utf8_lossy(&buffer[..length]));
+            }
+        });
+        Self { child, keyboard, shown }
+    }
+
+    /// All that was shown so far.
+    pub(crate) fn shown(&self) -> String {
+        self.shown.lock().expect("no panic").clone()
+    }
+
+    /// Waits until this text stands there.
+    pub(crate) async fn shows(&self, text: &str) {
+        let shown = Arc::clone(&self.shown);
+        let what = format!("the terminal shows {text:?}");
+        until(&what, || shown.lock().expect("no panic").contains(text)).await;
+    }
+
+    pub(crate) fn types(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("the terminal is there");
+    }
+
+    /// Waits for the program's end.
+    pub(crate) async fn ends(&mut self) -> ExitStatus {
+        let mut status = None;
+        let child = &mut self.child;
+        until("the program at the terminal ends", || {
+            status = child.try_wait().expect("it can be waited for");
+            status.is_some()
+        })
+        .await;
+        status.expect("it has ended")
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the terminal\n{}\n---", self.shown());
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

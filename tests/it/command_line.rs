@@ -1,0 +1,7 @@
+//! What a person sees of agentctl: what it prints, and the status with which it ends.
+
+mod input;
+mod launches;
+mod stop;
+#[cfg(target_os = "linux")]
+mod terminal;
