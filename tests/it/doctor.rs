@@ -10,6 +10,8 @@ use agentd_api::prerequisite::Outcome;
 
 use crate::harness::Daemon;
 
+mod broken;
+
 async fn asked(daemon: &Daemon) -> DoctorView {
     daemon.client.get("/v1/doctor").await.expect(200)
 }

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod credentials;
+mod doctor;
 mod lost;
 mod recovery;
 mod sessions;

@@ -14,9 +14,32 @@ pub struct Check {
     pub summary: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Fact>,
-    /// What can be done about it.
+    /// What can be done about it, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// The commands of the remedy, in order, as a shell takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub run: Vec<Command>,
+}
+
+/// One command of a remedy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// A line for a POSIX shell.
+    pub line: String,
+    /// Only root may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub as_root: bool,
+}
+
+/// A word as a POSIX shell reads it back, quoted where that is needed.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@,+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// What `GET /v1/doctor` answers: what the daemon alone knows of itself. `agentctl doctor` adds what it sees from outside.
@@ -27,7 +50,14 @@ pub struct DoctorView {
 
 impl Check {
     pub fn new(name: &str, outcome: Outcome, summary: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), outcome, summary: summary.into(), facts: Vec::new(), remedy: None }
+        Self {
+            name: name.to_owned(),
+            outcome,
+            summary: summary.into(),
+            facts: Vec::new(),
+            remedy: None,
+            run: Vec::new(),
+        }
     }
 
     #[must_use]
@@ -39,6 +69,20 @@ impl Check {
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// A command of the remedy, for the user who asks.
+    #[must_use]
+    pub fn run(mut self, line: impl Into<String>) -> Self {
+        self.run.push(Command { line: line.into(), as_root: false });
+        self
+    }
+
+    /// A command of the remedy that only root may run.
+    #[must_use]
+    pub fn run_as_root(mut self, line: impl Into<String>) -> Self {
+        self.run.push(Command { line: line.into(), as_root: true });
         self
     }
 
@@ -60,6 +104,11 @@ impl Check {
         let mut remedies: Vec<&str> = findings.iter().filter_map(|finding| finding.remedy.as_deref()).collect();
         remedies.dedup();
         check.remedy = (!remedies.is_empty()).then(|| remedies.join("; "));
+        for command in findings.iter().flat_map(|finding| &finding.run) {
+            if !check.run.contains(command) {
+                check.run.push(command.clone());
+            }
+        }
         check
     }
 }
@@ -70,11 +119,31 @@ pub struct Finding {
     pub outcome: Outcome,
     pub summary: String,
     pub remedy: Option<String>,
+    pub run: Vec<Command>,
 }
 
 impl Finding {
     pub fn new(outcome: Outcome, summary: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { outcome, summary: summary.into(), remedy: Some(remedy.into()) }
+        Self { remedy: Some(remedy.into()), ..Self::bare(outcome, summary) }
+    }
+
+    /// Without words of a remedy: there is none, or its commands say all.
+    pub fn bare(outcome: Outcome, summary: impl Into<String>) -> Self {
+        Self { outcome, summary: summary.into(), remedy: None, run: Vec::new() }
+    }
+
+    /// A command of the remedy, for the user who asks.
+    #[must_use]
+    pub fn run(mut self, line: impl Into<String>) -> Self {
+        self.run.push(Command { line: line.into(), as_root: false });
+        self
+    }
+
+    /// A command of the remedy that only root may run.
+    #[must_use]
+    pub fn run_as_root(mut self, line: impl Into<String>) -> Self {
+        self.run.push(Command { line: line.into(), as_root: true });
+        self
     }
 }
 

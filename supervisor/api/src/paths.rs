@@ -36,7 +36,7 @@ fn find(variable: impl Fn(&str) -> Option<OsString>, uid: u32, exists: impl Fn(&
 pub const CONTROL_SOCKET: &str = "control.sock";
 
 /// Where the services are that the administrator runs for users, each in a directory with the user's name: units/systemd/system.
-const OF_ADMINISTRATOR: &str = "/run/agentd";
+pub const OF_ADMINISTRATOR: &str = "/run/agentd";
 
 /// Where a client looks for the control socket: that of the daemon that the administrator runs for this user, where `exists` finds it;
 /// else in the [`runtime_directory`].

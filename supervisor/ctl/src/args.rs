@@ -226,7 +226,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Service(service::ServiceCommand),
     /// Check agentd and its installation, with a remedy for each problem; exit status 1 if there is one
-    Doctor,
+    Doctor(DoctorArgs),
     /// List the configured agents
     Agents,
     /// Print the versions of agentctl and of the running daemon
@@ -427,6 +427,16 @@ pub(crate) enum Permissions {
     Ask,
     Allow,
     Deny,
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct DoctorArgs {
+    /// The agentd that the administrator runs for a user of this machine (agentd@USER); as root
+    #[arg(long, requires = "user")]
+    pub(crate) system: bool,
+    /// Of this user
+    #[arg(long, value_name = "NAME", requires = "system")]
+    pub(crate) user: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]

@@ -89,6 +89,9 @@ pub(crate) struct VersionView {
     pub(crate) draining: bool,
     pub(crate) runtime_directory: PathBuf,
     pub(crate) state_directory: PathBuf,
+    /// The daemon's own file, as the system shows it to itself.
+    #[serde(default)]
+    pub(crate) program: Option<PathBuf>,
     pub(crate) compatibility: agentd_api::compatibility::Compatibility,
 }
 

@@ -10,9 +10,10 @@ use crate::harness::lab::{Lab, login};
 use crate::harness::{require, until};
 
 /// The limits that units had before, in a hurry.
-const OLD_LIMITS: &str = "[Unit]\nStartLimitIntervalSec=30\nStartLimitBurst=5\n[Service]\nRestartSec=100ms\n";
+pub(super) const OLD_LIMITS: &str =
+    "[Unit]\nStartLimitIntervalSec=30\nStartLimitBurst=5\n[Service]\nRestartSec=100ms\n";
 
-fn property(lab: &Lab, unit: &str, name: &str) -> String {
+pub(super) fn property(lab: &Lab, unit: &str, name: &str) -> String {
     lab.systemctl(&["show", "--value", "-p", name, unit]).trim().to_owned()
 }
 
@@ -45,13 +46,13 @@ async fn counted_to_the_end(lab: &Lab, id: &SessionId) {
 }
 
 /// The pids of all daemons of the user's.
-fn daemons(lab: &Lab) -> Vec<String> {
+pub(super) fn daemons(lab: &Lab) -> Vec<String> {
     let found = lab.try_worker(&["pgrep", "-U", "worker", "-x", "agentd"]);
     String::from_utf8_lossy(&found.stdout).lines().map(str::to_owned).collect()
 }
 
 /// A daemon that no manager started.
-fn daemon_by_hand(lab: &Lab) -> Child {
+pub(super) fn daemon_by_hand(lab: &Lab) -> Child {
     lab.as_worker(&login(), &["/home/worker/.local/bin/agentd", "serve"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -71,7 +71,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         | Command::Config(_)
         | Command::Drain { .. }
         | Command::Service(_)
-        | Command::Doctor => true,
+        | Command::Doctor(_) => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -103,7 +103,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
         }
         Command::Snapshot(command) => snapshot::snapshot(context, command).await,
         Command::Plugin(command) => plugin::plugin(context, command).await,
-        Command::Doctor => doctor::doctor(context).await,
+        Command::Doctor(args) => doctor::doctor(context, &args).await,
         Command::Reload { dry_run } => reload::reload(context, dry_run).await,
         Command::Config(command) => config::config(context, command).await,
         Command::Drain { undo, no_wait } => drain::drain(context, undo, no_wait).await,

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::service::host::Host;
 use super::service::launchd;
 use super::service::manager::Service;
-use super::service::survey::{self, State};
+use super::service::survey::{self, State, Units};
 use super::service::{ServiceError, last_lines, repair};
 use super::{Context, nobody_listens};
 use crate::client::Client;
@@ -34,11 +34,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 enum Installed {
     Nothing,
     /// Units of systemd: the user's own, or the administrator's for this user.
-    Units {
-        service: Service,
-        socket: Box<State>,
-        unit: Box<State>,
-    },
+    Units(Box<Units>),
     /// The user's own units, and a manager that cannot be asked.
     NoUserManager {
         said: String,
@@ -68,7 +64,7 @@ impl Context {
             Err(_) => {
                 let host = Host::this().map_err(Error::Setup)?;
                 match installed(&host, &self.client).await {
-                    Ok(Installed::Units { service, .. }) => answers(&host, &service, answer).await,
+                    Ok(Installed::Units(units)) => answers(&host, &units.service, answer).await,
                     _ => answer.await,
                 }
             }
@@ -97,23 +93,8 @@ fn no_answer(command: String) -> Error {
 }
 
 async fn units(host: &Host, client: &Client) -> Result<Installed, Error> {
-    let template = Service::System { user: Some(host.user.clone()) };
-    match survey::states(host, &template).await {
-        Ok((Some(socket), Some(unit))) => {
-            // Loaded it is for every name, once the template lies there.
-            let is_this_users =
-                |state: &State| state.enabled || !matches!(state.active.as_str(), "inactive" | "not-found");
-            if socket.is_known() && (is_this_users(&socket) || is_this_users(&unit)) {
-                return Ok(Installed::Units { service: template, socket: socket.into(), unit: unit.into() });
-            }
-        }
-        Ok(_) => {}
-        Err(error) => {
-            let link = format!("/etc/systemd/system/sockets.target.wants/agentd@{}.socket", host.user);
-            if host.path(&link).symlink_metadata().is_ok() {
-                return Err(error.into());
-            }
-        }
+    if let Some(units) = survey::administrators(host).await? {
+        return Ok(Installed::Units(Box::new(units)));
     }
     match survey::states(host, &Service::User).await {
         Ok((Some(socket), Some(unit))) if socket.is_known() => {
@@ -122,7 +103,7 @@ async fn units(host: &Host, client: &Client) -> Result<Installed, Error> {
                 // The environment says that another daemon is meant, with a socket of its own.
                 return Ok(Installed::Nothing);
             }
-            Ok(Installed::Units { service: Service::User, socket: socket.into(), unit: unit.into() })
+            Ok(Installed::Units(Box::new(Units { service: Service::User, socket, unit })))
         }
         Err(error) if is_enabled(host) => Ok(Installed::NoUserManager { said: told(&error) }),
         Ok(_) | Err(_) => Ok(Installed::Nothing),
@@ -154,7 +135,8 @@ async fn start(host: &Host, client: &Client, installed: Installed) -> Result<(),
             launchd::up(host, &plist, loaded).await?;
             client.health().await
         }
-        Installed::Units { service, socket, unit } => {
+        Installed::Units(units) => {
+            let Units { service, socket, unit } = *units;
             if socket.is_active() && unit.is_active() && came_back(client).await {
                 return Ok(());
             }

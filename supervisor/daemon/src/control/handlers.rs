@@ -32,6 +32,7 @@ pub(super) fn version(context: &Context) -> Response<Body> {
     let document = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
+        "program": std::env::current_exe().ok(),
         "runtime_directory": directories.runtime,
         "state_directory": directories.state,
         "tcp": context.world.tcp.address(),

@@ -43,14 +43,19 @@ fn concluded(files: &Files, known: &[Mistake], refused: bool) -> Check {
     let mut findings: Vec<Finding> = files.mistakes.iter().chain(of_use).map(finding).collect();
     if findings.is_empty() && !known.is_empty() {
         let consequence = if refused { "launches are still refused" } else { "it is not in force yet" };
-        findings.push(Finding::new(
-            Outcome::Fail,
-            format!("a mistake in the configuration is corrected in the files, and {consequence}"),
-            RELOAD,
-        ));
+        findings.push(
+            Finding::new(
+                Outcome::Fail,
+                format!("a mistake in the configuration is corrected in the files, and {consequence}"),
+                RELOAD,
+            )
+            .run(RELOAD),
+        );
     } else if !files.changed.is_empty() {
         let keys = files.changed.join(", ");
-        findings.push(Finding::new(Outcome::Warn, format!("the files were changed and not reloaded: {keys}"), RELOAD));
+        findings.push(
+            Finding::new(Outcome::Warn, format!("the files were changed and not reloaded: {keys}"), RELOAD).run(RELOAD),
+        );
     }
     Check::of("configuration", &findings, "it has no mistake, and is the one in force")
 }
@@ -63,6 +68,7 @@ fn finding(mistake: &Mistake) -> Finding {
     };
     let summary = format!("{mistake}; {}", mistake.consequence.explained());
     Finding::new(outcome, summary, "correct it (`agentctl config check` looks at it again), then run `agentctl reload`")
+        .run("agentctl reload")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! It looks, and changes nothing. Not its job: the installation, which agentctl looks at, also where no daemon runs.
 
 mod agents;
+mod begin;
 mod configuration;
 mod plugins;
 mod stored;
@@ -35,15 +36,21 @@ impl Clocks {
 /// Every check, side by side where it takes time.
 pub(crate) async fn examine(world: &Arc<World>, sessions: &Sessions) -> DoctorView {
     let views = sessions.list().await;
-    let (configuration, agents, plugins, on_disk) = tokio::join!(
+    let (configuration, login_shell, plugins, on_disk) = tokio::join!(
         configuration::check(world),
-        agents::check(world),
+        begin::login_shell(world),
         plugins::check(world),
         stored::on_disk(world, &views)
     );
+    // Without an environment there is nowhere to look for them, and each would wait for the login shell again.
+    let agents = if login_shell.outcome == Outcome::Fail {
+        Check::new("agents", Outcome::Unknown, "they are looked for in the environment that the login shell gives")
+    } else {
+        agents::check(world).await
+    };
     let kept = stored::sessions(&sessions.unreadable(), &views);
     let clock = stored::clock(world.clocks, Clocks::now());
-    let mut checks = vec![configuration, agents];
+    let mut checks = vec![configuration, login_shell, agents, begin::sign_in(&views), begin::draining(&world.drain)];
     checks.extend(plugins);
     checks.extend(on_disk);
     checks.extend([kept, clock]);

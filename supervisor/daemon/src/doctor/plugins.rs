@@ -41,6 +41,7 @@ fn loaded(views: &[PluginView]) -> Check {
                 outcome: Outcome::Warn,
                 summary: format!("{name} is being compiled, and launches that need it wait"),
                 remedy: None,
+                run: Vec::new(),
             }),
             PluginState::Failed => findings.push(Finding::new(
                 Outcome::Fail,
@@ -76,11 +77,7 @@ fn granted(views: &[PluginView]) -> Check {
             ));
         }
         if !denied.is_empty() {
-            findings.push(Finding {
-                outcome: Outcome::Warn,
-                summary: format!("{name} wants what the policy denies: {denied}"),
-                remedy: None,
-            });
+            findings.push(Finding::bare(Outcome::Warn, format!("{name} wants what the policy denies: {denied}")));
         }
         let unused: Vec<&str> = view
             .grant

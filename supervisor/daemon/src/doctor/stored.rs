@@ -1,11 +1,12 @@
 //! What is on the disk and what was decided there: whether it can be written, approvals, the key, sessions, and the time they have.
 
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use agentd_api::doctor::{Check, Finding};
+use agentd_api::doctor::{Check, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
 use agentd_api::scripts::ScriptState;
 use agentd_api::session::{SessionView, UnreadableSession};
@@ -25,7 +26,7 @@ pub(super) async fn on_disk(world: &Arc<World>, sessions: &[SessionView]) -> Vec
         let directories = &world.directories;
         let journals: Vec<PathBuf> = ids.iter().map(|id| directories.session(id).join("journal.jsonl")).collect();
         vec![
-            written(&[&directories.state, &directories.cache, &directories.runtime]),
+            written(&[&directories.state, &directories.sessions(), &directories.cache, &directories.runtime]),
             trust(&world.trust),
             key(&world.environments),
             from_the_future(&journals, SystemTime::now()),
@@ -43,10 +44,19 @@ fn written(directories: &[&Path]) -> Check {
             file.write_all(b"doctor")?;
             file.as_file().sync_all()
         };
-        if let Err(error) = write() {
+        let mode = std::fs::metadata(directory).map_or(0o700, |metadata| metadata.permissions().mode());
+        let (shown, word) = (directory.display(), shell_word(&directory.to_string_lossy()));
+        // Root is not kept out by a mode, and the sessions' programs may be.
+        if mode & 0o700 != 0o700 {
+            let finding = Finding::bare(
+                Outcome::Fail,
+                format!("{shown} cannot be written in by its owner (mode {:o})", mode & 0o7777),
+            );
+            findings.push(finding.run(format!("chmod u+rwx {word}")));
+        } else if let Err(error) = write() {
             findings.push(Finding::new(
                 Outcome::Fail,
-                format!("agentd cannot write in {}: {error}", directory.display()),
+                format!("agentd cannot write in {shown}: {error}"),
                 "make room, or correct the owner; under systemd, look at the unit's ReadWritePaths= and ProtectHome=",
             ));
         }
@@ -134,11 +144,14 @@ pub(super) fn sessions(unreadable: &[UnreadableSession], sessions: &[SessionView
     let known = crate::compatibility().keeper_protocols;
     let mut findings = Vec::new();
     for session in unreadable {
-        findings.push(Finding::new(
-            Outcome::Fail,
-            format!("the session {} cannot be read: {}", session.id, session.reason),
-            "agentd's log has more; the other sessions are not concerned",
-        ));
+        findings.push(
+            Finding::new(
+                Outcome::Fail,
+                format!("the session {} cannot be read: {}", session.id, session.reason),
+                "the other sessions go on; removing this one ends its agent and deletes its journal",
+            )
+            .run(format!("agentctl rm --force {}", shell_word(&session.id))),
+        );
     }
     for view in sessions {
         if let Some(protocol) = view.status.keeper_protocol.filter(|protocol| !known.contains(protocol)) {
@@ -166,13 +179,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(written(&[directory.path()]).outcome, Outcome::Pass);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
+        let check = written(&[directory.path()]);
+        assert_eq!(check.outcome, Outcome::Fail, "also for root: {check:?}");
+        assert_eq!(check.run[0].line, format!("chmod u+rwx {}", directory.path().display()));
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let check = written(&[directory.path(), &directory.path().join("gone")]);
         assert!(check.outcome == Outcome::Fail && check.summary.contains("gone"), "{check:?}");
     }
 
     #[test]
     fn an_approval_whose_script_changed_or_may_be_written_by_others_is_told_and_one_that_is_gone_counted() {
-        use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let approvals = Trust::open(directory.path()).unwrap();
         let scripts = ["a.sh", "b.sh", "c.sh"].map(|name| directory.path().join(name));
@@ -192,8 +209,6 @@ mod tests {
 
     #[test]
     fn a_key_that_others_can_read_or_that_is_gone_fails_and_looking_for_one_makes_none() {
-        use std::os::unix::fs::PermissionsExt as _;
-
         use crate::config::{Encryption, KeySource};
         use crate::directories::Directories;
 

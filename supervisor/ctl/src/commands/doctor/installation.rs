@@ -7,7 +7,8 @@ use agentd_api::prerequisite::Outcome;
 
 use super::super::service::host::Host;
 use super::super::service::manager::Service;
-use super::super::service::survey::{self, State, Survey};
+use super::super::service::repair;
+use super::super::service::survey::{self, State, Survey, Units};
 use super::super::service::{ServiceError, Standing};
 
 /// What was found of the service.
@@ -16,6 +17,14 @@ pub(super) struct Installed {
     survey: Survey,
     pub(super) socket: Option<State>,
     state: Option<State>,
+}
+
+impl Installed {
+    /// The units, where systemd has them.
+    pub(super) fn units(&self, service: &Service) -> Option<Units> {
+        let (socket, unit) = (self.socket.clone()?, self.state.clone()?);
+        socket.is_known().then(|| Units { service: service.clone(), socket, unit })
+    }
 }
 
 pub(super) async fn look(
@@ -31,7 +40,7 @@ pub(super) async fn look(
 
 pub(super) fn service(
     service: &Result<Service, ServiceError>,
-    installed: &Result<Installed, Option<ServiceError>>,
+    installed: Result<&Installed, Option<&ServiceError>>,
 ) -> Check {
     match (service, installed) {
         (Err(error @ ServiceError::NoManager), _) => {
@@ -49,14 +58,41 @@ pub(super) fn service(
     }
 }
 
-/// Of a daemon that the administrator runs.
-pub(super) fn administrators(unit: &str) -> Check {
-    Check::new("service", Outcome::Pass, format!("the administrator runs agentd for you ({unit})"))
+/// Of units of the administrator's.
+pub(super) fn administrators(units: &Units) -> Check {
+    let findings: Vec<Finding> = units_stand(units);
+    Check::of("service", &findings, format!("the administrator runs agentd for you ({})", units.name()))
+}
+
+/// What keeps the units from starting agentd at a request.
+fn units_stand(units: &Units) -> Vec<Finding> {
+    let Units { service, socket, unit } = units;
+    let mut findings = Vec::new();
+    let name = service.socket_unit().unwrap_or_default();
+    for (what, state) in [("socket", socket), ("service", unit)] {
+        if state.stale {
+            let finding = Finding::bare(Outcome::Warn, format!("systemd holds an older {what} unit than the file"));
+            findings.push(repair::by(finding, service, &[service.systemctl(&["daemon-reload"])]));
+        }
+    }
+    if !socket.is_active() || unit.active == "failed" || unit.active == "masked" {
+        let summary = format!("{name} is {}, {} is {}", socket.active, units.name(), unit.active);
+        let commands = if socket.is_active() && unit.active == "failed" {
+            repair::starts(units)
+        } else {
+            repair::listens(service, socket, unit).unwrap_or_else(|commands| commands)
+        };
+        findings.push(repair::by(Finding::bare(Outcome::Fail, summary), service, &commands));
+    } else if !socket.enabled {
+        let finding = Finding::bare(Outcome::Warn, format!("{name} is not enabled: it is gone after the next login"));
+        findings.push(repair::by(finding, service, &[service.systemctl(&["enable", &name])]));
+    }
+    findings
 }
 
 fn of(service: &Service, installed: &Installed) -> Check {
     const INSTALL: &str = "agentctl service install";
-    let Installed { survey, socket, state } = installed;
+    let survey = &installed.survey;
     if !survey.is_installed() {
         return Check::new(
             "service",
@@ -64,7 +100,7 @@ fn of(service: &Service, installed: &Installed) -> Check {
             "agentd is not installed as a service; sessions are, where agentctl started it, \
              nobody's to look after",
         )
-        .remedy(INSTALL);
+        .run(INSTALL);
     }
     let mut findings = Vec::new();
     let paths = |wanted: Standing| {
@@ -74,37 +110,16 @@ fn of(service: &Service, installed: &Installed) -> Check {
     };
     let (older, changed) = (paths(Standing::Ours), paths(Standing::Foreign));
     if !older.is_empty() {
-        findings.push(Finding::new(Outcome::Warn, format!("of another build than this agentctl: {older}"), INSTALL));
+        let finding = Finding::bare(Outcome::Warn, format!("of another build than this agentctl: {older}"));
+        findings.push(finding.run(INSTALL));
     }
     if !changed.is_empty() {
-        let remedy = "agentctl service install --force puts them back; your own settings belong in a drop-in";
-        findings.push(Finding::new(Outcome::Warn, format!("not as they were installed: {changed}"), remedy));
+        let remedy = "your own settings belong in a drop-in (systemctl edit), which stays; this puts the files back";
+        let finding = Finding::new(Outcome::Warn, format!("not as they were installed: {changed}"), remedy);
+        findings.push(finding.run("agentctl service install --force"));
     }
-    for (name, state) in [("socket", socket), ("service", state)] {
-        let Some(state) = state else { continue };
-        if state.stale {
-            let remedy = "systemctl --user daemon-reload";
-            findings.push(Finding::new(
-                Outcome::Warn,
-                format!("systemd holds an older {name} unit than the file"),
-                remedy,
-            ));
-        }
-        if state.active == "failed" {
-            let remedy = "agentctl service logs says why; agentctl service install starts it again";
-            findings.push(Finding::new(Outcome::Fail, format!("the {name} has failed"), remedy));
-        }
-    }
-    if let Some(socket) = socket.as_ref().filter(|socket| socket.active != "failed") {
-        if !socket.is_active() {
-            findings.push(Finding::new(Outcome::Fail, format!("the socket is {}", socket.active), INSTALL));
-        } else if !socket.enabled {
-            findings.push(Finding::new(
-                Outcome::Warn,
-                "the socket is not enabled: it is gone after the next login",
-                INSTALL,
-            ));
-        }
+    if let Some(units) = installed.units(service) {
+        findings.extend(units_stand(&units));
     }
     Check::of("service", &findings, format!("installed and current ({})", service.name()))
 }
@@ -114,7 +129,7 @@ pub(super) fn linger(lingers: bool, user: &str) -> Check {
         return Check::new("linger", Outcome::Pass, format!("sessions of {user} outlive the last logout"));
     }
     Check::new("linger", Outcome::Warn, format!("sessions of {user} end with the last login of {user}"))
-        .remedy(format!("loginctl enable-linger {user}"))
+        .run(format!("loginctl enable-linger {user}"))
 }
 
 #[cfg(test)]
@@ -171,16 +186,16 @@ mod tests {
             (active(), State { stale: true, ..active() }, Outcome::Warn),
         ] {
             let check = look(socket, state);
-            assert!(check.outcome == outcome && check.remedy.is_some(), "{check:?}");
+            assert!(check.outcome == outcome && !check.run.is_empty(), "{check:?}");
         }
     }
 
     #[test]
     fn a_user_who_does_not_linger_is_told_and_no_manager_is_no_fault() {
         assert_eq!(linger(true, "kim").outcome, Outcome::Pass);
-        assert_eq!(linger(false, "kim").remedy.as_deref(), Some("loginctl enable-linger kim"));
-        assert_eq!(service(&Err(ServiceError::NoManager), &Err(None)).outcome, Outcome::Pass);
+        assert_eq!(linger(false, "kim").run[0].line, "loginctl enable-linger kim");
+        assert_eq!(service(&Err(ServiceError::NoManager), Err(None)).outcome, Outcome::Pass);
         let no_bus = Err(ServiceError::NoUserManager { said: "no bus".into() });
-        assert_eq!(service(&no_bus, &Err(None)).outcome, Outcome::Unknown);
+        assert_eq!(service(&no_bus, Err(None)).outcome, Outcome::Unknown);
     }
 }

@@ -5,81 +5,162 @@
 
 mod cgroups;
 mod installation;
+mod lock;
 mod process;
 mod storage;
 
-use agentd_api::doctor::{Check, DoctorView};
-use agentd_api::prerequisite::Outcome;
+use std::path::{Path, PathBuf};
 
-use super::service::host::{Host, instance_of};
+use agentd_api::configuration::ConfigurationCheck;
+use agentd_api::doctor::{Check, DoctorView, Finding, shell_word};
+use agentd_api::prerequisite::Outcome;
+use nix::unistd::User;
+
+use super::service::host::Host;
 use super::service::manager::Service;
-use super::service::{lingers, own_directory, survey};
+use super::service::survey::Units;
+use super::service::{ServiceError, lingers, own_directory, survey};
+use super::tool::ask_of;
 use super::{Context, default_socket, print};
+use crate::args::DoctorArgs;
 use crate::args::service::WhichArgs;
+use crate::client::Client;
 use crate::error::{Error, exit};
 use crate::table::{Cut, Table};
 use crate::terminal::{Look, Screen};
 use crate::way::Way;
 
+/// Whose agentd is looked at.
+struct Subject {
+    host: Host,
+    client: Client,
+    socket: PathBuf,
+    /// The user is not the one who asks.
+    is_other: bool,
+}
+
 /// 1 where something fails.
-pub(super) async fn doctor(context: &Context) -> Result<u8, Error> {
+pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Result<u8, Error> {
     let host = Host::this().map_err(Error::Setup)?;
-    let checks = examine(context, &host).await?;
+    let subject = match &args.user {
+        Some(user) => Subject::of_user(&host, user)?,
+        None => Subject::own(context, host),
+    };
+    let checks = examine(&subject).await?;
     if context.json {
         let document = serde_json::to_string(&DoctorView { checks: checks.clone() }).map_err(Error::Request)?;
         print(&format!("{document}\n"))?;
     } else {
         let screen = Screen::stdout();
         Context::table(&table(&checks, screen))?;
-        print(&remarks(&checks, screen, context.verbose))?;
+        let user = subject.is_other.then_some(subject.host.user.as_str());
+        print(&remarks(&checks, screen, context.verbose, user))?;
     }
     Ok(if checks.iter().any(|check| check.outcome == Outcome::Fail) { exit::FAILED } else { 0 })
 }
 
-async fn examine(context: &Context, host: &Host) -> Result<Vec<Check>, Error> {
-    let service = Service::find(host, &WhichArgs::default()).await;
+impl Subject {
+    fn own(context: &Context, host: Host) -> Self {
+        // Over TCP it is asked all the same how the socket stands: that is a part of the installation.
+        let socket = match context.client.way() {
+            Way::Socket(socket) => socket.clone(),
+            Way::Tcp { .. } => default_socket(),
+        };
+        Self { host, client: context.client.clone(), socket, is_other: false }
+    }
+
+    /// The administrator's for a user, as root.
+    fn of_user(host: &Host, user: &str) -> Result<Self, Error> {
+        if host.uid != 0 {
+            return Err(ServiceError::NotRoot.into());
+        }
+        let found = User::from_name(user).map_err(|errno| Error::Setup(errno.into()))?;
+        let host = host.of_user(&found.ok_or_else(|| ServiceError::NoUser { user: user.to_owned() })?);
+        let socket = Path::new(agentd_api::paths::OF_ADMINISTRATOR).join(user).join(agentd_api::paths::CONTROL_SOCKET);
+        Ok(Self { client: Client::new(socket.clone()), socket, host, is_other: true })
+    }
+}
+
+async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
+    let Subject { host, client, socket, is_other } = subject;
     let from = own_directory()?;
-    let installed = installation::look(host, &service, &from).await;
-    let answer = context.client.version().await;
+    let service = Service::find(host, &WhichArgs::default()).await;
+    let (installed, administrators) =
+        tokio::join!(installation::look(host, &service, &from), survey::administrators(host));
+    let answer = client.version().await;
     let running = answer.as_ref().ok().map(|document| &document.value);
-    let instance = running.and_then(|running| instance_of(host, running.pid));
-    let mut checks = vec![match &instance {
-        Some(unit) => installation::administrators(unit),
-        None => installation::service(&service, &installed),
-    }];
-    if let Ok(Service::User) = &service {
+    let mut checks = Vec::new();
+    let units = match (administrators, &service, &installed) {
+        (Ok(Some(units)), ..) => {
+            checks.push(installation::administrators(&units));
+            Some(units)
+        }
+        (Ok(None), ..) if *is_other => {
+            let check = Check::new("service", Outcome::Fail, format!("agentd@{}.socket is not enabled", host.user));
+            checks.push(
+                check.run_as_root(format!("agentctl service install --system --user {}", shell_word(&host.user))),
+            );
+            None
+        }
+        (_, Ok(service), Ok(installed)) => {
+            checks.push(installation::service(&Ok(service.clone()), Ok(installed)));
+            installed.units(service)
+        }
+        _ => {
+            checks.push(installation::service(&service, installed.as_ref().map_err(Option::as_ref)));
+            None
+        }
+    };
+    if matches!(&service, Ok(Service::User)) || units.as_ref().is_some_and(Units::are_administrators) {
         checks.push(installation::linger(lingers(host, &host.user).await, &host.user));
         let manager = cgroups::manager(host).await;
         checks.push(cgroups::check(&host.path("/sys/fs/cgroup"), manager.trim_start_matches('/'), host.uid));
     }
 
-    let listens = matches!(&installed, Ok(found) if found.socket.as_ref().is_some_and(survey::State::is_known));
-    // Over TCP it is asked all the same how the socket stands: that is a part of the installation.
-    let socket = match context.client.way() {
-        Way::Socket(socket) => socket.clone(),
-        Way::Tcp { .. } => default_socket(),
-    };
-    let peer = process::peer(&socket).await;
-    checks.push(process::socket(&socket, answer.as_ref().err(), peer, host.uid, listens));
-    checks.extend(running.map(|running| process::process(host, running.pid)));
+    let places = storage::places(running, socket, is_other.then_some(host.home.as_path()))?;
+    let holder = storage::state(&places).and_then(|state| lock::look(host, state));
+    let pid = running.map(|running| running.pid);
+    let peer = process::peer(socket).await;
+    let held = holder.is_some() && pid.is_none();
+    checks.push(process::socket(socket, answer.as_ref().err(), peer, host.uid, units.as_ref(), held));
+    checks.push(lock::check(holder.as_ref(), pid, socket, units.as_ref()));
+    checks.extend(running.map(|running| process::process(host, running.pid, running.program.as_deref())));
     let beside = process::beside(host, &from).await;
     checks.push(process::versions(running.map(|running| running.version.as_str()), &beside));
 
-    let places = storage::places(running, &socket)?;
     checks.push(storage::directories(&places, host.uid));
     checks.push(storage::disk(&storage::volumes(&places)));
     checks.push(storage::path_length(&places[0].path, host.os));
 
+    if running.is_none() && !is_other {
+        checks.push(configuration().await);
+    }
     if running.is_some() {
-        match context.client.doctor().await {
+        match client.doctor().await {
             Ok(view) => checks.extend(view.checks),
             Err(error) => checks.push(
                 Check::new("daemon", Outcome::Unknown, format!("agentd did not say how it is: {error}"))
-                    .remedy("an agentd of before this command does not know it: agentctl service install"),
+                    .remedy("an agentd of before this command does not know it")
+                    .run("agentctl service install"),
             ),
         }
     }
     Ok(checks)
+}
+
+/// The mistakes in the configuration, where no daemon runs that could tell them.
+async fn configuration() -> Check {
+    match ask_of::<ConfigurationCheck>("config-tool", ["check"]).await {
+        Ok(document) => {
+            let found = document.value.mistakes.iter().map(|mistake| {
+                let summary = format!("{mistake}; {}", mistake.consequence.explained());
+                Finding::new(Outcome::Fail, summary, "correct it, and have it looked at again")
+                    .run("agentctl config check")
+            });
+            Check::of("configuration", &found.collect::<Vec<_>>(), "it has no mistake")
+        }
+        Err(error) => Check::new("configuration", Outcome::Unknown, crate::error::told(&error)),
+    }
 }
 
 fn table(checks: &[Check], screen: Screen) -> Table {
@@ -90,8 +171,9 @@ fn table(checks: &[Check], screen: Screen) -> Table {
     table
 }
 
-/// Facts and remedy of each that does not pass; of all of them where everything is to be shown.
-fn remarks(checks: &[Check], screen: Screen, all: bool) -> String {
+/// Facts and remedy of each that does not pass; of all of them where everything is to be shown. `other` is the user whose agentd it is,
+/// where that is not the one who asks.
+fn remarks(checks: &[Check], screen: Screen, all: bool, other: Option<&str>) -> String {
     let mut text = Vec::new();
     for check in checks {
         let look = match check.outcome {
@@ -106,6 +188,14 @@ fn remarks(checks: &[Check], screen: Screen, all: bool) -> String {
         let facts = check.facts.iter().map(|fact| (fact.name.as_str(), fact.value.as_str()));
         let lines = facts.chain(check.remedy.as_deref().map(|remedy| ("remedy", remedy)));
         text.extend(lines.map(|(name, value)| format!("  {}: {}\n", screen.line(name), screen.line(value))));
+        for command in &check.run {
+            let who = match (command.as_root, other) {
+                (true, _) => " as root".to_owned(),
+                (false, Some(user)) => format!(" as {user}"),
+                (false, None) => String::new(),
+            };
+            text.push(format!("  run{who}: {}\n", screen.line(&command.line)));
+        }
     }
     text.concat()
 }
@@ -132,8 +222,8 @@ mod tests {
         ];
         let text = table(&checks, SCREEN).render(Some(60));
         assert!(text.lines().all(|line| line.width() <= 60), "{text}");
-        let told = remarks(&checks, SCREEN, false);
+        let told = remarks(&checks, SCREEN, false, None);
         assert!(told.contains("nothing can be kept\n  free: 0 MB\n  remedy: remove something\n"), "{told}");
-        assert!(!told.contains("claude") && remarks(&checks, SCREEN, true).contains("  claude: 1.0\n"));
+        assert!(!told.contains("claude") && remarks(&checks, SCREEN, true, None).contains("  claude: 1.0\n"));
     }
 }

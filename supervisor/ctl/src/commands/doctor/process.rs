@@ -8,7 +8,9 @@ use agentd_api::prerequisite::Outcome;
 use tokio::net::UnixStream;
 
 use super::super::nobody_listens;
-use super::super::service::host::Host;
+use super::super::service::host::{Host, Program};
+use super::super::service::repair;
+use super::super::service::survey::Units;
 use crate::error::Error;
 
 /// The user whose process listens, by the kernel's word.
@@ -17,41 +19,70 @@ pub(super) async fn peer(socket: &Path) -> Option<u32> {
     stream.peer_cred().ok().map(|peer| peer.uid())
 }
 
-/// `managed`: a manager has a unit for it.
-pub(super) fn socket(path: &Path, error: Option<&Error>, peer: Option<u32>, uid: u32, managed: bool) -> Check {
-    let check =
-        |outcome, summary: String| Check::new("socket", outcome, summary).fact("socket", path.display().to_string());
+/// `units` are those of the manager that has agentd; `held` is whether an agentd runs that does not answer here.
+pub(super) fn socket(
+    path: &Path,
+    error: Option<&Error>,
+    peer: Option<u32>,
+    uid: u32,
+    units: Option<&Units>,
+    held: bool,
+) -> Check {
+    let check = |findings: &[Finding]| {
+        Check::of("socket", findings, "agentd answers").fact("socket", path.display().to_string())
+    };
     if let Some(other) = peer.filter(|peer| *peer != uid && *peer != 0) {
-        return check(Outcome::Fail, format!("the socket is listened on by user {other}, and not by you"))
-            .remedy(format!("remove {}, and find out who put it there", path.display()));
+        let summary = format!("the socket is listened on by user {other}, and not by you");
+        let remedy = format!("remove {}, and find out who put it there", path.display());
+        return check(&[Finding::new(Outcome::Fail, summary, remedy)]);
     }
-    match error {
-        None => check(Outcome::Pass, "agentd answers".to_owned()),
-        Some(Error::Unreachable { source, .. }) if nobody_listens(source) && !managed => {
-            check(Outcome::Warn, "agentd does not run; agentctl starts it with the next command".to_owned()).remedy(
-                "agentctl ls starts it; where systemd or launchd runs, agentctl service install has it looked after",
-            )
+    let finding = match error {
+        None => return check(&[]),
+        Some(Error::Unreachable { source, .. }) if nobody_listens(source) && held => {
+            Finding::new(Outcome::Fail, format!("nobody listens, though an agentd runs: {source}"), "see lock")
         }
-        Some(Error::Unreachable { source, .. }) if nobody_listens(source) => {
-            check(Outcome::Fail, format!("nobody listens, though agentd is installed: {source}"))
-                .remedy("agentctl service install; agentctl service logs")
+        Some(Error::Unreachable { source, .. }) if nobody_listens(source) => match units {
+            None => {
+                let summary = "agentd does not run; agentctl starts it with the next command";
+                let remedy = "where systemd or launchd runs, agentctl service install has it looked after";
+                Finding::new(Outcome::Warn, summary, remedy).run("agentctl ls")
+            }
+            Some(units) => {
+                let finding =
+                    Finding::bare(Outcome::Fail, format!("nobody listens, though agentd is installed: {source}"));
+                let commands = repair::listens(&units.service, &units.socket, &units.unit);
+                repair::by(finding, &units.service, &commands.unwrap_or_else(|commands| commands))
+            }
+        },
+        Some(error) => {
+            let finding = Finding::new(Outcome::Fail, crate::error::told(error), "agentctl service logs may say why");
+            match units {
+                Some(units) => {
+                    let restart = units.service.systemctl(&["restart", &units.name()]);
+                    repair::by(finding, &units.service, &[restart])
+                }
+                None => finding,
+            }
         }
-        Some(error) => check(Outcome::Fail, crate::error::told(error)).remedy("agentctl service logs; restart agentd"),
-    }
+    };
+    check(&[finding])
 }
 
 /// The daemon's process, as far as this system shows it.
-pub(super) fn process(host: &Host, pid: u32) -> Check {
+/// `said` is the program's file by the daemon's own word: that of a process in a sandbox is not shown to others.
+pub(super) fn process(host: &Host, pid: u32, said: Option<&Path>) -> Check {
     let owner = std::fs::metadata(host.path(&format!("/proc/{pid}"))).map(|metadata| metadata.uid()).ok();
     let check = |outcome, summary: String| Check::new("process", outcome, summary).fact("pid", pid.to_string());
-    let check = match (owner, host.program_of(pid)) {
+    let program = host.program_of(pid).or_else(|| said.filter(|_| host.os == "linux").map(Program::of_link));
+    let check = match (owner, program) {
         (Some(owner), _) if owner != host.uid => {
             check(Outcome::Fail, format!("agentd is a process of user {owner}, and not yours"))
                 .remedy("stop it, and start your own: agentctl service status")
         }
         (_, Some(program)) if program.replaced => {
             check(Outcome::Warn, format!("{} was replaced since agentd started", program.path.display()))
-                .remedy("agentctl service install, or systemctl --user restart agentd; sessions go on meanwhile")
+                .remedy("sessions go on meanwhile")
+                .run("agentctl service install")
         }
         (_, Some(program)) => check(Outcome::Pass, "the program that runs is the file that is there".to_owned())
             .fact("program", program.path.display().to_string()),
@@ -111,6 +142,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
+    use super::super::super::service::manager::Service;
+    use super::super::super::service::survey::State;
     use super::*;
 
     #[test]
@@ -118,11 +151,19 @@ mod tests {
         let path = Path::new("/run/user/1/agentd/control.sock");
         let unreachable =
             |kind: io::ErrorKind| Error::Unreachable { place: path.display().to_string(), source: kind.into() };
-        let check = |error: Option<&Error>, peer, managed| socket(path, error, peer, 1000, managed).outcome;
+        let state = || State { active: "inactive".into(), ..State::default() };
+        let units = Units { service: Service::System { user: Some("kim".into()) }, socket: state(), unit: state() };
+        let of = |error: Option<&Error>, peer, managed: bool| {
+            socket(path, error, peer, 1000, managed.then_some(&units), false)
+        };
+        let check = |error: Option<&Error>, peer, managed| of(error, peer, managed).outcome;
         assert_eq!(check(None, Some(1000), true), Outcome::Pass);
         let nobody = unreachable(io::ErrorKind::ConnectionRefused);
         assert_eq!(check(Some(&nobody), None, false), Outcome::Warn);
-        assert_eq!(check(Some(&nobody), None, true), Outcome::Fail);
+        let down = of(Some(&nobody), None, true);
+        assert_eq!(down.outcome, Outcome::Fail);
+        let command = &down.run[0];
+        assert_eq!((command.line.as_str(), command.as_root), ("systemctl start agentd@kim.socket", true));
         assert_eq!(check(Some(&unreachable(io::ErrorKind::PermissionDenied)), None, false), Outcome::Fail);
         let silent = Error::Silent { place: path.display().to_string(), call: "GET /".into(), seconds: 30 };
         assert_eq!(check(Some(&silent), Some(1000), true), Outcome::Fail);
@@ -148,12 +189,15 @@ mod tests {
             symlink(PathBuf::from(program), directory.join("exe")).unwrap();
         };
         runs("/opt/agentd");
-        assert_eq!(process(&host(own), 7).outcome, Outcome::Pass);
-        assert_eq!(process(&host(own + 1), 7).outcome, Outcome::Fail);
+        assert_eq!(process(&host(own), 7, None).outcome, Outcome::Pass);
+        assert_eq!(process(&host(own + 1), 7, None).outcome, Outcome::Fail);
         runs("/opt/agentd (deleted)");
-        let check = process(&host(own), 7);
+        let check = process(&host(own), 7, None);
         assert!(check.outcome == Outcome::Warn && check.summary.starts_with("/opt/agentd was replaced"), "{check:?}");
-        assert_eq!(process(&host(own), 8).outcome, Outcome::Unknown);
+        assert_eq!(process(&host(own), 8, None).outcome, Outcome::Unknown);
+        // In a sandbox of another user namespace the link cannot be read, and the daemon says what it sees.
+        assert_eq!(process(&host(own), 8, Some(Path::new("/opt/agentd"))).outcome, Outcome::Pass);
+        assert_eq!(process(&host(own), 8, Some(Path::new("/opt/agentd (deleted)"))).outcome, Outcome::Warn);
     }
 
     #[test]

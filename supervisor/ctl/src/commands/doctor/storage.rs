@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use agentd_api::doctor::{Check, Finding};
+use agentd_api::doctor::{Check, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
@@ -41,9 +41,14 @@ pub(super) struct Volume {
 }
 
 /// Of the daemon that runs, else as one would choose them; the runtime directory first.
-pub(super) fn places(running: Option<&VersionView>, socket: &Path) -> Result<Vec<Place>, Error> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let home = home_directory().map_err(Error::Setup)?;
+///
+/// `other` is the home directory of another user, whom this process's environment says nothing of.
+pub(super) fn places(running: Option<&VersionView>, socket: &Path, other: Option<&Path>) -> Result<Vec<Place>, Error> {
+    let variable = |name: &str| match other {
+        Some(home) => (name == "HOME").then(|| home.to_owned()),
+        None => std::env::var_os(name).map(PathBuf::from),
+    };
+    let home = other.map_or_else(home_directory, |home| Ok(home.to_owned())).map_err(Error::Setup)?;
     let xdg = |name: &str, below: &str| {
         variable(name).filter(|path| path.is_absolute()).unwrap_or_else(|| home.join(below)).join("agentd")
     };
@@ -56,10 +61,16 @@ pub(super) fn places(running: Option<&VersionView>, socket: &Path) -> Result<Vec
     let place = |what, path, private| Place { what, path, private };
     Ok(vec![
         place("runtime", runtime, true),
+        place("sessions", state.join("sessions"), true),
         place("state", state, true),
         place("cache", xdg("XDG_CACHE_HOME", ".cache"), false),
         place("configuration", xdg("XDG_CONFIG_HOME", ".config"), false),
     ])
+}
+
+/// The state directory among them.
+pub(super) fn state(places: &[Place]) -> Option<&Path> {
+    places.iter().find(|place| place.what == "state").map(|place| place.path.as_path())
 }
 
 /// One that is not there is made when it is needed.
@@ -68,21 +79,27 @@ pub(super) fn directories(places: &[Place], uid: u32) -> Check {
     for Place { what, path, private } in places {
         let Ok(metadata) = std::fs::metadata(path) else { continue };
         let shown = path.display();
-        let mut found =
-            |outcome, summary: String, remedy: String| findings.push(Finding::new(outcome, summary, remedy));
+        let word = shell_word(&path.to_string_lossy());
+        let mut found = |outcome, summary: String, command: String| {
+            findings.push(Finding::bare(outcome, summary).run(command));
+        };
         if !metadata.is_dir() {
-            found(Outcome::Fail, format!("{shown} is no directory"), format!("move {shown} away"));
+            found(Outcome::Fail, format!("{shown} is no directory"), format!("mv {word} {word}.aside"));
         } else if metadata.uid() != uid {
             let summary = format!("the {what} directory {shown} belongs to user {}", metadata.uid());
-            found(Outcome::Fail, summary, format!("as root: chown -R {uid} {shown}"));
+            findings.push(Finding::bare(Outcome::Fail, summary).run_as_root(format!("chown -R {uid} {word}")));
+        } else if metadata.mode() & 0o700 != 0o700 {
+            let summary =
+                format!("the {what} directory {shown} is closed to its owner (mode {:o})", metadata.mode() & 0o7777);
+            found(Outcome::Fail, summary, format!("chmod u+rwx {word}"));
         } else if metadata.mode() & 0o022 != 0 {
             let summary =
                 format!("others can write in the {what} directory {shown} (mode {:o})", metadata.mode() & 0o7777);
-            found(Outcome::Fail, summary, format!("chmod go-w {shown}"));
+            found(Outcome::Fail, summary, format!("chmod go-w {word}"));
         } else if *private && metadata.mode() & 0o077 != 0 {
             let summary =
                 format!("others can look into the {what} directory {shown} (mode {:o})", metadata.mode() & 0o7777);
-            found(Outcome::Warn, summary, format!("chmod 700 {shown}"));
+            found(Outcome::Warn, summary, format!("chmod 700 {word}"));
         }
     }
     let check = Check::of("directories", &findings, "agentd's directories are yours alone");
@@ -161,6 +178,7 @@ mod tests {
             directories(&[place], uid).outcome
         };
         assert_eq!(check(0o700, uid), Outcome::Pass);
+        assert_eq!(check(0o500, uid), Outcome::Fail);
         assert_eq!(check(0o755, uid), Outcome::Warn);
         assert_eq!(check(0o770, uid), Outcome::Fail);
         assert_eq!(check(0o700, uid + 1), Outcome::Fail);

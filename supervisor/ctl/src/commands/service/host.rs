@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -72,6 +72,11 @@ impl Host {
         })
     }
 
+    /// The same machine as another user's.
+    pub(in crate::commands) fn of_user(&self, user: &User) -> Self {
+        Self { uid: user.uid.as_raw(), user: user.name.clone(), home: user.dir.clone(), ..self.clone() }
+    }
+
     /// A path of the machine's.
     pub(in crate::commands) fn path(&self, absolute: &str) -> PathBuf {
         if self.root.as_os_str().is_empty() {
@@ -126,11 +131,7 @@ impl Host {
     /// Whether the process's program is not in its file any more: another was put there since.
     pub(in crate::commands) fn program_of(&self, pid: u32) -> Option<Program> {
         let file = std::fs::read_link(self.path(&format!("/proc/{pid}/exe"))).ok()?;
-        let text = file.to_string_lossy();
-        Some(match text.strip_suffix(" (deleted)") {
-            Some(path) => Program { path: path.into(), replaced: true },
-            None => Program { path: file, replaced: false },
-        })
+        Some(Program::of_link(&file))
     }
 }
 
@@ -147,12 +148,18 @@ pub(in crate::commands) struct Program {
     pub(in crate::commands) replaced: bool,
 }
 
+impl Program {
+    /// As proc(5) shows it: a file that was replaced has a word behind its path.
+    pub(in crate::commands) fn of_link(file: &Path) -> Self {
+        match file.to_string_lossy().strip_suffix(" (deleted)") {
+            Some(path) => Self { path: path.into(), replaced: true },
+            None => Self { path: file.to_owned(), replaced: false },
+        }
+    }
+}
+
 /// A command as a person would type it.
 pub(in crate::commands) fn line<S: AsRef<OsStr>>(words: &[S]) -> String {
-    let quoted = |word: &S| {
-        let word = word.as_ref().to_string_lossy().into_owned();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@,+%".contains(c);
-        if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
-    };
+    let quoted = |word: &S| agentd_api::doctor::shell_word(&word.as_ref().to_string_lossy());
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }

@@ -2,9 +2,11 @@
 //!
 //! It decides and does nothing. Who asks runs the commands, or shows them.
 
+use agentd_api::doctor::Finding;
+
 use super::host::line;
 use super::manager::Service;
-use super::survey::State;
+use super::survey::{State, Units};
 
 /// The commands after which the unit of the socket listens, in order; `Err` has those that only its owner may decide on.
 pub(in crate::commands) fn listens(
@@ -40,6 +42,28 @@ pub(in crate::commands) fn listens(
     }
     commands.push(call("start", &[&socket_unit]));
     Ok(commands)
+}
+
+/// The commands that start the service, which then ends a stray daemon and takes its sessions over.
+pub(in crate::commands) fn starts(units: &Units) -> Vec<Vec<String>> {
+    let (service, names) = (&units.service, [units.service.socket_unit(), units.service.service_unit()]);
+    let [Some(socket_unit), Some(service_unit)] = &names else { return Vec::new() };
+    let failed: Vec<&str> = [(socket_unit, &units.socket), (service_unit, &units.unit)]
+        .into_iter()
+        .filter(|(_, state)| state.active == "failed")
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let reset = (!failed.is_empty()).then(|| service.systemctl(&[&["reset-failed"], failed.as_slice()].concat()));
+    reset.into_iter().chain([service.systemctl(&["start", service_unit])]).collect()
+}
+
+/// A finding with these commands as its remedy, for root where the units are the administrator's.
+pub(in crate::commands) fn by(finding: Finding, service: &Service, commands: &[Vec<String>]) -> Finding {
+    let root = matches!(service, Service::System { .. });
+    commands
+        .iter()
+        .map(|command| line(command))
+        .fold(finding, |finding, command| if root { finding.run_as_root(command) } else { finding.run(command) })
 }
 
 /// Commands as one line for a shell.

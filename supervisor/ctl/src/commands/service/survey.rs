@@ -184,6 +184,48 @@ pub(in crate::commands) async fn states(
     Ok((Some(unit_state(host, service, &socket).await?), Some(unit_state(host, service, &unit).await?)))
 }
 
+/// The units of one service, and how they stand.
+#[derive(Debug)]
+pub(in crate::commands) struct Units {
+    pub(in crate::commands) service: Service,
+    pub(in crate::commands) socket: State,
+    pub(in crate::commands) unit: State,
+}
+
+impl Units {
+    /// Whether only root may start them.
+    pub(in crate::commands) fn are_administrators(&self) -> bool {
+        matches!(self.service, Service::System { .. })
+    }
+
+    /// The name of the service's unit.
+    pub(in crate::commands) fn name(&self) -> String {
+        self.service.service_unit().unwrap_or_default()
+    }
+}
+
+/// The units of the template for this user, where the administrator enabled or started them.
+pub(in crate::commands) async fn administrators(host: &Host) -> Result<Option<Units>, ServiceError> {
+    if host.os == "macos" || !host.path("/run/systemd/system").is_dir() {
+        return Ok(None);
+    }
+    let service = Service::System { user: Some(host.user.clone()) };
+    match states(host, &service).await {
+        Ok((Some(socket), Some(unit))) => {
+            // Once the template lies there, it is loaded for every name that is asked for.
+            let is_this_users =
+                |state: &State| state.enabled || !matches!(state.active.as_str(), "inactive" | "not-found");
+            let found = socket.is_known() && (is_this_users(&socket) || is_this_users(&unit));
+            Ok(found.then_some(Units { service, socket, unit }))
+        }
+        Ok(_) => Ok(None),
+        Err(error) => {
+            let link = format!("/etc/systemd/system/sockets.target.wants/agentd@{}.socket", host.user);
+            if host.path(&link).symlink_metadata().is_ok() { Err(error) } else { Ok(None) }
+        }
+    }
+}
+
 /// The instances of the template that systemd has loaded, by their users.
 pub(super) async fn instances(host: &Host, service: &Service) -> Result<Vec<String>, ServiceError> {
     let command = service.systemctl(&["list-units", "--all", "--plain", "--no-legend", "agentd@*.socket"]);
@@ -193,7 +235,7 @@ pub(super) async fn instances(host: &Host, service: &Service) -> Result<Vec<Stri
 }
 
 /// The client of an instance of the template: systemd says where its socket is.
-pub(super) async fn client_of(host: &Host, service: &Service, user: &str) -> Option<Client> {
+pub(in crate::commands) async fn client_of(host: &Host, service: &Service, user: &str) -> Option<Client> {
     let unit = format!("agentd@{user}.socket");
     let said = host.said(&service.systemctl(&["show", "--property=Listen", "--value", &unit])).await?;
     Some(Client::new(said.lines().next()?.strip_suffix(" (Stream)")?.into()))

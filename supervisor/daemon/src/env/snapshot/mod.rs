@@ -194,6 +194,16 @@ impl Snapshots {
         Ok(taken)
     }
 
+    /// Runs the login shell, and keeps nothing of what it gives: whether it can be run now.
+    pub(crate) async fn attempt(&self, deadline: Instant) -> Result<(), SnapshotError> {
+        let (seed, slot) = self.own().await?;
+        let late = || SnapshotError::Late { shell: slot.key.shell.clone() };
+        let ran = tokio::time::timeout_at(deadline.into(), self.shell.login(&seed, deadline)).await;
+        let login = ran.map_err(|_| late())?.map_err(|error| SnapshotError::Capture(Arc::new(error)))?;
+        drop(login);
+        Ok(())
+    }
+
     /// Forgets what login shells gave, in memory and on the disk, the last good one too.
     pub(crate) async fn invalidate(&self) -> io::Result<()> {
         // One that is only on the disk yet has no slot before.

@@ -1,0 +1,256 @@
+//! Every state in which agentd is broken: it is broken here, doctor finds it, the commands that doctor prints are typed into a shell, and
+//! doctor passes.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{process, scripted_agent};
+
+/// Without the file `login` beside it, it wants to be signed in first.
+const AGENT: &str = r#"#!/bin/sh
+[ ! -e "$(dirname "$0")/login" ] || exec 'SCRIPTED'
+while read -r line; do
+  id=$(printf %s "$line" | grep -o '"id":[^,}]*' | head -n 1 | cut -c 6-)
+  case $line in
+    *'"initialize"'*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":1,"authMethods":[{"id":"key","name":"Log in"}]}}' ;;
+    *) echo '{"jsonrpc":"2.0","id":'"$id"',"error":{"code":-32000,"message":"Authentication required"}}' ;;
+  esac
+done
+"#;
+
+/// A user's home in which agentctl has started an agentd. Dropping it ends what runs there.
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { directory: tempfile::Builder::new().prefix("agentd-").tempdir().expect("a directory") };
+        for name in ["home/.config/agentd", "run", "work"] {
+            fs::create_dir_all(place.path(name)).expect("it is empty");
+        }
+        for name in ["run", "home"] {
+            fs::set_permissions(place.path(name), Permissions::from_mode(0o700)).expect("it is ours");
+        }
+        let agent = [place.path("home/agent").display().to_string()];
+        let text = AGENT.replace("SCRIPTED", &scripted_agent().display().to_string());
+        fs::write(&agent[0], text).expect("it is ours");
+        fs::set_permissions(&agent[0], Permissions::from_mode(0o700)).expect("it is ours");
+        let config = format!(
+            "default_agent = \"scripted\"\n[environment]\nhome = \"{}\"\nshell = \"/bin/bash\"\ndeadline = \"3s\"\n\
+             [agents.scripted]\ncommand = {agent:?}\n",
+            place.path("home").display()
+        );
+        fs::write(place.config(), config).expect("it is ours");
+        fs::write(place.path("home/.profile"), "export EDITOR=ed\n").expect("it is ours");
+        fs::write(place.path("home/login"), "").expect("it is ours");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn config(&self) -> PathBuf {
+        self.path("home/.config/agentd/agentd.toml")
+    }
+
+    fn sessions(&self) -> PathBuf {
+        self.path("home/.local/state/agentd/sessions")
+    }
+
+    /// Types a line into the user's shell.
+    fn shell(&self, line: &str) -> Output {
+        let programs = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().expect("it is in a directory");
+        Command::new("/bin/sh")
+            .args(["-c", line])
+            .env_clear()
+            .env("HOME", self.path("home"))
+            .env("XDG_RUNTIME_DIR", self.path("run"))
+            .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display()))
+            .current_dir(self.path("work"))
+            .stdin(Stdio::null())
+            .output()
+            .expect("a shell can be executed")
+    }
+
+    fn types(&self, line: &str) -> String {
+        let output = self.shell(line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What doctor says of one check.
+    fn doctor(&self, name: &str) -> Value {
+        let output = self.shell("agentctl doctor --json");
+        let view: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        let checks = view["checks"].as_array().expect("a list");
+        checks.iter().find(|check| check["name"] == name).cloned().unwrap_or(Value::Null)
+    }
+
+    /// The commands that doctor prints under a check, as a person reads them.
+    fn printed(&self, name: &str) -> Vec<String> {
+        let output = self.shell("agentctl doctor");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let head = format!("{name} (");
+        let lines =
+            text.lines().skip_while(|line| !line.starts_with(&head)).skip(1).take_while(|line| !line.is_empty());
+        lines.filter_map(|line| line.strip_prefix("  run: ")).map(str::to_owned).collect()
+    }
+
+    /// The pid of the daemon, which wrote it into its lock.
+    fn daemon(&self) -> String {
+        let lock = fs::read(self.path("home/.local/state/agentd/agentd.lock")).expect("a daemon has run");
+        serde_json::from_slice::<Value>(&lock).expect("it has a record")["pid"].to_string()
+    }
+
+    /// Ends the daemon without a word, and waits until nobody listens.
+    fn kill_daemon(&self) {
+        self.types(&format!("kill -KILL {}", self.daemon()));
+        self.types("until agentctl --no-start ls >/dev/null 2>&1; [ $? = 3 ]; do sleep 0.05; done");
+    }
+
+    /// The id of a session that was asked for, whatever became of it.
+    fn session(&self) -> String {
+        self.shell("agentctl new --ready 30");
+        let list: Value = serde_json::from_str(&self.types("agentctl ls --all --json")).expect("it is JSON");
+        list["sessions"][0]["id"].as_str().unwrap_or_else(|| panic!("there is none: {list}")).to_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        process::kill_all_of(self.directory.path());
+    }
+}
+
+/// One state.
+struct Broken {
+    what: &'static str,
+    /// Of a place where a daemon runs.
+    breaks: fn(&Place),
+    /// The check that finds it, and a part of its summary.
+    check: &'static str,
+    says: &'static str,
+    /// What only a person can do, with what the first command printed; the other commands are typed after it.
+    by_hand: Option<fn(&Place, &str)>,
+}
+
+const BROKEN: &[Broken] = &[
+    Broken {
+        what: "nobody listens: the daemon was killed",
+        breaks: Place::kill_daemon,
+        check: "socket",
+        says: "does not run",
+        by_hand: None,
+    },
+    Broken {
+        what: "the socket's file is gone, and the daemon is stuck",
+        breaks: |place| {
+            place.types(
+                &format!("kill -STOP {} && rm run/agentd/control.sock", place.daemon()).replace("run/", "../run/"),
+            );
+        },
+        check: "lock",
+        says: "which no service manager started, holds the state directory and cannot be reached",
+        by_hand: None,
+    },
+    Broken {
+        what: "a daemon by hand holds the state directory and serves another socket",
+        breaks: |place| {
+            place.kill_daemon();
+            let other = place.path("other").display().to_string();
+            place.types(&format!(
+                "mkdir -m 700 {other}; agentd serve --background --runtime-dir {other} >/dev/null 2>&1 &"
+            ));
+            place.types(&format!("for i in $(seq 300); do agentctl --socket {other}/control.sock version && exit 0; sleep 0.1; done; exit 1"));
+        },
+        check: "lock",
+        says: "serves another socket",
+        by_hand: None,
+    },
+    Broken {
+        what: "sessions/ cannot be written in",
+        breaks: |place| fs::set_permissions(place.sessions(), Permissions::from_mode(0o500)).expect("it is ours"),
+        check: "directories",
+        says: "closed to its owner",
+        by_hand: None,
+    },
+    Broken {
+        what: "drained and forgotten",
+        breaks: |place| {
+            place.types("agentctl drain");
+        },
+        check: "draining",
+        says: "drained since",
+        by_hand: None,
+    },
+    Broken {
+        what: "a login shell that hangs",
+        breaks: |place| fs::write(place.path("home/.profile"), "sleep 1000\n").expect("it is ours"),
+        check: "login shell",
+        says: "within 3 s",
+        by_hand: Some(|place, said| {
+            assert!(said.contains("sleep 1000"), "it does not show where it hangs: {said}");
+            fs::write(place.path("home/.profile"), "export EDITOR=ed\n").expect("it is ours");
+        }),
+    },
+    Broken {
+        what: "a session.json that cannot be read",
+        breaks: |place| {
+            let id = place.session();
+            place.kill_daemon();
+            fs::write(place.sessions().join(id).join("session.json"), "{").expect("it is ours");
+            place.types("agentctl ls");
+        },
+        check: "sessions",
+        says: "cannot be read",
+        by_hand: None,
+    },
+    Broken {
+        what: "an agent that nobody has signed in",
+        breaks: |place| {
+            fs::remove_file(place.path("home/login")).expect("it is there");
+            place.session();
+        },
+        check: "sign-in",
+        says: "is not signed in",
+        by_hand: Some(|place, _| fs::write(place.path("home/login"), "").expect("it is ours")),
+    },
+];
+
+#[test]
+fn each_broken_state_is_found_and_what_doctor_prints_repairs_it() {
+    for Broken { what, breaks, check, says, by_hand } in BROKEN {
+        let place = Place::new();
+        place.types("agentctl ls");
+        let before = place.doctor(check);
+        assert!(before.is_null() || before["outcome"] == "pass" || *check == "socket", "{what}, before: {before:#}");
+        breaks(&place);
+        let found = place.doctor(check);
+        let summary = found["summary"].as_str().unwrap_or_default();
+        assert!(matches!(found["outcome"].as_str(), Some("fail" | "warn")), "{what}: {found:#}");
+        assert!(summary.contains(says), "{what}: {found:#}");
+        let commands = place.printed(check);
+        assert!(!commands.is_empty(), "{what}: nothing to type: {found:#}");
+        for (at, command) in commands.iter().enumerate() {
+            let typed = place.shell(command);
+            let said = String::from_utf8_lossy(&typed.stdout).into_owned();
+            match by_hand.filter(|_| at == 0) {
+                Some(by_hand) if commands.len() > 1 => by_hand(&place, &said),
+                Some(by_hand) => {
+                    by_hand(&place, &said);
+                    place.types(command);
+                }
+                None => assert!(typed.status.success(), "{what}: {command}: {typed:?}"),
+            }
+        }
+        let after = place.doctor(check);
+        assert_eq!(after["outcome"], "pass", "{what}, after {commands:?}: {after:#}");
+    }
+}
