@@ -1,13 +1,68 @@
-//! What a test needs and a machine may not have. Without it the test says `SKIPPED` and why, and passes; where the
-//! environment variable `AGENTD_TEST_REQUIRE` lists it (`systemd,opencode,gemini,shells,root,fuse,guests,namespaces`), as in CI, it fails instead.
+//! What a test needs and a machine may not have. Without it the test is skipped: it passes, and the run ends with a list of the
+//! skipped tests and the reasons. Where the environment variable `AGENTD_TEST_REQUIRE` lists the need
+//! (`systemd,opencode,gemini,shells,root,fuse,guests,namespaces`), as in CI, the test fails instead.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 fn missing<T>(what: &str, reason: &str) -> Option<T> {
     let required = std::env::var("AGENTD_TEST_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|name| name == what), "{what} is required by AGENTD_TEST_REQUIRE, but {reason}");
-    eprintln!("SKIPPED: {reason}");
+    list(reason);
     None
+}
+
+/// Prints the lines of its standard input, sorted and once each, when that ends.
+const LIST: &str = r#"lines=$(sort -u); printf '\nSKIPPED:\n%s\n' "$lines" >&2"#;
+
+/// Adds this test to the list that is printed when the test program ends.
+///
+/// libtest swallows what a test that passes prints, and runs nothing at its end. So a child of the test program collects the lines
+/// from a pipe, and prints them when the pipe's other end is closed by the end of the program, whatever that was.
+#[allow(clippy::zombie_processes, reason = "the child outlives this program")]
+fn list(reason: &str) {
+    static LISTER: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
+    let lister = LISTER.get_or_init(|| {
+        let child = Command::new("/bin/sh")
+            .args(["-c", LIST])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("/bin/sh starts");
+        Mutex::new(child.stdin.expect("the standard input is a pipe"))
+    });
+    // With one thread of tests, libtest runs them all in `main`, and only the reason is known.
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("main");
+    let line = format!("  {test}: {}\n", reason.replace('\n', " "));
+    let mut lister = lister.lock().unwrap_or_else(PoisonError::into_inner);
+    lister.write_all(line.as_bytes()).expect("the list takes a line");
+}
+
+#[test]
+fn a_run_ends_with_the_list_of_its_skipped_tests() {
+    let run = Command::new("/bin/sh")
+        .args(["-c", r#"exec "$0" gemini:: --test-threads=2 2>&1"#])
+        .arg(std::env::current_exe().unwrap())
+        .env("AGENTD_TEST_GEMINI", "/nowhere/gemini")
+        .env_remove("AGENTD_TEST_REQUIRE")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(run.stdout).unwrap();
+    assert!(run.status.success(), "{printed}");
+    let (ran, listed) = printed.split_once("\nSKIPPED:\n").expect(&printed);
+    let names: Vec<&str> = ran
+        .lines()
+        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... ok"))
+        .filter(|name| listed.contains(&format!("  {name}: gemini is not installed")))
+        .collect();
+    assert_eq!(names.len(), 2, "{printed}");
+    assert_eq!(listed.lines().count(), 2, "{printed}");
+    assert!(ran.contains("test result: ok"), "the list does not come last: {printed}");
 }
 
 /// The program opencode: what `AGENTD_TEST_OPENCODE` names, else `opencode` on the PATH.
