@@ -37,16 +37,11 @@ impl Place {
         for name in ["run", "home"] {
             fs::set_permissions(place.path(name), Permissions::from_mode(0o700)).expect("it is ours");
         }
-        let agent = [place.path("home/agent").display().to_string()];
+        let agent = place.path("home/agent");
         let text = AGENT.replace("SCRIPTED", &scripted_agent().display().to_string());
-        fs::write(&agent[0], text).expect("it is ours");
-        fs::set_permissions(&agent[0], Permissions::from_mode(0o700)).expect("it is ours");
-        let config = format!(
-            "default_agent = \"scripted\"\n[environment]\nhome = \"{}\"\nshell = \"/bin/bash\"\ndeadline = \"3s\"\n\
-             [agents.scripted]\ncommand = {agent:?}\n",
-            place.path("home").display()
-        );
-        fs::write(place.config(), config).expect("it is ours");
+        fs::write(&agent, text).expect("it is ours");
+        fs::set_permissions(&agent, Permissions::from_mode(0o700)).expect("it is ours");
+        place.configure("");
         fs::write(place.path("home/.profile"), "export EDITOR=ed\n").expect("it is ours");
         fs::write(place.path("home/login"), "").expect("it is ours");
         place
@@ -56,8 +51,14 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    fn config(&self) -> PathBuf {
-        self.path("home/.config/agentd/agentd.toml")
+    /// Writes the configuration, in eight lines, and `more` behind them.
+    fn configure(&self, more: &str) {
+        let (home, agent) = (self.path("home").display().to_string(), [self.path("home/agent")]);
+        let config = format!(
+            "default_agent = \"scripted\"\n\n[environment]\nhome = {home:?}\nshell = \"/bin/bash\"\n\
+             deadline = \"3s\"\n[agents.scripted]\ncommand = {agent:?}\n{more}"
+        );
+        fs::write(self.path("home/.config/agentd/agentd.toml"), config).expect("it is ours");
     }
 
     fn sessions(&self) -> PathBuf {
@@ -141,7 +142,59 @@ struct Broken {
     by_hand: Option<fn(&Place, &str)>,
 }
 
+/// A key that there is not, in the tenth line of the configuration.
+const MISTAKE: &str = "[limits]\nlaunchs = 3\n";
+const PLACE: &str = "agentd.toml:10:1: limits.launchs";
+
 const BROKEN: &[Broken] = &[
+    Broken {
+        what: "a mistake in the configuration, under a daemon that runs",
+        breaks: |place| place.configure(MISTAKE),
+        check: "configuration",
+        says: PLACE,
+        by_hand: Some(|place, _| place.configure("")),
+    },
+    Broken {
+        what: "a mistake in the configuration, under which the daemon was started",
+        breaks: |place| {
+            place.kill_daemon();
+            place.configure(MISTAKE);
+            place.types("agentctl ls");
+        },
+        check: "configuration",
+        says: PLACE,
+        by_hand: Some(|place, _| place.configure("")),
+    },
+    Broken {
+        what: "a mistake in the configuration, and no daemon",
+        breaks: |place| {
+            place.kill_daemon();
+            place.configure(MISTAKE);
+        },
+        check: "configuration",
+        says: PLACE,
+        by_hand: Some(|place, _| place.configure("")),
+    },
+    Broken {
+        what: "the file of the token is missing",
+        breaks: |place| {
+            let file = place.path("home/token").display().to_string();
+            place.configure(&format!("[control]\ntcp = \"127.0.0.1:0\"\ntoken = {{ file = {file:?} }}\n"));
+            place.shell("agentctl reload");
+        },
+        check: "configuration",
+        says: "control.token",
+        by_hand: Some(|place, _| {
+            place.types("umask 077; echo 0123456789abcdef0123456789abcdef >\"$HOME/token\"");
+        }),
+    },
+    Broken {
+        what: "the configuration is newer than what runs",
+        breaks: |place| place.configure("[limits]\nqueued_turns = 7\n"),
+        check: "configuration",
+        says: "not reloaded: limits.queued_turns",
+        by_hand: None,
+    },
     Broken {
         what: "nobody listens: the daemon was killed",
         breaks: Place::kill_daemon,
@@ -252,5 +305,19 @@ fn each_broken_state_is_found_and_what_doctor_prints_repairs_it() {
         }
         let after = place.doctor(check);
         assert_eq!(after["outcome"], "pass", "{what}, after {commands:?}: {after:#}");
+    }
+}
+
+#[test]
+fn a_socket_file_that_was_removed_is_made_anew_by_the_daemon_that_runs_and_doctor_passes() {
+    let place = Place::new();
+    place.types("agentctl ls");
+    let daemon = place.daemon();
+    place.types("rm ../run/agentd/control.sock");
+    place.types("for i in $(seq 600); do agentctl --no-start ls && exit 0; sleep 0.1; done; exit 1");
+    assert_eq!(place.daemon(), daemon, "another daemon was started");
+    for name in ["socket", "lock"] {
+        let check = place.doctor(name);
+        assert_eq!(check["outcome"], "pass", "{check:#}");
     }
 }
