@@ -339,6 +339,16 @@ impl Agent {
         match word {
             "say" => self.say(rest),
             "count" => self.count(rest),
+            "flood" => self.flood(rest),
+            "flood-requests" => {
+                let (requests, bytes) = rest.split_once(' ').unwrap_or((rest, "1000"));
+                let text = "x".repeat(number(bytes));
+                for i in 1..=number(requests) {
+                    send(
+                        &json!({ "jsonrpc": "2.0", "id": format!("f{i}"), "method": "flood", "params": { "text": text } }),
+                    );
+                }
+            }
             "env" => self.say(&environment()),
             "unicode" => self.say_in_escapes(&environment()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
@@ -387,6 +397,17 @@ impl Agent {
             if self.cancelled {
                 return;
             }
+        }
+    }
+
+    /// `flood LINES BYTES`: so many messages of so many bytes each, as fast as they are read, whatever comes meanwhile.
+    fn flood(&self, rest: &str) {
+        let (lines, bytes) = rest.split_once(' ').unwrap_or((rest, "1000"));
+        let text = "x".repeat(number(bytes));
+        for _ in 0..number(lines) {
+            self.update(
+                &json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } }),
+            );
         }
     }
 

@@ -85,7 +85,7 @@ impl Daemon {
         };
         let config = format!(
             "[environment]\nhome = \"{home}\"\nshell = \"/bin/bash\"\n{providers}\n\
-             [limits]\nactive_sessions = 2000\nlaunches = 32\n\n[launch]\nmanager = \"detached\"\n",
+             [journal]\nkeep_session = \"unlimited\"\n\n[limits]\nactive_sessions = 2000\nlaunches = 32\n\n[launch]\nmanager = \"detached\"\n",
             home = root.join("home").display(),
         );
         fs::write(root.join("config/agentd.toml"), config)?;

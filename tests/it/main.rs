@@ -7,6 +7,7 @@ mod adoption;
 mod architecture;
 mod aside;
 mod author;
+mod bound;
 mod capabilities;
 mod closing;
 mod command_line;

@@ -163,6 +163,10 @@ impl Conversation {
                 self.stderr.push(&line);
                 vec![Item::Detail(format!("agent: {line}"))]
             }
+            Body::AgentDropped(dropped) => vec![Item::Warning(format!(
+                "{} of the agent's messages ({} bytes) are not in the journal: {}",
+                dropped.lines, dropped.bytes, dropped.reason
+            ))],
             Body::LaunchStarted(launch) => {
                 (self.down, self.ready, self.stopping) = (None, false, false);
                 self.stderr.clear();

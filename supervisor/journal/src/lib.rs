@@ -25,7 +25,7 @@ pub use line::Parts;
 pub use reader::{Line, ReadError, Reader, first_seq, last_seq, size};
 pub use repair::{Repair, mend};
 pub use reserve::{Need, RESERVE};
-pub use retain::{Retain, RetainError, Retained, retain};
+pub use retain::{Retain, RetainError, Retained, is_longer, retain};
 pub use writer::{AppendError, OpenError, Options, Record, Sync, Writer, is_held, release, sync_behind};
 
 /// The name of the current segment in the session's directory.

@@ -33,6 +33,12 @@ pub enum RetainError {
     Remove { path: PathBuf, source: io::Error },
 }
 
+/// Whether [`retain`] would have something to remove if every record of the journal were stored elsewhere.
+pub fn is_longer(directory: &Path, at_most: u64) -> Result<bool, ReadError> {
+    let look = |source| ReadError::Read { path: directory.to_owned(), source };
+    Ok(segments::size(directory).map_err(look)? > at_most && !segments::list(directory).map_err(look)?.is_empty())
+}
+
 /// Removes whole segments, the oldest first, never the current one. It may be called beside the writer and beside readers, by one
 /// process at a time: a reader that stands in a removed segment reads it to its end.
 pub fn retain(directory: &Path, retain: Retain) -> Result<Retained, RetainError> {

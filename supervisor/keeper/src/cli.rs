@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agentd_journal::{Options, Sync};
 
-use crate::protocol::HoldArgs;
+use crate::protocol::{HoldArgs, Keep};
 
 /// What the binary is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Role {
 
 /// How the binary is used.
 pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRECTORY --socket PATH
-                   [--rotate BYTES] [--sync never|asked|always] [--orphan-ttl SECONDS]
+                   [--rotate BYTES] [--keep BYTES|all] [--sync never|asked|always] [--orphan-ttl SECONDS]
 agentd-keeper run
 agentd-keeper look SECONDS
 agentd-keeper dump-environment FD
@@ -68,7 +68,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
 
 fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError> {
     let (mut session, mut launch, mut state, mut socket) = (None, None, None, None);
-    let (mut rotate, mut sync, mut orphan_ttl) = (None, None, None);
+    let (mut rotate, mut keep, mut sync, mut orphan_ttl) = (None, None, None, None);
     while let Some(name) = args.next() {
         let slot = match name.to_str() {
             Some("--session") => &mut session,
@@ -76,6 +76,7 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
             Some("--state") => &mut state,
             Some("--socket") => &mut socket,
             Some("--rotate") => &mut rotate,
+            Some("--keep") => &mut keep,
             Some("--sync") => &mut sync,
             Some("--orphan-ttl") => &mut orphan_ttl,
             _ => return Err(UsageError::Argument(name)),
@@ -99,6 +100,11 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
         let found = SYNCS.iter().find(|(_, name)| sync.to_str() == Some(name));
         journal.sync = found.ok_or(UsageError::Value("--sync"))?.0;
     }
+    let keep = match keep {
+        None => Keep::default(),
+        Some(keep) if keep == ALL => Keep(None),
+        Some(keep) => Keep(Some(keep.to_str().and_then(|keep| keep.parse().ok()).ok_or(UsageError::Value("--keep"))?)),
+    };
     let orphan_ttl = orphan_ttl.map(|ttl| number(ttl, "--orphan-ttl")).transpose()?.map(Duration::from_secs);
     Ok(HoldArgs {
         session: session.and_then(|session| session.into_string().ok()).ok_or(UsageError::Value("--session"))?,
@@ -106,9 +112,13 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
         state: path(state, "--state")?,
         socket: path(socket, "--socket")?,
         journal,
+        keep,
         orphan_ttl,
     })
 }
+
+/// A journal of which everything is kept.
+const ALL: &str = "all";
 
 const SYNCS: [(Sync, &str); 3] = [(Sync::Never, "never"), (Sync::Asked, "asked"), (Sync::Always, "always")];
 
@@ -124,6 +134,9 @@ impl HoldArgs {
         add("--socket", self.socket.clone().into());
         if self.journal.rotate != default.rotate {
             add("--rotate", self.journal.rotate.to_string().into());
+        }
+        if self.keep != Keep::default() {
+            add("--keep", self.keep.0.map_or_else(|| ALL.to_owned(), |keep| keep.to_string()).into());
         }
         if let Some((_, name)) = SYNCS.iter().find(|(sync, _)| *sync == self.journal.sync && *sync != default.sync) {
             add("--sync", (*name).into());
@@ -161,10 +174,14 @@ mod tests {
     #[test]
     fn arguments_parse_to_what_they_were_made_of() {
         for (sync, _) in SYNCS {
-            for (rotate, orphan_ttl) in [(Options::default().rotate, None), (1, Some(Duration::from_secs(90)))] {
+            for (rotate, keep, orphan_ttl) in [
+                (Options::default().rotate, Keep::default(), None),
+                (1, Keep(None), Some(Duration::from_secs(90))),
+                (1, Keep(Some(0)), None),
+            ] {
                 let journal = Options { rotate, sync };
                 let (session, state, socket) = ("a b".to_owned(), "/s".into(), "/r/k".into());
-                let args = HoldArgs { session, launch: 2, state, socket, journal, orphan_ttl };
+                let args = HoldArgs { session, launch: 2, state, socket, journal, keep, orphan_ttl };
                 assert_eq!(parse(args.arguments()), Ok(Role::Hold(args)));
             }
         }
@@ -185,6 +202,7 @@ mod tests {
             ("hold --session a --launch x --state /s --socket /k", "--launch is missing"),
             ("hold --session a --launch 1 --state s --socket /k", "--state is missing or its value"),
             ("hold --session a --launch 1 --state /s --socket /k --rotate 0", "--rotate is missing or its value"),
+            ("hold --session a --launch 1 --state /s --socket /k --keep some", "--keep is missing or its value"),
             ("hold --session a --launch 1 --state /s --socket /k --sync often", "--sync is missing or its value"),
             ("hold --session a --launch 1 --state /s --socket /k --orphan-ttl 1h", "--orphan-ttl is missing or its"),
         ] {

@@ -15,6 +15,7 @@ use agentd_journal::{OpenError, Writer};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, getpid, getsid, setsid};
 
+use crate::bound::Bound;
 use crate::keeper::Keeper;
 use crate::log::Log;
 use crate::os;
@@ -64,7 +65,8 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
         source => HoldError::Journal { session, source },
     })?;
     agentd_fault::at(Point::KeeperStartLocked).map_err(setup("go on with the journal locked"))?;
-    let mut log = Log::new(writer);
+    let bound = Bound::new(args.state.clone(), args.keep, args.journal.rotate);
+    let mut log = Log::new(writer, bound);
     log.write_body(&Body::KeeperStarted(KeeperStarted {
         pid,
         start_time,

@@ -139,7 +139,7 @@ impl<'a> Keeper<'a> {
             if self.machine.state() == State::Outlived {
                 fds.extend(agent.stdin.pipe().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::empty())));
             }
-            for output in [&agent.stdout, &agent.stderr].into_iter().filter(|_| !self.log.is_blocked()) {
+            for output in [&agent.stdout, &agent.stderr].into_iter().filter(|_| self.listens()) {
                 match output.due(now) {
                     Ok(pipe) => fds.extend(pipe.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))),
                     Err(not_before) => until.push(Some(not_before)),
@@ -221,9 +221,15 @@ impl<'a> Keeper<'a> {
         }
     }
 
+    /// Whether the agent is read. Without a daemon nobody shortens the journal, nor answers the requests that have made it so long.
+    fn listens(&self) -> bool {
+        !self.log.is_blocked() && (self.connection.is_some() || !self.log.is_passed())
+    }
+
     fn read_agent(&mut self) {
         let now = Instant::now();
-        let Some(agent) = self.agent.as_mut().filter(|_| !self.log.is_blocked()) else { return };
+        let listens = self.listens();
+        let Some(agent) = self.agent.as_mut().filter(|_| listens) else { return };
         let mut ended = false;
         if agent.stdout.due(now).is_ok_and(|pipe| pipe.is_some()) {
             ended = agent.read_stdout(&mut self.log, false) == Read::End;

@@ -4,6 +4,7 @@
 //! No async runtime, no HTTP, no plugins: what outlives everything else has little in it that can fail.
 
 mod agent;
+mod bound;
 mod cgroup;
 mod check;
 pub mod cli;

@@ -3,6 +3,8 @@
 //! When a write fails the records stay here, in order, and are tried again every [`RETRY`]; until that succeeds the keeper reads
 //! nothing more from the agent, so what is kept is bounded by one read of each pipe.
 //!
+//! A journal that has reached its bound takes only what is essential ([`Bound`]).
+//!
 //! Once the agent has ended, a disk that is full must not keep the session open. What waits is then written into the reserve of the journal
 //! ([`agentd_journal::Need`]). What does not fit there is left out, except requests, responses and the keeper's own records, and an
 //! `agent.dropped` says how much that was.
@@ -15,8 +17,8 @@ use agentd_journal::{AppendError, Need, Record, Writer};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
+use crate::bound::Bound;
 use crate::essential::is_essential;
-
 use crate::protocol::{NewRecord, Tail};
 
 /// How long after a failure it is tried again.
@@ -33,6 +35,7 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Log {
     writer: Writer,
+    bound: Bound,
     /// Each was one append and will be one append.
     waiting: VecDeque<Vec<Waiting>>,
     /// What was written is to be brought to the disk, and that failed.
@@ -45,12 +48,33 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn new(writer: Writer) -> Self {
-        Self { writer, waiting: VecDeque::new(), unsynced: false, retry_at: None, errno: None, is_last: false }
+    pub(crate) fn new(writer: Writer, bound: Bound) -> Self {
+        Self { writer, bound, waiting: VecDeque::new(), unsynced: false, retry_at: None, errno: None, is_last: false }
     }
 
-    /// Writes the records, now or as soon as the disk takes them.
+    /// Writes the records, now or as soon as the disk takes them. At the journal's bound only those that are essential, and says how many
+    /// were left out.
     pub(crate) fn write(&mut self, records: &[Record<'_>]) {
+        let now = Instant::now();
+        if !self.bound.is_reached(now) {
+            self.say_dropped(now, records.is_empty());
+            return self.put(records);
+        }
+        let (kept, left): (Vec<Record<'_>>, Vec<_>) = records.iter().copied().partition(is_essential);
+        for record in &left {
+            self.bound.left_out(now, record);
+        }
+        self.say_dropped(now, kept.is_empty());
+        self.put(&kept);
+    }
+
+    fn say_dropped(&mut self, now: Instant, quiet: bool) {
+        if let Some(dropped) = self.bound.say(now, quiet) {
+            self.put(&[Record { kind: dropped.kind(), data: &dropped.to_data() }]);
+        }
+    }
+
+    fn put(&mut self, records: &[Record<'_>]) {
         if records.is_empty() || (!self.is_blocked() && self.append(Need::Ordinary, records).is_ok()) {
             return;
         }
@@ -116,6 +140,11 @@ impl Log {
         self.retry_at.is_some()
     }
 
+    /// Whether the journal is longer than it may be without a daemon that shortens it.
+    pub(crate) fn is_passed(&self) -> bool {
+        self.bound.is_passed()
+    }
+
     pub(crate) fn tail(&self) -> Tail {
         let errno = self.errno.filter(|_| self.is_blocked());
         Tail { seq: self.writer.last_seq(), blocked: self.is_blocked(), errno, ended: false }
@@ -166,8 +195,13 @@ impl Log {
 
     fn append(&mut self, need: Need, records: &[Record<'_>]) -> Result<u64, AppendError> {
         let appended = self.writer.append_as(need, Timestamp::now(), records);
-        if let Err(AppendError::Write { source, .. }) = &appended {
-            self.failed(source.raw_os_error());
+        match &appended {
+            Ok(_) => {
+                let bytes = records.iter().map(|record| record.data.get().len() as u64).sum();
+                self.bound.grew(records.len() as u64, bytes);
+            }
+            Err(AppendError::Write { source, .. }) => self.failed(source.raw_os_error()),
+            Err(_) => {}
         }
         appended
     }

@@ -252,6 +252,16 @@ pub struct Appended {
     pub seq: u64,
 }
 
+/// How many bytes of a journal are kept: its oldest segments are removed above that. Absent: all of it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep(pub Option<u64>);
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self(Some(256 << 20))
+    }
+}
+
 /// How a keeper is started: `agentd-keeper` with [`HoldArgs::arguments`], and nothing of its environment read. It closes its stdout
 /// and stderr when it listens; before that it may end with a message on stderr (status 3: the journal is held).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -264,6 +274,8 @@ pub struct HoldArgs {
     pub socket: PathBuf,
     /// How long a segment of the journal may be, and when the disk must have what was written.
     pub journal: Options,
+    /// How much of the journal is kept. Two segments above that the keeper leaves out what is not essential.
+    pub keep: Keep,
     /// How long the agent goes on with no daemon connected before it is ended; for ever where this is absent. Time in which the
     /// machine sleeps does not count.
     pub orphan_ttl: Option<Duration>,

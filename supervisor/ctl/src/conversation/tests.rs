@@ -96,6 +96,13 @@ fn an_agent_that_fails_leaves_its_last_words_and_one_that_is_stopped_does_not() 
 }
 
 #[test]
+fn what_the_journal_had_no_room_for_is_said() {
+    let dropped = json!({ "lines": 12, "bytes": 3456, "reason": "the journal has reached its bound" });
+    let text = "12 of the agent's messages (3456 bytes) are not in the journal: the journal has reached its bound";
+    assert_eq!(Conversation::default().apply(&event("agent.dropped", &dropped)), [Item::Warning(text.into())]);
+}
+
+#[test]
 fn a_launch_that_fails_says_why_once() {
     let mut conversation = Conversation::default();
     let events = [

@@ -66,7 +66,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     // The keeper is given these when it starts the agent.
     ("journal.rotate", NextLaunch),
     ("journal.durability", NextLaunch),
-    ("journal.keep_session", Now),
+    ("journal.keep_session", NextLaunch),
     ("journal.keep_all", Now),
     ("permissions", Now),
 ];

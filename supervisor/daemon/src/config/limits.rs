@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_api::session::{CpuWeight, RestartPolicy, ResumeNote};
-use agentd_keeper::protocol::StopTimes;
+use agentd_keeper::protocol::{Keep, StopTimes};
 use serde::Deserialize;
 
 use super::{Span, seconds};
@@ -95,10 +95,37 @@ pub(crate) struct Journal {
     pub(crate) rotate: u64,
     /// What is on the disk before anybody is told of it.
     pub(crate) durability: Durability,
-    /// Bytes kept of one session; older segments are removed. Without this, all of it.
-    pub(crate) keep_session: Option<u64>,
-    /// Bytes kept of all sessions together; the oldest segments of all are removed. Without this, all of it.
-    pub(crate) keep_all: Option<u64>,
+    /// Of one session; older segments are removed, also while a turn goes on.
+    pub(crate) keep_session: Kept,
+    /// Of all sessions together; the oldest segments of all are removed.
+    pub(crate) keep_all: Kept,
+}
+
+/// How much of a journal is kept: a number of bytes, or `"unlimited"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(from = "WrittenKept")]
+pub(crate) struct Kept(pub(crate) Keep);
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number of bytes, or \"unlimited\"")]
+enum WrittenKept {
+    Bytes(u64),
+    Word(Unlimited),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Unlimited {
+    Unlimited,
+}
+
+impl From<WrittenKept> for Kept {
+    fn from(written: WrittenKept) -> Self {
+        Self(Keep(match written {
+            WrittenKept::Bytes(bytes) => Some(bytes),
+            WrittenKept::Word(Unlimited::Unlimited) => None,
+        }))
+    }
 }
 
 /// What a power cut may cost.
@@ -181,6 +208,11 @@ impl Journal {
 
 impl Default for Journal {
     fn default() -> Self {
-        Self { rotate: 64 << 20, durability: Durability::default(), keep_session: None, keep_all: None }
+        Self {
+            rotate: 64 << 20,
+            durability: Durability::default(),
+            keep_session: Kept(Keep::default()),
+            keep_all: Kept(Keep(None)),
+        }
     }
 }

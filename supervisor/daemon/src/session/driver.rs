@@ -104,6 +104,8 @@ pub(crate) struct Driver {
     /// Everything up to this record is known to be on the disk.
     pub(super) durable: u64,
     pub(super) writable: Writable,
+    /// When it was last looked whether the journal is longer than is kept.
+    pub(super) measured: Instant,
     /// Whether the journal has been read to its end, and the keeper taken over or found gone.
     pub(super) current: bool,
     /// The phase and the time of the restart that are shown.
@@ -164,6 +166,7 @@ impl Driver {
             requests: 0,
             durable: 0,
             writable: Writable::default(),
+            measured: Instant::now(),
             current: false,
         }
     }

@@ -118,6 +118,7 @@ impl Driver {
             state: self.journal.directory.clone(),
             socket: world.directories.keeper_socket(&self.document.id),
             journal: world.config.journal.options(),
+            keep: world.config.journal.keep_session.0,
             orphan_ttl: world.config.limits.orphan.map(|span| span.0),
         };
         let unit = Unit::of(&self.document.id, &self.document.spec, &world.config);

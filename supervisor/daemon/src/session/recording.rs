@@ -21,6 +21,8 @@ use crate::pulse;
 use crate::scarce;
 
 const RETRY: Duration = Duration::from_millis(250);
+/// How often it is looked whether a journal that grows is longer than is kept.
+const MEASURE: Duration = Duration::from_secs(1);
 
 impl Driver {
     /// Hands records over and reads them back; whether they are known to be written. What cannot be written now is not done
@@ -105,6 +107,7 @@ impl Driver {
                 // There is nothing here that could fail.
                 let _ = agentd_fault::at(Point::DaemonApplyAfter);
                 self.publish();
+                self.shorten().await;
             }
             if count == 0 {
                 if matches!(self.state.run, Run::Ended(_)) {
@@ -148,17 +151,37 @@ impl Driver {
         self.publish.send_replace(Arc::new(Published::new(view, self.remembered, self.current)));
     }
 
-    /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all. Before that everything behind it
-    /// is on the disk: a fold ahead of its journal would hide what is written next under the numbers that a power cut took.
+    /// Writes the fold down when the session comes to rest, so that the next daemon need not read it all.
     pub(super) async fn remember(&mut self, last: bool) {
         let resting = matches!(self.state.phase(), Phase::Idle | Phase::Stopped | Phase::Failed);
         // What a keeper that does not answer has written it may have to take back.
         let is_known = !matches!(self.port, Port::Silent(_));
-        if self.state.seq == self.remembered || !(resting || last) || !is_known {
+        if self.state.seq != self.remembered && (resting || last) && is_known {
+            self.write_fold().await;
+        }
+    }
+
+    /// Removes what is not kept of a journal that grows without coming to rest. The keeper leaves out what the agent says where this is too
+    /// slow for it.
+    async fn shorten(&mut self) {
+        let is_known = !matches!(self.port, Port::Silent(_));
+        let Some(keep) = self.world.config.journal.keep_session.0.0.filter(|_| is_known) else { return };
+        if self.measured.elapsed() < MEASURE {
             return;
         }
+        let directory = self.journal.directory.clone();
+        let looked = pulse::blocking(move || agentd_journal::is_longer(&directory, keep).unwrap_or(false)).await;
+        if looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+            self.write_fold().await;
+        }
+        self.measured = Instant::now();
+    }
+
+    /// Writes the fold down, and removes what is not kept of the journal before it. Before that everything behind it is on the disk: a fold
+    /// ahead of its journal would hide what is written next under the numbers that a power cut took.
+    async fn write_fold(&mut self) {
         let (mut document, state) = (self.document.clone(), self.state.clone());
-        let (directory, keep) = (self.journal.directory.clone(), self.world.config.journal.keep_session);
+        let (directory, keep) = (self.journal.directory.clone(), self.world.config.journal.keep_session.0.0);
         let (seq, durable) = (self.state.seq, self.durable);
         // Without durability nothing is ever brought to the disk, and a journal that ends before its fold is found at the next start.
         let must_sync = self.journal.options.sync == Sync::Asked && durable < seq;

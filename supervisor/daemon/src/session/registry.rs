@@ -132,7 +132,7 @@ impl Sessions {
         for session in &sessions {
             cleanup::unfinished_files(session.directory(), started);
         }
-        if let Some(keep) = journal.keep_all {
+        if let Some(keep) = journal.keep_all.0.0 {
             cleanup::keep_all(&sessions, keep);
         }
         if !lock(&self.unreadable).is_empty() {
