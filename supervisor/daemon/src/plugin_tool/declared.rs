@@ -29,9 +29,12 @@ impl Declared {
     pub(super) fn of(file: &Path, name: Option<&str>, own: &str, places: &Places) -> Result<Self, ToolError> {
         let directories = Directories::find(places)?;
         let config::Loaded { config, read } = config::load(&directories.sources(None));
-        if read.refuses() {
+        let mistaken = || {
             let mistakes: Vec<String> = read.mistakes.iter().map(ToString::to_string).collect();
-            return Err(ToolError::Config(mistakes.join("; ")));
+            ToolError::Config(mistakes.join("; "))
+        };
+        if read.refuses() {
+            return Err(mistaken());
         }
         let same = |path: &Path| match (path.canonicalize(), file.canonicalize()) {
             (Ok(one), Ok(other)) => one == other,
@@ -47,7 +50,10 @@ impl Declared {
         let found =
             || config.plugins.iter().find(|(name, plugin)| has_file(name, plugin)).map(|(name, _)| name.clone());
         let name = name.map(str::to_owned).or_else(found).unwrap_or_else(|| own.to_owned());
-        let Some(plugin) = config.plugins.get(&name) else { return Ok(Self { name, ..Self::default() }) };
+        let Some(plugin) = config.plugins.get(&name) else {
+            // A declaration that was left out for a mistake may be the one that is meant.
+            return if read.mistakes.is_empty() { Ok(Self { name, ..Self::default() }) } else { Err(mistaken()) };
+        };
         if let Some(mistake) = &plugin.mistake {
             return Err(ToolError::Config(mistake.clone()));
         }
