@@ -2,8 +2,9 @@
 //!
 //! Without the feature `fault-points` a point is nothing. With it, a program that was [`arm`]ed looks for a file of the point's name
 //! in a directory: `pause`, `delay MILLISECONDS` or `fail`, and optionally `at N` for the N-th time the point is passed. The file is renamed
-//! to `NAME.hit` when it takes effect, once; a pause lasts until that file is removed. What is killed in the pause is the test's choice.
-//! `refuse ERRNO` fails each pass with that error of the system, for as long as the file is there.
+//! to `NAME.hit` when it takes effect, once, and then has the pid of the process that passed the point. A pause lasts until that file is
+//! removed. What is killed in the pause is the test's choice. `refuse ERRNO` fails each pass with that error of the system, for as long
+//! as the file is there.
 
 macro_rules! points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
@@ -103,7 +104,7 @@ pub use armed::{arm, at};
 #[cfg(feature = "fault-points")]
 mod armed {
     use std::collections::HashMap;
-    use std::io;
+    use std::io::{self, Write as _};
     use std::path::{Path, PathBuf};
     use std::sync::{Mutex, OnceLock, PoisonError};
     use std::time::Duration;
@@ -146,6 +147,9 @@ mod armed {
         if std::fs::rename(&file, &hit).is_err() {
             return Ok(());
         }
+        // Never made anew: a test that has removed it already would find a pause that nobody ends.
+        let named = std::fs::OpenOptions::new().write(true).truncate(true).open(&hit);
+        let _ = named.and_then(|mut file| file.write_all(std::process::id().to_string().as_bytes()));
         match action.split_once(' ') {
             Some(("delay", milliseconds)) => {
                 std::thread::sleep(Duration::from_millis(milliseconds.parse().unwrap_or_default()));
@@ -174,7 +178,9 @@ mod tests {
         std::fs::write(&file, "fail at 3").unwrap();
         let results: Vec<bool> = (0..5).map(|_| at(Point::JournalSyncBefore).is_ok()).collect();
         assert_eq!(results, [true, true, false, true, true]);
-        assert!(!file.exists() && directory.path().join("journal.sync.before.hit").exists());
+        assert!(!file.exists());
+        let hit = std::fs::read_to_string(directory.path().join("journal.sync.before.hit")).unwrap();
+        assert_eq!(hit, std::process::id().to_string());
         assert!(at(Point::JournalAppendBefore).is_ok());
     }
 }
