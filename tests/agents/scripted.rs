@@ -8,6 +8,7 @@
 //! One thread reads stdin; the main thread acts. What arrives in the middle of a turn (a cancel, an answer, the end of
 //! stdin) is therefore seen while the turn waits for something, and nowhere else.
 
+mod account;
 mod processes;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::{Pid, getpid, pause};
 use serde_json::{Value, json};
 
+use account::Account;
 use processes::{await_strays, block_sigterm, myself, note_pid, spawn_stray, stray, tool};
 
 /// What is on the command line.
@@ -59,6 +61,8 @@ struct Flags {
     complain: Option<String>,
     /// `--exit STATUS`: ends at once.
     exit: Option<i32>,
+    /// `--account PATH`: where it notes what it was asked and what it said, see [`Account`].
+    account: Option<PathBuf>,
 }
 
 impl Flags {
@@ -93,6 +97,7 @@ impl Flags {
                 "--protocol" => flags.protocol = value(&mut args, &arg).parse().ok(),
                 "--complain" => flags.complain = Some(value(&mut args, &arg)),
                 "--exit" => flags.exit = value(&mut args, &arg).parse().ok(),
+                "--account" => flags.account = Some(value(&mut args, &arg).into()),
                 other => usage(&format!("unknown flag {other:?}")),
             }
         }
@@ -136,6 +141,7 @@ fn serve(flags: Flags) {
     if flags.banner {
         print_raw(b"Welcome to the scripted agent!\n\x1b[1mdebug\x1b[0m: 3 things loaded\n");
     }
+    let account = flags.account.as_deref().map(Account::open);
     let (sender, inbox) = mpsc::channel();
     let lines = sender.clone();
     thread::spawn(move || read_stdin(&lines));
@@ -150,6 +156,7 @@ fn serve(flags: Flags) {
         requests: 0,
         strays: 0,
         said: String::new(),
+        account,
     };
     agent.run();
 }
@@ -193,6 +200,7 @@ struct Agent {
     strays: usize,
     /// What was said in this turn.
     said: String,
+    account: Option<Account>,
 }
 
 impl Agent {
@@ -297,12 +305,14 @@ impl Agent {
             return fail(id, -32002, "Session not found");
         }
         self.remember("user", &text);
+        self.note("asked", &text);
         let mut obeyed = false;
         for line in text.lines() {
             match self.obey(line) {
                 Obeyed::Not => {}
                 Obeyed::Done => obeyed = true,
                 Obeyed::Failed => {
+                    self.note("answered", "error");
                     return fail(id, -32000, "as you asked: an error");
                 }
             }
@@ -315,7 +325,15 @@ impl Agent {
         }
         let said = std::mem::take(&mut self.said);
         self.remember("agent", &said);
-        self.answer(id, &json!({ "stopReason": if self.cancelled { "cancelled" } else { "end_turn" } }));
+        let reason = if self.cancelled { "cancelled" } else { "end_turn" };
+        self.answer(id, &json!({ "stopReason": reason }));
+        self.note("answered", reason);
+    }
+
+    fn note(&self, word: &str, text: &str) {
+        if let Some(account) = &self.account {
+            account.note(word, text);
+        }
     }
 
     /// Adds to the conversation, on disk before it is acted upon: an agent that is killed knows what it was asked.
@@ -545,6 +563,7 @@ impl Agent {
     fn say(&mut self, text: &str) {
         self.said.push_str(text);
         self.update(&json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } }));
+        self.note("said", text);
     }
 
     /// Says it as some JSON writers would: every character as an escape.

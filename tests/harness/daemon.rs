@@ -105,6 +105,11 @@ impl Daemon {
         self.child.as_ref().expect("the daemon runs").id()
     }
 
+    /// Whether a test has ended it and not started it again.
+    pub(crate) fn is_down(&self) -> bool {
+        self.child.is_none()
+    }
+
     /// The program of the next start, which finds the others beside it.
     pub(crate) fn set_program(&mut self, program: PathBuf) {
         self.program = program;

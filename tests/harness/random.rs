@@ -14,6 +14,11 @@ impl Random {
         Self(seed)
     }
 
+    /// The seed, before anything was drawn.
+    pub(crate) fn seed(&self) -> u64 {
+        self.0
+    }
+
     /// A sequence of its own, for a task of its own: how tasks interleave does not change what each draws.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())

@@ -1,0 +1,370 @@
+//! The campaign: many busy sessions, clients that come and go, and daemon, keepers and agents that are killed and stopped at random
+//! moments and at named points. What comes of it is held against a model of what a session promises.
+//!
+//! ```text
+//!  clients ─► requests and answers ─┐
+//!  agents ──► their own account ────┼─► History ─► model: violations, each by the name of its rule
+//!  keepers ─► the journal ──────────┘
+//! ```
+//!
+//! It goes in rounds. In each, clients work while kills happen; then all is left alone until every session is at rest, and the model
+//! looks at each session's whole history. `strikes.rs` has what is done, `model.rs` and `clients_model.rs` the rules.
+//!
+//! The seed is printed and can be given again; it determines what is done, though not how the kernel schedules it. tests/README.md
+//! has the variables.
+
+mod clients;
+mod clients_model;
+mod history;
+mod model;
+mod model_tests;
+mod strikes;
+mod subject;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use agentd_api::session::{Phase, SessionSpec, SessionView};
+use agentd_api::{Body, Event};
+use tokio::sync::watch;
+
+use clients::Ctl;
+use history::{History, Note, RESTART_FIRST_MS, Rest, Violation};
+use strikes::Field;
+use subject::Subject;
+
+use crate::harness::random::Random;
+use crate::harness::{Daemon, process, scripted_agent, session};
+
+/// Kills in one round.
+const ROUND: u64 = 100;
+/// How long a session may take to come to rest once nothing happens to it any more.
+const RESTS: Duration = Duration::from_mins(1);
+/// Clients that read each session's events.
+const READERS: usize = 2;
+/// How many violations are shown.
+const SHOWN: usize = 5;
+
+const SEED: &str = "AGENTD_CAMPAIGN_SEED";
+const SESSIONS: &str = "AGENTD_CAMPAIGN_SESSIONS";
+const KILLS: &str = "AGENTD_CAMPAIGN_KILLS";
+const MORE: &str = "AGENTD_CAMPAIGN_MORE";
+
+fn size(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |size| size.parse().expect("a size is a number"))
+}
+
+/// What is the same for the whole campaign.
+struct Campaign {
+    seed: String,
+    sessions: u64,
+    kills: u64,
+    field: Field,
+    ctl: Arc<Ctl>,
+    /// Up to where each session's readers read before they leave for good.
+    targets: Vec<watch::Sender<Option<u64>>>,
+    readers: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Campaign {
+    async fn begin(random: &mut Random) -> Self {
+        let seed = random.seed().to_string();
+        let (sessions, kills) = (size(SESSIONS, 6), size(KILLS, 30));
+        let mut daemon = Daemon::prepare();
+        daemon.configure(|config| {
+            config.replace("restart = \"never\"", "restart = \"on-failure\"")
+                + &format!("restart_first = \"{RESTART_FIRST_MS}ms\"\nrestart_longest = \"1s\"\n")
+        });
+        configure(&daemon, random);
+        std::fs::create_dir_all(daemon.state().join("faults")).expect("the state directory is there");
+        daemon.run().await;
+        let mut subjects = Vec::new();
+        for number in 0..sessions {
+            subjects.push(Arc::new(subject(&daemon, number).await));
+        }
+        let mut campaign = Self {
+            seed,
+            sessions,
+            kills,
+            ctl: Arc::new(Ctl::new(daemon.root(), daemon.client.socket())),
+            field: Field::new(daemon, subjects, points(), std::env::var(MORE).ok()),
+            targets: Vec::new(),
+            readers: Vec::new(),
+        };
+        campaign.send_readers(random);
+        campaign
+    }
+
+    fn send_readers(&mut self, random: &mut Random) {
+        for subject in &self.field.subjects {
+            let (target, seen) = watch::channel(None);
+            self.targets.push(target);
+            for place in 0..READERS {
+                subject.record().streams.push(Vec::new());
+                let reader = clients::follow(Arc::clone(subject), place, random.fork(), seen.clone());
+                self.readers.push(tokio::spawn(reader));
+            }
+        }
+    }
+
+    /// Clients work, and things are killed.
+    async fn round(&self, kills: u64, random: &mut Random) {
+        configure(&*self.field.daemon.lock().await, random);
+        self.field.left.store(kills, Ordering::Relaxed);
+        self.field.hung.store(false, Ordering::Relaxed);
+        let (over, is_over) = watch::channel(false);
+        let mut clients = Vec::new();
+        for subject in &self.field.subjects {
+            clients.push(tokio::spawn(clients::talk(Arc::clone(subject), random.fork(), is_over.clone())));
+            let owner = clients::own(Arc::clone(subject), random.fork(), is_over.clone(), Arc::clone(&self.ctl));
+            clients.push(tokio::spawn(owner));
+        }
+        let person =
+            clients::type_commands(self.field.subjects.clone(), random.fork(), is_over.clone(), Arc::clone(&self.ctl));
+        clients.push(tokio::spawn(person));
+        tokio::join!(self.field.strike_daemon(random.fork()), self.field.strike_others(random.fork()));
+        over.send_replace(true);
+        for client in clients {
+            client.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        }
+    }
+
+    /// Leaves every session alone until nothing is to be done for it, and looks at its history.
+    async fn rest(&self, all_stopped: bool, random: &mut Random) {
+        let mut resting = Vec::new();
+        for subject in &self.field.subjects {
+            let (subject, may_be_down) = (Arc::clone(subject), all_stopped || random.below(4) == 0);
+            resting.push(tokio::spawn(async move { at_rest(&subject, may_be_down).await }));
+        }
+        let mut rests = Vec::new();
+        for (resting, target) in resting.into_iter().zip(&self.targets) {
+            let rest = resting.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+            if all_stopped {
+                target.send_replace(rest.map(|rest| rest.last_seq));
+            }
+            rests.push(rest);
+        }
+        let mut found = Vec::new();
+        for (subject, rest) in self.field.subjects.iter().zip(rests) {
+            if let Some(rest) = rest {
+                seen_by_all(subject, rest.last_seq).await;
+            }
+            let record = subject.record().clone();
+            let history = History {
+                journal: subject.journal(),
+                requests: record.requests,
+                streams: record.streams,
+                account: Note::read(&subject.account),
+                killed: self.field.tally.lock().expect("nobody panics while it counts").killed.clone(),
+                rest,
+                witnessed: record.witnessed,
+            };
+            let violations = history.violations();
+            if !violations.is_empty() {
+                found.push((Arc::clone(subject), history, violations));
+            }
+        }
+        assert!(found.is_empty(), "{}", self.report(&found));
+        self.only_these_live().await;
+    }
+
+    /// Daemon, and of each session that runs its keeper, its agent and what that has started since it began.
+    async fn only_these_live(&self) {
+        let daemon = self.field.daemon.lock().await;
+        let give_up = Instant::now() + RESTS;
+        loop {
+            let mut expected = BTreeSet::from([daemon.pid()]);
+            for subject in &self.field.subjects {
+                let Some(view) = subject.view().await else { continue };
+                expected.extend(view.status.keeper_pid.filter(|_| view.status.phase.is_active()));
+                let started = process::pid_file(&subject.pids);
+                let last = started.iter().rposition(|(role, _)| role == "agent").unwrap_or_default();
+                if view.status.phase.is_active() {
+                    expected.extend(started[last..].iter().map(|(_, pid)| *pid).filter(|pid| process::is_alive(*pid)));
+                }
+            }
+            let found: BTreeSet<u32> = process::of(daemon.root()).into_iter().collect();
+            if found == expected {
+                return;
+            }
+            if Instant::now() > give_up {
+                let expected: Vec<u32> = expected.into_iter().collect();
+                process::assert_only(&expected, daemon.root(), &format!("no process is left behind; {}", self.again()));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The command that does the same once more.
+    fn again(&self) -> String {
+        let more = std::env::var(MORE).map(|more| format!("{MORE}={more} ")).unwrap_or_default();
+        format!(
+            "once more with: {SEED}={} {SESSIONS}={} {KILLS}={} {more}cargo test -p agentd --test it -- campaign::",
+            self.seed, self.sessions, self.kills
+        )
+    }
+
+    fn report(&self, found: &[(Arc<Subject>, History, Vec<Violation>)]) -> String {
+        let mut text = format!("{} of {} sessions are not what they promise\n", found.len(), self.sessions);
+        for (subject, history, violations) in found {
+            let kept = keep(subject, history, &self.seed);
+            let _ = writeln!(text, "\nsession {} ({kept}), {} violations", subject.id, violations.len());
+            for violation in violations.iter().take(SHOWN) {
+                let _ = writeln!(text, "* {violation}\n{}", excerpt(&history.journal, violation.seq));
+            }
+        }
+        text + "\n" + &self.again()
+    }
+}
+
+/// What a daemon that is started from now on does with journals: all that can be set changes what a kill may hit.
+fn configure(daemon: &Daemon, random: &mut Random) {
+    let durability = ["turn", "record", "none"][usize::try_from(random.below(3)).expect("it is small")];
+    // Tiny segments are put aside in the middle of a turn.
+    let rotate = if random.below(2) == 0 { 4096 } else { 1 << 20 };
+    daemon.configure(|config| {
+        let rest = config.split("\n[journal]").next().unwrap_or_default().to_owned();
+        rest + &format!("\n[journal]\nrotate = {rotate}\ndurability = \"{durability}\"\n")
+    });
+}
+
+async fn subject(daemon: &Daemon, number: u64) -> Subject {
+    let own = daemon.root().join(format!("agent-{number}"));
+    std::fs::create_dir(&own).expect("the directory is new");
+    let (account, pids) = (own.join("account"), own.join("pids"));
+    let mut command = vec![scripted_agent().display().to_string()];
+    for (flag, path) in [("--account", &account), ("--pidfile", &pids), ("--store", &own)] {
+        command.extend([flag.to_owned(), path.display().to_string()]);
+    }
+    // Half of the agents replay their history when they are loaded.
+    command.extend(number.is_multiple_of(2).then(|| "--resume".to_owned()));
+    let spec: SessionSpec = session::spec(daemon.work(), command);
+    let session = daemon.session(&spec).await;
+    Subject::new(session.id.clone(), daemon.client.clone(), daemon.state(), account, pids)
+}
+
+/// Leaves a session alone until nothing is to be done for it any more. Its questions are answered, turns without an end are cancelled,
+/// and one that is down is resumed, unless it may stay so.
+async fn at_rest(subject: &Subject, may_be_down: bool) -> Option<Rest> {
+    let give_up = Instant::now() + RESTS;
+    let mut last: Option<SessionView> = None;
+    while Instant::now() < give_up {
+        if let Some(view) = subject.view().await {
+            if let Some(rest) = rest_of(subject, &view, may_be_down) {
+                return Some(rest);
+            }
+            let status = &view.status;
+            if clients::is_over(&view) && !may_be_down {
+                subject.resume("").await;
+            }
+            for question in &status.permissions {
+                subject.permit(question.id.to_string(), question.options[0].id.clone()).await;
+            }
+            if let Some(turn) = status.turn.as_ref().filter(|turn| turn.prompt.starts_with("hang")) {
+                subject.cancel(Some(turn.id.clone())).await;
+            }
+            last = Some(view);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    subject.witness("a session comes to rest", format!("it did not within {RESTS:?}: {last:#?}"));
+    None
+}
+
+fn rest_of(subject: &Subject, view: &SessionView, may_be_down: bool) -> Option<Rest> {
+    let status = &view.status;
+    let rest = Rest {
+        phase: status.phase,
+        launches: status.launches,
+        last_seq: status.last_seq,
+        turn_open: status.turn.is_some(),
+        queued: status.queue.len(),
+        permissions: status.permissions.len(),
+    };
+    let idle = rest.phase == Phase::Idle && !rest.turn_open && rest.queued == 0;
+    let down = may_be_down && clients::is_over(view);
+    let read = || subject.journal().last().map(|event| event.seq) == Some(rest.last_seq);
+    ((idle || down) && read()).then_some(rest)
+}
+
+/// Waits until every reader of the session has seen this record, or says that it has not.
+async fn seen_by_all(subject: &Subject, seq: u64) {
+    let give_up = Instant::now() + RESTS;
+    let seen = || subject.record().streams.iter().all(|stream| stream.last().is_some_and(|seen| seen.seq >= seq));
+    while !seen() && Instant::now() < give_up {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn points() -> Vec<String> {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().expect("agentd can be executed");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("names are text");
+    // Nothing is created or removed in the campaign: the fault matrix does that.
+    let passed = |point: &&str| !point.starts_with("daemon.create.") && !point.starts_with("daemon.remove.");
+    text.lines().filter(passed).map(str::to_owned).collect()
+}
+
+/// Copies what is known of a session where it outlives the test.
+fn keep(subject: &Subject, history: &History, seed: &str) -> String {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("campaign").join(seed);
+    std::fs::create_dir_all(&directory).expect("a directory can be made");
+    let (journal, rest) = (directory.join(format!("{}.journal", subject.id)), format!("{:#?}", history.requests));
+    let lines: String = history.journal.iter().map(|event| line(event) + "\n").collect();
+    std::fs::write(&journal, lines).expect("a file can be written");
+    std::fs::write(directory.join(format!("{}.requests", subject.id)), rest).expect("a file can be written");
+    std::fs::copy(&subject.account, directory.join(format!("{}.account", subject.id))).ok();
+    journal.display().to_string()
+}
+
+fn line(event: &Event) -> String {
+    let data = event.body.to_data();
+    format!("{} {} {} {}", event.seq, event.time, event.body.kind(), data.get().chars().take(300).collect::<String>())
+}
+
+/// The journal around a record.
+fn excerpt(journal: &[Event], seq: u64) -> String {
+    const AROUND: u64 = 12;
+    let is_near = |event: &&Event| seq > 0 && event.seq + AROUND >= seq && event.seq <= seq + AROUND / 3;
+    let tells = |event: &&Event| !matches!(event.body, Body::Condition(_) | Body::EnvironmentBuilt(_));
+    let lines = journal.iter().filter(is_near).filter(tells).map(|event| format!("    {}", line(event)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_keep_their_promises_while_daemon_keepers_and_agents_are_killed_at_random() {
+    let mut random = Random::from_environment(SEED);
+    let mut campaign = Campaign::begin(&mut random).await;
+    let begun = Instant::now();
+    let mut left = campaign.kills;
+    while left > 0 {
+        let kills = left.min(ROUND);
+        left -= kills;
+        campaign.round(kills, &mut random).await;
+        campaign.rest(false, &mut random).await;
+        eprintln!("{} of {} kills after {:?}", campaign.kills - left, campaign.kills, begun.elapsed());
+    }
+    for subject in &campaign.field.subjects {
+        subject.stop("?wait=60").await;
+    }
+    campaign.rest(true, &mut random).await;
+    for reader in campaign.readers.drain(..) {
+        reader.await.expect("a reader leaves when it has seen all");
+    }
+    let tally = campaign.field.tally.lock().expect("nobody panics while it counts");
+    eprintln!(
+        "{} sessions, {} kills, {} named points, {} times SIGSTOP, in {:?}; the slowest start of the daemon took {:?}",
+        campaign.sessions,
+        tally.kills,
+        tally.points,
+        tally.stops,
+        begun.elapsed(),
+        tally.slowest
+    );
+}
