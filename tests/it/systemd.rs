@@ -4,6 +4,7 @@ mod bounds;
 mod credentials;
 mod doctor;
 mod lost;
+mod mistakes;
 mod recovery;
 mod sessions;
 mod template;

@@ -17,12 +17,12 @@ fn checks(lab: &Lab, by_root: bool) -> Vec<Value> {
     view["checks"].as_array().expect("a list").clone()
 }
 
-fn check(lab: &Lab, by_root: bool, name: &str) -> Value {
+pub(super) fn check(lab: &Lab, by_root: bool, name: &str) -> Value {
     checks(lab, by_root).into_iter().find(|check| check["name"] == name).unwrap_or(Value::Null)
 }
 
 /// Types the commands of a check, each as whom it is for.
-fn repair(lab: &Lab, found: &Value) {
+pub(super) fn repair(lab: &Lab, found: &Value) {
     let commands = found["run"].as_array().unwrap_or_else(|| panic!("nothing to type: {found:#}"));
     for command in commands {
         let line = command["line"].as_str().expect("a text");

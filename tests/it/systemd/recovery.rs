@@ -18,7 +18,7 @@ pub(super) fn property(lab: &Lab, unit: &str, name: &str) -> String {
 }
 
 /// The daemon that answers is the user's service, its socket is listened on, and the session is the one that it was.
-fn the_service_runs(lab: &Lab, id: &SessionId, agent: &Value) {
+pub(super) fn the_service_runs(lab: &Lab, id: &SessionId, agent: &Value) {
     let version = lab.agentctl(&["version"]);
     assert_eq!(version["daemon"]["pid"].to_string(), property(lab, "agentd.service", "MainPID"), "{version:#}");
     for unit in ["agentd.socket", "agentd.service"] {
@@ -33,14 +33,14 @@ fn session_lives_on(lab: &Lab, id: &SessionId, agent: &Value) {
 }
 
 /// A session that counts, and its agent's pid.
-async fn counting(lab: &Lab) -> (SessionId, Value) {
+pub(super) async fn counting(lab: &Lab) -> (SessionId, Value) {
     let id = lab.session();
     let agent = lab.agentctl(&["show", id.as_str()])["status"]["agent_pid"].clone();
     begin_to_count(lab, &id, 5).await;
     (id, agent)
 }
 
-async fn counted_to_the_end(lab: &Lab, id: &SessionId) {
+pub(super) async fn counted_to_the_end(lab: &Lab, id: &SessionId) {
     turn_ends(lab, id).await;
     assert_eq!(counted(lab, id), (1..=300).collect::<Vec<u32>>());
 }

@@ -1,0 +1,64 @@
+//! A configuration with a mistake, under a service: what runs goes on, and nothing is launched until it is corrected.
+
+use super::doctor::{check, repair};
+use super::recovery::{counted_to_the_end, counting, daemons, property, the_service_runs};
+use crate::harness::lab::Lab;
+use crate::harness::{require, until};
+
+const CONFIG: &str = "/home/worker/.config/agentd/agentd.toml";
+const SERVICE: &str = "agentd.service";
+
+/// The service runs and serves the session, and neither unit has run into a limit.
+fn nothing_failed(lab: &Lab) {
+    for unit in [SERVICE, "agentd.socket"] {
+        assert_eq!(property(lab, unit, "Result"), "success", "{unit}");
+    }
+    assert_eq!(daemons(lab), [property(lab, SERVICE, "MainPID")]);
+}
+
+#[tokio::test]
+async fn a_service_starts_under_a_mistake_serves_what_runs_refuses_launches_and_recovers_on_reload() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let (id, agent) = counting(&lab).await;
+    let right = std::fs::read_to_string(lab.path(CONFIG)).expect("it is there");
+    let wrong = format!("{}\n[limits]\nlaunchs = 3\n", right.trim_end());
+    lab.write(CONFIG, &wrong);
+    let place = format!("{CONFIG}:{}:1: limits.launchs", wrong.lines().count());
+
+    // Started by a person, by the manager after a crash, and by a connection to the socket.
+    lab.systemctl(&["restart", SERVICE]);
+    the_service_runs(&lab, &id, &agent);
+    let pid = property(&lab, SERVICE, "MainPID");
+    lab.systemctl(&["kill", "-s", "KILL", "--kill-who", "main", SERVICE]);
+    until("the manager has started it again", || {
+        property(&lab, SERVICE, "ActiveState") == "active" && property(&lab, SERVICE, "MainPID") != pid
+    })
+    .await;
+    the_service_runs(&lab, &id, &agent);
+    lab.systemctl(&["stop", SERVICE]);
+    lab.agentctl(&["--no-start", "ls"]);
+    the_service_runs(&lab, &id, &agent);
+    nothing_failed(&lab);
+
+    let status = property(&lab, SERVICE, "StatusText");
+    assert!(status.contains("agentd.toml"), "the status line does not name the file: {status}");
+    let refused =
+        lab.try_worker(&["agentctl", "--json", "new", "--agent", "scripted", "--dir", "/home/worker/project"]);
+    let said = [refused.stdout, refused.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(!refused.status.success() && said.contains(&place), "{said}");
+
+    // What doctor prints names the mistake while it is there, and repairs the rest once it is corrected.
+    let found = check(&lab, false, "configuration");
+    assert!(found["outcome"] == "fail" && found["summary"].to_string().contains(&place), "{found:#}");
+    lab.write(CONFIG, &right);
+    repair(&lab, &found);
+    assert_eq!(check(&lab, false, "configuration")["outcome"], "pass");
+    the_service_runs(&lab, &id, &agent);
+    nothing_failed(&lab);
+    let status = property(&lab, SERVICE, "StatusText");
+    assert!(!status.contains("agentd.toml"), "the status line still names the file: {status}");
+    lab.session();
+    counted_to_the_end(&lab, &id).await;
+}
