@@ -14,8 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::exit::describe_exit;
 use super::state::{
-    CutTurn, Ended, Ending, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn, Run, Running,
-    RunningTurn, State, prompt_digest,
+    CutTurn, Ended, Ending, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn, RESTARTING,
+    Run, Running, RunningTurn, STOPPED, State, WAS_STOPPED, prompt_digest,
 };
 use super::verdict::supersede;
 
@@ -95,6 +95,10 @@ impl State {
                 Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
                     self.crashes.clear();
                     self.run = Run::Ended(Ended::Stopped);
+                    for condition in self.conditions.iter_mut().filter(|condition| condition.reason == RESTARTING) {
+                        STOPPED.clone_into(&mut condition.reason);
+                        WAS_STOPPED.clone_into(&mut condition.message);
+                    }
                 }
                 Run::Ended(_) => {}
             },

@@ -22,7 +22,9 @@ use super::exit::exit_reason;
 use super::note::note;
 use super::permission::{Rule, policy};
 use super::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
-use super::state::{Answer, CutTurn, Ended, OpenPermission, OpenRefused, Opening, Run, Running, State};
+use super::state::{
+    Answer, CutTurn, Ended, OpenPermission, OpenRefused, Opening, RESTARTING, Run, Running, STOPPED, State, WAS_STOPPED,
+};
 use super::verdict::{FAILED, Needed, TIMED_OUT, judged_anew};
 use super::waits::{ITS_STDERR, MINUTE, born_this_minute, is_parked, is_restarted};
 use crate::acp;
@@ -131,8 +133,6 @@ fn end_of_cut(cut: &CutTurn) -> Body {
     Body::TurnEnded(TurnEnded { turn: id, stop_reason, synthetic, interrupted_tool_calls: tool_calls })
 }
 
-/// The reason of a condition that is false until the agent is started again.
-const RESTARTING: &str = "Restarting";
 /// The reason of a condition that is false since the agent crashed too often.
 const PARKED: &str = "Parked";
 
@@ -152,7 +152,7 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
             for queued in &state.queue {
                 batch = batch.record(dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
             }
-            ("Stopped", "the session was stopped")
+            (STOPPED, WAS_STOPPED)
         }
         Ended::Failed(message) if is_parked(state, facts) => (PARKED, message.as_str()),
         Ended::Failed(message) if is_restarted(state, facts) => (RESTARTING, message.as_str()),

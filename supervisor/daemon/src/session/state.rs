@@ -23,6 +23,12 @@ use super::note::Untold;
 use super::verdict::WAITING;
 use crate::acp::{Capabilities, RpcError};
 
+/// The reason of a condition that is false until the agent is started again.
+pub(super) const RESTARTING: &str = "Restarting";
+/// The reason of a condition that is false since somebody stopped the session, and its message.
+pub(super) const STOPPED: &str = "Stopped";
+pub(super) const WAS_STOPPED: &str = "the session was stopped";
+
 /// A session's state at `seq`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
