@@ -218,8 +218,15 @@ async fn process_1_reaps_what_is_given_to_it_and_reloads_the_daemon() {
 async fn a_container_whose_first_daemon_cannot_start_ends_with_its_words() {
     let Some(()) = require::root("a PID namespace") else { return };
     let container = Container::prepare();
-    container.daemon.configure(|config| format!("{config}\n[limits\n"));
+    // A mistake in the configuration keeps no daemon from starting; another one in the same state directory does.
+    let state = container.daemon.root().join("state");
+    fs::create_dir_all(&state).unwrap();
+    let lock = fs::File::create(state.join("agentd.lock")).unwrap();
+    let _held = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusiveNonblock).unwrap();
     let output = container.command().output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("is not TOML") && said.contains("started first"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("another agentd uses") && said.contains("started first"),
+        "{said}"
+    );
 }

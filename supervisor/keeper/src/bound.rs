@@ -59,6 +59,11 @@ impl Bound {
         self.length += records * RECORD + bytes;
     }
 
+    /// The daemon writes, which may have shortened the journal before: the next record is measured anew.
+    pub(crate) fn look_again(&mut self) {
+        self.measured = None;
+    }
+
     /// Whether only what is essential may be written.
     pub(crate) fn is_reached(&mut self, now: Instant) -> bool {
         let Some(most) = self.most else { return false };

@@ -95,6 +95,7 @@ impl Log {
 
     /// Writes the daemon's records now or not at all. An error is of no concern to what comes after.
     pub(crate) fn try_write(&mut self, need: Need, records: &[NewRecord]) -> Result<u64, AppendError> {
+        self.bound.look_again();
         let records: Vec<_> = records.iter().map(|record| Record { kind: &record.kind, data: &record.data }).collect();
         self.append(need, &records)
     }

@@ -369,7 +369,9 @@ impl Run {
             // All are counted: the program itself has been reaped where it ended by itself.
             let mut family = std::mem::replace(&mut self.family, os::Family::led_by(self.pid, None));
             // Whoever cleans up may say something about it, and must not wait for a pipe that is full.
-            (0, tree::end(self.pid, &mut family, GRACE, || self.read(256 << 10)).others)
+            // What prints without end is killed at once: it would go on printing, and the one who waits has its deadline.
+            let grace = if outcome == RunOutcome::TooMuchOutput { Duration::ZERO } else { GRACE };
+            (0, tree::end(self.pid, &mut family, grace, || self.read(256 << 10)).others)
         };
         // Who was left, or changed its user and cannot be killed, may write for ever: hence a bound here too.
         self.read(4 << 20);

@@ -14,8 +14,8 @@ const TIME: Duration = Duration::from_secs(1);
 const LOOKS: usize = 8;
 /// How many of these for what plugins ask for.
 const ASKED: usize = 6;
-/// The first, two that work, the clock of the plugins' deadlines, and who looks whether they all get on.
-const THREADS: usize = 5;
+/// The first, two workers, the clock of the plugins' deadlines, the watchdog's, and the one that looks at the socket each second.
+const THREADS: usize = 6;
 
 fn mount(name: &str, path: &str, more: &str) -> String {
     declared(name, "mount", &format!("path = \"{path}\", timeout = \"1s\"{more}"), "time = \"3s\"")

@@ -403,6 +403,9 @@ impl Driver {
         let restarts = is_restarted(&self.state, &self.facts());
         let bounds = Bounds { queued_turns: self.world.config.limits.queued_turns, restarts };
         let after_seq = self.state.seq;
+        if matches!(command, Command::Resume { .. }) && self.has_ended_unrecorded() {
+            return Ok(Err(Refusal::Unclosed.problem()));
+        }
         let decision = match decide(&self.state, command.clone(), bounds) {
             Ok(decision) => decision,
             Err(refusal) => return Ok(Err(refusal.problem())),

@@ -166,7 +166,9 @@ impl Driver {
     async fn shorten(&mut self) {
         let is_known = !matches!(self.port, Port::Silent(_));
         let Some(keep) = self.world.config.journal.keep_session.0.0.filter(|_| is_known) else { return };
-        if self.measured.elapsed() < MEASURE {
+        // At the end of a turn there is no wait: what the agent says in the next one is to have room.
+        let in_turn = matches!(&self.state.run, Run::Running(running) if running.turn.is_some());
+        if in_turn && self.measured.elapsed() < MEASURE {
             return;
         }
         let directory = self.journal.directory.clone();
