@@ -100,7 +100,11 @@ impl Socket {
         let (announce, anew) = mpsc::channel(1);
         let new = |listener, before, guard| {
             let guard = Arc::new(Mutex::new(guard));
-            tokio::spawn(watch(Arc::clone(&guard), announce));
+            let (watched, runtime) = (Arc::clone(&guard), tokio::runtime::Handle::current());
+            let watching = std::thread::Builder::new().name("agentd-socket".to_owned());
+            if let Err(error) = watching.spawn(move || watch(&watched, &announce, &runtime)) {
+                tracing::error!(%error, "nobody looks after the control socket's file: there is no thread for it");
+            }
             Self { listener, before, anew, guard }
         };
         let Some(descriptor) = handed_over else {
@@ -215,24 +219,17 @@ impl Guard {
     }
 }
 
-/// Looks after the socket's file until nobody listens any more.
-async fn watch(guard: Arc<Mutex<Guard>>, anew: mpsc::Sender<UnixListener>) {
-    loop {
-        tokio::select! {
-            () = anew.closed() => return,
-            () = tokio::time::sleep(LOOK) => {}
-        }
-        let looked = Arc::clone(&guard);
-        let runtime = tokio::runtime::Handle::current();
-        // The file system may be slow, and whoever has the path now too.
-        let look = tokio::task::spawn_blocking(move || {
+/// Looks after the socket's file until nobody listens any more. It has a thread of its own: the file system may be slow, and whoever has
+/// the path now too. A task that borrowed a thread of the pool each second would keep all idle ones of the pool alive.
+fn watch(guard: &Mutex<Guard>, anew: &mpsc::Sender<UnixListener>, runtime: &tokio::runtime::Handle) {
+    while !anew.is_closed() {
+        std::thread::sleep(LOOK);
+        let made = {
             let _entered = runtime.enter();
-            let mut guard = lock(&looked);
+            let mut guard = lock(guard);
             if guard.is_astray() { guard.make_anew() } else { None }
-        });
-        if let Ok(Some(listener)) = look.await
-            && anew.send(listener).await.is_err()
-        {
+        };
+        if made.is_some_and(|listener| anew.blocking_send(listener).is_err()) {
             return;
         }
     }
