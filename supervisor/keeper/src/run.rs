@@ -1,9 +1,9 @@
 //! `agentd-keeper run`: one program, bounded in time and output, with nothing of it left afterwards.
 //!
 //! It ends when the *program* ends, whoever else holds its descriptors; or at the deadline; or when stdin ends, which is
-//! when nobody waits for the result any more. In each case what is left of its tree gets SIGTERM, has [`GRACE`] to clean up (a shell may
+//! when nobody waits for the result any more. In each case what is left of its tree gets SIGTERM, has two seconds to clean up (a shell may
 //! hold a lock), and is killed; or it is left, where the program ended by itself and the request says so. Then what is in the pipes is
-//! read, and that is bounded. So a run takes at most its deadline, [`GRACE`], and what the kernel needs to kill.
+//! read, and that is bounded. One that prints too much is killed at once. So a run takes at most its deadline, two seconds, and what the kernel needs to kill.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
