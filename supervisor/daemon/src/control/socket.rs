@@ -5,14 +5,12 @@
 //! path, beside the first: whoever has connected to that is still let in. Where another daemon that lives has the path by now, it is left to it.
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net as blocking;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
@@ -249,8 +247,7 @@ fn identity(path: &Path) -> Option<Identity> {
 fn leads_to(path: &Path, listener: &blocking::UnixListener) -> Option<Identity> {
     let file = identity(path)?;
     let there = blocking::UnixStream::connect(path).ok()?;
-    let pid = |descriptor| getsockopt(&descriptor, PeerCredentials).ok().map(|peer| peer.pid());
-    (pid(there.as_fd())? == pid(listener.as_fd())?).then_some(file)
+    platform::is_answered_by(&there, listener).then_some(file)
 }
 
 /// A socket of our own at the path.

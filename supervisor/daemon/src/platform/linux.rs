@@ -3,16 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 
 use crate::env::SESSION_VARIABLE;
 
 /// The longest path of a socket, bytes (unix(7): 108 with the NUL).
 pub(crate) const SOCKET_PATH_MAX: usize = 107;
+
+/// Whether the process that made `listener` listen is the one that answers `connection` (unix(7), `SO_PEERCRED`).
+pub(crate) fn is_answered_by(connection: &UnixStream, listener: &UnixListener) -> bool {
+    let peer = |pid: nix::Result<UnixCredentials>| pid.ok().map(|peer| peer.pid());
+    let there = peer(getsockopt(connection, PeerCredentials));
+    there.is_some() && there == peer(getsockopt(listener, PeerCredentials))
+}
 
 /// When the process was started, in clock ticks since boot: field 22 of proc(5) `stat`. With the pid it names one process.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
