@@ -72,14 +72,14 @@ impl Check {
         self
     }
 
-    /// A command of the remedy, for the user who asks.
+    /// Adds a command of the remedy that the user may run.
     #[must_use]
     pub fn run(mut self, line: impl Into<String>) -> Self {
         self.run.push(Command { line: line.into(), as_root: false });
         self
     }
 
-    /// A command of the remedy that only root may run.
+    /// Adds a command of the remedy that only root may run.
     #[must_use]
     pub fn run_as_root(mut self, line: impl Into<String>) -> Self {
         self.run.push(Command { line: line.into(), as_root: true });
@@ -127,19 +127,19 @@ impl Finding {
         Self { remedy: Some(remedy.into()), ..Self::bare(outcome, summary) }
     }
 
-    /// Without words of a remedy: there is none, or its commands say all.
+    /// Makes a finding whose remedy has no text: it has none, or its commands are enough.
     pub fn bare(outcome: Outcome, summary: impl Into<String>) -> Self {
         Self { outcome, summary: summary.into(), remedy: None, run: Vec::new() }
     }
 
-    /// A command of the remedy, for the user who asks.
+    /// Adds a command of the remedy that the user may run.
     #[must_use]
     pub fn run(mut self, line: impl Into<String>) -> Self {
         self.run.push(Command { line: line.into(), as_root: false });
         self
     }
 
-    /// A command of the remedy that only root may run.
+    /// Adds a command of the remedy that only root may run.
     #[must_use]
     pub fn run_as_root(mut self, line: impl Into<String>) -> Self {
         self.run.push(Command { line: line.into(), as_root: true });
