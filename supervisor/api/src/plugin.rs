@@ -142,7 +142,7 @@ pub struct ReloadView {
     pub restart: Vec<String>,
     /// How many plugins are loaded now.
     pub plugins: usize,
-    /// The same keys as in `changed`, each with the moment at which it takes effect.
+    /// When each key of `changed` takes effect, in the order of `changed`.
     #[serde(default)]
     pub changes: Vec<Change>,
     /// What is not in force as the files say it, and what agentd does about each.

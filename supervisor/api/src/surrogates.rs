@@ -1,17 +1,17 @@
 //! Half of an emoji in an agent's line.
 //!
-//! JavaScript cuts strings between the two halves of a character, and writes the half as an escape (`\ud83d`) that stands for no character.
-//! JSON's grammar allows it, and no Rust string can hold it. The journal keeps such a line to the byte. Whoever interprets it
-//! reads U+FFFD in the half's place; a character whose halves came in two chunks is two of these.
+//! JavaScript can cut a string inside a surrogate pair. It then writes a lone surrogate as an escape (`\ud83d`).
+//! RFC 8259 (section 8.2) allows that escape, but a Rust string cannot hold it. The journal keeps the line byte for byte.
+//! Readers replace each lone surrogate by U+FFFD. A pair that is split over two chunks becomes two of them.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-/// The same JSON with `\ufffd` in the place of each lone surrogate.
+/// Replaces each lone surrogate in the JSON text by `\ufffd`.
 pub fn mended(json: &RawValue) -> Cow<'_, RawValue> {
     let text = json.get();
-    // Nearly every line has none, and is told by that.
+    // Nearly every line takes this path.
     if !text.contains("\\ud") && !text.contains("\\uD") {
         return Cow::Borrowed(json);
     }
