@@ -144,7 +144,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("agentd.log"), "an old line\n").unwrap();
         let log = directory.path().join("agentd.log");
-        let starter = starter(directory.path(), &format!("echo cannot bind >> {}; exit 7", log.display()));
+        let starter = starter(directory.path(), &format!("echo cannot bind >> '{}'; exit 7", log.display()));
         let client = Client::new(directory.path().join("control.sock"));
         let error = run(starter.start(&client)).unwrap_err();
         let Error::NotStarted { what, last_lines, .. } = error else { panic!("{error:?}") };

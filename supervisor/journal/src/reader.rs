@@ -421,10 +421,12 @@ mod tests {
 
     use super::*;
 
-    /// A journal of this many bytes in one segment, on the disk that the tests are built on; says its last seq.
+    /// Makes a journal of this many bytes in one segment, and returns its last seq. The journal lies on a disk: beside the test
+    /// program, or in /var/tmp where another user has built the program.
     fn journal(bytes: usize, line: usize) -> (tempfile::TempDir, u64) {
         let beside = std::env::current_exe().unwrap();
-        let directory = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
+        let directory =
+            tempfile::tempdir_in(beside.parent().unwrap()).or_else(|_| tempfile::tempdir_in("/var/tmp")).unwrap();
         let mut file = File::create(directory.path().join(JOURNAL)).unwrap();
         let (mut block, mut seq) = (Vec::with_capacity(8 << 20), 0_u64);
         let head = r#","time":"2026-01-01T00:00:00.000000Z","kind":"agent.out","data":""#;

@@ -191,7 +191,7 @@ fn a_command_runs_in_the_sessions_directory_and_its_output_is_streamed_before_it
     let mut client = Client::new(&state);
     let session = client.open();
     let gate = state.path().join("gate");
-    let command = format!("run pwd; while ! [ -e {} ]; do sleep 0.01; done; echo last", gate.display());
+    let command = format!("run pwd; while ! [ -e '{}' ]; do sleep 0.01; done; echo last", gate.display());
     let id = client.begin(&session, &command);
     client.permit("allow-once");
     loop {
@@ -213,7 +213,7 @@ fn a_refused_command_does_not_run() {
     let mut client = Client::new(&state);
     let session = client.open();
     let mark = state.path().join("mark");
-    let id = client.begin(&session, &format!("run touch {}", mark.display()));
+    let id = client.begin(&session, &format!("run touch '{}'", mark.display()));
     client.permit("reject-once");
     let (response, _) = client.response(id);
     assert_eq!(response["result"]["stopReason"], "end_turn");
