@@ -182,7 +182,8 @@ mod tests {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
         let check = written(&[directory.path()]);
         assert_eq!(check.outcome, Outcome::Fail, "also for root: {check:?}");
-        assert_eq!(check.run[0].line, format!("chmod u+rwx {}", directory.path().display()));
+        let word = shell_word(directory.path().to_str().unwrap());
+        assert_eq!(check.run[0].line, format!("chmod u+rwx {word}"));
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let check = written(&[directory.path(), &directory.path().join("gone")]);
         assert!(check.outcome == Outcome::Fail && check.summary.contains("gone"), "{check:?}");

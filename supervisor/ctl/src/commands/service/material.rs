@@ -52,23 +52,26 @@ pub(super) fn units(host: &Host, service: &Service, programs: &Path) -> Result<V
     }
 }
 
-/// `%h/.local/bin/` and `/usr/local/bin/` are where the units look for the programs.
+/// Names the programs of this directory in the commands of a unit, which look in `%h/.local/bin/` or `/usr/local/bin/`.
 fn for_systemd(text: &str, programs: &Path) -> Result<String, ServiceError> {
     let directory = plain(programs)?;
-    // A space would end the word, and quotes in the middle of one are not taken off in every version.
-    if directory.contains(char::is_whitespace) {
+    // systemd refuses a program with one of these in its path, in quotes too.
+    if directory.contains(['"', '\'', '\\']) {
         return Err(ServiceError::Directory { path: programs.to_owned() });
     }
-    // systemd.unit(5): `%` begins a specifier.
-    let directory = format!("{}/", directory.replace('%', "%%"));
-    let lines = text.lines().map(|line| {
-        if line.starts_with("Exec") {
-            line.replace("%h/.local/bin/", &directory).replace("/usr/local/bin/", &directory)
-        } else {
-            line.to_owned()
-        }
-    });
+    let lines = text.lines().map(|line| for_command(line, directory).unwrap_or_else(|| line.to_owned()));
     Ok(lines.map(|line| line + "\n").collect())
+}
+
+/// A line of a unit that runs a program of agentd, with the program in this directory; nothing for another line.
+fn for_command(line: &str, directory: &str) -> Option<String> {
+    let (key, command) = line.split_once('=').filter(|(key, _)| key.starts_with("Exec"))?;
+    let (program, arguments) = command.split_once(' ')?;
+    let name = program.strip_prefix("%h/.local/bin/").or_else(|| program.strip_prefix("/usr/local/bin/"))?;
+    // systemd.unit(5): `%` begins a specifier. A dollar stands for itself in the path of a program, and only there (systemd.service(5)).
+    let path = format!("{directory}/{name}").replace('%', "%%");
+    let path = if path.contains(char::is_whitespace) { format!("\"{path}\"") } else { path };
+    Some(format!("{key}={path} {arguments}"))
 }
 
 /// launchd expands nothing, so the home directory is written out.
@@ -84,12 +87,11 @@ pub(super) fn plist_value(text: &str, key: &str) -> Option<String> {
     Some(value.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 }
 
-/// A path that can stand in a unit.
+/// An absolute path in UTF-8, which can stand in one line of a unit.
 fn plain(path: &Path) -> Result<&str, ServiceError> {
     let refused = || ServiceError::Directory { path: path.to_owned() };
     let text = path.to_str().filter(|_| path.is_absolute()).ok_or_else(refused)?;
-    let odd = |c: char| c.is_control() || "\"'\\$".contains(c);
-    if text.contains(odd) { Err(refused()) } else { Ok(text.trim_end_matches('/')) }
+    if text.contains(char::is_control) { Err(refused()) } else { Ok(text.trim_end_matches('/')) }
 }
 
 /// Hexadecimal SHA-256.
@@ -124,8 +126,45 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_names_programs_in_a_directory_with_spaces_percents_and_dollars_as_systemd_reads_them() {
+        let place = tempfile::tempdir().unwrap();
+        let programs = place.path().join("my programs/$HOME/${A}/100%h#;/größe");
+        std::fs::create_dir_all(&programs).unwrap();
+        for name in PROGRAMS {
+            std::fs::copy("/bin/true", programs.join(name)).unwrap();
+        }
+        for service in [Service::User, Service::System { user: None }] {
+            let units = units(&Host::of_kim(), &service, &programs).unwrap();
+            let unit = units.iter().find(|unit| unit.path.extension().is_some_and(|kind| kind == "service")).unwrap();
+            let commands: Vec<&str> = unit.text.lines().filter(|line| line.starts_with("Exec")).collect();
+            let path = |name: &str| programs.join(name).display().to_string().replace('%', "%%");
+            let (start, reload) = (path("agentd"), path("agentctl"));
+            let expected = [format!("ExecStart=\"{start}\" serve"), format!("ExecReload=\"{reload}\" reload")];
+            assert_eq!(commands, expected);
+            verified(place.path(), &expected);
+        }
+    }
+
+    /// systemd finds the programs of these commands, where it is on this machine.
+    fn verified(place: &Path, commands: &[String]) {
+        let unit = place.join("probe.service");
+        std::fs::write(&unit, format!("[Service]\nType=exec\n{}\n", commands.join("\n"))).unwrap();
+        let verify = std::process::Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output();
+        match verify {
+            Ok(verify) => {
+                let said = String::from_utf8_lossy(&verify.stderr).into_owned();
+                assert!(verify.status.success() && !said.contains("probe.service"), "{said}");
+            }
+            Err(error) => {
+                let required = std::env::var("AGENTD_TEST_REQUIRE").unwrap_or_default();
+                assert!(!required.split(',').any(|name| name == "systemd"), "systemd-analyze: {error}");
+            }
+        }
+    }
+
+    #[test]
     fn a_directory_that_a_unit_would_read_as_something_else_is_refused() {
-        for path in ["bin", "/a b", "/a\"b", "/a$HOME", "/a\nExecStart=/bin/sh"] {
+        for path in ["bin", "/a\"b", "/a'b", "/a\\b", "/a\nExecStart=/bin/sh", "/a\tb"] {
             assert!(units(&Host::of_kim(), &Service::User, Path::new(path)).is_err(), "{path:?}");
         }
         let mut host = Host::of_kim();

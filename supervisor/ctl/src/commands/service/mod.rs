@@ -113,7 +113,7 @@ impl ServiceError {
             Self::OwnAgentd { user, .. } => format!("two of them would not share the sessions: first, as {user}, agentctl service uninstall"),
             Self::NotRoot => "sudo agentctl service install --system --user NAME".into(),
             Self::NoProgram { .. } => "agentd, agentd-keeper and agentctl of one build belong in one directory".into(),
-            Self::Directory { .. } => "choose an absolute path without spaces, quotes, backslashes and dollars".into(),
+            Self::Directory { .. } => "choose an absolute path without quotes, backslashes and control characters: systemd runs no program of such a path".into(),
             Self::Foreign { .. } => {
                 "--force takes the place of what is there; your own settings belong in a drop-in (systemctl edit), which stays".into()
             }

@@ -116,8 +116,12 @@ impl Machine {
     }
 
     fn agentctl_of(&self, uid: u32, line: &str) -> Result<u8, Error> {
-        let cli = Cli::try_parse_from(format!("agentctl service {line}").split(' ')).unwrap();
-        let Command::Service(command) = cli.command else { panic!("{line}") };
+        self.agentctl_with(uid, &line.split(' ').collect::<Vec<_>>())
+    }
+
+    fn agentctl_with(&self, uid: u32, words: &[&str]) -> Result<u8, Error> {
+        let cli = Cli::try_parse_from(["agentctl", "service"].iter().chain(words)).unwrap();
+        let Command::Service(command) = cli.command else { panic!("{words:?}") };
         let client = Client::new(self.path("state/control.sock"));
         let context = Context { client, starter: None, json: cli.global.json, verbose: false };
         crate::runtime().unwrap().block_on(on(&context, &Host { uid, ..self.host() }, &self.path("build"), command))
@@ -338,10 +342,11 @@ fn uninstall_removes_what_was_installed_and_nothing_else() {
 #[test]
 fn programs_go_where_one_says_and_later_installs_and_the_units_follow() {
     let machine = Machine::new();
-    let chosen = machine.path("chosen");
-    machine.agentctl(&format!("install --no-linger --bin-dir {}", chosen.display())).unwrap();
+    let chosen = machine.path("chosen for this");
+    let given = chosen.to_str().unwrap();
+    machine.agentctl_with(1000, &["install", "--no-linger", "--bin-dir", given]).unwrap();
     let unit = fs::read_to_string(machine.path(UNITS).join("agentd.service")).unwrap();
-    assert!(unit.contains(&format!("ExecStart={}/agentd serve", chosen.display())), "{unit}");
+    assert!(unit.contains(&format!("ExecStart=\"{given}/agentd\" serve")), "{unit}");
     machine.build("1.0.1", 1);
     machine.agentctl("install --no-linger").unwrap();
     assert!(fs::read_to_string(chosen.join("agentd")).unwrap().contains("1.0.1"));
