@@ -2,7 +2,7 @@
 
 use agentd_api::Code;
 use agentd_api::problem::Problem;
-use agentd_api::session::SessionList;
+use agentd_api::session::{SessionList, SessionView};
 use serde_json::json;
 
 use crate::harness::Daemon;
@@ -40,6 +40,12 @@ async fn bad_input_is_answered_with_a_problem_that_has_a_code_and_a_hint_and_cha
         ("POST", "/v1/sessions".into(), spec(json!({ "command": ["/bin/true"] })), Code::InvalidRequest),
         ("POST", "/v1/sessions".into(), spec(json!({ "agent": null, "command": [] })), Code::InvalidRequest),
         ("POST", "/v1/sessions".into(), spec(json!({ "no_such_field": 1 })), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), spec(json!({ "limits": { "memory": "2GB" } })), Code::MalformedRequest),
+        ("POST", "/v1/sessions".into(), spec(json!({ "limits": { "idle_seconds": "soon" } })), Code::MalformedRequest),
+        ("POST", "/v1/sessions?wait=soon".into(), spec(json!({})), Code::InvalidRequest),
+        ("POST", "/v1/sessions?wait=11m".into(), spec(json!({})), Code::InvalidRequest),
+        ("POST", "/v1/sessions?wait_for_prerequisites=-1".into(), spec(json!({})), Code::InvalidRequest),
+        ("POST", "/v1/sessions?wait_for_prerequisites=200h".into(), spec(json!({})), Code::InvalidRequest),
         ("POST", "/v1/sessions".into(), "{ \"directory\": ".into(), Code::MalformedRequest),
         ("POST", "/v1/sessions".into(), "[]".into(), Code::MalformedRequest),
         ("POST", "/v1/sessions".into(), String::new(), Code::MalformedRequest),
@@ -85,6 +91,19 @@ async fn bad_input_is_answered_with_a_problem_that_has_a_code_and_a_hint_and_cha
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(everything(&daemon).await, before, "something changed");
+}
+
+#[tokio::test]
+async fn times_and_sizes_of_a_request_are_numbers_or_have_units() {
+    let daemon = Daemon::start().await;
+    let mut spec = serde_json::to_value(daemon.scripted(&[])).unwrap();
+    for (wait, idle, seconds) in [("60", json!(600), 600), ("1m", json!("10m"), 600), (".5", json!("1h30m"), 5400)] {
+        spec["limits"] = json!({ "idle_seconds": idle, "output_rate": "1.5M" });
+        let path = format!("/v1/sessions?wait={wait}&wait_for_prerequisites={wait}");
+        let view: SessionView = daemon.client.post(&path, &spec).await.expect(202);
+        let limits = view.spec.limits;
+        assert_eq!((limits.idle_seconds, limits.output_rate), (Some(seconds), Some(3 << 19)), "{idle}");
+    }
 }
 
 #[tokio::test]

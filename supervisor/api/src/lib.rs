@@ -17,6 +17,7 @@ pub mod plugin;
 pub mod plugin_tool;
 pub mod prerequisite;
 pub mod problem;
+pub mod quantity;
 pub mod scripts;
 pub mod secret;
 pub mod session;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
+use crate::quantity;
 
 /// What is asked of a session. The body of `POST /v1/sessions`, and kept in `session.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,12 +72,13 @@ pub enum RestartPolicy {
     OnFailure,
 }
 
-/// Limits of one session; those that are left out are as configured.
+/// Limits of one session; those that are left out are as configured. A size or a time may be a number or a text, as `"2G"` and `"10m"`
+/// ([`quantity`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionLimits {
     /// Bytes of memory of the agent and everything it starts.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
     pub memory: Option<u64>,
     /// Processes and threads of the same.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,16 +87,16 @@ pub struct SessionLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_weight: Option<CpuWeight>,
     /// Bytes a second that are read of the agent's output; a quicker one is held back, and nothing is lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
     pub output_rate: Option<u64>,
     /// Seconds without a turn after which the session is stopped; 0 is never.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub idle_seconds: Option<u64>,
     /// Seconds a turn may take; 0 is as long as it likes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub turn_seconds: Option<u64>,
     /// Seconds after which a permission request that nobody answers is rejected; 0 is never.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub permission_seconds: Option<u64>,
 }
 

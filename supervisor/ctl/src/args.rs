@@ -5,9 +5,9 @@ pub(crate) mod plugin;
 pub(crate) mod service;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use agentd_api::environment::Moment;
+use agentd_api::quantity::{Size, Time};
 use agentd_api::session::CpuWeight;
 use agentd_api::{AgentName, PermissionId, SessionName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -277,24 +277,24 @@ pub(crate) struct SpecArgs {
     /// Whether an agent that crashed is started again; by default as configured
     #[arg(long, value_enum)]
     pub(crate) restart: Option<Restart>,
-    /// Bytes of memory of the agent and everything it starts
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) memory: Option<u64>,
+    /// Memory of the agent and everything it starts, as 2G or a number of bytes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
     /// Processes and threads of the same
     #[arg(long, value_name = "N")]
     pub(crate) tasks: Option<u64>,
     /// Its share of the processors beside the other sessions, 1 to 10000; 100 is usual. Under systemd only
     #[arg(long, value_name = "WEIGHT")]
     pub(crate) cpu_weight: Option<CpuWeight>,
-    /// Stop the session after so long without a turn; 0 is never
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) idle: Option<u64>,
-    /// Cancel a turn that takes longer; 0 is never
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) turn_limit: Option<u64>,
-    /// Reject what the agent asks and nobody answers for so long; 0 is never
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) permission_limit: Option<u64>,
+    /// Stop the session after so long without a turn, as 10m or a number of seconds; 0 is never
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle: Option<Time>,
+    /// Cancel a turn that takes longer, as 1h30m; 0 is never
+    #[arg(long, value_name = "TIME")]
+    pub(crate) turn_limit: Option<Time>,
+    /// Reject what the agent asks and nobody answers for so long, as 5m; 0 is never
+    #[arg(long, value_name = "TIME")]
+    pub(crate) permission_limit: Option<Time>,
     /// A configured prerequisite that the session needs, see `agentctl check`; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) require: Vec<String>,
@@ -318,23 +318,10 @@ pub(crate) struct TermsArgs {
         default_missing_value = "1h",
         conflicts_with = "force"
     )]
-    pub(crate) wait: Option<Limit>,
+    pub(crate) wait: Option<Time>,
     /// Start without missing prerequisites; the journal records who asked for it
     #[arg(long)]
     pub(crate) force: bool,
-}
-
-/// A length of time, as the configuration has them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limit(pub(crate) Duration);
-
-impl std::str::FromStr for Limit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let span: jiff::SignedDuration = text.parse().map_err(|_| "it is no length of time, like 10m".to_owned())?;
-        Duration::try_from(span).map(Self).map_err(|_| "a length of time cannot be negative".to_owned())
-    }
 }
 
 #[derive(Debug, Args)]
@@ -415,9 +402,9 @@ pub(crate) struct NewArgs {
     pub(crate) spec: SpecArgs,
     #[command(flatten)]
     pub(crate) terms: TermsArgs,
-    /// Wait until the session is ready, at most this many seconds; exit status 1 if it is not ready by then
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) ready: Option<u16>,
+    /// Wait until the session is ready, at most this long, as 30s; exit status 1 if it is not ready by then
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ready: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -265,7 +265,9 @@ impl World {
 
     /// The agents that a session can name, with their commands; the demo agent first, unless the configuration has its own.
     pub(crate) fn agents(&self) -> Vec<(String, Vec<String>)> {
-        let configured = self.config.agents.iter().map(|(name, agent)| (name.to_string(), agent.command.clone()));
+        let home = self.config.environment.home.clone().or_else(std::env::home_dir);
+        let configured = self.config.agents.iter();
+        let configured = configured.map(|(name, agent)| (name.to_string(), agent.command_in(home.as_deref())));
         let demo = (config::DEMO.to_owned(), vec![self.programs.ctl.display().to_string(), "demo-agent".to_owned()]);
         let own = self.config.agents.keys().any(|name| name.as_str() == config::DEMO);
         (!own).then_some(demo).into_iter().chain(configured).collect()

@@ -1,4 +1,7 @@
+use std::collections::BTreeSet;
+
 use clap::CommandFactory;
+use clap::builder::ValueParser;
 
 use super::*;
 
@@ -65,6 +68,43 @@ fn words_behind_run_are_the_prompt_and_not_beside_another() {
     let Command::Run(run) = cli.command else { panic!() };
     assert_eq!((run.spec.text.join(" "), run.spec.command.len()), ("hello".to_owned(), 2));
     assert!(Cli::try_parse_from("agentctl run --prompt x hello".split(' ')).is_err());
+}
+
+#[test]
+fn every_size_and_time_of_the_command_line_takes_the_one_grammar() {
+    let sizes = ValueParser::from(clap::value_parser!(Size)).type_id();
+    let times = ValueParser::from(clap::value_parser!(Time)).type_id();
+    let mut known = BTreeSet::new();
+    for command in Cli::command().get_subcommands() {
+        for option in command.get_opts() {
+            let (name, kind) = (option.get_long().unwrap(), option.get_value_parser().type_id());
+            let unit = |word: &str| option.get_value_names().is_some_and(|names| names.iter().any(|name| name == word));
+            assert!(!unit("SECONDS") && !unit("BYTES"), "{} --{name} has a grammar of its own", command.get_name());
+            if kind != sizes && kind != times {
+                continue;
+            }
+            known.insert(name.to_owned());
+            let session = if command.get_name() == "resume" { " k3m" } else { "" };
+            let parse = |value: &str| {
+                let line = format!("agentctl {}{session} --{name}={value}", command.get_name());
+                Cli::try_parse_from(line.split(' '))
+            };
+            let (right, wrong, said) = if kind == sizes {
+                (["2G", "1.5M", "512"], ["2GB", "-1", "much"], "is no size")
+            } else {
+                (["10m", "1h30m", "250ms"], ["10x", "m", "soon"], "is no length of time")
+            };
+            for value in right {
+                assert!(parse(value).is_ok(), "--{name}={value}");
+            }
+            for value in wrong {
+                let error = parse(value).unwrap_err();
+                assert!(error.exit_code() == 2 && error.to_string().contains(said), "--{name}={value}: {error}");
+            }
+        }
+    }
+    let all = ["idle", "memory", "permission-limit", "ready", "turn-limit", "wait"];
+    assert_eq!(known, all.map(str::to_owned).into());
 }
 
 #[test]

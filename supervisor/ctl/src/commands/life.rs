@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
+use agentd_api::quantity::Time;
 use agentd_api::session::{
     ConditionType, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView,
 };
@@ -31,7 +32,9 @@ impl From<TermsArgs> for Terms {
 
 pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     is_no_prompt(context, &args.spec).await?;
-    let (wait, begun) = (args.ready.map(|seconds| Duration::from_secs(seconds.into())), Instant::now());
+    // A week at most, so that the end of the wait can be counted.
+    let wait = args.ready.map(|time| time.0.min(Duration::from_hours(24 * 7)));
+    let begun = Instant::now();
     let mut document = super::snapshot::create(context, spec(args.spec)?, wait, args.terms.into()).await?;
     if let Some(wait) = wait {
         document = settled(context, document, begun + wait).await?;
@@ -309,12 +312,12 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
             Note::Full => ResumeNote::Full,
         }),
         limits: SessionLimits {
-            memory: args.memory,
+            memory: args.memory.map(|size| size.0),
             tasks: args.tasks,
             cpu_weight: args.cpu_weight,
-            idle_seconds: args.idle,
-            turn_seconds: args.turn_limit,
-            permission_seconds: args.permission_limit,
+            idle_seconds: args.idle.map(Time::seconds),
+            turn_seconds: args.turn_limit.map(Time::seconds),
+            permission_seconds: args.permission_limit.map(Time::seconds),
             ..SessionLimits::default()
         },
         requires: args.require,

@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use agentd_api::environment::{Refresh, SnapshotSource};
+use agentd_api::quantity::Time;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{Span, seconds};
+use super::seconds;
 
 /// Where the environment comes from.
 #[derive(Debug, Clone, Deserialize)]
@@ -19,7 +20,7 @@ pub(crate) struct Environment {
     /// The login shell; without it, that of the user database.
     pub(crate) shell: Option<PathBuf>,
     /// How long a login shell or a script may take.
-    pub(crate) deadline: Span,
+    pub(crate) deadline: Time,
     /// What sessions begin with that do not say.
     pub(crate) source: SnapshotSource,
     /// What launches after the first do with the environment of the one before.
@@ -27,7 +28,7 @@ pub(crate) struct Environment {
     /// Whether the sessions of one directory share a terminal's environment.
     pub(crate) share: bool,
     /// How long a login shell's environment is used before it is taken again though no file has changed.
-    pub(crate) snapshot_ttl: Span,
+    pub(crate) snapshot_ttl: Time,
     /// How what is kept of environments lies on the disk.
     pub(crate) encryption: Encryption,
     /// The providers, in order.

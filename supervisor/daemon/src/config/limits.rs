@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use agentd_api::quantity::{InvalidQuantity, Size, Time, size, some_size};
 use agentd_api::session::{CpuWeight, RestartPolicy, ResumeNote};
 use agentd_keeper::protocol::{Keep, StopTimes};
 use serde::Deserialize;
 
-use super::{Span, seconds};
+use super::seconds;
 
 /// Bounds. Each is there because something without it has been seen to take a machine down.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -21,34 +22,39 @@ pub(crate) struct Limits {
     /// Connections to the control endpoint, at once; further ones wait to be accepted.
     pub(crate) connections: usize,
     /// Bytes of a request's body.
+    #[serde(deserialize_with = "size")]
     pub(crate) body: usize,
     /// Bytes of one line of an agent that are kept whole.
+    #[serde(deserialize_with = "size")]
     pub(crate) line: u64,
     /// Bytes of memory of one plugin call.
+    #[serde(deserialize_with = "size")]
     pub(crate) plugin_memory: usize,
     /// From the agent's start to its answer to `initialize`.
-    pub(crate) initialize: Span,
+    pub(crate) initialize: Time,
     /// For opening a conversation, replay included.
-    pub(crate) open_conversation: Span,
+    pub(crate) open_conversation: Time,
     /// For a turn; at its end the turn is cancelled.
-    pub(crate) turn: Span,
+    pub(crate) turn: Time,
     /// For the end of a turn that was cancelled; an agent that takes longer is ended.
-    pub(crate) cancel: Span,
+    pub(crate) cancel: Time,
     /// For anything at all from an agent in a turn; then a `turn.silent` record says so.
-    pub(crate) silence: Span,
+    pub(crate) silence: Time,
     /// Without a turn; then the session is stopped. Without this, never.
-    pub(crate) idle: Option<Span>,
+    pub(crate) idle: Option<Time>,
     /// For somebody's answer to a permission request; then it is rejected. Without this, for ever.
-    pub(crate) permission: Option<Span>,
+    pub(crate) permission: Option<Time>,
     /// A keeper that no daemon comes back to for so long ends its agent. Without this, never.
-    pub(crate) orphan: Option<Span>,
+    pub(crate) orphan: Option<Time>,
     /// Bytes of memory of a session's agent and everything it starts.
+    #[serde(deserialize_with = "some_size")]
     pub(crate) memory: Option<u64>,
     /// Processes and threads of the same.
     pub(crate) tasks: Option<u64>,
     /// Its share of the processors, where it is a unit of systemd.
     pub(crate) cpu_weight: Option<CpuWeight>,
     /// Bytes a second of an agent's output; a quicker one is held back.
+    #[serde(deserialize_with = "some_size")]
     pub(crate) output_rate: Option<u64>,
 }
 
@@ -58,24 +64,24 @@ pub(crate) struct Limits {
 pub(crate) struct Launch {
     pub(crate) manager: Manager,
     /// At a stop: from stdin closed to SIGTERM.
-    pub(crate) stop_close: Span,
+    pub(crate) stop_close: Time,
     /// At a stop: from SIGTERM to the kill of the whole tree.
-    pub(crate) stop_term: Span,
+    pub(crate) stop_term: Time,
     /// How long a keeper may take for an answer before its session counts as out of reach.
-    pub(crate) keeper_answer: Span,
+    pub(crate) keeper_answer: Time,
     /// How long no history may come before a loaded conversation counts as replayed.
-    pub(crate) replay_quiet: Span,
+    pub(crate) replay_quiet: Time,
     /// What becomes of a session whose agent crashed.
     pub(crate) restart: RestartPolicy,
     /// The pause before the first restart; each further one is twice as long, up to the longest.
-    pub(crate) restart_first: Span,
-    pub(crate) restart_longest: Span,
+    pub(crate) restart_first: Time,
+    pub(crate) restart_longest: Time,
 }
 
 impl Launch {
     /// How long each step of an orderly stop may take.
     pub(crate) fn stop_times(&self) -> StopTimes {
-        let milliseconds = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
+        let milliseconds = |span: Time| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         StopTimes { close_ms: milliseconds(self.stop_close), term_ms: milliseconds(self.stop_term) }
     }
 }
@@ -92,6 +98,7 @@ pub(crate) struct Resume {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Journal {
     /// Bytes after which a new segment is begun.
+    #[serde(deserialize_with = "size")]
     pub(crate) rotate: u64,
     /// What is on the disk before anybody is told of it.
     pub(crate) durability: Durability,
@@ -101,30 +108,27 @@ pub(crate) struct Journal {
     pub(crate) keep_all: Kept,
 }
 
-/// How much of a journal is kept: a number of bytes, or `"unlimited"`.
+/// How much of a journal is kept: a size ([`agentd_api::quantity`]), or `"unlimited"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(from = "WrittenKept")]
+#[serde(try_from = "WrittenKept")]
 pub(crate) struct Kept(pub(crate) Keep);
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number of bytes, or \"unlimited\"")]
+#[serde(untagged, expecting = "a size, as 268435456 or \"256M\", or \"unlimited\"")]
 enum WrittenKept {
     Bytes(u64),
-    Word(Unlimited),
+    Text(String),
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Unlimited {
-    Unlimited,
-}
+impl TryFrom<WrittenKept> for Kept {
+    type Error = InvalidQuantity;
 
-impl From<WrittenKept> for Kept {
-    fn from(written: WrittenKept) -> Self {
-        Self(Keep(match written {
+    fn try_from(written: WrittenKept) -> Result<Self, InvalidQuantity> {
+        Ok(Self(Keep(match written {
             WrittenKept::Bytes(bytes) => Some(bytes),
-            WrittenKept::Word(Unlimited::Unlimited) => None,
-        }))
+            WrittenKept::Text(word) if word == "unlimited" => None,
+            WrittenKept::Text(text) => Some(text.parse::<Size>()?.0),
+        })))
     }
 }
 
@@ -186,7 +190,7 @@ impl Default for Launch {
             stop_close: seconds(8),
             stop_term: seconds(2),
             keeper_answer: seconds(10),
-            replay_quiet: Span(Duration::from_millis(300)),
+            replay_quiet: Time(Duration::from_millis(300)),
             restart: RestartPolicy::OnFailure,
             restart_first: seconds(1),
             restart_longest: seconds(60),

@@ -19,11 +19,12 @@ mod values;
 mod written;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use agentd_api::AgentName;
 use agentd_api::environment::Refresh;
-use jiff::SignedDuration;
+use agentd_api::quantity::Time;
 use serde::Deserialize;
 
 pub(crate) use assemble::{Loaded, Read, load, load_again, load_with};
@@ -69,28 +70,29 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Agent {
-    /// The program (a path, or a name that is looked up in the PATH of the *session's* environment) and its arguments.
+    /// The program (a path, or a name that is looked up in the PATH of the *session's* environment) and its arguments. `~/` in front of the
+    /// program is the user's home; the arguments are given as they are written, since no shell reads them.
     pub(crate) command: Vec<String>,
     /// What its sessions' later launches do with the environment of the one before; without it, as `environment.refresh` says.
     #[serde(default)]
     pub(crate) refresh: Option<Refresh>,
 }
 
-/// A length of time as people write it: `"20s"`, `"1m 30s"`, `"2h"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "SignedDuration")]
-pub(crate) struct Span(pub(crate) Duration);
-
-impl TryFrom<SignedDuration> for Span {
-    type Error = String;
-
-    fn try_from(span: SignedDuration) -> Result<Self, String> {
-        Duration::try_from(span).map(Self).map_err(|_| "a length of time cannot be negative".to_owned())
+impl Agent {
+    /// The command with `~` in front of its program as the home directory.
+    pub(crate) fn command_in(&self, home: Option<&Path>) -> Vec<String> {
+        let mut command = self.command.clone();
+        if let (Some(program), Some(home)) = (command.first_mut(), home)
+            && let Some(rest) = program.strip_prefix("~/")
+        {
+            *program = home.join(rest).display().to_string();
+        }
+        command
     }
 }
 
-const fn seconds(n: u64) -> Span {
-    Span(Duration::from_secs(n))
+const fn seconds(n: u64) -> Time {
+    Time(Duration::from_secs(n))
 }
 
 /// The built-in demo agent's name.

@@ -7,10 +7,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 use agentd_api::plugin::OnFailure;
+use agentd_api::quantity::{Time, some_size};
 use agentd_plugins::{BuiltIn, Grant, World};
 use serde::Deserialize;
 
-use super::{Flaws, Provider, Span, flaw};
+use super::{Flaws, Provider, flaw};
 
 /// One plugin.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -48,10 +49,12 @@ pub(crate) struct Origin {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PluginLimits {
     /// In all, host calls included.
-    pub(crate) time: Option<Span>,
+    pub(crate) time: Option<Time>,
     /// Bytes of memory.
+    #[serde(deserialize_with = "some_size")]
     pub(crate) memory: Option<usize>,
     /// Bytes that it may hand over at once.
+    #[serde(deserialize_with = "some_size")]
     pub(crate) output: Option<usize>,
     /// Messages to the log.
     pub(crate) log: Option<u32>,

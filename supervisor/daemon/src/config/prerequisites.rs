@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentd_api::prerequisite::{Moment, OnFailure, RequiredBy};
+use agentd_api::quantity::Time;
 use agentd_plugins::World;
 use serde::{Deserialize, Deserializer};
 
 use super::plugins::of_world;
-use super::{Flaws, Plugin, Span, flaw, seconds};
+use super::{Flaws, Plugin, flaw, seconds};
 
 /// One prerequisite.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -31,13 +32,13 @@ pub(crate) struct Prerequisite {
     pub(crate) moment: Option<Moment>,
     /// For one check.
     #[serde(default = "five_seconds")]
-    pub(crate) time: Span,
+    pub(crate) time: Time,
     /// How long what was found is used again, where the check does not say.
     #[serde(default = "five_seconds")]
-    pub(crate) cache: Span,
+    pub(crate) cache: Time,
     /// How often it is looked at while a session that needs it runs; 0 is never.
     #[serde(default = "a_minute")]
-    pub(crate) interval: Span,
+    pub(crate) interval: Time,
     /// What the user can do about it, in the place of the check's own words.
     #[serde(default)]
     pub(crate) remedy: Option<String>,
@@ -48,11 +49,11 @@ const LONGEST: Duration = Duration::from_mins(1);
 /// The shortest interval: what is looked at more often is load, and not watching.
 const OFTEN: Duration = Duration::from_millis(100);
 
-fn five_seconds() -> Span {
+fn five_seconds() -> Time {
     seconds(5)
 }
 
-fn a_minute() -> Span {
+fn a_minute() -> Time {
     seconds(60)
 }
 

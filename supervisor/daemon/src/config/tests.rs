@@ -115,7 +115,7 @@ fn a_plugin_is_declared_once_and_used_by_its_name() {
     let plugin = &config.plugins["modules"];
     assert_eq!(plugin.sha256, Some(Pin([15; 32])));
     assert_eq!(plugin.on_failure, OnFailure::Skip);
-    assert_eq!(plugin.limits.time, Some(Span(Duration::from_secs(10))));
+    assert_eq!(plugin.limits.time, Some(Time(Duration::from_secs(10))));
     assert_eq!(plugin.origin, Origin { file: Some("/etc/agentd/0.toml".into()), of_user: false });
     let steps: Vec<&str> = config.environment.providers.iter().map(Provider::step).collect();
     assert_eq!(steps, ["snapshot", "second"]);
@@ -169,7 +169,7 @@ fn what_the_administrator_requires_no_user_requires_otherwise() {
     let config = assemble::of_texts(&[required, "[prerequisites.a]\nplugin = \"tcp\"\ninterval = \"9s\""], &[users])
         .unwrap()
         .config;
-    assert_eq!(config.prerequisites["a"].interval, Span(Duration::from_secs(9)));
+    assert_eq!(config.prerequisites["a"].interval, Time(Duration::from_secs(9)));
     assert!(config.prerequisites.contains_key("b"));
 }
 
@@ -180,4 +180,76 @@ fn what_has_changed_is_told_by_its_keys() {
     let new = load("[limits]\nlaunches = 3\nbody = 9\nturn = \"1h\"\n[agents.b]\ncommand = [\"a\"]");
     assert_eq!(new.changed_since(&old), ["agents.a.command", "agents.b.command", "limits.launches", "limits.turn"]);
     assert_eq!(old.changed_since(&old), Vec::<String>::new());
+}
+
+#[test]
+fn every_size_and_every_time_of_the_configuration_takes_the_one_grammar() {
+    let load = |key: &str, value: &str| load_text(&[&format!("{key} = {value}")]);
+    for key in [
+        "limits.body",
+        "limits.line",
+        "limits.plugin_memory",
+        "limits.memory",
+        "limits.output_rate",
+        "journal.rotate",
+        "journal.keep_session",
+        "journal.keep_all",
+        "plugins.snapshot.limits.memory",
+        "plugins.snapshot.limits.output",
+    ] {
+        for value in ["67108864", "\"64M\"", "\"64 MiB\"", "\"67108864\""] {
+            load(key, value).unwrap_or_else(|error| panic!("{error}"));
+        }
+        for value in ["\"64MB\"", "\"much\"", "-1", "true"] {
+            let error = load(key, value).map(drop).unwrap_err();
+            assert!(error.contains(key) || key.starts_with("plugins."), "{key} = {value}: {error}");
+        }
+    }
+    let journal = load_text(&["[journal]\nkeep_session = \"1G\"\nkeep_all = \"unlimited\""]).unwrap().journal;
+    assert_eq!((journal.keep_session.0.0, journal.keep_all.0.0), (Some(1 << 30), None));
+    let limits = load_text(&["[limits]\nmemory = \"2G\"\nbody = \"1K\""]).unwrap().limits;
+    assert_eq!((limits.memory, limits.body), (Some(2 << 30), 1024));
+    for key in [
+        "environment.deadline",
+        "environment.snapshot_ttl",
+        "limits.initialize",
+        "limits.open_conversation",
+        "limits.turn",
+        "limits.cancel",
+        "limits.silence",
+        "limits.idle",
+        "limits.permission",
+        "limits.orphan",
+        "launch.stop_close",
+        "launch.stop_term",
+        "launch.keeper_answer",
+        "launch.replay_quiet",
+        "launch.restart_first",
+        "launch.restart_longest",
+        "plugins.snapshot.limits.time",
+    ] {
+        for value in ["\"10m\"", "\"250ms\"", "\"1h30m\"", "90", "0.5"] {
+            load(key, value).unwrap_or_else(|error| panic!("{error}"));
+        }
+        for value in ["\"soon\"", "\"-1s\"", "-1", "true"] {
+            assert!(load(key, value).is_err(), "{key} = {value}");
+        }
+    }
+    for key in ["time", "cache", "interval"] {
+        let load = |value: &str| load_text(&[&format!("[prerequisites.a]\nplugin = \"tcp\"\n{key} = {value}")]);
+        load("\"2s\"").map(drop).unwrap();
+        load("10").map(drop).unwrap();
+        assert!(load("\"soon\"").is_err(), "{key}");
+    }
+}
+
+#[test]
+fn a_tilde_in_front_of_an_agents_program_is_the_home_directory_and_nowhere_else() {
+    let command = |written: &str| {
+        let config = load_text(&[&format!("[agents.a]\ncommand = {written}")]).unwrap();
+        config.agents.values().next().unwrap().command_in(Some(std::path::Path::new("/home/kim")))
+    };
+    assert_eq!(command("[\"~/bin/a\", \"~/x\"]"), ["/home/kim/bin/a", "~/x"]);
+    assert_eq!(command("[\"~kim/bin/a\"]"), ["~kim/bin/a"]);
+    assert_eq!(command("[\"a~/b\"]"), ["a~/b"]);
 }

@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_mistake_in_one_plugin_leaves_out_the_whole_of_it_and_nothing_else() {
         let pin = "sha256 = \"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f\"";
-        let written = read(&format!("[plugins.a]\n{pin}\n[plugins.b]\n{pin}\nlimits = {{ time = 1 }}\n"));
+        let written = read(&format!("[plugins.a]\n{pin}\n[plugins.b]\n{pin}\nlimits = {{ time = true }}\n"));
         assert_eq!(written.mistakes.len(), 1);
         assert_eq!(written.mistakes[0].key[..2], ["plugins", "b"]);
         assert_eq!(written.table["plugins"].as_table().unwrap().keys().collect::<Vec<_>>(), ["a"]);

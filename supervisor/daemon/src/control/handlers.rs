@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::quantity::Time;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::{Code, Problem};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -248,39 +249,40 @@ fn idempotency_key(request: &Request<Incoming>) -> Result<Option<String>, Proble
     }
 }
 
-/// `?wait=SECONDS`.
+/// `?wait=TIME`: seconds, or a time with its unit.
 pub(super) fn wait(request: &Request<Incoming>) -> Result<Option<Duration>, Problem> {
     let Some(text) = query(request, "wait") else { return Ok(None) };
-    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    match seconds {
-        Some(wait) if wait <= LONGEST_WAIT => Ok(Some(wait)),
-        _ => Err(Problem::new(Code::InvalidRequest, format!("wait={text} is not a number of seconds"))
-            .hint(format!("from 0 to {}", LONGEST_WAIT.as_secs()))),
+    match text.parse::<Time>() {
+        Ok(Time(wait)) if wait <= LONGEST_WAIT => Ok(Some(wait)),
+        _ => Err(not_a_wait("wait", &text, LONGEST_WAIT)),
     }
+}
+
+fn not_a_wait(parameter: &str, text: &str, longest: Duration) -> Problem {
+    let detail = format!("{parameter}={text} is not a time from 0 to {} seconds", longest.as_secs());
+    Problem::new(Code::InvalidRequest, detail).hint("write a number of seconds, or a time with units, as 30s or 1m30s")
 }
 
 /// The longest that a launch waits for what it needs.
 const LONGEST_WAIT_FOR_NEEDS: Duration = Duration::from_hours(24 * 7);
 
-/// `?wait_for_prerequisites=SECONDS`, or `?force`: how the launch takes it that something is missing.
+/// `?wait_for_prerequisites=TIME`, or `?force`: how the launch takes it that something is missing.
 fn terms(context: &Context, request: &Request<Incoming>) -> Result<LaunchTerms, Problem> {
     let force = flag(request, "force")?;
     let Some(text) = query(request, "wait_for_prerequisites") else {
         return Ok(LaunchTerms { wait_until: None, forced_by: force.then(|| context.peer.requester()) });
     };
-    let invalid = |detail: String, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
     if force {
-        return invalid("the launch is to wait for what is missing, and to go on without".into(), "give one of them");
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            "the launch is both to wait for what is missing and to go on without it",
+        )
+        .hint("give `force` or `wait_for_prerequisites`, not both"));
     }
-    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let until = seconds.filter(|wait| *wait <= LONGEST_WAIT_FOR_NEEDS).map(|wait| Timestamp::now().checked_add(wait));
-    match until {
-        Some(Ok(until)) => Ok(LaunchTerms { wait_until: Some(until), forced_by: None }),
-        _ => invalid(
-            format!("wait_for_prerequisites={text} is not a number of seconds"),
-            &format!("from 0 to {}, which is a week", LONGEST_WAIT_FOR_NEEDS.as_secs()),
-        ),
-    }
+    let wait = text.parse().ok().map(|Time(wait)| wait).filter(|wait| *wait <= LONGEST_WAIT_FOR_NEEDS);
+    let until = wait.and_then(|wait| Timestamp::now().checked_add(wait).ok());
+    let until = until.ok_or_else(|| not_a_wait("wait_for_prerequisites", &text, LONGEST_WAIT_FOR_NEEDS))?;
+    Ok(LaunchTerms { wait_until: Some(until), forced_by: None })
 }
 
 #[cfg(test)]

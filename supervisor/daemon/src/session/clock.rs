@@ -9,7 +9,7 @@ use super::driver::{Broken, Driver};
 use super::refresh::Refresh;
 use super::state::Run;
 use super::waits::{Patience, Wait, over, waits};
-use crate::config::Span;
+use agentd_api::quantity::Time;
 
 impl Driver {
     /// Holds the clock to what is waited for; a wait that goes on keeps its time.
@@ -49,7 +49,7 @@ impl Driver {
         let (limits, launch) = (&self.world.config.limits, &self.world.config.launch);
         let own = &self.document.spec.limits;
         // Of a session's own limit, 0 is never; where it has none, the configuration's holds.
-        let choose = |own: Option<u64>, configured: Option<Span>| match own {
+        let choose = |own: Option<u64>, configured: Option<Time>| match own {
             Some(0) => None,
             Some(seconds) => Some(Duration::from_secs(seconds)),
             None => configured.map(|span| span.0),

@@ -1,0 +1,222 @@
+//! Sizes and times as people write them: one grammar for the command line, the configuration and the interface.
+//!
+//! A size is `512`, `64K`, `2G`, `1.5M`, `2GiB`: bytes, with multiples of 1024 as systemd has them (systemd.syntax(7), "Memory sizes"
+//! and systemd.resource-control(5), `MemoryMax=`). `KB` and `MB` are refused: half of their readers take them for powers of 1000.
+//! A time is `250ms`, `10m`, `1h30m`, `1h 30m`; a plain number is seconds.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+/// A length of time; without a unit it is seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+/// What is wrong with a size or a time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidQuantity {
+    #[error("{0:?} is no size; write a number of bytes, or a number with K, M, G or T, as 64M (1K is 1024 bytes)")]
+    Size(String),
+    #[error("{0:?} is no length of time; write a number of seconds, or numbers with h, m, s or ms, as 10m or 1h30m")]
+    Time(String),
+    #[error("a length of time cannot be negative")]
+    Negative,
+}
+
+impl FromStr for Size {
+    type Err = InvalidQuantity;
+
+    fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
+        let invalid = || InvalidQuantity::Size(text.to_owned());
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let power = match unit.trim_start() {
+            "" | "B" => 0,
+            "k" | "K" | "KiB" => 1,
+            "M" | "MiB" => 2,
+            "G" | "GiB" => 3,
+            "T" | "TiB" => 4,
+            _ => return Err(invalid()),
+        };
+        let factor = 1_u64 << (10 * power);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        if whole.is_empty() || fraction.is_empty() || fraction.len() > 9 || (power == 0 && number.contains('.')) {
+            return Err(invalid());
+        }
+        let whole: u64 = whole.parse().map_err(|_| invalid())?;
+        let tenths: u64 = fraction.parse().map_err(|_| invalid())?;
+        let scale = 10_u128.pow(u32::try_from(fraction.len()).map_err(|_| invalid())?);
+        let part = u64::try_from(u128::from(tenths) * u128::from(factor) / scale).map_err(|_| invalid())?;
+        whole.checked_mul(factor).and_then(|bytes| bytes.checked_add(part)).map(Self).ok_or_else(invalid)
+    }
+}
+
+impl FromStr for Time {
+    type Err = InvalidQuantity;
+
+    fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
+        let text = text.trim();
+        if text.starts_with(|first: char| first.is_ascii_digit() || first == '.')
+            && let Ok(seconds) = text.parse::<f64>()
+        {
+            return Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| InvalidQuantity::Time(text.to_owned()));
+        }
+        let span: SignedDuration = text.parse().map_err(|_| InvalidQuantity::Time(text.to_owned()))?;
+        Duration::try_from(span).map(Self).map_err(|_| InvalidQuantity::Negative)
+    }
+}
+
+impl Time {
+    /// Whole seconds; a part of one counts as one.
+    pub fn seconds(self) -> u64 {
+        self.0.as_secs().saturating_add(u64::from(self.0.subsec_nanos() > 0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size, as 67108864 or \"64M\"")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Size, E> {
+        Ok(Size(number))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Size, E> {
+        u64::try_from(number).map(Size).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TimeVisitor)
+    }
+}
+
+struct TimeVisitor;
+
+impl Visitor<'_> for TimeVisitor {
+    type Value = Time;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a length of time, as 600 (seconds) or \"10m\"")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Time, E> {
+        Ok(Time(Duration::from_secs(number)))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Time, E> {
+        let seconds = u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))?;
+        self.visit_u64(seconds)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Time, E> {
+        let time = Duration::try_from_secs_f64(number);
+        time.map(Time).map_err(|_| E::invalid_value(Unexpected::Float(number), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Time, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+/// A number of bytes that may be written as a size.
+pub fn size<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
+    let Size(bytes) = Size::deserialize(deserializer)?;
+    T::try_from(bytes).map_err(|_| de::Error::custom("the size is larger than this machine can count"))
+}
+
+/// The same, where it may be left out.
+pub fn some_size<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let Some(Size(bytes)) = Option::<Size>::deserialize(deserializer)? else { return Ok(None) };
+    T::try_from(bytes).map(Some).map_err(|_| de::Error::custom("the size is larger than this machine can count"))
+}
+
+/// Whole seconds that may be written as a time, where they may be left out.
+pub fn some_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::<Time>::deserialize(deserializer)?.map(Time::seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_bytes_or_a_multiple_of_1024() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("10B", 10),
+            ("64K", 64 << 10),
+            ("64k", 64 << 10),
+            ("2G", 2 << 30),
+            ("2 GiB", 2 << 30),
+            ("1.5M", 3 << 19),
+            ("1T", 1 << 40),
+        ] {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "G", "-1", "1.5", "1MB", "1KB", "1m", "1..2K", ".5K", "1.K", "99999999T", "1e3", "0x10", "two"]
+        {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_has_units_and_a_plain_number_is_seconds() {
+        for (text, milliseconds) in [
+            ("10m", 600_000),
+            ("250ms", 250),
+            ("1h30m", 5_400_000),
+            ("1h 30m", 5_400_000),
+            ("90s", 90_000),
+            ("90", 90_000),
+            ("0", 0),
+            ("0.5", 500),
+            (".5", 500),
+        ] {
+            assert_eq!(text.parse(), Ok(Time(Duration::from_millis(milliseconds))), "{text}");
+        }
+        for text in ["", "soon", "-1s", "-1", "10x", "m", "inf", "nan"] {
+            assert!(text.parse::<Time>().is_err(), "{text}");
+        }
+        assert_eq!("250ms".parse::<Time>().unwrap().seconds(), 1);
+    }
+
+    #[test]
+    fn the_limits_of_a_session_take_numbers_and_the_one_grammar() {
+        let limits = |text: &str| serde_json::from_str::<crate::session::SessionLimits>(text);
+        let text = r#"{"memory":"2G","output_rate":"1M","idle_seconds":"10m","turn_seconds":"1h30m","permission_seconds":"250ms"}"#;
+        let number = r#"{"memory":2147483648,"output_rate":1048576,"idle_seconds":600,"turn_seconds":5400,"permission_seconds":1}"#;
+        assert_eq!(limits(text).unwrap(), limits(number).unwrap());
+        assert_eq!(limits("{}").unwrap(), crate::session::SessionLimits::default());
+        for wrong in
+            [r#"{"memory":"2GB"}"#, r#"{"memory":-1}"#, r#"{"idle_seconds":"soon"}"#, r#"{"idle_seconds":true}"#]
+        {
+            assert!(limits(wrong).is_err(), "{wrong}");
+        }
+    }
+}
