@@ -163,6 +163,13 @@ impl Lab {
         self.root(&["chown", "-R", "worker:worker", "/home/worker"]);
     }
 
+    /// Writes a file of root's that everybody can read.
+    pub(crate) fn write_as_root(&self, inside: &str, content: &str) {
+        let path = self.path(inside);
+        fs::create_dir_all(path.parent().expect("it is in a directory")).expect("root may");
+        fs::write(path, content).expect("root may");
+    }
+
     /// Runs a command as root, which must succeed.
     pub(crate) fn root(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().expect("nsenter can be executed");

@@ -117,7 +117,7 @@ impl Error {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Problem(problem) => problem.hint.clone(),
             Self::Unreachable { .. } => Some(
@@ -125,6 +125,7 @@ impl Error {
                  --no-start agentctl starts it itself"
                     .into(),
             ),
+            Self::Silent { .. } => Some("agentctl doctor looks for the cause, and agentctl service logs shows what agentd says".into()),
             Self::Url { .. } => Some("give http://127.0.0.1:PORT, with the port of control.tcp".into()),
             Self::NoToken { .. } => Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into()),
             Self::Away { .. } => Some("the session goes on without it; start agentd and attach again".into()),

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
+use crate::commands::{bring_up, nobody_listens};
 use crate::error::Error;
 use crate::start::Starter;
 
@@ -130,6 +131,7 @@ impl Follower {
         let since = Instant::now();
         let mut pause = FIRST_PAUSE;
         let mut told = false;
+        let mut managed = None;
         loop {
             let error = match self.client.events(&self.id, &query(self.from, true)).await {
                 Ok(body) => return Ok(body),
@@ -140,14 +142,21 @@ impl Follower {
                 let _ = self.sender.send(Next::Away).await;
             }
             if since.elapsed() >= AWAY {
-                return Err(Error::Away { seconds: AWAY.as_secs(), source: Some(Box::new(error)) });
+                let away = || Error::Away { seconds: AWAY.as_secs(), source: Some(Box::new(error)) };
+                return Err(managed.unwrap_or_else(away));
             }
             // One that was stopped in an orderly way is meant to be down; one that crashed is not.
             if broken
                 && since.elapsed() >= REVIVE
+                && matches!(&error, Error::Unreachable { source, .. } if nobody_listens(source))
                 && let Some(starter) = self.starter.take()
             {
-                starter.start(&self.client).await?;
+                match bring_up(&starter, &mut self.client).await {
+                    Ok(()) => {}
+                    // Whoever may start it may do so yet.
+                    Err(error @ Error::Managed { .. }) => managed = Some(error),
+                    Err(error) => return Err(error),
+                }
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -168,3 +168,95 @@ async fn a_service_takes_over_from_a_stray_daemon_and_one_that_is_started_by_han
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success() && said.contains("agentd.service"), "the unit is not named: {said}");
 }
+
+/// What a client that follows a session prints, until it ends by itself or is killed.
+fn follower(lab: &Lab, id: &SessionId) -> Child {
+    lab.as_worker(&login(), &["agentctl", "events", id.as_str(), "--last", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("nsenter runs")
+}
+
+/// Kills the daemon with its socket's file gone, so that no request starts its unit, which does not restart it either.
+fn crash_with_the_socket(lab: &Lab, ask: impl Fn(&[&str]) -> String, unit: &str, socket: &str) {
+    let kill = |signal: &str| ask(&["kill", "-s", signal, "--kill-who", "main", unit]);
+    kill("STOP");
+    lab.root(&["rm", socket]);
+    kill("KILL");
+}
+
+const NO_RESTART: &str = "[Service]\nRestart=no\n";
+
+#[tokio::test]
+async fn a_client_that_follows_has_the_manager_start_the_service_again_and_starts_no_daemon_beside_it() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    lab.write("/home/worker/.config/systemd/user/agentd.service.d/no-restart.conf", NO_RESTART);
+    lab.systemctl(&["daemon-reload"]);
+    let (id, agent) = counting(&lab).await;
+    let mut follower = follower(&lab, &id);
+    let mut first = [0; 1];
+    std::io::Read::read_exact(follower.stdout.as_mut().expect("it is a pipe"), &mut first).expect("it follows");
+    let socket = "/run/user/4711/agentd/control.sock";
+    crash_with_the_socket(&lab, |words| lab.systemctl(words), "agentd.service", socket);
+    until("a daemon runs again", || !daemons(&lab).is_empty()).await;
+    lab.agentctl(&["--no-start", "version"]);
+    the_service_runs(&lab, &id, &agent);
+    assert_eq!(daemons(&lab).len(), 1);
+    assert!(follower.try_wait().expect("it can be waited for").is_none(), "the client goes on");
+    follower.kill().expect("it runs");
+    follower.wait().expect("it was killed");
+    counted_to_the_end(&lab, &id).await;
+}
+
+#[tokio::test]
+async fn under_the_template_a_client_that_follows_starts_nothing_and_ends_with_what_the_administrator_is_to_type() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    lab.administer();
+    lab.write_as_root("/etc/systemd/system/agentd@.service.d/no-restart.conf", NO_RESTART);
+    lab.root(&["systemctl", "daemon-reload"]);
+    let (id, agent) = counting(&lab).await;
+    let mut follower = follower(&lab, &id);
+    let mut first = [0; 1];
+    std::io::Read::read_exact(follower.stdout.as_mut().expect("it is a pipe"), &mut first).expect("it follows");
+    let ask = |words: &[&str]| lab.root(&[&["systemctl"], words].concat());
+    let socket = "/run/agentd/worker/control.sock";
+    crash_with_the_socket(&lab, ask, "agentd@worker.service", socket);
+    let ended = tokio::task::spawn_blocking(|| follower.wait_with_output()).await.expect("no panic").expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!((ended.status.code(), daemons(&lab)), (Some(3), Vec::new()), "{said}");
+    let command = said.lines().find_map(|line| line.trim().strip_prefix("hint: as root: ")).unwrap_or_default();
+    assert!(command.starts_with("systemctl "), "no command for the administrator: {said}");
+    lab.root(&["sh", "-c", command]);
+    session_lives_on(&lab, &id, &agent);
+
+    // The socket's file alone is removed: agentctl finds it again, though it would look for the user's own meanwhile.
+    lab.root(&["rm", socket]);
+    lab.agentctl(&["ls"]);
+    session_lives_on(&lab, &id, &agent);
+}
+
+#[tokio::test]
+async fn a_unit_that_systemd_refuses_and_a_user_without_a_name_are_no_failures_of_another_kind() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    lab.systemctl(&["stop", "agentd.socket", "agentd.service"]);
+    lab.write("/home/worker/.config/systemd/user/agentd.socket.d/typo.conf", "[Socket]\nListenStream=\n");
+    lab.systemctl(&["daemon-reload"]);
+    let refused = lab.try_worker(&["agentctl", "ls"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.status.code(), daemons(&lab)), (Some(3), Vec::new()), "{said}");
+    assert!(said.contains("  hint: "), "no remedy: {said}");
+
+    // A user that the user database does not know, as in many containers.
+    lab.root(&["sh", "-c", "cp /home/worker/.local/bin/agent* /opt/ && mkdir -m 700 /tmp/h && chown 60123 /tmp/h"]);
+    let words = ["setpriv", "--reuid", "60123", "--regid", "60123", "--clear-groups", "/opt/agentctl", "ls"];
+    let mut command = lab.command(words);
+    let listed = command.env("HOME", "/tmp/h").output().expect("nsenter runs");
+    assert!(listed.status.success(), "{listed:?}");
+    let words = ["setpriv", "--reuid", "60123", "--regid", "60123", "--clear-groups", "/opt/agentctl", "doctor"];
+    let doctor = lab.command(words).env("HOME", "/tmp/h").output().expect("nsenter runs");
+    assert!(String::from_utf8_lossy(&doctor.stdout).contains("socket "), "{doctor:?}");
+}

@@ -22,6 +22,7 @@ mod upgrade;
 mod validate;
 
 pub(crate) use plugin::NewError;
+pub(crate) use reach::bring_up;
 pub(crate) use service::ServiceError;
 
 use std::io::{self, Write};
@@ -60,11 +61,11 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
         let settings = demo_agent::Settings::of_this_process().map_err(Error::Setup)?;
         return demo_agent::serve(io::stdin(), io::stdout(), settings).map(|()| 0).map_err(Error::Output);
     }
-    let context = Context::new(&cli.global)?;
-    crate::runtime()?.block_on(dispatch(&context, cli.command))
+    let mut context = Context::new(&cli.global)?;
+    crate::runtime()?.block_on(dispatch(&mut context, cli.command))
 }
 
-async fn dispatch(context: &Context, command: Command) -> Result<u8, Error> {
+async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> {
     let alone = match &command {
         Command::Version
         | Command::Reload { .. }
@@ -140,7 +141,7 @@ impl Context {
     }
 }
 
-fn nobody_listens(error: &io::Error) -> bool {
+pub(crate) fn nobody_listens(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 

@@ -17,6 +17,7 @@ use super::service::{ServiceError, last_lines, repair};
 use super::{Context, nobody_listens};
 use crate::client::Client;
 use crate::error::{Error, told};
+use crate::start::Starter;
 use crate::way::Way;
 
 /// How long a manager may take to say how a unit stands.
@@ -27,6 +28,8 @@ const SILENCE: Duration = Duration::from_secs(2);
 const FAILURES: u32 = 2;
 /// How long a daemon may take to make a socket anew whose file was removed.
 const ANEW: Duration = Duration::from_secs(5);
+/// How long a job of launchd may take until it listens: `ThrottleInterval` of its property list, and its start.
+const LISTENS: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What starts agentd for this user.
@@ -48,27 +51,50 @@ enum Installed {
 
 impl Context {
     /// Makes sure that a daemon answers, and starts one if none does.
-    pub(super) async fn reach(&self) -> Result<(), Error> {
+    pub(super) async fn reach(&mut self) -> Result<(), Error> {
         let Some(starter) = &self.starter else { return self.client.health().await };
-        let mut answer = std::pin::pin!(self.client.health());
+        let health = self.client.clone();
+        let mut answer = std::pin::pin!(health.health());
         match timeout(SILENCE, &mut answer).await {
             Ok(Err(Error::Unreachable { source, .. })) if nobody_listens(&source) => {
-                let host = Host::this().map_err(Error::Setup)?;
-                match installed(&host, &self.client).await? {
-                    Installed::Nothing => starter.start(&self.client).await,
-                    other => start(&host, &self.client, other).await,
-                }
+                bring_up(starter, &mut self.client).await
             }
             Ok(answered) => answered,
             // A service that fails again and again lets a request wait at its socket.
-            Err(_) => {
-                let host = Host::this().map_err(Error::Setup)?;
-                match installed(&host, &self.client).await {
-                    Ok(Installed::Units(units)) => answers(&host, &units.service, answer).await,
+            Err(_) => match Host::this() {
+                Ok(host) => match installed(&host, &self.client).await {
+                    Ok(Installed::Units(units)) => answers(&host, &units.service, &self.client).await,
                     _ => answer.await,
-                }
-            }
+                },
+                Err(_) => answer.await,
+            },
         }
+        .map_err(unreached)
+    }
+}
+
+/// Starts agentd where nobody listens: through the service manager that has it, and by agentctl itself only where none has.
+///
+/// The service of the administrator may listen elsewhere than the client looked; `client` is then that of its socket.
+pub(crate) async fn bring_up(starter: &Starter, client: &mut Client) -> Result<(), Error> {
+    // A user without a home has no units either.
+    let Ok(host) = Host::this() else { return starter.start(client).await };
+    let brought = match installed(&host, client).await {
+        Ok(Installed::Nothing) => starter.start(client).await,
+        Ok(other) => start(&host, client, other).await,
+        Err(error) => Err(error),
+    };
+    brought.map_err(unreached)
+}
+
+/// An error of the way to the daemon, as one that says what to do and has the exit status for it.
+fn unreached(error: Error) -> Error {
+    match error {
+        Error::Service(_) | Error::Setup(_) | Error::Broken { .. } => Error::Managed {
+            what: told(&error),
+            hint: error.hint().unwrap_or_else(|| "agentctl doctor looks for the cause".to_owned()),
+        },
+        other => other,
     }
 }
 
@@ -93,7 +119,8 @@ fn no_answer(command: String) -> Error {
 }
 
 async fn units(host: &Host, client: &Client) -> Result<Installed, Error> {
-    if let Some(units) = survey::administrators(host).await? {
+    let is_told_elsewhere = std::env::var_os("RUNTIME_DIRECTORY").is_some();
+    if let Some(units) = survey::administrators(host).await?.filter(|_| !is_told_elsewhere) {
         return Ok(Installed::Units(Box::new(units)));
     }
     match survey::states(host, &Service::User).await {
@@ -121,7 +148,7 @@ fn is_enabled(host: &Host) -> bool {
 }
 
 /// Has the manager start what it has, or says who can.
-async fn start(host: &Host, client: &Client, installed: Installed) -> Result<(), Error> {
+async fn start(host: &Host, client: &mut Client, installed: Installed) -> Result<(), Error> {
     match installed {
         Installed::Nothing => Ok(()),
         Installed::NoUserManager { said } => Err(Error::Managed {
@@ -132,12 +159,20 @@ async fn start(host: &Host, client: &Client, installed: Installed) -> Result<(),
             ),
         }),
         Installed::Job { plist, loaded } => {
+            // A job that runs and has lost its socket makes the socket anew.
+            if loaded && survey::job_state(host).await?.is_active() && comes_back(client).await {
+                return Ok(());
+            }
             launchd::up(host, &plist, loaded).await?;
-            client.health().await
+            answers(host, &Service::Launchd, client).await
         }
         Installed::Units(units) => {
             let Units { service, socket, unit } = *units;
-            if socket.is_active() && unit.is_active() && came_back(client).await {
+            if let (Service::System { .. }, Some(listens)) = (&service, &socket.listens) {
+                // While its socket was missing, agentctl looked for one of the user's own.
+                *client = Client::new(listens.clone());
+            }
+            if socket.is_active() && unit.is_up() && comes_back(client).await {
                 return Ok(());
             }
             let commands = repair::listens(&service, &socket, &unit);
@@ -166,7 +201,7 @@ async fn start(host: &Host, client: &Client, installed: Installed) -> Result<(),
                             return Err(ServiceError::Failed { command: line, said: ran.complaint }.into());
                         }
                     }
-                    answers(host, &service, client.health()).await
+                    answers(host, &service, client).await
                 }
             }
         }
@@ -174,7 +209,7 @@ async fn start(host: &Host, client: &Client, installed: Installed) -> Result<(),
 }
 
 /// Whether the daemon makes a socket anew that somebody removed.
-async fn came_back(client: &Client) -> bool {
+async fn comes_back(client: &Client) -> bool {
     let deadline = Instant::now() + ANEW;
     while Instant::now() < deadline {
         if client.health().await.is_ok() {
@@ -186,10 +221,10 @@ async fn came_back(client: &Client) -> bool {
 }
 
 /// Waits for the answer of a service that starts, for as long as it does not fail.
-async fn answers(host: &Host, service: &Service, answer: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
-    let Some(name) = service.service_unit() else { return answer.await };
+async fn answers(host: &Host, service: &Service, client: &Client) -> Result<(), Error> {
+    let Some(name) = service.service_unit() else { return listens(client).await };
     let look = || async { survey::unit_state(host, service, &name).await.unwrap_or_default() };
-    let mut answer = std::pin::pin!(answer);
+    let mut answer = Box::pin(client.health());
     let before = look().await.restarts;
     // Between two attempts a unit does not show how the one before ended.
     let mut ended: Option<State> = None;
@@ -198,6 +233,11 @@ async fn answers(host: &Host, service: &Service, answer: impl Future<Output = Re
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => {
                 let unit = look().await;
+                if unit.active == "activating" && matches!(error, Error::Silent { .. }) {
+                    // It takes longer to start than one request waits; systemd bounds the start.
+                    answer.set(client.health());
+                    continue;
+                }
                 return Err(if unit.is_active() { error } else { not_up(host, service, &name, &unit).await });
             }
             Err(_) => {
@@ -210,6 +250,19 @@ async fn answers(host: &Host, service: &Service, answer: impl Future<Output = Re
                     return Err(not_up(host, service, &name, ended.as_ref().unwrap_or(&unit)).await);
                 }
             }
+        }
+    }
+}
+
+/// Waits until somebody listens and answers: launchd returns from its commands before its job does.
+async fn listens(client: &Client) -> Result<(), Error> {
+    let deadline = Instant::now() + LISTENS;
+    loop {
+        match client.health().await {
+            Err(Error::Unreachable { source, .. }) if nobody_listens(&source) && Instant::now() < deadline => {
+                sleep(PAUSE).await;
+            }
+            answered => return answered,
         }
     }
 }

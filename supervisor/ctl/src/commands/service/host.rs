@@ -57,15 +57,14 @@ impl Host {
         }
     }
 
-    /// This one.
+    /// This one. A user without a passwd entry, as in many containers, is named by the number.
     pub(in crate::commands) fn this() -> io::Result<Self> {
         let uid = getuid();
         let user = User::from_uid(uid).map_err(io::Error::from)?;
-        let user = user.ok_or_else(|| io::Error::other(format!("user {uid} is not in the user database")))?;
         Ok(Self {
             os: std::env::consts::OS,
             uid: uid.as_raw(),
-            user: user.name,
+            user: user.map_or_else(|| uid.to_string(), |user| user.name),
             home: crate::start::home_directory()?,
             search: std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
             root: PathBuf::new(),
