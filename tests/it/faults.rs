@@ -150,6 +150,7 @@ impl Case {
         let mut last = None;
         let asking = async {
             loop {
+                self.daemon.lock().await.assert_running();
                 // A daemon that stands still at a point answers when it goes on.
                 let answer = self.client.attempt(method, path, body.to_owned(), key).await;
                 if answer.as_ref().is_some_and(|answer| good.contains(&answer.status.as_u16())) {
@@ -176,6 +177,7 @@ impl Case {
         let mut last = None;
         let looking = async {
             loop {
+                self.daemon.lock().await.assert_running();
                 if let Some(view) = self.view(name).await {
                     if good(&view) {
                         return view;

@@ -144,8 +144,26 @@ impl Directories {
     }
 }
 
+/// How often a directory is made that somebody removes at the same moment.
+const TRIES: u32 = 100;
+
 /// A directory that only its owner can enter, and that is ours: `/tmp` lets anybody make one under the name we want.
 pub(crate) fn make_private(path: &Path) -> Result<(), DirectoryError> {
+    for _ in 1..TRIES {
+        match make_once(path) {
+            Err(DirectoryError::Make { source, .. }) if is_removed_meanwhile(&source) => std::thread::yield_now(),
+            made => return made,
+        }
+    }
+    make_once(path)
+}
+
+/// Whether the error may be another process's removal: what was there, or was just made, is not there any more.
+fn is_removed_meanwhile(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
+}
+
+fn make_once(path: &Path) -> Result<(), DirectoryError> {
     let failed = |source| DirectoryError::Make { path: path.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     let metadata = std::fs::symlink_metadata(path).map_err(failed)?;

@@ -14,12 +14,16 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
-use crate::directories::make_private;
+use crate::directories::{DirectoryError, make_private};
 use crate::env::chain;
 use crate::platform;
 
 /// How often it is looked whether the path leads to the socket.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often the socket is tried at the start whose directory is removed at the same moment, and how long after one another.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A file, by device and inode.
 type Identity = (u64, u64);
@@ -85,6 +89,8 @@ pub enum EndpointError {
         platform::SOCKET_PATH_MAX
     )]
     TooLong { path: PathBuf, length: usize },
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     #[error("cannot listen on {path:?}")]
     Listen { path: PathBuf, source: io::Error },
     #[error("the socket handed over by the service manager cannot be used")]
@@ -106,7 +112,7 @@ impl Socket {
             Self { listener, before, anew, guard }
         };
         let Some(descriptor) = handed_over else {
-            let (listener, file) = own(path)?;
+            let (listener, file) = own_at_start(path)?;
             let guard = Guard { path: path.to_owned(), file: Some(file), is_own: true, is_lost: false, trouble: None };
             return Ok(new(listener, None, guard));
         };
@@ -193,9 +199,7 @@ impl Guard {
 
     /// Listens at the path again; nothing where that cannot be now, which is said once.
     fn make_anew(&mut self) -> Option<UnixListener> {
-        let directory = self.path.parent().unwrap_or_else(|| Path::new("/"));
-        let made = make_private(directory).map_err(|error| chain(&error));
-        match made.and_then(|()| own(&self.path).map_err(|error| chain(&error))) {
+        match own(&self.path).map_err(|error| chain(&error)) {
             Ok((listener, file)) => {
                 self.is_lost |= !self.is_own;
                 (self.file, self.is_own, self.trouble) = (Some(file), true, None);
@@ -250,8 +254,23 @@ fn leads_to(path: &Path, listener: &blocking::UnixListener) -> Option<Identity> 
     platform::is_answered_by(&there, listener).then_some(file)
 }
 
-/// A socket of our own at the path.
+/// The same as [`own`], tried again where the directory is removed at the same moment: a daemon that is running would only make the socket
+/// anew.
+fn own_at_start(path: &Path) -> Result<(UnixListener, Identity), EndpointError> {
+    for _ in 1..TRIES {
+        match own(path) {
+            Err(EndpointError::Listen { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                std::thread::sleep(PAUSE);
+            }
+            made => return made,
+        }
+    }
+    own(path)
+}
+
+/// A socket of our own at the path, whose directory is made where it is not there.
 fn own(path: &Path) -> Result<(UnixListener, Identity), EndpointError> {
+    make_private(path.parent().unwrap_or_else(|| Path::new("/")))?;
     let failed = |source| EndpointError::Listen { path: path.to_owned(), source };
     let listener = listen(path)?;
     let file = identity(path).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
@@ -310,6 +329,25 @@ fn remove_stale(path: &Path, stale: Identity) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_made_although_its_directory_is_removed_at_the_same_moment() {
+        let root = tempfile::tempdir().unwrap();
+        let (directory, (ended, is_ended)) = (root.path().join("run"), std::sync::mpsc::channel::<()>());
+        let to_remove = directory.clone();
+        let removing = std::thread::spawn(move || {
+            let mut times = 0;
+            while is_ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) && times < 50 {
+                times += u32::from(std::fs::remove_dir_all(&to_remove).is_ok());
+            }
+        });
+        // The first directory is not there at all; others go while the socket is made.
+        for _ in 0..20 {
+            Socket::open(&directory.join("control.sock")).unwrap().close(drop);
+        }
+        drop(ended);
+        removing.join().unwrap();
+    }
 
     #[test]
     fn a_stale_file_is_removed_and_that_of_a_living_daemon_never() {
