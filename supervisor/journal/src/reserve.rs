@@ -60,12 +60,20 @@ impl Reserve {
                     self.until = until;
                     return Ok(());
                 }
-                Err(error) if is_refusal(&error) && until == wanted => return Err(error),
-                Err(error) if is_refusal(&error) => {}
-                Err(_) => self.impossible = true,
+                Err(error) if is_impossible(&error) => {
+                    self.impossible = true;
+                    return Ok(());
+                }
+                Err(error) if until == wanted => return Err(error),
+                Err(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// The blocks behind the file's end were given back.
+    pub(crate) fn forget(&mut self) {
+        self.until = 0;
     }
 }
 
@@ -74,12 +82,11 @@ pub(crate) fn release(file: &File) -> io::Result<()> {
     file.set_len(file.metadata()?.len())
 }
 
-/// Whether it says that there is no room, and not that the question cannot be answered.
-fn is_refusal(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem
-    ) || error.raw_os_error() == Some(nix::libc::EIO)
+/// Whether it says that this file cannot have blocks ahead (fallocate(2)), and not that there is no room for them now.
+fn is_impossible(error: &io::Error) -> bool {
+    let Some(errno) = error.raw_os_error() else { return true };
+    // Which file systems give EINVAL, and which systems have no such call, is not written down in one place.
+    [nix::libc::EOPNOTSUPP, nix::libc::ENOSYS, nix::libc::EINVAL, nix::libc::ENODEV, nix::libc::EPERM].contains(&errno)
 }
 
 #[cfg(target_os = "linux")]
@@ -87,7 +94,12 @@ fn allocate(file: &File, from: u64, until: u64) -> io::Result<()> {
     use nix::fcntl::{FallocateFlags, fallocate};
     let offset = |bytes: u64| i64::try_from(bytes).map_err(io::Error::other);
     let (from, until) = (offset(from)?, offset(until)?);
-    Ok(fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, from, until - from)?)
+    loop {
+        match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, from, until - from) {
+            Err(nix::errno::Errno::EINTR) => {}
+            allocated => return Ok(allocated?),
+        }
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -110,6 +122,17 @@ mod tests {
     /// Bytes that the file has blocks for.
     fn allocated(path: &Path) -> u64 {
         fs::metadata(path).unwrap().blocks() * 512
+    }
+
+    #[test]
+    fn only_a_file_that_cannot_have_blocks_ahead_is_left_without_a_reserve() {
+        use nix::libc;
+        for errno in [libc::ENOSPC, libc::EDQUOT, libc::EROFS, libc::EIO, libc::ENOMEM, libc::EINTR, libc::EFBIG] {
+            assert!(!is_impossible(&io::Error::from_raw_os_error(errno)), "{errno}");
+        }
+        for errno in [libc::EOPNOTSUPP, libc::ENOSYS] {
+            assert!(is_impossible(&io::Error::from_raw_os_error(errno)), "{errno}");
+        }
     }
 
     #[test]

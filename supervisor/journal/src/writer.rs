@@ -303,8 +303,14 @@ impl Writer {
     }
 
     fn clean(&mut self) -> io::Result<()> {
-        if let Some(file) = self.file.as_ref().filter(|_| self.dirty) {
+        if let Some(file) = self.file.as_ref().filter(|_| self.dirty)
+            && file.metadata()?.len() != self.end
+        {
+            // This gives back every block behind the end, those of the reserve among them.
             file.set_len(self.end)?;
+            self.reserve.forget();
+            // Where there is no room for it any more the next ordinary append says so.
+            let _ = self.reserve.make(file, self.end, Need::Ordinary);
         }
         self.dirty = false;
         Ok(())
@@ -365,4 +371,33 @@ pub(crate) fn lock(directory: &Path) -> Result<Flock<File>, OpenError> {
         Errno::EWOULDBLOCK => OpenError::Held { directory: directory.to_owned() },
         errno => OpenError::Lock { path, source: errno.into() },
     })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+    use crate::reserve::RESERVE;
+
+    #[test]
+    fn what_a_failed_write_left_is_cut_off_and_the_reserve_is_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut writer, _) = Writer::open(directory.path(), Options::default()).unwrap();
+        let data = to_raw_value("said").unwrap();
+        writer.append(Timestamp::UNIX_EPOCH, &[Record { kind: "agent.noise", data: &data }]).unwrap();
+        let path = directory.path().join(JOURNAL);
+        let (whole, end) = (fs::read(&path).unwrap(), writer.end);
+        // As after a write that the disk took half of.
+        writer.dirty = true;
+        writer.file.as_ref().unwrap().write_all_at(b"{\"seq\":", end).unwrap();
+        writer.clean().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), whole);
+        let allocated = || fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(allocated() >= RESERVE, "{}", allocated());
+        writer.reserve.make(writer.file.as_ref().unwrap(), end, Need::Ordinary).unwrap();
+        assert!(allocated() >= RESERVE, "{}", allocated());
+    }
 }
