@@ -102,14 +102,19 @@ pub(crate) async fn elsewhere<T>(work: impl Future<Output = T>) -> T {
     work.await
 }
 
-/// As `tokio::task::spawn_blocking`: a step of the driver's own from when a thread does it.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+/// As `tokio::task::spawn_blocking`: a step of the driver's own from when a thread does it. A panic of the work's goes on here.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let queued = own().map(|pulse| pulse.leave());
     let begun = move || {
         drop(queued);
         work()
     };
-    tokio::task::spawn_blocking(begun).await
+    match tokio::task::spawn_blocking(begun).await.map_err(JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The runtime ends, and with it whoever waits here.
+        Err(Err(_cancelled)) => std::future::pending().await,
+    }
 }
 
 /// A step of many parts has done one.
@@ -209,7 +214,7 @@ mod tests {
                 begun.send(()).unwrap();
                 let _ = ended.recv();
             };
-            let driver = tokio::spawn(begin(&pulses).of(async { blocking(work).await.unwrap() }));
+            let driver = tokio::spawn(begin(&pulses).of(async { blocking(work).await }));
             tokio::task::yield_now().await;
             assert!(!is_stuck(&pulses), "it waits for the thread");
             drop(release);

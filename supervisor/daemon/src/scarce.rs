@@ -9,8 +9,16 @@ use nix::libc;
 /// What is scarce by this error's text, for people; nothing where it is about something else.
 pub(crate) fn in_text(text: &str) -> Option<&'static str> {
     let (_, number) = text.rsplit_once("(os error ")?;
-    let number: i32 = number.split_once(')')?.0.parse().ok()?;
-    match number {
+    by_number(number.split_once(')')?.0.parse().ok()?)
+}
+
+/// Whether the same call may succeed a moment later: something was scarce, or a signal came.
+pub(crate) fn passes(error: &std::io::Error) -> bool {
+    error.raw_os_error().is_some_and(|errno| errno == libc::EINTR || by_number(errno).is_some())
+}
+
+fn by_number(errno: i32) -> Option<&'static str> {
+    match errno {
         libc::EMFILE => Some("agentd has no descriptor left"),
         libc::ENFILE => Some("the machine has no descriptor left"),
         libc::ENOMEM => Some("there is too little memory"),

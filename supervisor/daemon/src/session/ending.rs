@@ -48,7 +48,7 @@ pub(super) async fn end(world: &World, id: &SessionId, directory: &Path, known: 
     for &(pid, started) in keepers.iter().filter(|(pid, started)| platform::is_running(*pid, *started)) {
         tracing::error!(agentd.session = %id, pid, "the session's keeper did not end, and is killed with its whole tree");
         ended.by_force = true;
-        ended.killed += blocking(move || platform::kill_tree(pid, started)).await;
+        ended.killed += pulse::blocking(move || platform::kill_tree(pid, started)).await;
     }
     if ended.by_force {
         world.launcher.kill(id).await;
@@ -59,13 +59,23 @@ pub(super) async fn end(world: &World, id: &SessionId, directory: &Path, known: 
     ended
 }
 
+/// Kills the session's keepers, whose agent has ended and whose journal nobody wants any more.
+pub(super) async fn discard(world: &World, id: &SessionId, directory: &Path) {
+    let keepers = found(directory.to_owned()).await;
+    for &(pid, started) in &keepers {
+        pulse::blocking(move || platform::kill_tree(pid, started)).await;
+    }
+    gone(&keepers, KILLED, false).await;
+    world.launcher.sweep(id).await;
+}
+
 /// Whether the session has a keeper that runs.
 pub(super) async fn has_keeper(directory: &Path) -> bool {
     !found(directory.to_owned()).await.is_empty()
 }
 
 async fn found(directory: std::path::PathBuf) -> Vec<Keeper> {
-    blocking(move || platform::keepers_of(&directory)).await
+    pulse::blocking(move || platform::keepers_of(&directory)).await
 }
 
 /// Waits until none of them runs, for so long at most; with `may_hear`, no longer for those that can hear no signal.
@@ -78,8 +88,4 @@ async fn gone(keepers: &[Keeper], limit: Duration, may_hear: bool) {
         }
     };
     let _ = pulse::elsewhere(tokio::time::timeout(limit, waiting)).await;
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    pulse::blocking(work).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

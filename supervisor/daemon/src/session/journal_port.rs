@@ -16,6 +16,7 @@ use super::batch::Batch;
 use super::silent::Search;
 use crate::launch::{Link, LinkError};
 use crate::pulse;
+use crate::scarce;
 
 /// A session's journal: where it is, and how it is written.
 #[derive(Debug, Clone)]
@@ -197,7 +198,7 @@ async fn write_once(
         }
         Ok(seq)
     };
-    pulse::blocking(write).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    pulse::blocking(write).await
 }
 
 /// Whether an ordinary record would find room now, where nobody else writes the journal.
@@ -212,22 +213,44 @@ pub(crate) async fn probe(journal: &Journal) -> Result<(), PortError> {
         Err(OpenError::Held { .. }) => Ok(()),
         Err(source) => Err(PortError::Open { directory, source }),
     };
-    pulse::blocking(probe).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    pulse::blocking(probe).await
 }
 
 /// Whether somebody holds the journal.
 pub(crate) async fn is_held(journal: &Journal) -> bool {
     let directory = journal.directory.clone();
-    let held = pulse::blocking(move || agentd_journal::is_held(&directory)).await;
-    // What cannot be told is tried by writing, which says why it fails.
-    matches!(held, Ok(Ok(true)))
+    counts_as_held(pulse::blocking(move || agentd_journal::is_held(&directory)).await)
+}
+
+fn counts_as_held(held: Result<bool, OpenError>) -> bool {
+    match held {
+        Ok(held) => held,
+        // A keeper that is taken for gone loses its agent. So where descriptors or memory were scarce, it is asked again.
+        Err(OpenError::Lock { source, .. }) => scarce::passes(&source),
+        // What cannot be told is tried by writing, which says why it fails.
+        Err(_) => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use agentd_api::event::StopRequested;
+    use nix::libc;
 
     use super::*;
+
+    #[test]
+    fn a_journal_that_cannot_be_asked_for_its_holder_for_scarcity_counts_as_held() {
+        let because = |errno| {
+            let (path, source) = (PathBuf::from("lock"), std::io::Error::from_raw_os_error(errno));
+            counts_as_held(Err(OpenError::Lock { path, source }))
+        };
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::EINTR] {
+            assert!(because(errno), "{errno}");
+        }
+        assert!(!because(libc::EACCES) && !because(libc::ENOENT));
+        assert!(counts_as_held(Ok(true)) && !counts_as_held(Ok(false)));
+    }
 
     #[tokio::test]
     async fn nothing_is_written_behind_a_record_that_was_not_read() {

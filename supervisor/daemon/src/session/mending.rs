@@ -14,10 +14,10 @@ use agentd_journal::ReadError;
 
 use super::batch::Batch;
 use super::driver::{Broken, Driver};
-use super::journal_port::{Port, is_held};
+use super::journal_port::Port;
+use super::patient::patiently;
 use super::state::State;
 use crate::env::chain;
-use crate::pulse;
 
 impl Driver {
     /// Sees to it that the journal can be read, and that the state is none that it does not reach. What was done is to be
@@ -68,8 +68,8 @@ impl Driver {
             let again = self.mend().await?;
             let detail = format!("{cut_bytes} bytes at the end of the journal were no records and are in journal.torn");
             tracing::error!(agentd.session = %self.id(), "the end of the journal was damaged, as by a power cut: {detail}");
-            repaired =
-                again.or(repaired).or(Some(JournalRepaired { cut_bytes, lost_records: 0, rebuilt: false, detail }));
+            let cut = JournalRepaired { cut_bytes, lost_records: 0, rebuilt: false, detail };
+            repaired = [repaired, Some(cut), again].into_iter().flatten().reduce(|first, then| together(&first, &then));
             self.catch_up().await?;
         }
         match repaired {
@@ -80,9 +80,11 @@ impl Driver {
 
     /// The seqs of the first and of the last record.
     async fn ends(&self) -> Result<(u64, u64), ReadError> {
-        let directory = self.journal.directory.clone();
-        let look = move || Ok((agentd_journal::first_seq(&directory)?, agentd_journal::last_seq(&directory)?));
-        pulse::blocking(look).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        patiently(self.id(), &self.world.shutdown, || {
+            let directory = self.journal.directory.clone();
+            move || Ok((agentd_journal::first_seq(&directory)?, agentd_journal::last_seq(&directory)?))
+        })
+        .await
     }
 
     /// Cuts off what cannot be read, where nobody holds the journal; says how many bytes those were.
@@ -92,12 +94,14 @@ impl Driver {
             Broken::Event(error) => matches!(error, InvalidEvent::Envelope(_)),
             Broken::Time { .. } => true,
         };
-        if !is_damaged || !matches!(self.port, Port::Direct) || is_held(&self.journal).await {
+        if !is_damaged || !matches!(self.port, Port::Direct) {
             return Err(error);
         }
-        let directory = self.journal.directory.clone();
-        let mended = pulse::blocking(move || agentd_journal::mend(&directory)).await;
-        match mended.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+        let mended = patiently(self.id(), &self.world.shutdown, || {
+            let directory = self.journal.directory.clone();
+            move || agentd_journal::mend(&directory)
+        });
+        match mended.await {
             Ok(repair) if repair.torn + repair.set_aside > 0 => Ok(repair.torn + repair.set_aside),
             Ok(_) => Err(error),
             Err(failed) => {
@@ -105,5 +109,32 @@ impl Driver {
                 Err(error)
             }
         }
+    }
+}
+
+/// Two repairs, one after the other, as one.
+fn together(first: &JournalRepaired, then: &JournalRepaired) -> JournalRepaired {
+    JournalRepaired {
+        cut_bytes: first.cut_bytes + then.cut_bytes,
+        lost_records: first.lost_records + then.lost_records,
+        rebuilt: first.rebuilt || then.rebuilt,
+        detail: format!("{}; {}", first.detail, then.detail),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_repairs_cut_off_and_lost_is_counted_together() {
+        let repaired = |cut_bytes, lost_records, rebuilt, detail: &str| JournalRepaired {
+            cut_bytes,
+            lost_records,
+            rebuilt,
+            detail: detail.to_owned(),
+        };
+        let both = together(&repaired(10, 0, false, "torn"), &repaired(5, 3, true, "rebuilt"));
+        assert_eq!(both, repaired(15, 3, true, "torn; rebuilt"));
     }
 }

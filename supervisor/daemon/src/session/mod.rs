@@ -26,6 +26,7 @@ mod mending;
 mod needs;
 mod next;
 mod note;
+mod patient;
 mod permission;
 mod recheck;
 mod recording;

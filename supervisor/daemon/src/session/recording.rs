@@ -13,12 +13,12 @@ use super::driver::{Broken, Driver};
 use super::follow::{self, Learned};
 use super::journal_port::{Port, PortError};
 use super::next::{Step, next};
+use super::patient::patiently;
 use super::state::{Ended, Run};
 use super::writable::errno_of;
 use super::{Published, view};
 use crate::env::chain;
 use crate::pulse;
-use crate::scarce;
 
 const RETRY: Duration = Duration::from_millis(250);
 /// How often it is looked whether a journal that grows is longer than is kept.
@@ -79,21 +79,13 @@ impl Driver {
             if self.reader.as_ref().is_some_and(|reader| reader.position() >= self.port.reach()) {
                 return Ok(());
             }
-            let (reader, directory, after) = (self.reader.take(), self.journal.directory.clone(), self.state.seq);
-            let upto = self.port.reach();
-            let read = move || follow::read_some(reader, &directory, after, upto);
-            pulse::gets_on();
-            let read =
-                pulse::blocking(read).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-            let (reader, learned) = match read {
-                // That passes, and nothing is decided before the journal is read.
-                Err(broken) if scarce::in_text(&chain(&broken)).is_some() && !self.world.shutdown.is_cancelled() => {
-                    tracing::warn!(agentd.session = %self.document.id, error = %chain(&broken), "the journal is read later");
-                    pulse::elsewhere(tokio::time::sleep(RETRY)).await;
-                    continue;
-                }
-                read => read?,
-            };
+            let (mut reader, after, upto) = (self.reader.take(), self.state.seq, self.port.reach());
+            // Nothing is decided before the journal is read.
+            let (reader, learned) = patiently(&self.document.id, &self.world.shutdown, || {
+                let (reader, directory) = (reader.take(), self.journal.directory.clone());
+                move || follow::read_some(reader, &directory, after, upto)
+            })
+            .await?;
             self.reader = reader;
             let count = learned.len();
             for learned in learned {
@@ -173,7 +165,7 @@ impl Driver {
         }
         let directory = self.journal.directory.clone();
         let looked = pulse::blocking(move || agentd_journal::is_longer(&directory, keep).unwrap_or(false)).await;
-        if looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+        if looked {
             self.write_fold().await;
         }
         self.measured = Instant::now();
@@ -205,7 +197,7 @@ impl Driver {
             }
             Ok::<(), std::io::Error>(())
         });
-        match written.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+        match written.await {
             Ok(()) => (self.remembered, self.durable) = (seq, durable.max(seq)),
             Err(error) => {
                 tracing::warn!(agentd.session = %self.document.id, error = %chain(&error), "session.json could not be written; the journal has everything");

@@ -222,8 +222,7 @@ impl Driver {
         work: impl FnOnce(&std::path::Path) -> std::io::Result<()> + Send + 'static,
     ) -> std::io::Result<()> {
         let directory = self.world.directories.session_files(self.id());
-        let work = pulse::blocking(move || work(&directory)).await;
-        work.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        pulse::blocking(move || work(&directory)).await
     }
 }
 
