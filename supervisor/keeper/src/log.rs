@@ -162,8 +162,9 @@ impl Log {
             }
             self.retry_at = None;
         }
-        // A write of the daemon's failed, and is not tried again here.
-        if let Some(errno) = self.errno
+        // A write of the daemon's failed, and is not tried again here. Behind the last record there is nothing that would need more room.
+        if !self.is_last
+            && let Some(errno) = self.errno
             && let Err(error) = self.writer.probe()
         {
             self.failed(error.raw_os_error().or(Some(errno)));
@@ -176,7 +177,7 @@ impl Log {
             }
             self.unsynced = false;
         }
-        self.errno = None;
+        (self.errno, self.retry_at) = (None, None);
         true
     }
 

@@ -181,6 +181,7 @@ impl Driver {
     /// The keeper is gone. Where it has not said how its agent ended, nothing of it may be left, and the journal says so.
     pub(super) async fn bury(&mut self) -> Result<(), Broken> {
         self.port = Port::Direct;
+        self.look_for_room_later();
         self.stop_due = None;
         self.catch_up().await?;
         let mut killed = 0;

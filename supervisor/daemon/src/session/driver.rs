@@ -262,6 +262,10 @@ impl Driver {
                             let _ = reply.send(Err(refusal.problem()));
                         }
                         Some(Ask::Release { reply }) => {
+                            if self.has_ended_unrecorded() {
+                                // Its keeper only waits for room in the journal, which is about to be removed.
+                                ending::discard(&self.world, self.id(), &self.journal.directory).await;
+                            }
                             let _ = reply.send(Ok(()));
                             return Ok(());
                         }

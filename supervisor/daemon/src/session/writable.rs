@@ -65,7 +65,12 @@ impl Driver {
             tracing::error!(agentd.session = %self.document.id, path = %path.display(), "the journal cannot be written: {}", why(errno));
             self.publish();
         }
-        if matches!(self.port, Port::Direct) {
+        self.look_for_room_later();
+    }
+
+    /// Where no keeper says whether there is room, the driver looks itself.
+    pub(super) fn look_for_room_later(&mut self) {
+        if self.writable.is_refused() && matches!(self.port, Port::Direct) {
             self.writable.probe_at.get_or_insert_with(|| Instant::now() + PROBE);
         }
     }
@@ -90,7 +95,8 @@ impl Driver {
         if tail.blocked {
             self.refused(tail.errno);
             self.publish();
-        } else {
+        } else if !tail.ended && !matches!(self.state.run, Run::Ended(_)) {
+            // The last records of an agent that has ended may have been written into the reserve.
             self.accepted();
         }
     }
