@@ -1,8 +1,8 @@
 //! Puts the files together: the administrator's first, then the user's, and decides what becomes of each mistake.
 //!
 //! A mistake in a plugin that a user declares leaves out that plugin; what needs it is refused, and the rest holds. Every other mistake makes
-//! its owner's files unusable: at a reload what the owner's files said before stays in force, and at a start nothing is launched until the
-//! mistake is corrected. What is read of such files all the same serves the sessions that run: limits, times, the journal's durability.
+//! its owner's files unusable: nothing is launched until it is corrected, unless a reload can keep what was in force ([`super::again`]).
+//! What is read of such files all the same serves the sessions that run: limits, times, the journal's durability.
 //!
 //! The administrator's files are never changed by a user's: not by what those say, and not by what is wrong in them.
 
@@ -34,7 +34,7 @@ pub(crate) struct Read {
     /// Each key's file and line.
     places: Vec<Written>,
     /// The user's file as it is in force.
-    user: Option<Text>,
+    pub(super) user: Option<Text>,
     /// Where it was looked for.
     pub(crate) sources: Sources,
 }
@@ -77,49 +77,6 @@ pub(crate) fn load_with(sources: &Sources, file: &Path) -> Loaded {
     loaded
 }
 
-/// Reads the configuration again beside the one that is in force; an error is the administrator's mistakes, for which all of that stays.
-pub(crate) fn load_again(sources: &Sources, before: &Read) -> Result<Loaded, Vec<Mistake>> {
-    let mut texts = Vec::new();
-    read_system(&sources.system, &mut texts).map_err(|mistake| vec![former(mistake)])?;
-    let is_of_user = |mistake: &Mistake| mistake.file.as_ref().is_some_and(|file| *file == sources.user);
-    let mut mistakes = Vec::new();
-    match read_user(sources) {
-        Ok(user) => {
-            let loaded = assemble(texts.clone(), user, sources);
-            let wrong = |mistake: &&Mistake| mistake.consequence == Consequence::LaunchesRefused;
-            let of_system = |mistake: &&Mistake| wrong(mistake) && !is_of_user(mistake);
-            let broken: Vec<Mistake> = loaded.read.mistakes.iter().filter(of_system).cloned().map(former).collect();
-            if !broken.is_empty() {
-                return Err(broken);
-            }
-            let broken: Vec<Mistake> = loaded.read.mistakes.iter().filter(wrong).cloned().collect();
-            // What was in force may have been no better: then what can be read now is as good.
-            if broken.is_empty() || before.refuses() {
-                return Ok(loaded);
-            }
-            mistakes.extend(broken.into_iter().map(former));
-        }
-        Err(mistake) if before.refuses() => {
-            let mut loaded = assemble(texts, None, sources);
-            loaded.read.mistakes.insert(0, mistake);
-            return Ok(loaded);
-        }
-        Err(mistake) => mistakes.push(former(mistake)),
-    }
-    let mut loaded = assemble(texts, before.user.clone(), sources);
-    // Where the former part fits no better into what the administrator says now, its mistake is the one that counts.
-    let again = |mistake: &Mistake| {
-        loaded.read.mistakes.iter().any(|known| known.key == mistake.key && known.message == mistake.message)
-    };
-    mistakes.retain(|mistake| !again(mistake));
-    loaded.read.mistakes.splice(0..0, mistakes);
-    Ok(loaded)
-}
-
-fn former(mistake: Mistake) -> Mistake {
-    Mistake { consequence: Consequence::FormerInForce, ..mistake }
-}
-
 /// Makes one configuration of them all, whatever is wrong with them.
 pub(super) fn assemble(system: Vec<Text>, user: Option<Text>, sources: &Sources) -> Loaded {
     let mut written: Vec<Written> = system.into_iter().chain(user.clone()).map(Written::read).collect();
@@ -135,19 +92,17 @@ pub(super) fn assemble(system: Vec<Text>, user: Option<Text>, sources: &Sources)
             Ok(config) => config,
             Err(error) => {
                 // Each file is right, and together they are not: the last one that matters gives way.
-                let message = format!("does not fit what the other files say: {}", error.message());
+                let message =
+                    written.iter().fold(error.message().to_owned(), |message, file| file.without_secrets(&[], message));
+                let message = format!("does not fit what the other files say: {message}");
                 mistakes.push(give_way(&mut written, &message));
                 continue;
             }
         };
         declare(&mut config, &written, &left_out);
-        let flaws = check(&config);
-        if flaws.is_empty() {
-            break;
-        }
-        for (key, message) in flaws {
-            mistakes.push(settle(&mut written, &key, message, &mut left_out));
-        }
+        // One at a time: without the key of the first one, the others may be no mistakes, or those of another file.
+        let Some((key, message)) = check(&config).into_iter().next() else { break };
+        mistakes.push(settle(&mut written, &key, message, &mut left_out));
     }
     let files = written.iter().map(|file| file.path.clone()).collect();
     Loaded { config, read: Read { files, mistakes, merged, places: written, user, sources: sources.clone() } }
@@ -255,29 +210,29 @@ fn settle(
     Mistake { key: dotted(key), message, ..Mistake::default() }
 }
 
-/// Takes away the first top-level key of the last file whose absence makes the files fit, else the whole file.
+/// Removes what keeps the first file from fitting those before it: one of its top-level keys if that is enough, else all of it.
 fn give_way(written: &mut [Written], message: &str) -> Mistake {
-    let tables: Vec<toml::Table> = written.iter().map(|file| file.table.clone()).collect();
-    for (index, file) in written.iter_mut().enumerate().rev() {
-        let names: Vec<String> = file.table.keys().cloned().collect();
-        for name in names {
-            let mut merged = toml::Table::new();
-            for (at, table) in tables.iter().enumerate() {
-                let mut table = table.clone();
-                if at == index {
-                    table.remove(&name);
-                }
-                merge(&mut merged, table);
-            }
-            if merged.try_into::<Config>().is_ok() {
-                file.table.remove(&name);
-                return file.mistake(&[name], message.to_owned(), Consequence::LaunchesRefused);
-            }
+    let mut before = toml::Table::new();
+    for file in written {
+        let fits = |table: toml::Table| {
+            let mut merged = before.clone();
+            merge(&mut merged, table);
+            merged.try_into::<Config>().is_ok()
+        };
+        if fits(file.table.clone()) {
+            merge(&mut before, file.table.clone());
+            continue;
         }
-        if !file.table.is_empty() {
-            file.table.clear();
-            return file.mistake(&[], message.to_owned(), Consequence::LaunchesRefused);
-        }
+        let without = |name: &String| {
+            let mut table = file.table.clone();
+            table.remove(name);
+            table
+        };
+        let name = file.table.keys().find(|&name| fits(without(name))).cloned();
+        let key: Key = name.into_iter().collect();
+        let mistake = file.mistake(&key, message.to_owned(), Consequence::LaunchesRefused);
+        remove(&mut file.table, &key);
+        return mistake;
     }
     Mistake { message: message.to_owned(), ..Mistake::default() }
 }

@@ -5,11 +5,13 @@
 //! administrator's: what is declared there of plugins and prerequisites no file of the user's can change. What becomes of a mistake is
 //! decided in [`assemble`].
 
+mod again;
 mod assemble;
 mod control;
 mod effects;
 mod environment;
 mod files;
+mod hidden;
 mod limits;
 mod plugins;
 mod prerequisites;
@@ -27,7 +29,8 @@ use agentd_api::environment::Refresh;
 use agentd_api::quantity::Time;
 use serde::Deserialize;
 
-pub(crate) use assemble::{Loaded, Read, load, load_again, load_with};
+pub(crate) use again::load_again;
+pub(crate) use assemble::{Loaded, Read, load, load_with};
 pub(crate) use control::{Control, TokenSource};
 pub(crate) use effects::Effects;
 pub(crate) use environment::{Children, Encryption, Environment, Functions, KeySource, Provider};
@@ -153,17 +156,18 @@ fn check(config: &Config) -> Flaws {
     flaws.extend(prerequisites::check(&config.prerequisites, &config.plugins));
     flaws.extend(control::check(&config.control));
     let encryption = &config.environment.encryption;
-    for source in std::iter::once(&encryption.key).chain(&encryption.previous) {
+    let sources = std::iter::once(("key", &encryption.key));
+    for (key, source) in sources.chain(encryption.previous.iter().map(|source| ("previous", source))) {
         let wrong = match source {
             KeySource::File(path) if !path.is_absolute() => {
-                format!("environment.encryption: the key file {} is not absolute", path.display())
+                format!("environment.encryption.{key}: the file {} is not absolute", path.display())
             }
             KeySource::Credential(name) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
-                format!("environment.encryption: {name:?} is no name of a credential")
+                format!("environment.encryption.{key}: {name:?} is no name of a credential")
             }
             _ => continue,
         };
-        flaws.push(flaw(&["environment", "encryption"], wrong));
+        flaws.push(flaw(&["environment", "encryption", key], wrong));
     }
     for (name, limit) in [
         ("active_sessions", config.limits.active_sessions),

@@ -1,3 +1,6 @@
+use std::path::PathBuf;
+
+use agentd_api::configuration::{Consequence, Mistake};
 use agentd_api::plugin::OnFailure;
 
 use super::*;
@@ -252,4 +255,79 @@ fn a_tilde_in_front_of_an_agents_program_is_the_home_directory_and_nowhere_else(
     assert_eq!(command("[\"~/bin/a\", \"~/x\"]"), ["/home/kim/bin/a", "~/x"]);
     assert_eq!(command("[\"~kim/bin/a\"]"), ["~kim/bin/a"]);
     assert_eq!(command("[\"a~/b\"]"), ["a~/b"]);
+}
+
+/// The configuration of these texts, beside which another is read.
+fn in_force(system: &str, user: &str) -> (Sources, Read) {
+    let loaded = assemble::of_texts(&[system], &[user]).unwrap();
+    (loaded.read.sources.clone(), loaded.read)
+}
+
+fn again(before: &(Sources, Read), system: &str, user: Result<&str, Mistake>) -> Result<Loaded, Vec<Mistake>> {
+    let text = |path: PathBuf, content: &str, of_user| files::Text { path, content: content.to_owned(), of_user };
+    let (sources, read) = before;
+    let user = user.map(|content| Some(text(sources.user.clone(), content, true)));
+    again::beside(&[text("/etc/agentd/0.toml".into(), system, false)], user, sources, read)
+}
+
+/// Each mistake's file, key and consequence.
+fn told(mistakes: &[Mistake]) -> Vec<(&str, &str, Consequence)> {
+    let file = |mistake: &Mistake| if mistake.file == Some("/home/kim/0.toml".into()) { "user" } else { "system" };
+    mistakes.iter().map(|mistake| (file(mistake), mistake.key.as_str(), mistake.consequence)).collect()
+}
+
+#[test]
+fn no_mistake_of_the_users_keeps_the_administrators_files_out_of_force() {
+    use Consequence::FormerInForce;
+    let key = |name: &str| format!("[environment.encryption]\nkey = {{ credential = \"{name}\" }}\n");
+    let mine = "[agents.mine]\ncommand = [\"mine\"]\n";
+    let before = in_force(&key("old"), mine);
+    // Two mistakes of one table are the user's both.
+    let user =
+        "[environment.encryption]\nkey = { credential = \"../a\" }\nprevious = [{ file = \"b\" }, { file = \"c\" }]\n";
+    let loaded = again(&before, &key("new"), Ok(user)).unwrap();
+    assert_eq!(loaded.config.environment.encryption.key, KeySource::Credential("new".to_owned()));
+    assert!(loaded.config.agents.len() == 1, "the former part of the user's stays");
+    let encryption = |key: &'static str| ("user", key, FormerInForce);
+    let expected = [encryption("environment.encryption.key"), encryption("environment.encryption.previous")];
+    assert_eq!(told(&loaded.read.mistakes), expected);
+
+    // The administrator's file names what only the user's right part declares.
+    let relies = format!("default_agent = \"mine\"\n{}", key("new"));
+    for user in ["[agents.mine]\ncommand = []\n", "[agents.mine]\ncommand = 7\n", "[limits]\nbody = 0\n", ""] {
+        let loaded = again(&before, &relies, Ok(user)).unwrap();
+        assert_eq!(loaded.config.default_agent.as_str(), "mine", "{user}");
+        let mistakes = told(&loaded.read.mistakes);
+        assert!(!mistakes.is_empty() && mistakes.iter().all(|told| told.2 == FormerInForce), "{user}: {mistakes:?}");
+    }
+}
+
+#[test]
+fn a_mistake_of_the_administrators_leaves_everything_as_it_was_whatever_becomes_of_the_users_file() {
+    let before = in_force("[limits]\nbody = 1\n", "[limits]\nturn = \"1h\"\n");
+    let unreadable = Mistake { file: Some("/home/kim/0.toml".into()), ..Mistake::default() };
+    for user in [Ok("[limits]\nturn = \"2h\"\n"), Ok("[limits]\nturn = true\n"), Ok("[[["), Err(unreadable.clone())] {
+        let mistakes = again(&before, "[limits]\nbody = 0\n", user).unwrap_err();
+        assert_eq!(told(&mistakes), [("system", "limits.body", Consequence::FormerInForce)]);
+    }
+    // And the administrator's right files apply beside a file that cannot be read.
+    let loaded = again(&before, "[limits]\nbody = 2\n", Err(unreadable)).unwrap();
+    assert_eq!((loaded.config.limits.body, loaded.config.limits.turn), (2, Time(Duration::from_hours(1))));
+    assert_eq!(told(&loaded.read.mistakes), [("user", "", Consequence::FormerInForce)]);
+}
+
+#[test]
+fn where_neither_part_of_the_users_fits_the_administrators_files_apply_and_nothing_is_launched() {
+    let before = in_force("[agents.a]\ncommand = [\"a\"]\n", "default_agent = \"a\"\n");
+    let loaded = again(&before, "[limits]\nbody = 2\n", Ok("[limits]\nturn = true\n")).unwrap();
+    assert!(loaded.read.refuses() && loaded.config.limits.body == 2);
+    let refused = |key| ("user", key, Consequence::LaunchesRefused);
+    assert_eq!(told(&loaded.read.mistakes), [refused("limits.turn"), refused("default_agent")]);
+}
+
+#[test]
+fn files_that_do_not_fit_together_are_the_mistake_of_the_first_that_does_not_fit() {
+    let token = |source: &str| format!("[control]\ntcp = \"127.0.0.1:1\"\ntoken = {{ {source} = \"/t\" }}\n");
+    let error = assemble::of_texts(&[&token("file"), &token("credential")], &["[limits]\nbody = 1\n"]).unwrap_err();
+    assert!(error.starts_with("/etc/agentd/1.toml:1:"), "{error}");
 }

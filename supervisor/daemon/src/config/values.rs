@@ -1,13 +1,10 @@
 //! The merged configuration, key by key, with each value's place; what may be a secret is masked.
 
 use agentd_api::configuration::ConfigurationValue;
-use agentd_secret_names::{is_secret_name, is_secret_value, password};
 
 use super::assemble::Read;
+use super::hidden::{MASK, is_secret, secret_part};
 use super::written::{Key, dotted};
-
-/// What is shown in the place of a secret.
-const MASK: &str = "***";
 
 impl Read {
     /// Every key that a file has, in alphabetical order, with the file whose value holds.
@@ -24,7 +21,7 @@ impl Read {
                 toml::Value::Table(inner) if !inner.is_empty() => self.collect(around, inner, values),
                 value => {
                     let (file, line) = self.place(around).unzip();
-                    let value = masked(name, value).to_string();
+                    let value = masked(around, None, value).to_string();
                     values.push(ConfigurationValue { key: dotted(around), value, file, line });
                 }
             }
@@ -33,44 +30,36 @@ impl Read {
     }
 }
 
-/// The value of a key, without what may be a secret: by the key's name, by its own look, or by the name that it is given to.
-fn masked(name: &str, value: &toml::Value) -> toml::Value {
-    let mask = || toml::Value::String(MASK.to_owned());
+/// The value of a key, without what may be a secret.
+fn masked(key: &mut Key, option: Option<&str>, value: &toml::Value) -> toml::Value {
     match value {
-        toml::Value::String(text) => toml::Value::String(masked_text(name, text)),
+        toml::Value::String(text) => match secret_part(key, option, text) {
+            // It is the whole, or what stands last.
+            Some(secret) => toml::Value::String(format!("{}{MASK}", &text[..text.len() - secret.len()])),
+            None => value.clone(),
+        },
         toml::Value::Array(elements) => {
-            let mut before = name.to_owned();
-            let each = elements.iter().map(|element| {
-                let masked = masked(&before, element);
-                // `--token VALUE` are two elements.
-                let is_option = |text: &&str| text.starts_with('-') && !text.contains('=');
-                element.as_str().filter(is_option).unwrap_or(name).clone_into(&mut before);
+            let each = elements.iter().enumerate().map(|(index, element)| {
+                key.push(format!("[{index}]"));
+                let before = index.checked_sub(1).and_then(|before| elements[before].as_str());
+                let masked = masked(key, before, element);
+                key.pop();
                 masked
             });
             toml::Value::Array(each.collect())
         }
         toml::Value::Table(inner) => {
-            toml::Value::Table(inner.iter().map(|(name, value)| (name.clone(), masked(name, value))).collect())
+            let each = inner.iter().map(|(name, value)| {
+                key.push(name.clone());
+                let masked = masked(key, None, value);
+                key.pop();
+                (name.clone(), masked)
+            });
+            toml::Value::Table(each.collect())
         }
-        _ if is_secret_key(name) => mask(),
+        _ if is_secret(key) => toml::Value::String(MASK.to_owned()),
         other => other.clone(),
     }
-}
-
-fn masked_text(name: &str, text: &str) -> String {
-    if is_secret_key(name) || is_secret_value(text.as_bytes()) || password(text.as_bytes()).is_some() {
-        return MASK.to_owned();
-    }
-    match text.split_once('=') {
-        Some((name, value)) if is_secret_key(name) || is_secret_value(value.as_bytes()) => format!("{name}={MASK}"),
-        _ => text.to_owned(),
-    }
-}
-
-/// A name as options and settings have them, by the rule for variables. Names of files that hold secrets are none.
-fn is_secret_key(name: &str) -> bool {
-    let name = name.trim_start_matches('-').replace(['-', '.'], "_");
-    !name.is_empty() && is_secret_name(&name.to_ascii_uppercase())
 }
 
 #[cfg(test)]
@@ -82,6 +71,10 @@ mod tests {
         let system = "[limits]\nbody = 1\nturn = \"1h\"\n";
         let user = "[limits]\nbody = 2\n[agents.a]\ncommand = [\"a\", \"--api-key\", \"hunter2\", \"--token=hunter2\", \"x\"]\n\
             [plugins.snapshot.settings]\npassword = \"hunter2\"\nurl = \"https://kim:hunter2@host/\"\nplain = [1, 2]\n\
+            [plugins.nested]\nsha256 = \"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f\"\n\
+            [plugins.nested.settings]\npassword.value = \"hunter2\"\nhttp.headers.x-custom = \"hunter2\"\n\
+            credentials.file = \"/run/credentials\"\nlist = [{ tokens.first = \"hunter2\" }]\n\
+            [environment]\nproviders = [{ plugin = \"snapshot\", settings = { password = { pin = \"hunter2\" } } }]\n\
             [[permissions]]\ntitle = \"git *\"\nanswer = \"ask\"\n";
         let values = of_texts(&[system], &[user]).unwrap().read.values();
         let shown = |key: &str| {
@@ -94,6 +87,12 @@ mod tests {
         assert_eq!(shown("agents.a.command"), (command, "/home/kim/0.toml", 4));
         assert_eq!(shown("plugins.snapshot.settings.password"), ("\"***\"", "/home/kim/0.toml", 6));
         assert_eq!(shown("plugins.snapshot.settings.plain").0, "[1, 2]");
+        for nested in ["password.value", "http.headers.x-custom", "list"] {
+            assert!(!shown(&format!("plugins.nested.settings.{nested}")).0.contains("hunter2"), "{values:?}");
+        }
+        assert_eq!(shown("plugins.nested.settings.credentials.file").0, "\"/run/credentials\"");
+        let providers = shown("environment.providers").0;
+        assert!(providers.contains("pin = \"***\""), "{providers}");
         assert!(shown("permissions").0.contains("git *"));
         assert!(!values.iter().any(|value| value.value.contains("hunter2")), "{values:?}");
     }

@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::Config;
 use super::files::Text;
+use super::hidden::{self, Secret};
 
 /// A key, from the outermost table inwards; an element of an array is `[N]`.
 pub(super) type Key = Vec<String>;
@@ -41,6 +42,7 @@ pub(super) struct Flaw {
 struct Places {
     content: String,
     keys: BTreeMap<Key, Place>,
+    secrets: Vec<Secret>,
 }
 
 #[derive(Debug, Clone)]
@@ -57,7 +59,7 @@ impl Written {
     pub(super) fn read(text: Text) -> Self {
         let Text { path, content, of_user } = text;
         let (mut document, errors) = DeTable::parse_recoverable(&content);
-        let mut places = Places { content: content.clone(), keys: BTreeMap::new() };
+        let mut places = Places { content: content.clone(), ..Places::default() };
         places.collect(&mut Vec::new(), document.get_ref());
         let mut written = Self { path, of_user, table: toml::Table::new(), mistakes: Vec::new(), places };
         for error in &errors {
@@ -67,7 +69,7 @@ impl Written {
             let Err(error) = Config::deserialize(Deserializer::from(document.clone())) else { break };
             let key = error.span().map(|span| written.places.at(&span)).unwrap_or_default();
             written.note(key.clone(), &error);
-            if !leave_out(document.get_mut(), &removable(&key)) {
+            if !written.places.leave_out(document.get_mut(), &removable(&key), 0) {
                 // Nothing can be said of where it is, and so nothing of what the rest is worth.
                 *document.get_mut() = DeTable::new();
             }
@@ -82,7 +84,7 @@ impl Written {
         if line.is_some() && self.mistakes.iter().any(|known| known.mistake.line == line) {
             return;
         }
-        let message = error.message().trim().replace('\n', ", ");
+        let message = self.without_secrets(&key, error.message().trim().replace('\n', ", "));
         let mistake = Mistake {
             file: Some(self.path.clone()),
             line,
@@ -98,6 +100,7 @@ impl Written {
     /// The mistake in a key of this file that only shows when the files are put together.
     pub(super) fn mistake(&self, key: &[String], message: String, consequence: Consequence) -> Mistake {
         let (line, column) = self.place(key).unzip();
+        let message = self.without_secrets(key, message);
         Mistake {
             file: Some(self.path.clone()),
             line,
@@ -107,6 +110,11 @@ impl Written {
             suggestion: None,
             consequence,
         }
+    }
+
+    /// The message about a key of this file, or about the whole file, with what may be a secret masked.
+    pub(super) fn without_secrets(&self, key: &[String], message: String) -> String {
+        hidden::without(&self.places.secrets, key, message)
     }
 
     /// Line and column of a key or of the nearest table around it, if the file has one of them.
@@ -125,23 +133,56 @@ impl Places {
     fn collect(&mut self, around: &mut Key, table: &DeTable<'_>) {
         for (name, value) in table {
             around.push(name.get_ref().to_string());
-            self.value(around, name.span(), value);
+            self.value(around, name.span(), value, None);
             around.pop();
         }
     }
 
-    fn value(&mut self, key: &mut Key, name: Range<usize>, value: &Spanned<DeValue<'_>>) {
+    /// `option`: the text before it in its array.
+    fn value(&mut self, key: &mut Key, name: Range<usize>, value: &Spanned<DeValue<'_>>, option: Option<&str>) {
         self.keys.insert(key.clone(), Place { name, value: value.span() });
         match value.get_ref() {
             DeValue::Table(table) => self.collect(key, table),
             DeValue::Array(elements) => {
                 for (index, element) in elements.iter().enumerate() {
+                    let before = index.checked_sub(1).and_then(|before| elements[before].get_ref().as_str());
                     key.push(format!("[{index}]"));
-                    self.value(key, element.span(), element);
+                    self.value(key, element.span(), element, before);
                     key.pop();
                 }
             }
+            DeValue::String(text) => {
+                let secret = hidden::secret_part(key, option, text).map(str::to_owned);
+                self.secrets.extend(secret.map(|text| Secret { key: key.clone(), text }));
+            }
+            _ if hidden::is_secret(key) => {
+                let text = self.content.get(value.span()).unwrap_or_default().to_owned();
+                self.secrets.push(Secret { key: key.clone(), text });
+            }
             _ => {}
+        }
+    }
+
+    /// Leaves out a key that is the whole of `key`, from its part `depth` on, in the table there; whether there was one. An element of an
+    /// array is known by its place in the text: others may have been left out before it.
+    fn leave_out(&self, table: &mut DeTable<'_>, key: &[String], depth: usize) -> bool {
+        let Some(part) = key.get(depth) else { return false };
+        let Some(name) = table.keys().find(|name| name.get_ref() == part).cloned() else { return false };
+        if depth + 1 == key.len() {
+            return table.remove(&name).is_some();
+        }
+        let Some(value) = table.get_mut(&name) else { return false };
+        match value.get_mut() {
+            DeValue::Table(inner) => self.leave_out(inner, key, depth + 1),
+            DeValue::Array(elements) => {
+                let Some(place) = self.keys.get(&key[..depth + 2]) else { return false };
+                let kept = elements.iter().filter(|element| element.span() != place.value);
+                let kept: toml::de::DeArray<'_> = kept.cloned().collect();
+                let is_less = kept.len() < elements.len();
+                *elements = kept;
+                is_less
+            }
+            _ => false,
         }
     }
 
@@ -180,29 +221,6 @@ pub(super) fn removable(key: &[String]) -> Key {
     // What is said of one plugin, agent or secret is whole or is not there.
     let one_of_many = ["plugins", "agents", "secrets", "prerequisites"].contains(&key.first().map_or("", |key| key));
     key[..if one_of_many { length.min(2) } else { length }].to_vec()
-}
-
-/// Whether there was such a key.
-fn leave_out(table: &mut DeTable<'_>, key: &[String]) -> bool {
-    let Some((first, rest)) = key.split_first() else { return false };
-    let name = table.keys().find(|name| name.get_ref() == first).cloned();
-    let Some(name) = name else { return false };
-    if rest.is_empty() {
-        return table.remove(&name).is_some();
-    }
-    let Some(value) = table.get_mut(&name) else { return false };
-    match value.get_mut() {
-        DeValue::Table(inner) => leave_out(inner, rest),
-        DeValue::Array(elements) => {
-            let index = rest[0].trim_matches(['[', ']']).parse::<usize>().ok();
-            let kept = elements.iter().enumerate().filter(|(at, _)| Some(*at) != index);
-            let kept: toml::de::DeArray<'_> = kept.map(|(_, element)| element.clone()).collect();
-            let is_less = kept.len() < elements.len();
-            *elements = kept;
-            is_less
-        }
-        _ => false,
-    }
 }
 
 /// Of an unknown key or value the known one that is nearest, where one is near: serde lists the known ones in backticks.
@@ -265,6 +283,51 @@ mod tests {
         assert_eq!(suggestion("[enviroment]\n").as_deref(), Some("environment"));
         assert_eq!(suggestion("[launch]\nrestart = \"on-failur\"").as_deref(), Some("on-failure"));
         assert_eq!(suggestion("[limits]\nquux = 2"), None);
+    }
+
+    #[test]
+    fn of_an_array_each_element_with_a_mistake_is_left_out_and_no_other() {
+        let right = |title: &str| format!("[[permissions]]\ntitle = \"{title}\"\nanswer = \"ask\"\n");
+        let wrong = "[[permissions]]\nanswer = \"yes\"\n";
+        let text = [wrong, &right("one"), wrong, &right("two"), wrong, &right("three")].concat();
+        let read = read(&text);
+        assert_eq!(read.mistakes.len(), 3);
+        let kept = read.table["permissions"].as_array().unwrap().iter().map(|rule| rule["title"].as_str().unwrap());
+        assert_eq!(kept.collect::<Vec<_>>(), ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn no_mistake_says_a_secret() {
+        for text in [
+            "[control]\ntoken = \"hunter2-s3cret\"",
+            "[control]\ntoken = [\"hunter2-s3cret\"]",
+            "[control]\ntoken = { file = [\"hunter2-s3cret\"] , hunter = 1 }",
+            "secrets.A = \"hunter2-s3cret\"",
+            "[environment.encryption]\nkey = \"hunter2-s3cret\"",
+            "[environment.encryption]\nprevious = [\"hunter2-s3cret\"]",
+            "[agents.a]\ncommand = \"TOKEN=hunter2-s3cret\"",
+            "[agents.a]\ncommand = [\"--token\", \"hunter2-s3cret\"]\nrefresh = \"sk-hunter2-s3cret-0123456789\"",
+            "[limits]\napi_key = \"hunter2-s3cret\"",
+            "[limits]\nturn = \"sk-hunter2-s3cret-0123456789\"",
+            "[limits]\nturn = \"https://kim:hunter2-s3cret@host\"",
+            "token = \"hunter2-s3cret",
+            "token = hunter2-s3cret",
+            "token hunter2-s3cret",
+            "token = \"a\" \"hunter2-s3cret\"",
+            "token = 'hunter2-s3cret\n'",
+            "[plugins.a]\nsettings = \"password=hunter2-s3cret\"",
+        ] {
+            let read = read(text);
+            assert!(!read.mistakes.is_empty(), "{text}");
+            for Flaw { mistake, .. } in &read.mistakes {
+                assert!(!format!("{mistake:?}").contains("hunter2-s3cret"), "{text}: {mistake:?}");
+            }
+        }
+        let message = &read("secrets.A = 12345678").mistakes[0].mistake.message;
+        assert!(message.contains("***") && !message.contains("12345678"), "{message}");
+        // What is no secret is said: it is the help.
+        let message = &read("[launch]\nrestart = \"soon\"\n").mistakes[0].mistake.message;
+        assert!(message.contains("soon"), "{message}");
     }
 
     #[test]
