@@ -2,6 +2,7 @@
 
 mod input;
 mod launches;
+mod output;
 mod stop;
 #[cfg(target_os = "linux")]
 mod terminal;

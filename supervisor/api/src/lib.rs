@@ -18,6 +18,7 @@ pub mod plugin_tool;
 pub mod prerequisite;
 pub mod problem;
 pub mod quantity;
+pub mod reason;
 pub mod scripts;
 pub mod secret;
 pub mod session;

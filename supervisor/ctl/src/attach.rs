@@ -18,6 +18,7 @@ use crate::conversation::{Conversation, Down, Item, exit_of};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::input::{self, Input};
+use crate::output::Reader;
 use crate::render::Renderer;
 use crate::start::Starter;
 use crate::stream::{EventStream, From, Next};
@@ -96,6 +97,7 @@ pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<Ou
 
 impl Attached<'_> {
     async fn run(&mut self, stream: &mut EventStream, interrupt: &mut Signal) -> Result<End, Error> {
+        let mut reader = Reader::of_stdout()?;
         loop {
             self.ask()?;
             let wants_line = self.wants_line();
@@ -106,6 +108,7 @@ impl Attached<'_> {
                 () = interrupted(interrupt) => self.interrupted().await?,
                 () = until(settle), if settle.is_some() => self.settled().await?,
                 () = until(ask), if ask.is_some() => None,
+                gone = reader.gone(), if self.attachment.json => return Err(gone),
             };
             if let Some(end) = end {
                 return Ok(end);
@@ -251,7 +254,9 @@ impl<'a> Attached<'a> {
     fn show(&mut self, item: &Item, concerned: bool) -> Result<(), Error> {
         let talk = self.attachment.goal == Goal::Talk;
         match item {
-            Item::Warning(_) | Item::Failed { .. } | Item::Detail(_) => self.renderer.item(item, false),
+            Item::Warning(_) | Item::Progress(_) | Item::Failed { .. } | Item::Detail(_) => {
+                self.renderer.item(item, false)
+            }
             Item::TurnEnded(ended, _) if self.is_goal(&ended.turn) => self.renderer.item(item, true),
             // The person who asks one thing knows what was asked.
             Item::Prompt { turn, .. } => self.renderer.item(item, !talk || self.mine.contains(turn)),
@@ -404,7 +409,7 @@ impl<'a> Attached<'a> {
             Err(error @ Error::Output(_)) => Err(error),
             Err(error) => {
                 self.renderer.note("")?;
-                error.report();
+                error.report(self.attachment.json);
                 Ok(())
             }
             Ok(()) => Ok(()),

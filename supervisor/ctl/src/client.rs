@@ -337,7 +337,7 @@ impl Client {
             return Ok(response.into_body());
         }
         let (call, status) = (format!("GET {path}"), response.status().as_u16());
-        Err(refusal(call.clone(), status, &collect(call, response).await?))
+        Err(refusal(call.clone(), status, collect(call, response).await?))
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Document<T>, Error> {
@@ -377,7 +377,7 @@ impl Client {
             Ok::<_, Error>((status, collect(call.clone(), response).await?))
         };
         let (status, raw) = timeout(limit, answer).await.map_err(|_| self.silent(&call, limit))??;
-        if status.is_success() { Ok((status.as_u16(), raw)) } else { Err(refusal(call, status.as_u16(), &raw)) }
+        if status.is_success() { Ok((status.as_u16(), raw)) } else { Err(refusal(call, status.as_u16(), raw)) }
     }
 
     async fn send(
@@ -425,9 +425,9 @@ fn document<T: DeserializeOwned>(call: String, status: u16, raw: Bytes) -> Resul
     }
 }
 
-fn refusal(call: String, status: u16, raw: &[u8]) -> Error {
-    match serde_json::from_slice::<Problem>(raw) {
-        Ok(problem) => problem.into(),
+fn refusal(call: String, status: u16, raw: Bytes) -> Error {
+    match serde_json::from_slice::<Problem>(&raw) {
+        Ok(problem) => Error::Problem { problem: Box::new(problem), raw },
         Err(error) => Error::Answer { call, status, source: Some(error) },
     }
 }
@@ -453,6 +453,14 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_document_with_what_this_version_does_not_know() {
+        let raw = r#"{"status":409,"code":"name-taken","detail":"taken","holder":"k3m"}"#;
+        let error = refusal("POST /v1/sessions".into(), 409, Bytes::from(raw));
+        let Error::Problem { problem, raw: kept } = &error else { panic!("{error:?}") };
+        assert_eq!((problem.code, kept.as_ref()), (Code::NameTaken, raw.as_bytes()));
+    }
 
     #[test]
     fn what_is_not_plain_is_escaped_so_that_it_stays_one_segment() {

@@ -10,12 +10,14 @@ use agentd_api::event::{
     TurnEnded,
 };
 use agentd_api::prerequisite::{CheckReport, Outcome};
+use agentd_api::reason::{AUTHENTICATION_REQUIRED_CODE, is_progress};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionRequest, Phase, SessionStatus};
 use agentd_api::{Body, Event, TurnId};
 
 use crate::acp::{self, PlanEntry, ToolUpdate, Update};
 use crate::error::exit;
-use crate::failure::{Failure, LOGIN_FOR_PROMPT, LastWords, SIGN_IN};
+use crate::failure::{Failure, LOGIN_FOR_PROMPT, LastWords};
+use crate::prerequisite::awaited;
 
 /// Something to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub(crate) enum Item {
     /// A turn ended; with the failure that ended it, unless that was shown before.
     TurnEnded(TurnEnded, Option<Failure>),
     Warning(String),
+    /// What the launch waits for.
+    Progress(String),
     /// A launch or the agent failed. Shown once, whatever number of events say it.
     Failed {
         failure: Failure,
@@ -295,6 +299,9 @@ impl Conversation {
     }
 
     fn condition(&mut self, condition: &Condition) -> Vec<Item> {
+        if is_progress(&condition.reason) && condition.status != ConditionStatus::True && !self.stopping {
+            return awaited(&condition.message).into_iter().map(Item::Progress).collect();
+        }
         let bad = match condition.kind {
             ConditionType::EnvironmentDrifted => ConditionStatus::True,
             _ => ConditionStatus::False,
@@ -307,7 +314,7 @@ impl Conversation {
             condition.kind,
             ConditionType::EnvironmentReady | ConditionType::AgentStarted | ConditionType::ConversationReady
         );
-        let may_end_the_launch = condition.reason != "Waiting" && (step || !self.ready);
+        let may_end_the_launch = step || !self.ready;
         if may_end_the_launch {
             self.held = Some(condition.clone());
             return Vec::new();
@@ -376,7 +383,7 @@ impl Conversation {
         let refused = self.asked.filter(|_| self.running.as_ref() == Some(&ended.turn)).and_then(|(_, code)| code);
         let reason = match (synthetic.cause, refused) {
             (SyntheticCause::AgentExited, _) => "AgentExited",
-            (SyntheticCause::AgentError, Some(SIGN_IN)) => LOGIN_FOR_PROMPT,
+            (SyntheticCause::AgentError, Some(AUTHENTICATION_REQUIRED_CODE)) => LOGIN_FOR_PROMPT,
             _ => "",
         };
         self.stderr.clear();

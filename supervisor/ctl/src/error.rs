@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::{Code, Problem};
+use hyper::body::Bytes;
 
 use crate::failure::Failure;
 use crate::prerequisite;
@@ -25,8 +26,12 @@ pub(crate) mod exit {
 /// Why a command did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{}", .0.detail)]
-    Problem(Box<Problem>),
+    #[error("{}", problem.detail)]
+    Problem {
+        problem: Box<Problem>,
+        /// The document as it came, with whatever this version does not know.
+        raw: Bytes,
+    },
     #[error("cannot reach agentd at {place}")]
     Unreachable { place: String, source: io::Error },
     #[error("agentd at {place} did not answer {call} within {seconds} s")]
@@ -84,14 +89,15 @@ pub(crate) enum Error {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
-        Self::Problem(Box::new(problem))
+        let raw = serde_json::to_vec(&problem).unwrap_or_default().into();
+        Self::Problem { problem: Box::new(problem), raw }
     }
 }
 
 impl Error {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::Problem(problem) if matches!(problem.status, 409 | 429) => exit::REFUSED,
+            Self::Problem { problem, .. } if matches!(problem.status, 409 | 429) => exit::REFUSED,
             Self::Unreachable { .. }
             | Self::Silent { .. }
             | Self::Away { .. }
@@ -112,14 +118,14 @@ impl Error {
     /// The code of the problem document, where it is one.
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
-            Self::Problem(problem) => Some(problem.code),
+            Self::Problem { problem, .. } => Some(problem.code),
             _ => None,
         }
     }
 
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::Problem(problem) => problem.hint.clone(),
+            Self::Problem { problem, .. } => problem.hint.clone(),
             Self::Unreachable { .. } => Some(
                 "is it running? `systemctl --user status agentd`, or start it with `agentd serve`; without --socket and \
                  --no-start agentctl starts it itself"
@@ -140,13 +146,21 @@ impl Error {
         }
     }
 
-    /// Tells the person, on standard error. Nothing is said when it is the reader of our output who went away.
-    pub(crate) fn report(&self) {
+    /// Tells the person, on standard error, and with `json` a program too: the daemon's problem document goes to standard output, as one
+    /// line. Prints nothing if the reader of the output closed it.
+    pub(crate) fn report(&self, json: bool) {
         if self.exit_status() == exit::BROKEN_PIPE {
             return;
         }
+        if let Self::Problem { raw, .. } = self
+            && json
+        {
+            // The exit status says it too, where nobody reads this.
+            let mut out = io::stdout();
+            let _ = out.write_all(raw.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+        }
         let mut text = match self {
-            Self::Problem(problem) if !problem.prerequisites.is_empty() => unmet(&problem.prerequisites),
+            Self::Problem { problem, .. } if !problem.prerequisites.is_empty() => unmet(&problem.prerequisites),
             _ => format!("agentctl: {}", told(self)),
         };
         text.push('\n');

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, SessionView};
 
 use crate::terminal;
@@ -17,9 +18,6 @@ pub(crate) const STDERR_COLUMNS: usize = 200;
 const REASON_LINES: usize = 20;
 /// The number of columns to which each of them is cut.
 const REASON_COLUMNS: usize = 1_000;
-
-/// The JSON-RPC error code with which an agent asks to be signed in first (ACP, "Authentication").
-pub(crate) const SIGN_IN: i64 = -32000;
 
 /// The reason of a turn that failed so. Of a launch it is `AuthenticationRequired`, and the daemon's message says what to do.
 pub(crate) const LOGIN_FOR_PROMPT: &str = "LoginForPrompt";
@@ -73,7 +71,7 @@ impl Failure {
         let stop = if active { format!("agentctl stop {session} && ") } else { String::new() };
         let resume = format!("{stop}agentctl resume {session}");
         match self.reason.as_str() {
-            "AuthenticationRequired" => format!("once you are signed in: {resume}"),
+            reason::AUTHENTICATION_REQUIRED => format!("once you are signed in: {resume}"),
             LOGIN_FOR_PROMPT => {
                 let offers = match self.sign_in.as_slice() {
                     [] => String::new(),
@@ -93,7 +91,9 @@ impl Failure {
                 "check the command with `agentctl agents`, and the PATH that it was looked for in with \
                  `agentctl env {session} --explain PATH`; then: {resume}"
             ),
-            "PrerequisiteFailed" | "WaitTimedOut" => format!("agentctl check --session {session}, then {resume}"),
+            reason::PREREQUISITE_FAILED | reason::WAIT_TIMED_OUT => {
+                format!("agentctl check --session {session}, then {resume}")
+            }
             "AgentExited" | "CancelIgnored" | "OutOfMemory" | "TooManyTasks" | "ConversationTimedOut" | "Parked" => {
                 format!("{resume} starts it again; agentctl events {session} shows all that it wrote")
             }
@@ -143,12 +143,12 @@ mod tests {
     #[test]
     fn a_remedy_is_a_command_for_this_session() {
         for reason in [
-            "AuthenticationRequired",
+            reason::AUTHENTICATION_REQUIRED,
             "ConversationLost",
             "InitializeFailed",
             "InitializeTimedOut",
             "NotExecuted",
-            "PrerequisiteFailed",
+            reason::PREREQUISITE_FAILED,
             "AgentExited",
             "SomethingNew",
         ] {

@@ -12,6 +12,7 @@ pub mod demo_agent;
 mod error;
 mod failure;
 mod input;
+mod output;
 mod prerequisite;
 mod render;
 mod start;
@@ -40,10 +41,11 @@ pub fn main() -> ExitCode {
             };
         }
     };
+    let json = cli.global.json;
     match commands::run(cli) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            error.report();
+            error.report(json);
             ExitCode::from(error.exit_status())
         }
     }

@@ -51,6 +51,14 @@ impl<'a> Missing<'a> {
     }
 }
 
+/// What a launch waits for, by the message of its condition: a line for each check.
+pub(crate) fn awaited(message: &str) -> Vec<String> {
+    match Missing::of(message).lines.as_slice() {
+        [] => vec![format!("waiting: {message}")],
+        lines => lines.iter().map(|line| format!("waiting: {line}")).collect(),
+    }
+}
+
 /// The outcomes of what is in the way.
 const OBSTACLES: [Outcome; 2] = [Outcome::Fail, Outcome::Unknown];
 

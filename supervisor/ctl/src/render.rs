@@ -104,6 +104,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
             }
             Item::TurnEnded(ended, failure) => self.turn_ended(ended, failure.as_ref()),
             Item::Warning(text) => self.warning(text),
+            Item::Progress(text) => self.note(text),
             Item::Failed { failure, starting } => {
                 let before = if *starting { "the session could not start: " } else { "" };
                 self.failure(before, failure)

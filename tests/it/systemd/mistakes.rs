@@ -45,9 +45,11 @@ async fn a_service_starts_under_a_mistake_serves_what_runs_refuses_launches_and_
     assert!(status.contains("agentd.toml"), "the status line does not name the file: {status}");
     let refused =
         lab.try_worker(&["agentctl", "--json", "new", "--agent", "scripted", "--dir", "/home/worker/project"]);
-    let said = [refused.stdout, refused.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(!refused.status.success() && said.contains(&place), "{said}");
+    assert!(!refused.status.success(), "{refused:?}");
+    let problem: serde_json::Value = serde_json::from_slice(&refused.stdout).expect("the daemon's document");
+    assert_eq!(problem["code"], "configuration-invalid", "{problem:#}");
+    assert!(problem["detail"].to_string().contains(&place), "{problem:#}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(&place), "a person reads it too: {refused:?}");
 
     // What doctor prints names the mistake while it is there, and repairs the rest once it is corrected.
     let found = check(&lab, false, "configuration");

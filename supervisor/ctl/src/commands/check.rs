@@ -101,7 +101,7 @@ async fn round(
         row.checked = true;
         match result {
             Ok(report) => row.view.report = Some(report),
-            Err(Error::Problem(problem)) if name.is_none() => row.view.problem = Some(problem.detail),
+            Err(Error::Problem { problem, .. }) if name.is_none() => row.view.problem = Some(problem.detail),
             Err(error) => return Err(error),
         }
     }

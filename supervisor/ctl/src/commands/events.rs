@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 
 use super::{Context, tell};
 use crate::error::Error;
+use crate::output::Reader;
 use crate::stream::{EventStream, From, Next, query};
 
 pub(super) async fn events(
@@ -29,8 +30,13 @@ pub(super) async fn events(
         return Ok(0);
     }
     let mut stream = EventStream::follow(context.client.clone(), id, from, context.starter.clone());
+    let mut reader = Reader::of_stdout()?;
     loop {
-        match stream.next().await {
+        let next = tokio::select! {
+            next = stream.next() => next,
+            gone = reader.gone() => return Err(gone),
+        };
+        match next {
             Some(Next::Record { line, .. }) => {
                 out.write_all(&line)
                     .and_then(|()| out.write_all(b"\n"))

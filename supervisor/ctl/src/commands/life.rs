@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
 use agentd_api::quantity::Time;
+use agentd_api::reason::is_progress;
 use agentd_api::session::{
     ConditionType, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView,
 };
 use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
-use super::list::COMPILING;
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
 use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
 use crate::client::{Document, Terms};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::prerequisite::Missing;
+use crate::prerequisite::{Missing, awaited};
 use crate::stream::{self, EventStream, Next, patiently};
 
 /// The number of events that a failure is explained from: those of a whole launch, in all but a few cases.
@@ -60,7 +60,7 @@ pub(super) async fn cancel(context: &Context, session: &str) -> Result<u8, Error
 pub(super) async fn stop(context: &Context, sessions: &[String], no_wait: bool) -> Result<u8, Error> {
     let mut status = 0;
     for session in sessions {
-        status = first(status, stop_one(context, session, no_wait).await);
+        status = first(context, status, stop_one(context, session, no_wait).await);
     }
     Ok(status)
 }
@@ -120,7 +120,7 @@ async fn settled(
     let (id, after) = (document.value.id.to_string(), document.value.status.last_seq);
     let mut told = None;
     waits(&mut told, super::list::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
-    waits(&mut told, super::list::compiling(&document.value).map(str::to_owned))?;
+    waits(&mut told, super::list::progress(&document.value).map(str::to_owned))?;
     let mut events =
         EventStream::follow(context.client.clone(), id.clone(), stream::From::After(after), context.starter.clone());
     while !document.value.status.phase.is_settled() {
@@ -129,12 +129,10 @@ async fn settled(
         };
         match next {
             Some(Next::Record { line, .. }) => match Event::parse(&line)?.body {
-                Body::Condition(met) if met.kind == ConditionType::PrerequisitesMet => {
-                    waits(&mut told, (met.reason == "Waiting").then_some(met.message))?;
-                }
-                Body::Condition(condition) if condition.reason == COMPILING => {
+                Body::Condition(condition) if is_progress(&condition.reason) => {
                     waits(&mut told, Some(condition.message))?;
                 }
+                Body::Condition(condition) if condition.kind == ConditionType::PrerequisitesMet => {}
                 Body::ConversationOpened(_)
                 | Body::Condition(_)
                 | Body::LaunchFailed(_)
@@ -157,10 +155,7 @@ async fn settled(
 /// Tells what is waited for, where that is news: a line for each check.
 fn waits(told: &mut Option<String>, missing: Option<String>) -> Result<(), Error> {
     if let Some(missing) = missing.filter(|missing| told.as_ref() != Some(missing)) {
-        match Missing::of(&missing).lines.as_slice() {
-            [] => tell(&format!("waiting: {missing}"))?,
-            lines => lines.iter().try_for_each(|line| tell(&format!("waiting: {line}")))?,
-        }
+        awaited(&missing).iter().try_for_each(|line| tell(line))?;
         *told = Some(missing);
     }
     Ok(())
@@ -176,15 +171,15 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> R
             };
             context.client.delete(&id, force).await
         };
-        status = first(status, removed.await.map(|()| 0));
+        status = first(context, status, removed.await.map(|()| 0));
     }
     Ok(status)
 }
 
 /// Of several sessions each is tried; the status is that of the first that failed.
-fn first(before: u8, result: Result<u8, Error>) -> u8 {
+fn first(context: &Context, before: u8, result: Result<u8, Error>) -> u8 {
     let status = result.unwrap_or_else(|error| {
-        error.report();
+        error.report(context.json);
         error.exit_status()
     });
     if before == 0 { status } else { before }
@@ -351,9 +346,11 @@ mod tests {
 
     #[test]
     fn of_several_the_first_failure_is_the_status() {
+        let client = crate::client::Client::new("/nowhere".into());
+        let context = Context { client, starter: None, json: false, verbose: false };
         let refused = || Err(Problem::new(Code::WrongPhase, "it runs").into());
-        assert_eq!(first(0, refused()), exit::REFUSED);
-        assert_eq!(first(exit::FAILED, refused()), exit::FAILED);
-        assert_eq!(first(exit::REFUSED, Ok(0)), exit::REFUSED);
+        assert_eq!(first(&context, 0, refused()), exit::REFUSED);
+        assert_eq!(first(&context, exit::FAILED, refused()), exit::FAILED);
+        assert_eq!(first(&context, exit::REFUSED, Ok(0)), exit::REFUSED);
     }
 }

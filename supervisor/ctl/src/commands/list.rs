@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agentd_api::reason::is_progress;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use jiff::Timestamp;
 
@@ -66,15 +67,13 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
     table
 }
 
-/// The plugins that a launch waits for while they are compiled: "compiling NAME".
-pub(super) fn compiling(view: &SessionView) -> Option<&str> {
-    let is_it = |condition: &&Condition| condition.reason == COMPILING;
+/// What a launch waits for besides prerequisites: plugins ("compiling NAME"), or a configuration without a mistake.
+pub(super) fn progress(view: &SessionView) -> Option<&str> {
+    let is_it =
+        |condition: &&Condition| condition.kind == ConditionType::EnvironmentReady && is_progress(&condition.reason);
     let condition = view.status.conditions.iter().find(is_it).filter(|_| view.status.phase == Phase::Preparing);
     condition.map(|condition| condition.message.as_str())
 }
-
-/// The reason of `EnvironmentReady` while plugins are compiled.
-pub(super) const COMPILING: &str = "CompilingPlugin";
 
 /// What the session needs of the world and is not there: room for its journal, what it waits for, failed for, or has lost while it runs.
 pub(super) fn missing(view: &SessionView) -> Option<String> {
@@ -182,7 +181,7 @@ pub(super) fn agent(view: &SessionView) -> String {
 
 /// The turn that runs, or what the launch waits for.
 fn turn(view: &SessionView) -> String {
-    let Some(turn) = &view.status.turn else { return compiling(view).map(str::to_owned).unwrap_or_default() };
+    let Some(turn) = &view.status.turn else { return progress(view).map(str::to_owned).unwrap_or_default() };
     if view.status.permissions.is_empty() { turn.prompt.clone() } else { format!("? {}", turn.prompt) }
 }
 
@@ -256,7 +255,7 @@ mod tests {
         assert!(table(&[&full], screen, now).render(None).contains("No space left on device"));
         let mut compiles = session("eeeeeeeeeeee", "preparing", "False", "compiling corp");
         compiles.status.conditions[0].kind = ConditionType::EnvironmentReady;
-        compiles.status.conditions[0].reason = COMPILING.to_owned();
+        compiles.status.conditions[0].reason = agentd_api::reason::COMPILING_PLUGIN.to_owned();
         let text = table(&[&compiles], screen, now).render(Some(100));
         assert!(text.trim_end().ends_with("compiling corp") && !text.contains("MISSING"), "{text}");
     }

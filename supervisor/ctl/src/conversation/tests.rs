@@ -163,8 +163,19 @@ fn a_warning_is_shown_unless_it_is_the_launches_end() {
     let mut conversation = Conversation::default();
     assert_eq!(
         shown(&mut conversation, &[waits]),
-        [Item::Warning("PrerequisitesMet: vpn (fail): no route".into())],
+        [Item::Progress("waiting: vpn (fail): no route".into())],
         "what is waited for is shown at once"
+    );
+    let compiles = condition("EnvironmentReady", "CompilingPlugin", "compiling corp");
+    assert_eq!(shown(&mut conversation, &[compiles]), [Item::Progress("waiting: compiling corp".into())]);
+    let wrong = json!({
+        "type": "EnvironmentReady", "status": "Unknown", "reason": "ConfigurationInvalid",
+        "message": "agentd.toml:3: no such key", "observed_generation": 1,
+        "last_transition_time": "2026-01-01T00:00:00Z",
+    });
+    assert_eq!(
+        shown(&mut conversation, &[event("condition", &wrong)]),
+        [Item::Progress("waiting: agentd.toml:3: no such key".into())]
     );
     let invalid = condition("EnvironmentValid", "PathEntryMissing", "a PATH entry is missing");
     assert_eq!(shown(&mut conversation, &[invalid]), []);

@@ -29,7 +29,7 @@ pub(crate) mod method {
 }
 
 /// The error of an agent that wants to be signed in first.
-pub(crate) const AUTHENTICATION_REQUIRED: i64 = -32000;
+pub(crate) use agentd_api::reason::AUTHENTICATION_REQUIRED_CODE as AUTHENTICATION_REQUIRED;
 /// The error of a request that names what is not there. A text prompt names nothing but its conversation: "a session-scoped request
 /// names a session that does not exist or is not active on the connection" (ACP, "Errors").
 pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;

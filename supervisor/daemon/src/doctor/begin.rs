@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::doctor::{Check, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
+use agentd_api::reason::AUTHENTICATION_REQUIRED;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
 
@@ -16,8 +17,6 @@ use crate::world::World;
 
 /// How long the login shell may take here. A launch has more patience, and no pleasure in it.
 const TIME: Duration = Duration::from_secs(10);
-/// The reason of a conversation that was refused for want of a login (`session/next.rs`).
-const AUTHENTICATION: &str = "AuthenticationRequired";
 
 /// Runs the login shell as a launch would, and keeps nothing of it.
 pub(super) async fn login_shell(world: &World) -> Check {
@@ -77,7 +76,7 @@ pub(super) fn sign_in(sessions: &[SessionView]) -> Check {
         let refused = view.status.conditions.iter().find(|condition| {
             condition.kind == ConditionType::ConversationReady
                 && condition.status == ConditionStatus::False
-                && condition.reason == AUTHENTICATION
+                && condition.reason == AUTHENTICATION_REQUIRED
         });
         let Some(refused) = refused else { continue };
         let summary = format!("{agent} is not signed in (session {}): {}", view.id, refused.message);

@@ -37,7 +37,7 @@ pub(super) async fn wait(world: &World, spec: &SessionSpec, report: &mpsc::Sende
             return Ok(());
         }
         if message != said {
-            let (status, reason) = (ConditionStatus::False, "CompilingPlugin".to_owned());
+            let (status, reason) = (ConditionStatus::False, agentd_api::reason::COMPILING_PLUGIN.to_owned());
             let _ = report.send(Progress::Condition { kind, status, reason, message: message.clone() }).await;
             said = message;
         }

@@ -47,7 +47,7 @@ pub(super) async fn progress(bring_up: &mut Option<BringUp>) -> Option<Progress>
 impl Driver {
     /// Whether the launch has to wait for a configuration that can be used; a condition says so.
     pub(super) async fn is_put_off(&mut self) -> Result<bool, Broken> {
-        const REASON: &str = "ConfigurationInvalid";
+        const REASON: &str = agentd_api::reason::CONFIGURATION_INVALID;
         let Err(problem) = self.world.launchable() else { return Ok(false) };
         let kind = ConditionType::EnvironmentReady;
         let known = self.state.condition(kind);

@@ -318,9 +318,10 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
 fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts<'_>) -> Batch {
     let (reason, message) = match refused {
         OpenRefused::Initialize(error) => ("InitializeFailed", format!("initialize failed: {error}; {ITS_STDERR}")),
-        OpenRefused::Open { error, code: acp::AUTHENTICATION_REQUIRED, .. } => {
-            ("AuthenticationRequired", format!("the agent wants to be signed in first: {error}; {}", sign_in(state)))
-        }
+        OpenRefused::Open { error, code: acp::AUTHENTICATION_REQUIRED, .. } => (
+            agentd_api::reason::AUTHENTICATION_REQUIRED,
+            format!("the agent wants to be signed in first: {error}; {}", sign_in(state)),
+        ),
         OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
             "ConversationLost",
             format!(

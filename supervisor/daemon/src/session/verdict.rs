@@ -10,10 +10,7 @@ use super::batch::Batch;
 use super::next::{Facts, condition};
 use super::state::{Run, State};
 
-/// The condition's reasons that somebody else asks for.
-pub(super) const FAILED: &str = "PrerequisiteFailed";
-pub(super) const WAITING: &str = "Waiting";
-pub(super) const TIMED_OUT: &str = "WaitTimedOut";
+pub(super) use agentd_api::reason::{PREREQUISITE_FAILED as FAILED, WAIT_TIMED_OUT as TIMED_OUT, WAITING};
 
 /// How a condition stands: status, reason, message.
 pub(super) type Verdict = (ConditionStatus, &'static str, String);
