@@ -27,6 +27,66 @@ async fn two_loads_at_once_compile_once_and_a_later_host_does_not_compile_at_all
 }
 
 #[tokio::test]
+async fn what_another_process_has_compiled_meanwhile_is_taken_and_not_replaced() {
+    let other = Bench::new();
+    other.still_works().await;
+    let file = other.compiled().remove(0);
+    let directory = TempDir::new().unwrap();
+    let cache = directory.path().join("cache");
+    // The other process is done just before this one.
+    let link = format!("ln '{}' '{}'", file.display(), cache.display());
+    let compiler = script(directory.path(), &format!("'{}' \"$@\" && {link}", compiler().display()));
+    let bench = Bench::with(|options| (options.cache, options.compiler) = (cache.clone(), compiler.clone()));
+    bench.still_works().await;
+    assert_eq!(runs(&compiler), 1);
+    let here = cache.join(file.file_name().unwrap());
+    assert_eq!(fs::metadata(&here).unwrap().ino(), fs::metadata(&file).unwrap().ino());
+    assert_eq!(fs::read_dir(&cache).unwrap().count(), 1);
+}
+
+/// Set for the process in which the test below takes every descriptor: the other tests need theirs.
+const ALONE: &str = "AGENTD_TEST_WITHOUT_DESCRIPTORS";
+
+#[tokio::test]
+async fn without_descriptors_nothing_is_final_and_no_good_file_is_removed() {
+    if std::env::var_os(ALONE).is_none() {
+        let name = "cache::without_descriptors_nothing_is_final_and_no_good_file_is_removed";
+        let run = std::process::Command::new("/bin/sh")
+            .args(["-c", r#"ulimit -n 100 && exec "$0" --exact "$1" 2>&1"#])
+            .arg(std::env::current_exe().unwrap())
+            .arg(name)
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && printed.contains("test result: ok. 1 passed"), "{printed}");
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let compiler = script(directory.path(), &format!("exec '{}' \"$@\"", compiler().display()));
+    let bench = Bench::with(|options| options.compiler = compiler.clone());
+    bench.still_works().await;
+    let component = directory.path().join("copy.wasm");
+    fs::write(&component, agentd_plugins::builtin().iter().find(|one| one.name == "snapshot").unwrap().bytes).unwrap();
+    let mut failures = 0;
+    for left in 0..6 {
+        let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        taken.truncate(taken.len() - left);
+        let source = agentd_plugins::Source::File { path: component.clone(), sha256: None };
+        let result = bench.load(source, &agentd_plugins::builtin()[0].grant()).await;
+        drop(taken);
+        if let Err(error) = result {
+            assert!(error.is_of_the_moment(), "{left}: {error:?}");
+            failures += 1;
+        }
+        assert_eq!(bench.compiled().len(), 1, "{left}");
+    }
+    assert!((2..6).contains(&failures), "{failures}");
+    bench.still_works().await;
+    assert_eq!(runs(&compiler), 1, "a good file was compiled again");
+}
+
+#[tokio::test]
 async fn the_directory_is_made_private_and_one_that_is_open_is_closed() {
     let bench = Bench::new();
     assert_eq!(fs::metadata(bench.cache()).unwrap().permissions().mode() & 0o777, 0o700);

@@ -2,8 +2,9 @@
 //!
 //! A compiled component is code that is run as it is, so nothing in the directory is trusted for being there: a file must be
 //! a regular one of our own, and its name carries the hash of the component it was made of and the hash of its own content,
-//! and both must be right. One name, one rename: there is no second file that could disagree. What does not match, and what
-//! this version of wasmtime does not take, is compiled again. Native code and code for the interpreter have names of their own.
+//! and both must be right. A file gets its name when it is finished, so there is no second file that could disagree. What does not
+//! match, and what this version of wasmtime does not take, is removed and compiled again; a file that could only not be looked at,
+//! for want of a descriptor for example, stays. Native code and code for the interpreter have names of their own.
 //!
 //! What is not finished has no name at all, so whatever is killed in the middle leaves nothing behind. A file system that cannot name
 //! a file afterwards gets a copy, and what a kill leaves of that is swept up after an hour.
@@ -26,12 +27,14 @@ use std::{fs, io};
 
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use crate::code::Code;
 use crate::compiler::Compiler;
 use crate::limits::{Bytes, Seconds};
+use crate::passing;
 
 /// Why there is no compiled code for a component.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +119,8 @@ const ABANDONED: Duration = Duration::from_hours(1);
 const UNUSED: Duration = Duration::from_hours(30 * 24);
 /// How many refused components are remembered.
 const REFUSED: usize = 256;
+/// Components that are compiled at once: each takes a core. What is in the directory already waits for none of them.
+const AT_ONCE: usize = 2;
 /// Bytes of compiled code that are kept, in use or not.
 const ROOM: u64 = 1 << 30;
 
@@ -141,6 +146,8 @@ pub(crate) struct Cache {
     compiler: Compiler,
     /// One lock for each component that is being loaded, so that it is compiled once.
     loading: Mutex<HashMap<Hash, Arc<tokio::sync::Mutex<()>>>>,
+    /// The compilations that may begin now.
+    permits: Semaphore,
     /// The components that cannot be compiled, and why.
     refused: Mutex<HashMap<Hash, CompiledError>>,
 }
@@ -149,7 +156,8 @@ impl Cache {
     /// Takes a directory that nobody else can write to; makes it if it is not there.
     pub(crate) fn open(directory: PathBuf, compiler: Compiler) -> io::Result<Self> {
         Self::make_private(&directory)?;
-        let cache = Self { directory, compiler, loading: Mutex::default(), refused: Mutex::default() };
+        let (loading, refused) = (Mutex::default(), Mutex::default());
+        let cache = Self { directory, compiler, loading, permits: Semaphore::new(AT_ONCE), refused };
         cache.sweep()?;
         Ok(cache)
     }
@@ -170,8 +178,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes what a process that was killed left in the middle of copying, and compiled code that is not used. Another
-    /// process may be copying here right now: what is not old is let be.
+    /// Removes what a process left that was killed while it copied, and compiled code that is not used. What is young may be the copy
+    /// that another process is making.
     fn sweep(&self) -> io::Result<()> {
         let mut compiled = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -224,12 +232,13 @@ impl Cache {
         on_compile: &OnCompile,
     ) -> Result<Compiled, CompiledError> {
         let (cache, its_engine) = (Arc::clone(self), engine.clone());
-        if let Some(found) = blocking(move || cache.find(&its_engine, component)).await? {
+        if let Some(found) = blocking(move || cache.find(&its_engine, component)).await?? {
             return Ok(found);
         }
         if let Some(refused) = locked(&self.refused).get(&component).and_then(CompiledError::of_the_component) {
             return Err(refused);
         }
+        let _permit = self.permits.acquire().await.map_err(|_| CompiledError::Ending)?;
         let _compiling = Compiling::begin(on_compile);
         let cache = Arc::clone(self);
         let (input, output) = blocking(move || {
@@ -264,26 +273,34 @@ impl Cache {
         blocking(move || cache.take_in(&engine, component, &output)).await?
     }
 
-    /// A file that is what its name says and that wasmtime takes; what was tried before it and is not is removed.
-    fn find(&self, engine: &Engine, component: Hash) -> Option<Compiled> {
-        let mut found = None;
+    /// The file of a component that is what its name says and that wasmtime takes. Those before it that are not are removed.
+    fn find(&self, engine: &Engine, component: Hash) -> Result<Option<Compiled>, CompiledError> {
+        let unseen = |path: &Path, source| CompiledError::File { operation: "look at", path: path.to_owned(), source };
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if passing::is_of_the_moment(&error) => return Err(unseen(&self.directory, error)),
+            Err(_) => return Ok(None), // it is made when something is compiled, or that fails and says why
+        };
         let prefix = format!("{}-", hex(&component));
         let ending = format!(".{}", self.compiler.code.extension());
-        for entry in fs::read_dir(&self.directory).ok()?.flatten() {
+        let mut not_seen = None;
+        for entry in entries.flatten() {
             let name = entry.file_name();
             let Some(own) = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(&ending)) else {
                 continue;
             };
             let path = entry.path();
-            if found.is_none() {
-                found = accept(engine, &path, own);
-            }
-            if found.is_none() {
-                tracing::info!(path = %path.display(), "a compiled plugin is of another version or damaged: it is compiled again");
-                remove_unused(&path); // what cannot be removed is passed over the same way next time
+            match accept(engine, &path, own) {
+                Ok(found) => return Ok(Some(found)),
+                Err(NotTaken::Unfit(_)) => {
+                    tracing::info!(path = %path.display(), "a compiled plugin is of another version or damaged: it is compiled again");
+                    remove_unused(&path); // what cannot be removed is passed over the same way next time
+                }
+                Err(NotTaken::Removed) => {}
+                Err(NotTaken::Unseen(error)) => not_seen = Some(unseen(&path, error)),
             }
         }
-        found
+        not_seen.map_or(Ok(None), Err)
     }
 
     /// Gives what the child wrote its name, and loads it.
@@ -292,20 +309,30 @@ impl Cache {
         let own = hash_of(output).map_err(|source| file("read", &self.directory, source))?;
         let own = hex(&own);
         let path = self.directory.join(format!("{}-{own}.{}", hex(&component), self.compiler.code.extension()));
-        if give_name(output, &path).is_err() {
-            // A file of this name was of no use, or it would have been taken; else the file system cannot give names afterwards.
-            remove_unused(&path);
-            give_name(output, &path).or_else(|_| copy(output, &path)).map_err(|source| file("write", &path, source))?;
+        let mut taken = Err(NotTaken::Removed);
+        match give_name(output, &path) {
+            Ok(()) => {}
+            // Another process has compiled the same meanwhile; or the file is of no use, and could not be removed before.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                taken = accept(engine, &path, &own);
+                if matches!(taken, Err(NotTaken::Unfit(_) | NotTaken::Removed)) {
+                    copy(output, &path).map_err(|source| file("write", &path, source))?;
+                }
+            }
+            // The file system cannot give names afterwards.
+            Err(_) => copy(output, &path).map_err(|source| file("write", &path, source))?,
         }
-        let Some(compiled) = accept(engine, &path, &own) else {
-            // Why it is not taken, in wasmtime's words.
-            let why = match load_file(engine, &path) {
-                Ok(_) => file("open", &path, io::Error::other("it is not ours, or another process removes it")),
-                Err(error) => CompiledError::Load(error.into()),
-            };
-            remove_unused(&path);
-            return Err(why);
-        };
+        if !matches!(taken, Ok(_) | Err(NotTaken::Unseen(_))) {
+            taken = accept(engine, &path, &own);
+        }
+        let compiled = taken.map_err(|why| match why {
+            NotTaken::Unfit(why) => {
+                remove_unused(&path);
+                CompiledError::Load(why)
+            }
+            NotTaken::Removed => file("open", &path, io::Error::other("another process removes it")),
+            NotTaken::Unseen(source) => file("open", &path, source),
+        })?;
         if let Err(error) = self.sweep() {
             tracing::warn!(error = &error as &dyn std::error::Error, directory = %self.directory.display(), "could not look for compiled plugins that are not used");
         }
@@ -375,26 +402,56 @@ fn hash_of(mut file: &File) -> io::Result<Hash> {
     }
 }
 
+/// Why a file is not taken.
+enum NotTaken {
+    /// It is not ours, not what its name says, or nothing that this wasmtime takes.
+    Unfit(Box<dyn std::error::Error + Send + Sync>),
+    /// It is gone, or another process is about to remove it.
+    Removed,
+    /// It could not be looked at, for a reason that passes and says nothing of it.
+    Unseen(io::Error),
+}
+
+impl From<io::Error> for NotTaken {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Removed,
+            _ if passing::is_of_the_moment(&error) => Self::Unseen(error),
+            _ => Self::Unfit(error.into()),
+        }
+    }
+}
+
+impl From<wasmtime::Error> for NotTaken {
+    fn from(error: wasmtime::Error) -> Self {
+        let of_the_system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
+        match of_the_system.filter(|error| passing::is_of_the_moment(error)).and_then(io::Error::raw_os_error) {
+            Some(number) => Self::Unseen(io::Error::from_raw_os_error(number)),
+            None => Self::Unfit(error.into()),
+        }
+    }
+}
+
 /// The component in the file, if it is ours, its content is what its name says, and wasmtime takes it.
-fn accept(engine: &Engine, path: &Path, own: &str) -> Option<Compiled> {
-    let file = InUse(open_own(path).ok()?);
+fn accept(engine: &Engine, path: &Path, own: &str) -> Result<Compiled, NotTaken> {
+    let file = InUse(open_own(path)?);
     if let Err(TryLockError::WouldBlock) = file.0.try_lock_shared() {
-        return None; // it is being removed
+        return Err(NotTaken::Removed);
     }
-    if hex(&hash_of(&file.0).ok()?) != own {
-        return None;
+    if hex(&hash_of(&file.0)?) != own {
+        return Err(NotTaken::Unfit("its content is not what its name says".into()));
     }
-    let component = load_file(engine, path).ok()?;
+    let component = load_file(engine, path)?;
     let _ = file.0.set_modified(SystemTime::now()); // when it was last loaded; else it goes a little sooner
-    Some(Compiled { component, _in_use: file })
+    Ok(Compiled { component, _in_use: file })
 }
 
 #[allow(unsafe_code, reason = "native code is mapped and run as it stands in the file")]
 fn load_file(engine: &Engine, path: &Path) -> wasmtime::Result<Component> {
     // SAFETY: wasmtime asks that the file be one that it wrote, and that it not change while it is mapped. The directory is
-    // ours alone (0700, owner checked when it was opened); the content's hash stands in the file's name and was either
-    // checked just before or taken from what our own compiler wrote; a file is only ever replaced by a rename, which
-    // leaves a mapping of the old one as it is. Whoever can write there runs as this user already.
+    // ours alone (0700, owner checked when it was opened); the content's hash stands in the file's name and was checked just
+    // before; a file is only ever replaced by a rename or removed, which leaves a mapping of the old one as it is. Whoever can
+    // write there runs as this user already.
     unsafe { Component::deserialize_file(engine, path) }
 }
 

@@ -8,6 +8,7 @@ use crate::cache::CompiledError;
 use crate::call::Failure;
 use crate::grant::Refusal;
 use crate::limits::{Bytes, Seconds};
+use crate::passing;
 use crate::plugin::World;
 use crate::settings::SettingsProblem;
 
@@ -71,6 +72,7 @@ impl LoadError {
     pub fn is_of_the_moment(&self) -> bool {
         match self {
             Self::Compile { source, .. } => source.is_of_the_moment(),
+            Self::Read { source, .. } => passing::is_of_the_moment(source),
             // By the wall clock, which a busy machine is slow by.
             Self::Describe { source: CallError::Time { .. }, .. } => true,
             _ => false,

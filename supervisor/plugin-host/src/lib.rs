@@ -27,6 +27,7 @@ mod host;
 mod inspect;
 mod limits;
 mod linked;
+mod passing;
 mod plugin;
 mod services;
 mod settings;

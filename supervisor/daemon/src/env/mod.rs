@@ -336,6 +336,8 @@ impl Pipeline {
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
         let Build { target, real, trust, login, .. } = *build;
+        // A launch has tried it already; a renewal, which goes through no launch, tries it here.
+        step.plugin.try_again().await;
         step.plugin.settled().await;
         let plugin = step.plugin.usable(Instant::now());
         let plugin = plugin.map_err(|source| BuildError::NotCalled { provider: step.name.clone(), source })?;

@@ -2,11 +2,9 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use agentd_api::plugin::PluginProblem;
 use agentd_plugins::{BuiltIn, Grant, Host, LoadError, OnCompile, Plugin, Source, Terms, World};
-use tokio::sync::Semaphore;
 
 use super::settings::{SettingError, combined};
 use crate::config::{self, Provider};
@@ -33,8 +31,6 @@ pub(super) struct Asked {
     pub(super) mistake: Option<String>,
     pub(super) folders: Folders,
     pub(super) host: Host,
-    /// Bounds how many plugins are loaded at once.
-    pub(super) turns: Arc<Semaphore>,
 }
 
 /// What came of loading a plugin.
@@ -62,6 +58,9 @@ pub(super) enum Unloadable {
     NoFile { first: PathBuf, second: PathBuf },
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// Loading it panicked.
+    #[error("internal error: loading the plugin panicked; report this with agentd's log")]
+    Panicked,
     #[error("{plugin:?} is a {world}, and environment.providers takes providers")]
     NotAProvider { plugin: String, world: World },
     #[error("{plugin:?} is a {world}, and prerequisites.{name} takes one that checks")]
@@ -73,7 +72,11 @@ pub(super) enum Unloadable {
 impl Unloadable {
     /// Whether another attempt may succeed though nothing has changed.
     pub(super) fn is_of_the_moment(&self) -> bool {
-        matches!(self, Self::Load(error) if error.is_of_the_moment())
+        match self {
+            Self::Load(error) => error.is_of_the_moment(),
+            Self::Panicked => true,
+            _ => false,
+        }
     }
 
     pub(super) fn problem(&self) -> PluginProblem {
@@ -83,6 +86,9 @@ impl Unloadable {
             }
             Self::NoFile { .. } => ("plugin-unreadable", Some("or say where it is: file = \"/PATH\"".to_owned())),
             Self::Load(error) => (error.code(), error.hint()),
+            Self::Panicked => {
+                ("internal", Some("a later launch tries it again, and `agentctl reload` does at once".to_owned()))
+            }
             Self::NotAProvider { .. } | Self::NotACheck { .. } => ("plugin-wrong-world", None),
             Self::Setting(_) => ("plugin-settings", None),
         };
@@ -107,7 +113,6 @@ impl Asked {
     }
 
     pub(super) async fn load(&self, on_compile: OnCompile) -> Came {
-        let _turn = self.turns.acquire().await;
         let stamp = self.stamp().await;
         let source = match (self.builtin(), &self.mistake) {
             (_, Some(mistake)) => Err(Unloadable::Mistake(mistake.clone())),
@@ -148,6 +153,13 @@ impl Asked {
             (Some(path), None) => vec![path.clone()],
             (None, None) => vec![self.folders.system.join(&name), self.folders.user.join(&name)],
         }
+    }
+
+    /// What is recorded of an attempt that panicked.
+    pub(super) async fn panicked(&self) -> Came {
+        let first = self.places().first().map(|path| path.display().to_string());
+        let source = first.unwrap_or_else(|| "built-in".to_owned());
+        Came { source, plugin: Err(Unloadable::Panicked), stamp: self.stamp().await }
     }
 
     async fn linked(&self, source: Source, on_compile: OnCompile) -> Result<Plugin, Unloadable> {

@@ -122,18 +122,23 @@ impl Managed {
             begins
         });
         if is_ours {
-            let managed = Arc::clone(self);
-            tokio::spawn(async move { managed.load().await });
+            let told = self.stage.clone();
+            let on_compile: OnCompile = Arc::new(move |begins| {
+                told.send_replace(if begins { Stage::Compiling } else { Stage::Loading });
+            });
+            let (managed, attempt) = (Arc::clone(self), Arc::clone(self));
+            tokio::spawn(async move { managed.attempt(async move { attempt.asked.load(on_compile).await }).await });
         }
     }
 
-    async fn load(self: Arc<Self>) {
-        let _attempt = Attempt(&self);
-        let told = self.stage.clone();
-        let on_compile: OnCompile = Arc::new(move |begins| {
-            told.send_replace(if begins { Stage::Compiling } else { Stage::Loading });
-        });
-        let Came { source, plugin, stamp } = self.asked.load(on_compile).await;
+    /// Makes one attempt to load it, in a task of its own: one that panics is a failure like another.
+    async fn attempt(&self, loading: impl Future<Output = Came> + Send + 'static) {
+        let _attempt = Attempt(self);
+        let Came { source, plugin, stamp } = match tokio::spawn(loading).await {
+            Ok(came) => came,
+            Err(error) if error.is_panic() => self.asked.panicked().await,
+            Err(_) => return, // the program ends
+        };
         let mut tried = locked(&self.tried);
         tried.source = source;
         match plugin {
@@ -302,7 +307,50 @@ fn granted(grant: &Grant) -> BTreeMap<String, Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use agentd_plugins::{Host, HostOptions};
+
+    use super::super::loading::Folders;
     use super::*;
+    use crate::config;
+
+    fn managed(directory: &std::path::Path) -> Arc<Managed> {
+        let host = Host::new(HostOptions::new(directory.join("cache"), "/nowhere/agentd")).unwrap();
+        let folders = Folders { system: directory.join("system"), user: directory.join("user") };
+        let asked = Asked {
+            name: "corp".to_owned(),
+            declared: config::Plugin::default(),
+            uses: Vec::new(),
+            checks: Vec::new(),
+            deny: Grant::default(),
+            mistake: None,
+            folders,
+            host,
+        };
+        Arc::new(Managed::new(asked, Limits::default()))
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_panics_is_a_failure_that_is_said_and_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let managed = managed(directory.path());
+        let compiles = managed.stage.clone();
+        managed
+            .attempt(async move {
+                compiles.send_replace(Stage::Compiling);
+                panic!("a defect, as this test wants it")
+            })
+            .await;
+        let view = managed.view(Instant::now());
+        assert_eq!(view.state, PluginState::Failed);
+        assert_eq!(view.problem.unwrap().code, "internal");
+        let error = managed.usable(Instant::now()).unwrap_err().to_string();
+        assert!(error.contains("panicked") && error.contains("a later launch tries it again"), "{error}");
+        assert!(locked(&managed.tried).failed.as_ref().unwrap().again.is_some());
+        // The next attempt finds that there is no file.
+        managed.begin();
+        managed.settled().await;
+        assert_eq!(managed.view(Instant::now()).problem.unwrap().code, "plugin-unreadable");
+    }
 
     #[test]
     fn the_pause_before_a_further_attempt_doubles_up_to_the_longest() {

@@ -19,7 +19,7 @@ use std::time::Instant;
 use agentd_api::Problem;
 use agentd_api::plugin::{PluginProblem, PluginView};
 use agentd_plugins::{Host, HostError, HostOptions, Limits, Setting};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 
 pub(crate) use health::Outcome;
 pub(crate) use managed::{Managed, NotCalled, Stage};
@@ -61,9 +61,6 @@ pub(crate) struct HostOnce {
 #[error("the plugin host could not be started")]
 pub(crate) struct NoHost(#[source] HostError);
 
-/// Plugins that are loaded at once: each that is not in the cache is compiled in a child, which takes a core.
-const AT_ONCE: usize = 2;
-
 impl HostOnce {
     /// `compiler`: the program that compiles a component when it is run as `PROGRAM compile`.
     pub(crate) fn new(cache: PathBuf, compiler: PathBuf) -> Self {
@@ -91,7 +88,6 @@ impl Plugins {
         let checks = config.prerequisites.values().map(|prerequisite| &prerequisite.plugin);
         let providers = config.environment.providers.iter().map(|used| &used.plugin);
         let names: BTreeSet<&String> = config.plugins.keys().chain(providers).chain(checks).collect();
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
         let mut known = BTreeMap::new();
         for name in names {
             let declared = config.plugins.get(name).cloned().unwrap_or_default();
@@ -109,7 +105,6 @@ impl Plugins {
                 mistake,
                 folders: folders.clone(),
                 host: host.clone(),
-                turns: Arc::clone(&turns),
             };
             let managed = Arc::new(Managed::new(asked, limits(config)));
             managed.begin();

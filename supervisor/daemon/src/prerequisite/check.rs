@@ -104,6 +104,8 @@ impl Check {
     /// Makes the check. It ends by its time.
     pub(super) async fn run(&self, subject: Option<&Subject>) -> Found {
         let begun = Instant::now();
+        // A compilation may take longer than a check: a later look finds the plugin loaded.
+        let _ = tokio::time::timeout(self.declared.time.0 / 2, self.loaded()).await;
         let services = self.services(subject).await;
         let checked = self.call(subject, &services, begun.elapsed()).await;
         let (outcome, summary, facts, remedy, valid_for) = match checked {
@@ -133,6 +135,12 @@ impl Check {
             from_cache: false,
         };
         Found { report, holds_for: valid_for.unwrap_or(self.declared.cache.0).min(LONGEST) }
+    }
+
+    /// Waits until the plugin is loaded, or cannot be; one that could not be loaded is tried again where that may help.
+    async fn loaded(&self) {
+        self.plugin.try_again().await;
+        self.plugin.settled().await;
     }
 
     async fn call(
