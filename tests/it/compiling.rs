@@ -114,6 +114,50 @@ async fn a_launch_says_that_it_waits_for_a_compiler_and_one_that_was_killed_is_r
     session.stop().await;
 }
 
+/// Compilers that make no progress: they end with this.
+struct Held(Vec<u32>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for compiler in &self.0 {
+            let _ = kill(process::pid(*compiler), Signal::SIGKILL); // it may have ended with its daemon
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_compiled_already_waits_for_no_compiler() {
+    let right = Guest::default().provider();
+    let mut daemon = prepared(&right);
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    session.stop().await;
+    daemon.terminate().await;
+    // It is loaded when its file is the right one again, while compilers run.
+    let corp_file = daemon.root().join("config/corp.wasm");
+    fs::write(&corp_file, b"\0asm\x0d\0\x01\0 another").unwrap();
+    // More of them than are compiled at once, and in no step of the pipeline.
+    for number in 0..4 {
+        let component = large();
+        let file = daemon.root().join(format!("config/a{number}.wasm"));
+        fs::write(&file, &component).unwrap();
+        let pin = Sha256::digest(&component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        daemon.configure(|config| {
+            format!("{config}\n[plugins.a{number}]\nfile = '{}'\nsha256 = '{pin}'\n", file.display())
+        });
+    }
+    daemon.run().await;
+    until("two are compiled", || compilers(&daemon).len() == 2).await;
+    let held = Held(compilers(&daemon));
+    for compiler in &held.0 {
+        kill(process::pid(*compiler), Signal::SIGSTOP).unwrap();
+    }
+    fs::write(&corp_file, right).unwrap();
+    session.resume().await;
+    assert_eq!(corp(&daemon).await.state, PluginState::Loaded);
+    assert_eq!(compilers(&daemon), held.0, "they are still at it");
+}
+
 #[tokio::test]
 async fn a_plugin_with_the_wrong_file_is_loaded_when_its_file_has_changed() {
     let right = Guest::default().provider();

@@ -484,6 +484,22 @@ async fn a_drop_in_mid_session_is_in_the_condition_and_the_events_and_refuses_th
 }
 
 #[tokio::test]
+async fn a_check_whose_plugin_could_not_be_loaded_is_made_when_its_file_is_mended() {
+    let daemon = with(&[("vpn", &format!("{ALL}\ninterval = \"200ms\""))]).await;
+    world(&daemon, "vpn", "pass");
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let component = daemon.root().join(format!("config/plugins/{}.wasm", plugin("vpn")));
+    let good = fs::read(&component).unwrap();
+    fs::write(&component, b"\0asm\x0d\0\x01\0 another").unwrap();
+    reload(&daemon).await;
+    let view = session.wait_for("it cannot be checked", |view| met(view).status == ConditionStatus::False).await;
+    assert!(met(&view).message.contains("is not the pinned one"), "{view:#?}");
+    // No launch and no reload comes.
+    fs::write(&component, good).unwrap();
+    session.wait_for("it is checked again", |view| met(view).status == ConditionStatus::True).await;
+}
+
+#[tokio::test]
 async fn a_reload_takes_declarations_into_use() {
     let mut daemon = Daemon::prepare();
     add(&daemon, "vpn", &reading("vpn"), "file = [\"{config}/**\"]", "interval = \"200ms\"");

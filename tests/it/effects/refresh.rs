@@ -1,0 +1,340 @@
+//! What holds for a limited time is asked for again before its end, while the agent runs.
+
+use std::fs;
+use std::time::{Duration, Instant, SystemTime};
+
+use agentd_api::environment::{DifferenceView, Refresh};
+use agentd_api::event::{Body, EnvironmentRefreshed};
+use agentd_api::session::Phase;
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
+use sha2::{Digest, Sha256};
+
+use super::{From, Given, Kind, agents, condition, environment, files, prepared, script, spec, started, variable};
+use crate::harness::{Daemon, Session, until};
+
+fn is_current(view: &SessionView, status: ConditionStatus, reason: &str) -> bool {
+    let current = condition(view, ConditionType::EnvironmentCurrent);
+    current.is_some_and(|current| current.status == status && current.reason == reason)
+}
+
+fn refreshes(session: &Session) -> Vec<EnvironmentRefreshed> {
+    let bodies = session.journal().into_iter().map(|event| event.body);
+    bodies.filter_map(|body| if let Body::EnvironmentRefreshed(one) = body { Some(one) } else { None }).collect()
+}
+
+/// A file of `EFFECT_A`, a variable of `EFFECT_B`, and one that stays the same, for a second each.
+const LIMITED: &[Given<'static>] = &[
+    ("A_FILE", Kind::File("token", From::Variable("EFFECT_A")), Some(1000)),
+    ("A_VALUE", Kind::Set(From::Variable("EFFECT_B")), Some(1000)),
+    ("THE_SAME", Kind::Set(From::Text("x")), Some(1000)),
+    ("PATH", Kind::Prepend(From::Text("/from/corp")), Some(3_600_000)),
+    ("FOR_EVER", Kind::Set(From::Variable("EFFECT_B")), None),
+];
+
+fn effects(daemon: &Daemon, a: &str, b: &str) {
+    script(daemon, &format!("export EFFECT_A={a} EFFECT_B={b}\n"));
+}
+
+#[tokio::test]
+async fn what_expires_is_asked_for_again_files_in_their_place_and_variables_by_name() {
+    let daemon = started(&[("corp", LIMITED)]).await;
+    effects(&daemon, "planted-token-1", "one");
+    let session = daemon.session(&spec(&daemon)).await;
+    let begun = environment(&daemon, &session).await;
+    assert!(variable(&begun, "A_FILE").expires_at.is_some() && variable(&begun, "PATH").expires_at.is_some());
+    assert!(variable(&begun, "FOR_EVER").expires_at.is_none());
+    session.wait_for("all that expired is the same", |view| is_current(view, ConditionStatus::True, "Refreshed")).await;
+
+    // The file is another: the agent finds it where it was, and what it says of it is hidden.
+    effects(&daemon, "planted-token-2", "one");
+    let file = files(&daemon, &session).join("token");
+    until("the file is written anew", || fs::read_to_string(&file).is_ok_and(|text| text == "planted-token-2")).await;
+    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+    assert!(is_current(&session.view().await, ConditionStatus::True, "Refreshed"));
+    assert_eq!(session.turn("say planted-token-1 planted-token-2").await.text, "‹secret› ‹secret›");
+
+    // A variable is another: it stays what it is, and is named.
+    effects(&daemon, "planted-token-3", "two");
+    let view = session
+        .wait_for("the variable is named", |view| is_current(view, ConditionStatus::False, "VariablesExpired"))
+        .await;
+    let current = condition(&view, ConditionType::EnvironmentCurrent).unwrap();
+    assert!(current.message.contains("A_VALUE of corp since 20"), "{current:?}");
+    for name in ["THE_SAME", "FOR_EVER", "A_FILE", "PATH", "planted"] {
+        assert!(!current.message.contains(name), "{current:?}");
+    }
+    assert_eq!(agents(&session, "printenv A_VALUE").await, "one\n");
+    let refreshes = refreshes(&session);
+    let last = refreshes.last().unwrap();
+    assert_eq!((last.launch, last.files.as_slice(), last.stale.len()), (1, &["token".to_owned()][..], 1));
+    assert!(last.expires_at.is_some());
+    // One each four fifths of a second, and no more.
+    let (first, renewed) = (variable(&begun, "A_FILE").expires_at.unwrap(), last.expires_at.unwrap());
+    let (span, times) = (renewed.duration_since(first).as_millis(), i128::try_from(refreshes.len()).unwrap());
+    assert!(span >= 790 * (times - 1), "{span} ms: {refreshes:#?}");
+
+    let now = environment(&daemon, &session).await;
+    let digest = |text: &str| Sha256::digest(text).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let stored = variable(&now, "A_FILE").file.as_ref().unwrap();
+    assert!([digest("planted-token-3"), digest("planted-token-2")].contains(&stored.digest), "{stored:?}");
+    assert_eq!(variable(&now, "A_VALUE").value.as_ref().unwrap().display(), "one", "it is what the agent has");
+    let path = session.path("/environment/diff?from=last&to=now&values=true");
+    let difference: DifferenceView = daemon.client.get(&path).await.expect(200);
+    let changed: Vec<&str> = difference.changed.iter().map(|change| change.name.as_str()).collect();
+    assert!(changed.contains(&"A_VALUE") && changed.contains(&"FOR_EVER"), "{changed:?}");
+
+    session.stop().await;
+    let view = session.resume().await;
+    assert!(condition(&view, ConditionType::EnvironmentCurrent).unwrap().status == ConditionStatus::True, "{view:#?}");
+    assert_eq!(agents(&session, "printenv A_VALUE").await, "two\n");
+}
+
+#[tokio::test]
+async fn another_daemon_goes_on_asking_and_begins_with_what_is_over() {
+    let mut daemon = started(&[("corp", LIMITED)]).await;
+    effects(&daemon, "planted-token-1", "one");
+    let session = daemon.session(&spec(&daemon)).await;
+    let file = files(&daemon, &session).join("token");
+    daemon.kill9();
+    effects(&daemon, "planted-token-2", "one");
+    daemon.run().await;
+    until("the file is written anew", || fs::read_to_string(&file).is_ok_and(|text| text == "planted-token-2")).await;
+    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+
+    // The agent ends while no daemon is there; the next one removes its files.
+    let view = session.view().await;
+    daemon.kill9();
+    crate::harness::process::kill9(view.status.agent_pid.unwrap());
+    crate::harness::process::gone(&[view.status.keeper_pid.unwrap()]).await;
+    assert!(file.exists());
+    daemon.run().await;
+    session.wait_for_phase(Phase::Failed).await;
+    assert!(!files(&daemon, &session).exists());
+}
+
+#[tokio::test]
+async fn a_kill_between_the_writing_and_the_journal_loses_nothing() {
+    let mut daemon = prepared(&[("corp", LIMITED)]);
+    let faults = daemon.state().join("faults");
+    fs::create_dir(&faults).unwrap();
+    daemon.run().await;
+    effects(&daemon, "planted-token-1", "one");
+    let session = daemon.session(&spec(&daemon)).await;
+    let file = files(&daemon, &session).join("token");
+    effects(&daemon, "planted-token-2", "one");
+    let mut passed = 0;
+    let before = loop {
+        let before = refreshes(&session).len();
+        // Nothing is recorded of a session that is idle but a refresh, and that what it has holds no longer.
+        passed += 1;
+        fs::write(faults.join("daemon.append.before"), format!("pause at {passed}")).unwrap();
+        until("the refresh is about to be recorded", || faults.join("daemon.append.before.hit").exists()).await;
+        if fs::read_to_string(&file).unwrap() == "planted-token-2" {
+            break before;
+        }
+        fs::remove_file(faults.join("daemon.append.before.hit")).unwrap();
+    };
+    daemon.kill9();
+    let recorded = refreshes(&session).len();
+    assert!(recorded <= before + 1, "{recorded} after {before}");
+    fs::remove_file(faults.join("daemon.append.before.hit")).unwrap();
+    daemon.run().await;
+    until("it is recorded", || refreshes(&session).len() > recorded).await;
+    assert_eq!(refreshes(&session)[recorded].files, ["token"]);
+    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+}
+
+#[tokio::test]
+async fn a_refresh_that_fails_is_said_is_tried_again_with_pauses_and_holds_nothing_up() {
+    let daemon = started(&[("corp", LIMITED)]).await;
+    effects(&daemon, "planted-token-1", "one");
+    let session = daemon.session(&spec(&daemon)).await;
+    let (ran, hold) = (daemon.root().join("ran"), daemon.root().join("hold"));
+    fs::write(&hold, "").unwrap();
+    let begun = Instant::now();
+    script(
+        &daemon,
+        &format!(
+            "echo x >> {ran}\nwhile [ -e {hold} ]; do sleep 0.05; done\necho sorry >&2\nexit 3\n",
+            ran = ran.display(),
+            hold = hold.display()
+        ),
+    );
+    let tries = || fs::read_to_string(&ran).map_or(0, |text| text.lines().count());
+    until("a refresh is under way", || tries() == 1).await;
+    assert_eq!(session.turn("say still here").await.text, "still here");
+    assert_eq!(tries(), 1, "one at a time");
+    fs::remove_file(&hold).unwrap();
+    let view =
+        session.wait_for("the failure is said", |view| is_current(view, ConditionStatus::False, "RefreshFailed")).await;
+    let current = condition(&view, ConditionType::EnvironmentCurrent).unwrap();
+    assert!(current.message.contains("env-script") && current.message.contains("sorry"), "{current:?}");
+    until("it was tried three times", || tries() == 3).await;
+    assert!(begun.elapsed() >= Duration::from_secs(3), "after one second and after two");
+    let failed = |event: agentd_api::Event| match event.body {
+        Body::Condition(condition) if condition.reason == "RefreshFailed" => Some(condition.status),
+        _ => None,
+    };
+    let said: Vec<_> = session.journal().into_iter().filter_map(failed).collect();
+    let both = [ConditionStatus::True, ConditionStatus::False];
+    assert!(said == both || said == both[1..], "before the end and after it, what is the same is said once: {said:?}");
+
+    effects(&daemon, "planted-token-2", "one");
+    session.wait_for("it is well again", |view| is_current(view, ConditionStatus::True, "Refreshed")).await;
+    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+}
+
+/// A file and a variable that hold for so many milliseconds.
+fn holding(milliseconds: u64) -> [Given<'static>; 2] {
+    [
+        ("A_FILE", Kind::File("token", From::Variable("EFFECT_A")), Some(milliseconds)),
+        ("A_VALUE", Kind::Set(From::Variable("EFFECT_B")), Some(milliseconds)),
+    ]
+}
+
+#[tokio::test]
+async fn what_expires_is_another_before_its_end_and_a_variable_is_said_to_hold_until_then() {
+    const VALIDITY: u64 = 10_000;
+    let mut daemon = started(&[("corp", &holding(VALIDITY))]).await;
+    effects(&daemon, "planted-token-1", "one");
+    let session = daemon.session(&spec(&daemon)).await;
+    let first = variable(&environment(&daemon, &session).await, "A_FILE").expires_at.unwrap();
+    let built = session.journal().into_iter().find_map(|event| match event.body {
+        Body::EnvironmentBuilt(built) => Some(built),
+        _ => None,
+    });
+    let (expires, renews) = built.map(|built| (built.expires_at.unwrap(), built.renew_at.unwrap())).unwrap();
+    let lead = expires.duration_since(renews).as_millis();
+    assert_eq!(expires, first);
+    assert!((1400..=2000).contains(&lead), "{lead} ms before the end");
+
+    // Another daemon keeps the schedule.
+    daemon.kill9();
+    effects(&daemon, "planted-token-2", "two");
+    daemon.run().await;
+    let file = files(&daemon, &session).join("token");
+    until("the file is written anew", || fs::read_to_string(&file).is_ok_and(|text| text == "planted-token-2")).await;
+    until("it is recorded", || !refreshes(&session).is_empty()).await;
+    let events = session.journal();
+    let refreshed = events.iter().find(|event| matches!(event.body, Body::EnvironmentRefreshed(_))).unwrap();
+    assert!(refreshed.time >= renews, "{} is before {renews}", refreshed.time);
+    // A machine that is busy for longer than the lead is late, and must not be what fails this.
+    let slow = refreshed.time.duration_since(renews).as_millis() > lead;
+    assert!(slow || refreshed.time < expires, "{} is not before {expires}", refreshed.time);
+    let said: Vec<_> = events
+        .iter()
+        .filter_map(|event| match &event.body {
+            Body::Condition(one) if one.kind == ConditionType::EnvironmentCurrent => Some(one.reason.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(slow || said.last() == Some(&"VariablesExpiring"), "{said:?}");
+    let view =
+        session.wait_for("its end is said", |view| is_current(view, ConditionStatus::False, "VariablesExpired")).await;
+    let current = condition(&view, ConditionType::EnvironmentCurrent).unwrap();
+    assert!(current.last_transition_time >= expires, "{current:?} is said before {expires}");
+    assert!(current.message.contains("A_VALUE of corp since 20"), "{current:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_said() {
+    let daemon = started(&[("corp", &holding(10_000))]).await;
+    effects(&daemon, "planted-token-1", "one");
+    let session = daemon.session(&spec(&daemon)).await;
+    let expires = variable(&environment(&daemon, &session).await, "A_FILE").expires_at.unwrap();
+    script(&daemon, "echo no network >&2\nexit 3\n");
+    session.wait_for("the end is said", |view| is_current(view, ConditionStatus::False, "RefreshFailed")).await;
+    let said: Vec<Condition> = session
+        .journal()
+        .into_iter()
+        .filter_map(|event| match event.body {
+            Body::Condition(one) if one.reason == "RefreshFailed" => Some(one),
+            _ => None,
+        })
+        .collect();
+    let [before, after] = &said[..] else { panic!("{said:#?}") };
+    assert_eq!((before.status, after.status), (ConditionStatus::True, ConditionStatus::False));
+    assert!(before.last_transition_time < expires && after.last_transition_time >= expires, "{said:#?}");
+    assert!(before.message.contains("no network") && before.message.contains(&format!("holds until {expires}")));
+    assert_eq!(fs::read_to_string(files(&daemon, &session).join("token")).unwrap(), "planted-token-1");
+
+    effects(&daemon, "planted-token-2", "one");
+    session.wait_for("it is well again", |view| is_current(view, ConditionStatus::True, "Refreshed")).await;
+    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+}
+
+/// The milliseconds between the first refreshes, when there were so many.
+async fn pauses(session: &Session, times: usize) -> Vec<i128> {
+    until("it was asked often enough", || refreshes(session).len() >= times).await;
+    let events = session.journal().into_iter();
+    let times: Vec<_> =
+        events.filter(|event| matches!(event.body, Body::EnvironmentRefreshed(_))).map(|event| event.time).collect();
+    times.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_millis()).collect()
+}
+
+#[tokio::test]
+async fn a_provider_whose_answer_holds_for_no_time_is_not_asked_in_a_loop() {
+    let daemon = started(&[("corp", &holding(0))]).await;
+    effects(&daemon, "planted-token-1", "one");
+    let session = daemon.session(&spec(&daemon)).await;
+    let pauses = pauses(&session, 4).await;
+    assert!(pauses.iter().all(|pause| *pause >= 790), "{pauses:?}");
+}
+
+#[tokio::test]
+async fn what_has_expired_when_it_comes_is_asked_for_after_pauses_that_double() {
+    let short: &[Given<'_>] = &[("A_VALUE", Kind::Set(From::Text("x")), Some(1000))];
+    let long: &[Given<'_>] = &[("ANOTHER", Kind::Set(From::Text("x")), Some(3_600_000))];
+    let mut daemon = prepared(&[("corp", short), ("after", long)]);
+    // The script runs between the two, and takes longer than the first answer holds.
+    let step = |plugin: &str| format!("[[environment.providers]]\nplugin = \"{plugin}\"\n");
+    let (slow, after) = (step("env-script"), step("after"));
+    daemon.configure(|config| config.replace(&slow, "").replace(&after, &format!("{slow}{after}")));
+    script(&daemon, "sleep 1.2\n");
+    daemon.run().await;
+    let session = daemon.session(&spec(&daemon)).await;
+    let pauses = pauses(&session, 4).await;
+    assert!(pauses[0] >= 1000 && pauses[1] >= 2000 && pauses[2] >= 4000, "{pauses:?}");
+    let view = session.view().await;
+    let current = condition(&view, ConditionType::EnvironmentCurrent).unwrap();
+    assert_eq!((current.status, current.reason.as_str()), (ConditionStatus::False, "ExpiredOnArrival"));
+    assert!(current.message.contains("A_VALUE of corp") && !current.message.contains("ANOTHER"), "{current:?}");
+}
+
+#[tokio::test]
+async fn what_was_stored_is_not_given_again_beyond_its_time() {
+    let daemon = started(&[("corp", &[("A_VALUE", Kind::Set(From::Variable("EFFECT_B")), Some(1000))])]).await;
+    effects(&daemon, "x", "one");
+    let mut spec = spec(&daemon);
+    spec.environment.refresh = Some(Refresh::Stored);
+    let session = daemon.session(&spec).await;
+    session.stop().await;
+    effects(&daemon, "x", "two");
+    let expires = variable(&environment(&daemon, &session).await, "A_VALUE").expires_at.unwrap();
+    until("it is over", || SystemTime::now() > SystemTime::from(expires)).await;
+    let view = session.resume().await;
+    let ready = condition(&view, ConditionType::EnvironmentReady).unwrap();
+    assert_eq!(ready.reason, "BuiltAnew");
+    assert!(ready.message.contains("A_VALUE of corp holds no longer since 20"), "{ready:?}");
+    assert_eq!(agents(&session, "printenv A_VALUE").await, "two\n");
+}
+
+#[tokio::test]
+async fn a_provider_that_could_not_be_loaded_is_loaded_for_a_renewal_when_its_file_is_mended() {
+    let daemon = started(&[("corp", LIMITED)]).await;
+    effects(&daemon, "planted-token-1", "one");
+    let session = daemon.session(&spec(&daemon)).await;
+    let component = daemon.root().join("config/corp.wasm");
+    let good = fs::read(&component).unwrap();
+    fs::write(&component, b"\0asm\x0d\0\x01\0 another").unwrap();
+    daemon.client.call("POST", "/v1/reload", "").await.expect::<serde_json::Value>(200);
+    let view =
+        session.wait_for("the failure is said", |view| is_current(view, ConditionStatus::False, "RefreshFailed")).await;
+    let current = condition(&view, ConditionType::EnvironmentCurrent).unwrap();
+    assert!(current.message.contains("is not the pinned one"), "{current:?}");
+
+    // No launch and no reload comes.
+    fs::write(&component, good).unwrap();
+    session.wait_for("it is well again", |view| is_current(view, ConditionStatus::True, "Refreshed")).await;
+    assert_eq!(session.view().await.status.launches, 1);
+}
