@@ -21,7 +21,7 @@ const SMALL: usize = 4 << 10;
 /// The buffer of a reader that is behind.
 const LARGE: usize = 128 << 10;
 /// How often it is looked again when segments are removed faster than they can be opened.
-const LOOKS: u32 = 100;
+pub(crate) const LOOKS: u32 = 100;
 
 /// Why a journal cannot be read on.
 #[derive(Debug, thiserror::Error)]
@@ -384,8 +384,12 @@ fn again<T>(directory: &Path, mut look: impl FnMut() -> Result<Option<T>, ReadEr
             return Ok(found);
         }
     }
+    Err(removed_too_fast(directory))
+}
+
+pub(crate) fn removed_too_fast(directory: &Path) -> ReadError {
     let source = io::Error::other("its segments are removed faster than they can be opened");
-    Err(ReadError::Open { path: directory.to_owned(), source })
+    ReadError::Open { path: directory.to_owned(), source }
 }
 
 /// The segment; `None` where it was removed.

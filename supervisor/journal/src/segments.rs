@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::reader::ReadError;
+use crate::reader::{LOOKS, ReadError, removed_too_fast};
 use crate::{JOURNAL, scan};
 
 const BEFORE: &str = "journal-";
@@ -60,23 +60,39 @@ impl Segments {
     ///
     /// The current segment is opened before the directory is listed, so that whatever stands before it is on the list; what is on it that
     /// begins where the opened one does is that one itself, under the name it has by now.
+    ///
+    /// A directory is not listed in one moment: of segments that are removed meanwhile, an older one may be on the list and a newer one
+    /// missing. Since the oldest is removed first, a list is whole if its oldest segment is still there afterwards.
     pub(crate) fn of(directory: &Path) -> Result<Self, ReadError> {
-        let path = directory.join(JOURNAL);
-        let opened = File::open(&path);
-        let mut aside = list(directory).map_err(|source| ReadError::Open { path: directory.to_owned(), source })?;
-        let current = match opened {
-            Ok(file) => {
-                // Not before the listing: one that was empty then and is not on the list is the newest.
-                let first = first_seq(&file, &path)?;
-                Some(Current { file, first })
+        Self::listed_by(directory, list)
+    }
+
+    fn listed_by(directory: &Path, mut list: impl FnMut(&Path) -> io::Result<Vec<u64>>) -> Result<Self, ReadError> {
+        for _ in 0..LOOKS {
+            let current = directory.join(JOURNAL);
+            let opened = File::open(&current);
+            let unlisted = |source| ReadError::Open { path: directory.to_owned(), source };
+            let mut aside = list(directory).map_err(unlisted)?;
+            if let Some(oldest) = aside.first()
+                && !path(directory, *oldest).try_exists().map_err(unlisted)?
+            {
+                continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !aside.is_empty() => None,
-            Err(source) => return Err(ReadError::Open { path, source }),
-        };
-        if let Some(first) = current.as_ref().and_then(|current| current.first) {
-            aside.retain(|other| *other < first);
+            let current = match opened {
+                Ok(file) => {
+                    // Not before the listing: one that was empty then and is not on the list is the newest.
+                    let first = first_seq(&file, &current)?;
+                    Some(Current { file, first })
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !aside.is_empty() => None,
+                Err(source) => return Err(ReadError::Open { path: current, source }),
+            };
+            if let Some(first) = current.as_ref().and_then(|current| current.first) {
+                aside.retain(|other| *other < first);
+            }
+            return Ok(Self { aside, current });
         }
-        Ok(Self { aside, current })
+        Err(removed_too_fast(directory))
     }
 
     /// The seq of the first record there is; 1 where there was never one.
@@ -150,5 +166,29 @@ mod tests {
         ] {
             assert_eq!(first_of(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_list_from_which_newer_segments_were_removed_while_it_was_made_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let make = |path: PathBuf, seq: u64| {
+            fs::write(path, format!("{{\"seq\":{seq},\"time\":\"2026-01-01T00:00:00Z\"}}\n")).unwrap()
+        };
+        for first in [1, 2, 3] {
+            make(path(directory, first), first);
+        }
+        make(directory.join(JOURNAL), 4);
+        let mut lists = 0;
+        let segments = Segments::listed_by(directory, |directory| {
+            lists += 1;
+            if lists > 1 {
+                return list(directory);
+            }
+            [1, 2].into_iter().try_for_each(|first| fs::remove_file(path(directory, first)))?;
+            Ok(vec![1, 3])
+        });
+        let segments = segments.unwrap();
+        assert_eq!((segments.first(), segments.aside, lists), (3, vec![3], 2));
     }
 }
