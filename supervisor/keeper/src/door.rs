@@ -4,12 +4,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::hold;
+use crate::hold::{self, identity};
 
 /// How long no connection is accepted after one could not be: no descriptor was free, and trying at once would spin.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(500);
@@ -77,10 +76,4 @@ impl<'a> Door<'a> {
             }
         }
     }
-}
-
-/// Which file it is.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = std::fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
 }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -125,4 +125,10 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, HoldError> {
     let listener = listener.map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
+}
+
+/// Which file stands at the path, by device and inode. A link is not followed; nothing where the path cannot be looked at.
+pub fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }

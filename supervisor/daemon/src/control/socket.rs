@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agentd_keeper::hold::identity;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
@@ -240,11 +241,6 @@ fn watch(guard: &Mutex<Guard>, anew: &mpsc::Sender<UnixListener>, runtime: &toki
 fn lock(guard: &Mutex<Guard>) -> std::sync::MutexGuard<'_, Guard> {
     // Nothing that is done under this lock can leave it half done.
     guard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn identity(path: &Path) -> Option<Identity> {
-    let metadata = std::fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
 }
 
 /// The file at the path, if it leads to this listener: whoever answers there is the process that made the listener listen.
