@@ -1,5 +1,7 @@
 //! Sessions that are set aside: listed with their reason, and their agents can be ended, with and without removing them.
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::{fs, thread};
@@ -129,4 +131,30 @@ async fn a_session_whose_journal_is_wrong_is_stopped_and_removed_with_its_agent(
         process::gone(&tree).await;
         assert!(!directory(&daemon, &session).exists());
     }
+}
+
+#[tokio::test]
+async fn the_stop_of_a_session_that_is_set_aside_leaves_its_files_as_they_are() {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let tree = tree(&daemon, &session).await;
+    daemon.kill9();
+    kill(process::pid(tree[0]), Signal::SIGSTOP).unwrap();
+    let directory = directory(&daemon, &session);
+    fs::write(directory.join("session.json"), "{").unwrap();
+    // What a writer would cut off and put aside.
+    let mut journal = fs::File::options().append(true).open(directory.join("journal.jsonl")).unwrap();
+    journal.write_all(b"{\"seq\":").unwrap();
+    let files = || {
+        let entries = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+        entries.map(|path| (path.clone(), fs::read(path).unwrap())).collect::<BTreeMap<_, _>>()
+    };
+    let before = files();
+    daemon.run().await;
+    let stopped = agentctl(&daemon, &["stop", session.id.as_str()]).await;
+    assert!(stopped.status.success(), "{stopped:?}");
+    process::gone(&tree).await;
+    assert_eq!(files(), before);
 }

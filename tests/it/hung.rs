@@ -1,10 +1,14 @@
 //! A keeper that hangs: nothing is ended for it but by a stop, nobody else notices, and what was asked meanwhile is neither lost nor doubled.
 
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::Body;
 use agentd_api::session::{ConditionType, Phase, SessionList, SessionView};
 use agentd_api::{Code, Event};
+use agentd_keeper::frame;
+use agentd_keeper::protocol::{FromKeeper, Hello, PROTOCOL, Tail};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
@@ -160,4 +164,36 @@ async fn a_keeper_that_falls_silent_after_it_was_asked_to_stop_is_ended_too() {
     process::gone(&tree).await;
     assert_eq!(exits(&session.journal()).len(), 1);
     session.resume().await;
+}
+
+#[tokio::test]
+async fn a_keeper_of_another_session_that_answers_in_the_place_of_a_hung_one_is_left_alone() {
+    let daemon = impatient().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    send(session.view().await.status.keeper_pid.unwrap(), Signal::SIGSTOP);
+    let socket = daemon.root().join("run").join(session.id.as_str()).join("keeper.sock");
+    std::fs::remove_file(&socket).unwrap();
+    let stranger = UnixListener::bind(&socket).unwrap();
+    let hello = FromKeeper::Hello(Hello {
+        protocol: PROTOCOL,
+        version: String::new(),
+        session: "abcdefghjkmn".to_owned(),
+        launch: 1,
+        pid: std::process::id(),
+        start_time: 0,
+        agent_pid: Some(1),
+        tail: Tail { seq: 1, blocked: false, errno: None, ended: false },
+    });
+    let hello = frame::encode(&hello).unwrap();
+    // It ends with the test's process: nobody connects any more.
+    std::thread::spawn(move || {
+        let mut let_in = Vec::new();
+        while let Ok((mut stream, _)) = stranger.accept() {
+            drop(stream.write_all(&hello));
+            let_in.push(stream);
+        }
+    });
+    let refused = session.post("/prompt", &json!({ "prompt": "say lost" })).await.problem();
+    assert_eq!(refused.code, Code::KeeperSilent, "{refused:?}");
+    until("the daemon says so", || daemon.last_words().contains("not this session's is left alone")).await;
 }

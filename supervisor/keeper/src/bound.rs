@@ -87,15 +87,11 @@ impl Bound {
 
     /// What is to be written before the next record, or, with `quiet`, though there is none.
     pub(crate) fn say(&mut self, now: Instant, quiet: bool) -> Option<Body> {
+        let most = self.most?;
         let run = self.run.take_if(|run| !quiet || now >= run.since + SAY)?;
-        let reason = match self.most {
-            Some(most) => {
-                format!(
-                    "the journal has reached its bound of {most} bytes: journal.keep_session and room for two segments"
-                )
-            }
-            None => "the journal had reached its bound".to_owned(),
-        };
+        let reason = format!(
+            "the journal has reached its bound of {most} bytes: journal.keep_session and room for two segments"
+        );
         Some(Body::AgentDropped(AgentDropped { lines: run.lines, bytes: run.bytes, reason }))
     }
 

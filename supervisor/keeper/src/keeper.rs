@@ -405,14 +405,14 @@ impl<'a> Keeper<'a> {
             return refused("agent-ended", "the agent has ended and can be sent nothing".to_owned());
         }
         if self.log.is_blocked() && !append.from_reserve {
-            return refused("journal-blocked", "the journal cannot be written at the moment".to_owned());
+            return blocked(self.log.tail().errno, "the journal cannot be written at the moment".to_owned());
         }
         let need = if append.from_reserve { Need::Final } else { Need::Ordinary };
         let seq = match self.log.try_write(need, &append.records) {
             Ok(seq) => seq,
             Err(error @ AppendError::LineBreak { .. }) => return refused("bad-record", error.to_string()),
             Err(AppendError::Write { source, .. } | AppendError::Sync { source, .. }) => {
-                return refused("journal-blocked", format!("the journal cannot be written: {source}"));
+                return blocked(source.raw_os_error(), format!("the journal cannot be written: {source}"));
             }
         };
         let may_be_sent = agentd_fault::at(Point::KeeperAppendJournalled).is_ok();
@@ -573,5 +573,9 @@ fn stop(times: StopTimes) -> Input {
 }
 
 fn refused(code: &str, message: String) -> FromKeeper {
-    FromKeeper::Refused { code: code.to_owned(), message }
+    FromKeeper::Refused { code: code.to_owned(), message, errno: None }
+}
+
+fn blocked(errno: Option<i32>, message: String) -> FromKeeper {
+    FromKeeper::Refused { code: "journal-blocked".to_owned(), message, errno }
 }

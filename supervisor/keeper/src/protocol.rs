@@ -210,6 +210,9 @@ pub enum FromKeeper {
     Refused {
         code: String,
         message: String,
+        /// Why the journal is blocked (errno), where the system said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        errno: Option<i32>,
     },
 }
 

@@ -75,7 +75,7 @@ pub(crate) enum LinkError {
     #[error("the line to the keeper is lost")]
     Lost,
     #[error("the keeper refused: {message} ({code})")]
-    Refused { code: String, message: String },
+    Refused { code: String, message: String, errno: Option<i32> },
 }
 
 /// A keeper that accepts a connection speaks at once.
@@ -149,7 +149,7 @@ impl Link {
     async fn answer(&mut self, request: &ToKeeper) -> Result<FromKeeper, LinkError> {
         frame::write(&mut self.write, request).await.map_err(|_| LinkError::Lost)?;
         match self.answers.recv().await.map(|answer| *answer) {
-            Some(FromKeeper::Refused { code, message }) => Err(LinkError::Refused { code, message }),
+            Some(FromKeeper::Refused { code, message, errno }) => Err(LinkError::Refused { code, message, errno }),
             Some(answer) => {
                 if let FromKeeper::Appended(appended) = &answer {
                     self.appended = self.appended.max(appended.seq);

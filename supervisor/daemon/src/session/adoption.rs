@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// What there is of a session's keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// One with an agent, and a line to it.
+    /// One with an agent, or with an agent's end that it cannot write, and a line to it.
     Keeper,
     /// One that does not answer.
     Silent,
@@ -66,13 +66,14 @@ impl Driver {
         if found == Found::Silent {
             return Ok(());
         }
-        let (alive, running) = (found == Found::Keeper, matches!(self.state.run, Run::Running(_)));
-        if alive || running {
-            let recovered =
-                DaemonRecovered { version: env!("CARGO_PKG_VERSION").to_owned(), agent_alive: alive, killed: 0 };
+        let (has_keeper, running) = (found == Found::Keeper, matches!(self.state.run, Run::Running(_)));
+        if has_keeper || running {
+            let agent_alive = matches!(&self.port, Port::Keeper(link) if link.hello.agent_pid.is_some());
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            let recovered = DaemonRecovered { version, agent_alive, killed: 0 };
             self.append(Batch::of(Body::DaemonRecovered(recovered))).await?;
         }
-        if alive {
+        if has_keeper {
             return Ok(());
         }
         if running {
@@ -129,13 +130,16 @@ impl Driver {
 
     /// Makes a keeper the session's own; one without an agent is told to end.
     pub(super) async fn take(&mut self, link: Link) -> bool {
-        if link.hello.agent_pid.is_none() {
+        let has_ended = link.tail().ended;
+        if link.hello.agent_pid.is_none() && !has_ended {
             // It has no agent yet, and the launch record died with the daemon before; or its agent has just ended.
             self.dismiss(link).await;
             return false;
         }
         self.port = Port::Keeper(link);
-        self.stop_sent = false;
+        // An agent that has ended need not be told to, and its end may wait for room in the journal.
+        self.stop_sent = has_ended;
+        self.note_keeper();
         true
     }
 
@@ -144,7 +148,7 @@ impl Driver {
     }
 
     /// What about a keeper does not fit the session, if anything.
-    fn disagreement(&self, link: &Link) -> Option<&'static str> {
+    pub(super) fn disagreement(&self, link: &Link) -> Option<&'static str> {
         let Hello { session, launch, pid, start_time, .. } = &link.hello;
         if session != self.id().as_str() {
             return Some("it says that it is another session's");

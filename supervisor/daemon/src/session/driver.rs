@@ -24,6 +24,7 @@ use super::document::Document;
 use super::journal_port::{Journal, Port};
 use super::launching::{BringUp, progress};
 use super::next::{Facts, Step, next};
+use super::recording::Measured;
 use super::refresh::{Files, Refresh, refreshed};
 use super::rules::{Bounds, Command, Refusal, decide};
 use super::silent::{self, Forced};
@@ -105,7 +106,7 @@ pub(crate) struct Driver {
     pub(super) durable: u64,
     pub(super) writable: Writable,
     /// When it was last looked whether the journal is longer than is kept.
-    pub(super) measured: Instant,
+    pub(super) measured: Measured,
     /// Whether the journal has been read to its end, and the keeper taken over or found gone.
     pub(super) current: bool,
     /// The phase and the time of the restart that are shown.
@@ -166,7 +167,7 @@ impl Driver {
             requests: 0,
             durable: 0,
             writable: Writable::default(),
-            measured: Instant::now(),
+            measured: Measured { at: Instant::now(), in_turn: false },
             current: false,
         }
     }
@@ -425,8 +426,13 @@ impl Driver {
             self.stop_by_force(reason);
             return Ok(Ok(done));
         }
-        if !written && matches!(command, Command::Stop { .. }) && matches!(self.port, Port::Keeper(_)) {
-            // An agent can be ended without a disk. Its end is recorded when there is room.
+        if let Command::Stop { reason } = command
+            && !written
+            && matches!(self.port, Port::Keeper(_))
+        {
+            // An agent can be ended without a disk. Its end is recorded when there is room, and the stop with it: a keeper that dies
+            // meanwhile is not to look like a crash.
+            self.stop_by_force(reason);
             self.stop_agent().await?;
             self.publish();
             return Ok(Ok(done));

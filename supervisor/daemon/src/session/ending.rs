@@ -79,7 +79,7 @@ async fn found(directory: std::path::PathBuf) -> Vec<Keeper> {
 }
 
 /// Waits until none of them runs, for so long at most; with `may_hear`, no longer for those that can hear no signal.
-async fn gone(keepers: &[Keeper], limit: Duration, may_hear: bool) {
+pub(super) async fn gone(keepers: &[Keeper], limit: Duration, may_hear: bool) {
     let lives =
         |(pid, started): &Keeper| platform::is_running(*pid, *started) && !(may_hear && platform::is_stopped(*pid));
     let waiting = async {

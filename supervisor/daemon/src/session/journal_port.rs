@@ -47,7 +47,7 @@ pub(crate) enum PortError {
     Behind { last: u64, after: u64 },
     /// Nothing was written; later it may be.
     #[error("the keeper does not write now: {message}")]
-    Refused { code: String, message: String },
+    Refused { code: String, message: String, errno: Option<i32> },
     #[error("the journal in {directory:?} cannot be opened")]
     Open { directory: PathBuf, source: OpenError },
     #[error("the journal in {directory:?} cannot be written")]
@@ -97,7 +97,9 @@ impl Port {
                     Ok(FromKeeper::Appended(done)) if done.request == request => {
                         Ok(Written { seq: done.seq, durable, from_reserve })
                     }
-                    Err(LinkError::Refused { code, message }) => Err(PortError::Refused { code, message }),
+                    Err(LinkError::Refused { code, message, errno }) => {
+                        Err(PortError::Refused { code, message, errno })
+                    }
                     Err(LinkError::Silent { .. }) => Err(PortError::Silent),
                     Ok(_) | Err(_) => Err(PortError::Lost),
                 }
@@ -146,6 +148,9 @@ fn ends_something(body: &Body) -> bool {
 impl PortError {
     /// The system's own error (errno), where there is one.
     pub(crate) fn errno(&self) -> Option<i32> {
+        if let Self::Refused { errno, .. } = self {
+            return *errno;
+        }
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(current) = error {
             if let Some(error) = current.downcast_ref::<std::io::Error>() {

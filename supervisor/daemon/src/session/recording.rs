@@ -24,6 +24,14 @@ const RETRY: Duration = Duration::from_millis(250);
 /// How often it is looked whether a journal that grows is longer than is kept.
 const MEASURE: Duration = Duration::from_secs(1);
 
+/// When the length of the journal was looked at last.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) at: Instant,
+    /// Whether a turn was running when the journal was read last.
+    pub(super) in_turn: bool,
+}
+
 impl Driver {
     /// Hands records over and reads them back; whether they are known to be written. What cannot be written now is not done
     /// now: the same step comes up again.
@@ -31,7 +39,7 @@ impl Driver {
         self.requests += 1;
         let appended = match agentd_fault::at(Point::DaemonAppendBefore) {
             Ok(()) => self.port.append(&self.journal, self.requests, self.state.seq, batch).await,
-            Err(error) => Err(PortError::Refused { code: "fault".to_owned(), message: error.to_string() }),
+            Err(error) => Err(PortError::Refused { code: "fault".to_owned(), message: error.to_string(), errno: None }),
         };
         let appended = appended.and_then(|written| {
             agentd_fault::at(Point::DaemonAppendAfter).map(|()| written).map_err(|_| PortError::Lost)
@@ -160,7 +168,8 @@ impl Driver {
         let Some(keep) = self.world.config.journal.keep_session.0.0.filter(|_| is_known) else { return };
         // At the end of a turn there is no wait: what the agent says in the next one is to have room.
         let in_turn = matches!(&self.state.run, Run::Running(running) if running.turn.is_some());
-        if in_turn && self.measured.elapsed() < MEASURE {
+        let has_ended = std::mem::replace(&mut self.measured.in_turn, in_turn) && !in_turn;
+        if !has_ended && self.measured.at.elapsed() < MEASURE {
             return;
         }
         let directory = self.journal.directory.clone();
@@ -168,7 +177,7 @@ impl Driver {
         if looked {
             self.write_fold().await;
         }
-        self.measured = Instant::now();
+        self.measured.at = Instant::now();
     }
 
     /// Writes the fold down, and removes what is not kept of the journal before it. Before that everything behind it is on the disk: a fold
@@ -177,8 +186,9 @@ impl Driver {
         let (mut document, state) = (self.document.clone(), self.state.clone());
         let (directory, keep) = (self.journal.directory.clone(), self.world.config.journal.keep_session.0.0);
         let (seq, durable) = (self.state.seq, self.durable);
-        // Without durability nothing is ever brought to the disk, and a journal that ends before its fold is found at the next start.
-        let must_sync = self.journal.options.sync == Sync::Asked && durable < seq;
+        // Without durability nothing is ever brought to the disk, and a journal that ends before its fold is found at the next start. A keeper
+        // writes as the daemon that started it was configured, so `Sync::Always` says nothing of what it wrote.
+        let must_sync = self.journal.options.sync != Sync::Never && durable < seq;
         let is_over = matches!(self.state.run, Run::Ended(_));
         let written = pulse::blocking(move || {
             if must_sync {

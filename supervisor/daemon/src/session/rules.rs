@@ -181,7 +181,7 @@ fn prompt(state: &State, phase: Phase, text: String, key: Option<String>, bounds
         if known.digest != prompt_digest(&text) {
             return Err(Refusal::KeyReused { key: known.key.clone() });
         }
-        let (turn, known_since) = (Some(known.turn.clone()), Some(known.seq - 1));
+        let (turn, known_since) = (Some(known.turn.clone()), Some(known.seq.saturating_sub(1)));
         return Ok(Decision { batch: Batch::default(), turn, known_since });
     }
     // A prompt for a session that waits for its restart waits with it.

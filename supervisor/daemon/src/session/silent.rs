@@ -102,6 +102,10 @@ impl Driver {
     /// The keeper answers again, or is gone.
     pub(super) async fn keeper_found(&mut self, found: Option<Link>) -> Result<(), Broken> {
         let Some(link) = found else { return self.line_lost().await };
+        if self.disagreement(&link).is_some() {
+            // That is said where the session's own is looked for.
+            return self.line_lost().await;
+        }
         tracing::info!(agentd.session = %self.id(), "the keeper of session {} answers again", self.id());
         if link.hello.tail.seq < self.state.seq {
             // It has taken back what it had not announced.

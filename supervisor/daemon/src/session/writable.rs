@@ -57,15 +57,17 @@ impl Writable {
 }
 
 impl Driver {
-    /// A write failed.
-    pub(super) fn refused(&mut self, errno: Option<i32>) {
+    /// A write failed. Where that is news it is shown.
+    pub(super) fn refused(&mut self, errno: Option<i32>) -> bool {
         let path = self.journal.directory.join(agentd_journal::JOURNAL);
         let message = format!("{}: {} cannot be written; {HINT}", why(errno), path.display());
-        if self.writable.set(ConditionStatus::False, reason(errno), message, self.document.generation) {
+        let is_news = self.writable.set(ConditionStatus::False, reason(errno), message, self.document.generation);
+        if is_news {
             tracing::error!(agentd.session = %self.document.id, path = %path.display(), "the journal cannot be written: {}", why(errno));
             self.publish();
         }
         self.look_for_room_later();
+        is_news
     }
 
     /// Where no keeper says whether there is room, the driver looks itself.
@@ -93,8 +95,10 @@ impl Driver {
         let Port::Keeper(link) = &self.port else { return };
         let tail = link.tail();
         if tail.blocked {
-            self.refused(tail.errno);
-            self.publish();
+            if !self.refused(tail.errno) {
+                // What the agent has come to is shown with it.
+                self.publish();
+            }
         } else if !tail.ended && !matches!(self.state.run, Run::Ended(_)) {
             // The last records of an agent that has ended may have been written into the reserve.
             self.accepted();
@@ -112,7 +116,7 @@ impl Driver {
         }
         match probe(&self.journal).await {
             Ok(()) => self.accepted(),
-            Err(error) => self.refused(error.errno()),
+            Err(error) => drop(self.refused(error.errno())),
         }
     }
 

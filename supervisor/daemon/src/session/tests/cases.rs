@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::super::next::{Step, next};
-use super::super::rules::{Command, LaunchTerms, Refusal};
+use super::super::rules::{Bounds, Command, LaunchTerms, Refusal, decide};
 use super::super::state::State;
 use super::super::waits::waits;
 use super::{Act, World, opened_world, ready};
@@ -298,6 +298,19 @@ fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very
     }
     assert_eq!(state.keys.len(), 4096);
     assert!(knows(&state, "n4999") && !knows(&state, "n903"));
+}
+
+#[test]
+fn a_prompt_that_is_known_though_the_journal_lost_all_before_it_is_answered_from_its_beginning() {
+    let mut world = busy();
+    let prompt = || Command::Prompt { text: "go on".into(), key: Some("k".into()) };
+    world.ask(prompt()).unwrap();
+    // The journal ended before it, and is empty.
+    world.state.keys.iter_mut().for_each(|key| key.seq = 0);
+    let bounds = Bounds { queued_turns: 10, restarts: false };
+    let known = decide(&world.state, prompt(), bounds).unwrap();
+    assert!(known.turn.is_some() && known.batch.entries.is_empty());
+    assert_eq!(known.known_since, Some(0));
 }
 
 #[test]
