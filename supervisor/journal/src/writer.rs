@@ -392,14 +392,14 @@ mod tests {
         let (whole, end) = (fs::read(&path).unwrap(), writer.end);
         // Where a file system can make no reserve there is none afterwards either.
         let has_reserve = || fs::metadata(&path).unwrap().blocks() * 512 >= RESERVE;
-        let had_reserve = has_reserve();
+        let before = has_reserve();
         // As after a write that the disk took half of.
         writer.dirty = true;
         writer.file.as_ref().unwrap().write_all_at(b"{\"seq\":", end).unwrap();
         writer.clean().unwrap();
         assert_eq!(fs::read(&path).unwrap(), whole);
-        assert_eq!(has_reserve(), had_reserve);
+        assert_eq!(has_reserve(), before);
         writer.reserve.make(writer.file.as_ref().unwrap(), end, Need::Ordinary).unwrap();
-        assert_eq!(has_reserve(), had_reserve);
+        assert_eq!(has_reserve(), before);
     }
 }
