@@ -32,14 +32,30 @@ pub struct Command {
     pub as_root: bool,
 }
 
-/// A word as a POSIX shell reads it back, quoted where that is needed.
-pub fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@,+%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
+impl From<&str> for Command {
+    /// A command of the user's.
+    fn from(line: &str) -> Self {
+        line.to_owned().into()
     }
+}
+
+impl From<String> for Command {
+    /// A command of the user's.
+    fn from(line: String) -> Self {
+        Self { line, as_root: false }
+    }
+}
+
+impl Command {
+    /// Makes a command that only root may run.
+    pub fn of_root(line: impl Into<String>) -> Self {
+        Self { line: line.into(), as_root: true }
+    }
+}
+
+/// Quotes a word where a POSIX shell needs it. A word with a NUL byte, which no shell takes, is returned unchanged.
+pub fn shell_word(word: &str) -> String {
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), std::borrow::Cow::into_owned)
 }
 
 /// What `GET /v1/doctor` answers: what the daemon alone knows of itself. `agentctl doctor` adds what it sees from outside.
@@ -72,17 +88,17 @@ impl Check {
         self
     }
 
-    /// Adds a command of the remedy that the user may run.
+    /// Adds a command of the remedy.
     #[must_use]
-    pub fn run(mut self, line: impl Into<String>) -> Self {
-        self.run.push(Command { line: line.into(), as_root: false });
+    pub fn run(mut self, command: impl Into<Command>) -> Self {
+        self.run.push(command.into());
         self
     }
 
-    /// Adds a command of the remedy that only root may run.
+    /// Adds commands of the remedy, in this order.
     #[must_use]
-    pub fn run_as_root(mut self, line: impl Into<String>) -> Self {
-        self.run.push(Command { line: line.into(), as_root: true });
+    pub fn run_all(mut self, commands: &[Command]) -> Self {
+        self.run.extend_from_slice(commands);
         self
     }
 
@@ -132,17 +148,17 @@ impl Finding {
         Self { outcome, summary: summary.into(), remedy: None, run: Vec::new() }
     }
 
-    /// Adds a command of the remedy that the user may run.
+    /// Adds a command of the remedy.
     #[must_use]
-    pub fn run(mut self, line: impl Into<String>) -> Self {
-        self.run.push(Command { line: line.into(), as_root: false });
+    pub fn run(mut self, command: impl Into<Command>) -> Self {
+        self.run.push(command.into());
         self
     }
 
-    /// Adds a command of the remedy that only root may run.
+    /// Adds commands of the remedy, in this order.
     #[must_use]
-    pub fn run_as_root(mut self, line: impl Into<String>) -> Self {
-        self.run.push(Command { line: line.into(), as_root: true });
+    pub fn run_all(mut self, commands: &[Command]) -> Self {
+        self.run.extend_from_slice(commands);
         self
     }
 }
@@ -150,6 +166,14 @@ impl Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_of_a_command_is_read_back_by_a_shell() {
+        assert_eq!(shell_word("/home/kim/a-b_c.d"), "/home/kim/a-b_c.d");
+        for word in ["/it's a/$x", "", "a b", "~", "back\\slash", "new\nline", "!x"] {
+            assert_eq!(shlex::split(&shell_word(word)), Some(vec![word.to_owned()]), "{word:?}");
+        }
+    }
 
     #[test]
     fn what_is_found_comes_to_the_worst_of_it_with_every_remedy_once() {

@@ -10,6 +10,8 @@ use agentd_api::scripts::ScriptState;
 use agentd_plugins::{Failure, Level, MachineServices, Places, Services, Sourced};
 use tokio::sync::OnceCell;
 
+use agentd_api::doctor::shell_word;
+
 use super::capture::{Capture, CaptureError, Variables};
 use super::functions;
 use super::results::{self, Key, Results};
@@ -140,13 +142,6 @@ pub(super) fn foreign(script: &str, directory: &Path) -> Option<PathBuf> {
     }
 }
 
-/// A path as a shell takes it, for a command that is told to a person.
-pub(super) fn shell_word(path: &Path) -> String {
-    let path = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
-    if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
-}
-
 impl CallServices {
     fn failed(&self, reason: &'static str, error: &CaptureError) -> Failure {
         *locked(&self.failed) = Some(reason);
@@ -186,7 +181,8 @@ impl CallServices {
     fn not_approved(&self, script: &Path, what: &str) -> Failure {
         // Scripts that a provider of one's own asks for are listed nowhere, and so are approved one by one.
         let place = if self.plugin == config::ENV_SCRIPT { &self.places.cwd } else { script };
-        let message = format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(place));
+        let message =
+            format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(&place.to_string_lossy()));
         *locked(&self.unapproved) = Some(message.clone());
         Failure::NotApproved(message)
     }
@@ -326,11 +322,5 @@ mod tests {
         assert_eq!(foreign("{cwd}/.agentd-env.sh"), Some("/w/.agentd-env.sh".into()));
         assert_eq!(foreign("/opt/x.sh"), Some("/opt/x.sh".into()));
         assert_eq!((foreign("{config}/env-setup.sh"), foreign("{session}/env-setup.sh")), (None, None));
-    }
-
-    #[test]
-    fn a_command_that_is_told_can_be_run_as_it_stands() {
-        assert_eq!(shell_word(Path::new("/home/kim/a-b_c.d")), "/home/kim/a-b_c.d");
-        assert_eq!(shell_word(Path::new("/it's a/$x")), r"'/it'\''s a/$x'");
     }
 }

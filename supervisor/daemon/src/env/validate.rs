@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex};
 use agentd_api::scripts::ScriptState;
 use agentd_api::validation::Warning;
 
+use agentd_api::doctor::shell_word;
+
 use super::capture::Capture;
-use super::services::{Placeholders, chain, locked, shell_word};
+use super::services::{Placeholders, chain, locked};
 use super::trust::{Script, Trust, TrustError};
 use crate::capability::Place;
 
@@ -127,7 +129,7 @@ fn standing(
                 "the script {} is {}; a launch fails before `agentctl env allow {}`",
                 script.named.display(),
                 script.state.as_str(),
-                shell_word(directory)
+                shell_word(&directory.to_string_lossy())
             );
             Some(warning("ScriptNotApproved", &script.named, message))
         }

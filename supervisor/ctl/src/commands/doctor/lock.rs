@@ -7,7 +7,7 @@ use agentd_api::doctor::{Check, Finding, shell_word};
 use agentd_api::lock::{self, Record};
 use agentd_api::prerequisite::Outcome;
 
-use super::super::service::host::Host;
+use super::super::service::host::{Host, unit_of};
 use super::super::service::repair;
 use super::super::service::survey::Units;
 
@@ -19,10 +19,19 @@ pub(super) struct Holder {
     unit: Option<String>,
     /// The socket that it serves, where it says so.
     socket: Option<PathBuf>,
+    /// The name of the program that it is instead of agentd. A process may have the lock of an agentd that has ended, or its pid.
+    other: Option<String>,
+}
+
+impl Holder {
+    /// The socket that it serves, if that is another than this.
+    pub(super) fn elsewhere(&self, socket: &Path) -> Option<&Path> {
+        self.socket.as_deref().filter(|other| *other != socket)
+    }
 }
 
 /// The holder of the lock in this state directory, as far as the system shows it.
-pub(super) fn look(host: &Host, state: &Path) -> Option<Holder> {
+pub(super) async fn look(host: &Host, state: &Path) -> Option<Holder> {
     let path = state.join(lock::FILE);
     let record = Record::read(&std::fs::read_to_string(&path).ok()?);
     let recorded = record.as_ref().map(|record| record.pid);
@@ -36,21 +45,42 @@ pub(super) fn look(host: &Host, state: &Path) -> Option<Holder> {
         nix::sys::signal::kill(process, None).ok().and(recorded)?
     };
     let record = record.filter(|record| record.pid == pid).unwrap_or_default();
-    Some(Holder { pid, unit: record.unit.or_else(|| unit_of(host, pid)), socket: record.socket })
+    let other = program_name(host, pid).await.filter(|name| name != "agentd");
+    Some(Holder { pid, unit: record.unit.or_else(|| unit_of(host, pid)), socket: record.socket, other })
 }
 
-/// The unit of agentd that the process belongs to, by its cgroups.
-fn unit_of(host: &Host, pid: u32) -> Option<String> {
-    let cgroups = std::fs::read_to_string(host.path(&format!("/proc/{pid}/cgroup"))).ok()?;
-    let is_agentds = |part: &&str| *part == "agentd.service" || part.starts_with("agentd@");
-    cgroups.lines().flat_map(|line| line.split('/')).find(is_agentds).map(str::to_owned)
+/// The name of a process's program, where the system shows it.
+async fn program_name(host: &Host, pid: u32) -> Option<String> {
+    if host.os == "linux" {
+        let name = std::fs::read_to_string(host.path(&format!("/proc/{pid}/comm"))).ok()?;
+        return Some(name.trim_end().to_owned());
+    }
+    let said = host.said(&["ps", "-o", "comm=", "-p", &pid.to_string()]).await?;
+    Some(said.rsplit('/').next().unwrap_or_default().trim().to_owned())
 }
 
-/// `answering` is the pid of the daemon that answers at `socket`.
-pub(super) fn check(holder: Option<&Holder>, answering: Option<u32>, socket: &Path, units: Option<&Units>) -> Check {
+/// The commands that end a daemon that answers, and start another.
+pub(super) fn orderly_end(pid: u32) -> [String; 2] {
+    let end = format!("kill {pid} && while kill -0 {pid} 2>/dev/null; do sleep 0.1; done");
+    [end, "agentctl ls".to_owned()]
+}
+
+/// `answering` is the pid of the daemon that answers at `socket`; `is_well` is whether the holder answers anywhere.
+pub(super) fn check(
+    holder: Option<&Holder>,
+    answering: Option<u32>,
+    is_well: bool,
+    socket: &Path,
+    units: Option<&Units>,
+) -> Check {
     const NAME: &str = "lock";
     let Some(holder) = holder else { return Check::new(NAME, Outcome::Pass, "no agentd holds the state directory") };
     let Holder { pid, unit, .. } = holder;
+    if let Some(other) = &holder.other {
+        let summary = format!("process {pid} ({other}) holds the lock of the state directory, and is not agentd");
+        let remedy = "find out what it is, and end it: it has the lock from an agentd that has ended";
+        return Check::new(NAME, Outcome::Fail, summary).remedy(remedy).run(format!("ps -f -p {pid}"));
+    }
     let is_stray = unit.is_none();
     let who = match unit {
         Some(unit) => format!("agentd (pid {pid}, {unit})"),
@@ -71,7 +101,7 @@ pub(super) fn check(holder: Option<&Holder>, answering: Option<u32>, socket: &Pa
             }
         }
     } else {
-        let elsewhere = holder.socket.as_deref().filter(|other| *other != socket);
+        let elsewhere = holder.elsewhere(socket);
         let place = elsewhere.unwrap_or(socket).display();
         let summary = match elsewhere {
             Some(_) => format!("{who} holds the state directory and serves another socket: {place}"),
@@ -84,7 +114,8 @@ pub(super) fn check(holder: Option<&Holder>, answering: Option<u32>, socket: &Pa
                 let commands = repair::listens(&units.service, &units.socket, &units.unit);
                 repair::by(finding, &units.service, &commands.unwrap_or_else(|commands| commands))
             }
-            // It may be stuck, and loses nothing by this: sessions and their journals are the keepers'.
+            None if is_well => orderly_end(*pid).into_iter().fold(finding, Finding::run),
+            // It is stuck, and loses nothing by this: the keepers hold sessions and journals.
             None => finding.run(format!("kill -KILL {pid}")).run("agentctl ls"),
         }
     };
@@ -107,24 +138,40 @@ mod tests {
         let state = |active: &str| State { active: active.into(), ..State::default() };
         let units = |service| Units { service, socket: state("active"), unit: state("failed") };
         let (own, kims) = (units(Service::User), units(Service::System { user: Some("kim".into()) }));
-        let holder = |unit: Option<&str>| Holder { pid: 7, unit: unit.map(str::to_owned), socket: Some(socket.into()) };
+        let holder = |unit: Option<&str>| Holder {
+            pid: 7,
+            unit: unit.map(str::to_owned),
+            socket: Some(socket.into()),
+            other: None,
+        };
         let commands = |check: &Check| check.run.iter().map(|command| command.line.clone()).collect::<Vec<_>>();
         let service = holder(Some("agentd.service"));
-        assert_eq!(check(None, None, socket, Some(&own)).outcome, Outcome::Pass);
-        assert_eq!(check(Some(&service), Some(7), socket, Some(&own)).outcome, Outcome::Pass);
-        assert_eq!(check(Some(&holder(None)), Some(7), socket, None).outcome, Outcome::Pass, "there is no service");
+        assert_eq!(check(None, None, false, socket, Some(&own)).outcome, Outcome::Pass);
+        assert_eq!(check(Some(&service), Some(7), false, socket, Some(&own)).outcome, Outcome::Pass);
+        assert_eq!(
+            check(Some(&holder(None)), Some(7), false, socket, None).outcome,
+            Outcome::Pass,
+            "there is no service"
+        );
 
-        let stray = check(Some(&holder(None)), Some(7), socket, Some(&own));
+        let stray = check(Some(&holder(None)), Some(7), false, socket, Some(&own));
         assert_eq!(stray.outcome, Outcome::Warn);
         let expected = ["systemctl --user reset-failed agentd.service", "systemctl --user start agentd.service"];
         assert_eq!(commands(&stray), expected);
-        let hidden = check(Some(&holder(None)), None, socket, None);
+        let hidden = check(Some(&holder(None)), None, false, socket, None);
         assert!(hidden.outcome == Outcome::Fail && hidden.summary.contains("pid 7"), "{hidden:?}");
         assert!(commands(&hidden)[0].starts_with("kill -KILL 7"), "{hidden:?}");
-        let kims = check(Some(&holder(Some("agentd@kim.service"))), None, socket, Some(&kims));
+        let well = check(Some(&holder(None)), None, true, Path::new("/elsewhere"), None);
+        assert!(commands(&well)[0].starts_with("kill 7 &&"), "a daemon that is well ends in order: {well:?}");
+        let python = Holder { other: Some("python3".into()), ..holder(None) };
+        for units in [None, Some(&own)] {
+            let foreign = check(Some(&python), None, false, socket, units);
+            assert_eq!(commands(&foreign), ["ps -f -p 7"], "nothing is ended that is not agentd");
+        }
+        let kims = check(Some(&holder(Some("agentd@kim.service"))), None, false, socket, Some(&kims));
         assert!(kims.run.iter().all(|command| command.as_root), "{kims:?}");
         assert_eq!(commands(&kims)[1], "systemctl restart agentd@kim.socket");
-        let other = check(Some(&holder(None)), None, Path::new("/elsewhere"), None);
+        let other = check(Some(&holder(None)), None, false, Path::new("/elsewhere"), None);
         assert!(other.summary.contains("serves another socket: /run/user/1000"), "{other:?}");
     }
 }

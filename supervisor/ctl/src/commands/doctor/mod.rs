@@ -10,16 +10,18 @@ mod process;
 mod storage;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use agentd_api::Code;
 use agentd_api::configuration::ConfigurationCheck;
-use agentd_api::doctor::{Check, DoctorView, Finding, shell_word};
+use agentd_api::doctor::{Check, Command, DoctorView, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
 use nix::unistd::User;
 
 use super::service::host::Host;
 use super::service::manager::Service;
 use super::service::survey::Units;
-use super::service::{ServiceError, lingers, own_directory, survey};
+use super::service::{ServiceError, launchd, lingers, own_directory, survey};
 use super::tool::ask_of;
 use super::{Context, default_socket, print};
 use crate::args::DoctorArgs;
@@ -29,6 +31,9 @@ use crate::error::{Error, exit};
 use crate::table::{Cut, Table};
 use crate::terminal::{Look, Screen};
 use crate::way::Way;
+
+/// How long a daemon that is well takes for an answer.
+const MOMENT: Duration = Duration::from_secs(5);
 
 /// Whose agentd is looked at.
 struct Subject {
@@ -90,27 +95,29 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
     let answer = client.version().await;
     let running = answer.as_ref().ok().map(|document| &document.value);
     let mut checks = Vec::new();
-    let units = match (administrators, &service, &installed) {
-        (Ok(Some(units)), ..) => {
-            checks.push(installation::administrators(&units));
-            Some(units)
-        }
-        (Ok(None), ..) if *is_other => {
-            let check = Check::new("service", Outcome::Fail, format!("agentd@{}.socket is not enabled", host.user));
-            checks.push(
-                check.run_as_root(format!("agentctl service install --system --user {}", shell_word(&host.user))),
-            );
-            None
-        }
-        (_, Ok(service), Ok(installed)) => {
-            checks.push(installation::service(&Ok(service.clone()), Ok(installed)));
-            installed.units(service)
-        }
-        _ => {
-            checks.push(installation::service(&service, installed.as_ref().map_err(Option::as_ref)));
-            None
-        }
-    };
+    let units =
+        match (administrators, &service, &installed) {
+            (Ok(Some(units)), ..) => {
+                checks.push(installation::administrators(&units));
+                Some(units)
+            }
+            (Ok(None), ..) if *is_other => {
+                let check = Check::new("service", Outcome::Fail, format!("agentd@{}.socket is not enabled", host.user));
+                checks.push(check.run(Command::of_root(format!(
+                    "agentctl service install --system --user {}",
+                    shell_word(&host.user)
+                ))));
+                None
+            }
+            (_, Ok(service), Ok(installed)) => {
+                checks.push(installation::service(&Ok(service.clone()), Ok(installed)));
+                installed.units(service)
+            }
+            _ => {
+                checks.push(installation::service(&service, installed.as_ref().map_err(Option::as_ref)));
+                None
+            }
+        };
     if matches!(&service, Ok(Service::User)) || units.as_ref().is_some_and(Units::are_administrators) {
         checks.push(installation::linger(lingers(host, &host.user).await, &host.user));
         let manager = cgroups::manager(host).await;
@@ -118,15 +125,24 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
     }
 
     let places = storage::places(running, socket, is_other.then_some(host.home.as_path()))?;
-    let holder = storage::state(&places).and_then(|state| lock::look(host, state));
+    let holder = match storage::state(&places) {
+        Some(state) => lock::look(host, state).await,
+        None => None,
+    };
     let pid = running.map(|running| running.pid);
+    let is_well = match holder.as_ref().and_then(|holder| holder.elsewhere(socket)) {
+        Some(elsewhere) => answers(&Client::new(elsewhere.to_owned())).await,
+        None => !answer.as_ref().is_err_and(Error::is_absence),
+    };
     let peer = process::peer(socket).await;
     let held = holder.is_some() && pid.is_none();
     checks.push(process::socket(socket, answer.as_ref().err(), peer, host.uid, units.as_ref(), held));
-    checks.push(lock::check(holder.as_ref(), pid, socket, units.as_ref()));
-    checks.extend(running.map(|running| process::process(host, running.pid, running.program.as_deref())));
+    checks.push(lock::check(holder.as_ref(), pid, is_well, socket, units.as_ref()));
+    let is_job = matches!(&service, Ok(Service::Launchd)) && launchd::plist(host).exists();
+    let renewal = process::Renewal::of(host, units.as_ref(), is_job, pid.unwrap_or_default());
+    checks.extend(running.map(|running| process::process(host, running.pid, running.program.as_deref(), &renewal)));
     let beside = process::beside(host, &from).await;
-    checks.push(process::versions(running.map(|running| running.version.as_str()), &beside));
+    checks.push(process::versions(running.map(|running| running.version.as_str()), &beside, &renewal));
 
     checks.push(storage::directories(&places, host.uid));
     checks.push(storage::disk(&storage::volumes(&places)));
@@ -138,14 +154,24 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
     if running.is_some() {
         match client.doctor().await {
             Ok(view) => checks.extend(view.checks),
-            Err(error) => checks.push(
-                Check::new("daemon", Outcome::Unknown, format!("agentd did not say how it is: {error}"))
-                    .remedy("an agentd of before this command does not know it")
-                    .run("agentctl service install"),
-            ),
+            Err(error) => {
+                let summary = format!("agentd does not answer about itself: {}", crate::error::told(&error));
+                let check = Check::new("daemon", Outcome::Unknown, summary);
+                checks.push(if error.code() == Some(Code::NoSuchPath) {
+                    let remedy = "this agentd is older than `agentctl doctor`; sessions go on while it is replaced";
+                    check.remedy(remedy).run_all(&renewal.install)
+                } else {
+                    check
+                });
+            }
         }
     }
     Ok(checks)
+}
+
+/// Whether a daemon answers here, within a moment.
+async fn answers(client: &Client) -> bool {
+    tokio::time::timeout(MOMENT, client.health()).await.is_ok_and(|answered| answered.is_ok())
 }
 
 /// The mistakes in the configuration, where no daemon runs that could tell them.

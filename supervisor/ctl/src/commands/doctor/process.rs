@@ -3,14 +3,16 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use agentd_api::doctor::{Check, Finding};
+use agentd_api::doctor::{Check, Command, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
 use tokio::net::UnixStream;
 
 use super::super::nobody_listens;
-use super::super::service::host::{Host, Program};
+use super::super::service::host::{Host, Program, line};
+use super::super::service::manager::Service;
 use super::super::service::repair;
 use super::super::service::survey::Units;
+use super::lock::orderly_end;
 use crate::error::Error;
 
 /// The user whose process listens, by the kernel's word.
@@ -68,21 +70,60 @@ pub(super) fn socket(
     check(&[finding])
 }
 
+/// The commands that bring another build of agentd in force, which depend on who starts agentd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Renewal {
+    /// The build that is in the daemon's place already.
+    restart: Vec<Command>,
+    /// The build of this agentctl.
+    pub(super) install: Vec<Command>,
+}
+
+impl Renewal {
+    /// `units` are those of the manager that has agentd; `is_job` is whether launchd has it.
+    pub(super) fn of(host: &Host, units: Option<&Units>, is_job: bool, pid: u32) -> Self {
+        const INSTALL: &str = "agentctl service install";
+        match units {
+            Some(units) => {
+                let restart = line(&units.service.systemctl(&["restart", &units.name()]));
+                match &units.service {
+                    Service::System { .. } => {
+                        let install = format!("{INSTALL} --system --user {}", shell_word(&host.user));
+                        Self { restart: vec![Command::of_root(restart)], install: vec![Command::of_root(install)] }
+                    }
+                    _ => Self { restart: vec![restart.into()], install: vec![INSTALL.into()] },
+                }
+            }
+            None if is_job => {
+                let restart = line(&["launchctl", "kickstart", "-k", &Service::target(host)]);
+                Self { restart: vec![restart.into()], install: vec![INSTALL.into()] }
+            }
+            // agentctl starts the agentd that lies beside it.
+            None => {
+                let again: Vec<Command> = orderly_end(pid).into_iter().map(Command::from).collect();
+                Self { restart: again.clone(), install: again }
+            }
+        }
+    }
+}
+
 /// The daemon's process, as far as this system shows it.
 /// `said` is the program's file by the daemon's own word: that of a process in a sandbox is not shown to others.
-pub(super) fn process(host: &Host, pid: u32, said: Option<&Path>) -> Check {
+pub(super) fn process(host: &Host, pid: u32, said: Option<&Path>, renewal: &Renewal) -> Check {
     let owner = std::fs::metadata(host.path(&format!("/proc/{pid}"))).map(|metadata| metadata.uid()).ok();
     let check = |outcome, summary: String| Check::new("process", outcome, summary).fact("pid", pid.to_string());
     let program = host.program_of(pid).or_else(|| said.filter(|_| host.os == "linux").map(Program::of_link));
     let check = match (owner, program) {
         (Some(owner), _) if owner != host.uid => {
             check(Outcome::Fail, format!("agentd is a process of user {owner}, and not yours"))
-                .remedy("stop it, and start your own: agentctl service status")
+                .remedy("as root, end it, and then start your own; its sessions stay that user's")
+                .run(Command::of_root(format!("kill {pid}")))
+                .run("agentctl ls")
         }
         (_, Some(program)) if program.replaced => {
             check(Outcome::Warn, format!("{} was replaced since agentd started", program.path.display()))
                 .remedy("sessions go on meanwhile")
-                .run("agentctl service install")
+                .run_all(&renewal.restart)
         }
         (_, Some(program)) => check(Outcome::Pass, "the program that runs is the file that is there".to_owned())
             .fact("program", program.path.display().to_string()),
@@ -108,7 +149,7 @@ pub(super) async fn beside(host: &Host, directory: &Path) -> Vec<(&'static str, 
     versions
 }
 
-pub(super) fn versions(running: Option<&str>, beside: &[(&'static str, Option<String>)]) -> Check {
+pub(super) fn versions(running: Option<&str>, beside: &[(&'static str, Option<String>)], renewal: &Renewal) -> Check {
     let own = env!("CARGO_PKG_VERSION");
     let mut findings = Vec::new();
     for (name, version) in beside {
@@ -117,7 +158,7 @@ pub(super) fn versions(running: Option<&str>, beside: &[(&'static str, Option<St
             Some(version) => findings.push(Finding::new(
                 Outcome::Fail,
                 format!("the {name} beside this agentctl {own} is {version}"),
-                "put the three programs of one build in one directory: agentctl service install of that build does",
+                "put the three programs of one build in one directory",
             )),
             None => findings.push(Finding::new(
                 Outcome::Fail,
@@ -127,11 +168,9 @@ pub(super) fn versions(running: Option<&str>, beside: &[(&'static str, Option<St
         }
     }
     if let Some(running) = running.filter(|running| *running != own) {
-        findings.push(Finding::new(
-            Outcome::Warn,
-            format!("agentd {running} runs, and this is agentctl {own}"),
-            "agentctl service install brings this build in force; sessions go on meanwhile",
-        ));
+        let summary = format!("agentd {running} runs, and this is agentctl {own}");
+        let finding = Finding::new(Outcome::Warn, summary, "sessions go on meanwhile");
+        findings.push(finding.run_all(&renewal.install));
     }
     Check::of("versions", &findings, format!("all of {own}"))
 }
@@ -142,9 +181,40 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    use super::super::super::service::manager::Service;
     use super::super::super::service::survey::State;
     use super::*;
+
+    /// Of a daemon that no service manager has.
+    fn by_hand(pid: u32) -> Renewal {
+        Renewal::of(&Host::of_kim(), None, false, pid)
+    }
+
+    #[test]
+    fn what_brings_another_build_in_force_can_be_typed_whoever_starts_agentd() {
+        let state = || State { active: "active".into(), ..State::default() };
+        let lines =
+            |commands: &[Command]| commands.iter().map(|one| (one.line.clone(), one.as_root)).collect::<Vec<_>>();
+        for (service, restart, install, root) in [
+            (Service::User, "systemctl --user restart agentd.service", "agentctl service install", false),
+            (
+                Service::System { user: Some("kim".into()) },
+                "systemctl restart agentd@kim.service",
+                "agentctl service install --system --user kim",
+                true,
+            ),
+        ] {
+            let units = Units { service, socket: state(), unit: state() };
+            let renewal = Renewal::of(&Host::of_kim(), Some(&units), false, 7);
+            assert_eq!(lines(&renewal.restart), [(restart.to_owned(), root)]);
+            assert_eq!(lines(&renewal.install), [(install.to_owned(), root)]);
+        }
+        // `service install` fails where there is no service manager.
+        let by_hand = by_hand(7);
+        assert_eq!(by_hand.restart, by_hand.install);
+        assert!(by_hand.install[0].line.starts_with("kill 7 && ") && by_hand.install[1].line == "agentctl ls");
+        let job = Renewal::of(&Host::of_kim(), None, true, 7);
+        assert_eq!(job.restart[0].line, "launchctl kickstart -k gui/1000/dev.agentd.agentd");
+    }
 
     #[test]
     fn a_socket_without_anybody_is_a_fault_only_where_somebody_should_be_there() {
@@ -189,15 +259,18 @@ mod tests {
             symlink(PathBuf::from(program), directory.join("exe")).unwrap();
         };
         runs("/opt/agentd");
-        assert_eq!(process(&host(own), 7, None).outcome, Outcome::Pass);
-        assert_eq!(process(&host(own + 1), 7, None).outcome, Outcome::Fail);
+        assert_eq!(process(&host(own), 7, None, &by_hand(7)).outcome, Outcome::Pass);
+        assert_eq!(process(&host(own + 1), 7, None, &by_hand(7)).outcome, Outcome::Fail);
         runs("/opt/agentd (deleted)");
-        let check = process(&host(own), 7, None);
+        let check = process(&host(own), 7, None, &by_hand(7));
         assert!(check.outcome == Outcome::Warn && check.summary.starts_with("/opt/agentd was replaced"), "{check:?}");
-        assert_eq!(process(&host(own), 8, None).outcome, Outcome::Unknown);
+        assert_eq!(process(&host(own), 8, None, &by_hand(8)).outcome, Outcome::Unknown);
         // In a sandbox of another user namespace the link cannot be read, and the daemon says what it sees.
-        assert_eq!(process(&host(own), 8, Some(Path::new("/opt/agentd"))).outcome, Outcome::Pass);
-        assert_eq!(process(&host(own), 8, Some(Path::new("/opt/agentd (deleted)"))).outcome, Outcome::Warn);
+        assert_eq!(process(&host(own), 8, Some(Path::new("/opt/agentd")), &by_hand(8)).outcome, Outcome::Pass);
+        assert_eq!(
+            process(&host(own), 8, Some(Path::new("/opt/agentd (deleted)")), &by_hand(8)).outcome,
+            Outcome::Warn
+        );
     }
 
     #[test]
@@ -205,9 +278,9 @@ mod tests {
         let own = env!("CARGO_PKG_VERSION").to_owned();
         let beside =
             |keeper: Option<&str>| [("agentd", Some(own.clone())), ("agentd-keeper", keeper.map(str::to_owned))];
-        assert_eq!(versions(Some(&own), &beside(Some(&own))).outcome, Outcome::Pass);
-        assert_eq!(versions(None, &beside(Some("0.0.1"))).outcome, Outcome::Fail);
-        assert_eq!(versions(None, &beside(None)).outcome, Outcome::Fail);
-        assert_eq!(versions(Some("0.0.1"), &beside(Some(&own))).outcome, Outcome::Warn);
+        assert_eq!(versions(Some(&own), &beside(Some(&own)), &by_hand(7)).outcome, Outcome::Pass);
+        assert_eq!(versions(None, &beside(Some("0.0.1")), &by_hand(7)).outcome, Outcome::Fail);
+        assert_eq!(versions(None, &beside(None), &by_hand(7)).outcome, Outcome::Fail);
+        assert_eq!(versions(Some("0.0.1"), &beside(Some(&own)), &by_hand(7)).outcome, Outcome::Warn);
     }
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use agentd_api::doctor::{Check, Finding, shell_word};
+use agentd_api::doctor::{Check, Command, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
@@ -87,7 +87,8 @@ pub(super) fn directories(places: &[Place], uid: u32) -> Check {
             found(Outcome::Fail, format!("{shown} is no directory"), format!("mv {word} {word}.aside"));
         } else if metadata.uid() != uid {
             let summary = format!("the {what} directory {shown} belongs to user {}", metadata.uid());
-            findings.push(Finding::bare(Outcome::Fail, summary).run_as_root(format!("chown -R {uid} {word}")));
+            findings
+                .push(Finding::bare(Outcome::Fail, summary).run(Command::of_root(format!("chown -R {uid} {word}"))));
         } else if metadata.mode() & 0o700 != 0o700 {
             let summary =
                 format!("the {what} directory {shown} is closed to its owner (mode {:o})", metadata.mode() & 0o7777);

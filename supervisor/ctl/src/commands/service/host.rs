@@ -134,10 +134,16 @@ impl Host {
     }
 }
 
-/// The instance of the system's template that a process belongs to, by its cgroups.
-pub(in crate::commands) fn instance_of(host: &Host, pid: u32) -> Option<String> {
+/// The unit of agentd that a process belongs to, by its cgroups: the user's service, or an instance of the template.
+pub(in crate::commands) fn unit_of(host: &Host, pid: u32) -> Option<String> {
     let cgroups = std::fs::read_to_string(host.path(&format!("/proc/{pid}/cgroup"))).ok()?;
-    cgroups.lines().flat_map(|line| line.split('/')).find(|part| part.starts_with("agentd@")).map(str::to_owned)
+    let is_agentds = |part: &&str| *part == "agentd.service" || is_instance(part);
+    cgroups.lines().flat_map(|line| line.split('/')).find(is_agentds).map(str::to_owned)
+}
+
+/// Whether a unit is an instance of the system's template.
+pub(in crate::commands) fn is_instance(unit: &str) -> bool {
+    unit.starts_with("agentd@")
 }
 
 /// The file that a process was started from.

@@ -2,7 +2,7 @@
 //!
 //! It decides and does nothing. Who asks runs the commands, or shows them.
 
-use agentd_api::doctor::Finding;
+use agentd_api::doctor::{Command, Finding};
 
 use super::host::line;
 use super::manager::Service;
@@ -63,7 +63,7 @@ pub(in crate::commands) fn by(finding: Finding, service: &Service, commands: &[V
     commands
         .iter()
         .map(|command| line(command))
-        .fold(finding, |finding, command| if root { finding.run_as_root(command) } else { finding.run(command) })
+        .fold(finding, |finding, line| finding.run(if root { Command::of_root(line) } else { line.into() }))
 }
 
 /// Commands as one line for a shell.

@@ -6,7 +6,7 @@ use agentd_api::compatibility::Compatibility;
 use agentd_api::session::SessionView;
 
 use super::ServiceError;
-use super::host::{Host, instance_of};
+use super::host::{Host, is_instance, unit_of};
 use super::manager::Service;
 use super::material::{self, PROGRAMS, Unit};
 use super::record::{Record, Standing, digest_of, standing};
@@ -289,7 +289,9 @@ pub(super) async fn all_running(
         return Ok(Vec::new());
     }
     match running(client, None, None).await {
-        Ok(running) => Ok(vec![Running { unit: instance_of(host, running.pid), ..running }]),
+        Ok(running) => {
+            Ok(vec![Running { unit: unit_of(host, running.pid).filter(|unit| is_instance(unit)), ..running }])
+        }
         Err(crate::error::Error::Unreachable { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
