@@ -9,6 +9,7 @@
 //! stdin) is therefore seen while the turn waits for something, and nowhere else.
 
 mod account;
+mod flags;
 mod processes;
 
 use std::collections::VecDeque;
@@ -25,90 +26,8 @@ use nix::unistd::{Pid, getpid, pause};
 use serde_json::{Value, json};
 
 use account::Account;
+use flags::{Flags, usage};
 use processes::{await_strays, block_sigterm, myself, note_pid, spawn_stray, stray, tool};
-
-/// What is on the command line.
-#[derive(Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line, and any may stand beside any")]
-struct Flags {
-    /// `--ignore-sigterm`: SIGTERM does nothing.
-    ignore_sigterm: bool,
-    /// `--ignore-eof`: the end of stdin does nothing, as with agents that wait for a signal.
-    ignore_eof: bool,
-    /// `--launcher`: start the agent proper as a child with the same stdio, and exit at once.
-    launcher: bool,
-    /// `--no-load`: a conversation cannot be loaded.
-    no_load: bool,
-    /// `--resume`: `session/resume`, which replays nothing, is offered as well.
-    resume: bool,
-    /// `--load-fails`: loading is offered, and fails.
-    load_fails: bool,
-    /// `--replay-after-response`: the history follows the answer to `session/load` instead of preceding it.
-    replay_after_response: bool,
-    /// `--banner`: two lines that are not JSON before anything else.
-    banner: bool,
-    /// `--slow-init MS`: how long `initialize` takes.
-    slow_init: Duration,
-    /// `--pidfile PATH`: one line `ROLE PID` for each process that is started.
-    pidfile: Option<PathBuf>,
-    /// `--store DIR`: where conversations are kept, one file each.
-    store: Option<PathBuf>,
-    /// `--refuse METHOD CODE MESSAGE`: this request is answered with this error.
-    refuse: Option<(String, i64, String)>,
-    /// `--protocol VERSION`: the version of the protocol that it claims to speak.
-    protocol: Option<u64>,
-    /// `--complain TEXT`: written to stderr before anything else.
-    complain: Option<String>,
-    /// `--exit STATUS`: ends at once.
-    exit: Option<i32>,
-    /// `--account PATH`: where it notes what it was asked and what it said, see [`Account`].
-    account: Option<PathBuf>,
-}
-
-impl Flags {
-    fn parse(args: impl Iterator<Item = String>) -> Self {
-        let mut flags = Self::default();
-        let mut args = args;
-        let value = |args: &mut dyn Iterator<Item = String>, flag: &str| match args.next() {
-            Some(value) => value,
-            None => usage(&format!("{flag} needs a value")),
-        };
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--ignore-sigterm" => flags.ignore_sigterm = true,
-                "--ignore-eof" => flags.ignore_eof = true,
-                "--launcher" => flags.launcher = true,
-                "--no-load" => flags.no_load = true,
-                "--resume" => flags.resume = true,
-                "--load-fails" => flags.load_fails = true,
-                "--replay-after-response" => flags.replay_after_response = true,
-                "--banner" => flags.banner = true,
-                "--slow-init" => match value(&mut args, &arg).parse() {
-                    Ok(ms) => flags.slow_init = Duration::from_millis(ms),
-                    Err(_) => usage("--slow-init needs a number of milliseconds"),
-                },
-                "--pidfile" => flags.pidfile = Some(value(&mut args, &arg).into()),
-                "--store" => flags.store = Some(value(&mut args, &arg).into()),
-                "--refuse" => {
-                    let (method, code) = (value(&mut args, &arg), value(&mut args, &arg));
-                    let code = code.parse().unwrap_or_else(|_| usage("--refuse needs a method, a code and a message"));
-                    flags.refuse = Some((method, code, value(&mut args, &arg)));
-                }
-                "--protocol" => flags.protocol = value(&mut args, &arg).parse().ok(),
-                "--complain" => flags.complain = Some(value(&mut args, &arg)),
-                "--exit" => flags.exit = value(&mut args, &arg).parse().ok(),
-                "--account" => flags.account = Some(value(&mut args, &arg).into()),
-                other => usage(&format!("unknown flag {other:?}")),
-            }
-        }
-        flags
-    }
-}
-
-fn usage(problem: &str) -> ! {
-    eprintln!("scripted-agent: {problem}");
-    std::process::exit(2);
-}
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,7 +1,7 @@
 //! A journal has a bound that an agent cannot pass, with and without a daemon, and what is left out is said.
 
 use std::fs;
-use std::time::Duration;
+use std::time::Instant;
 
 use agentd_api::event::Body;
 use agentd_api::session::Phase;
@@ -105,14 +105,21 @@ async fn a_flood_without_a_daemon_stays_within_the_bound_and_every_line_is_kept_
 async fn an_agent_whose_requests_alone_pass_the_bound_is_not_read_until_a_daemon_is_there() {
     let mut daemon = bounded().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
+    let begun = Instant::now();
     flooded_without_a_daemon(&mut daemon, &session, "flood-requests 6000 1000").await;
     let most = BOUND + (1 << 20);
     until("the journal has all that it takes", || length(&daemon, &session) >= most).await;
-    let held = length(&daemon, &session);
-    // What must not happen would have happened by then many times over: it took less to come so far.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let later = length(&daemon, &session);
-    assert!(later <= most + BESIDE, "{held} bytes, and then {later}");
+    // It is not read on if nothing comes for as long as it took to come so far.
+    let (took, mut held, mut since) = (begun.elapsed(), 0, Instant::now());
+    until("the journal grows no more", || {
+        let now = length(&daemon, &session);
+        if now != held {
+            (held, since) = (now, Instant::now());
+        }
+        since.elapsed() >= took || held > most + BESIDE
+    })
+    .await;
+    assert!(held <= most + BESIDE, "{held} bytes");
     daemon.run().await;
     ends_well(&session).await;
 }

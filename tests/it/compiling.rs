@@ -66,18 +66,25 @@ async fn corp(daemon: &Daemon) -> PluginView {
     daemon.client.get("/v1/plugins/corp").await.expect(200)
 }
 
-/// The one compiler that works on the large component: it is still there when the built-in ones are done.
-async fn compiler(daemon: &Daemon) -> u32 {
-    until("the plugin is compiled", || compilers(daemon).len() == 1).await;
-    compilers(daemon)[0]
+/// The compiler whose input is this component.
+async fn compiler(daemon: &Daemon, component: &[u8]) -> u32 {
+    let length = |pid: &u32| fs::metadata(format!("/proc/{pid}/fd/0")).map_or(0, |input| input.len());
+    let mut found = None;
+    until("the plugin is compiled", || {
+        found = compilers(daemon).into_iter().find(|pid| length(pid) == component.len() as u64);
+        found.is_some()
+    })
+    .await;
+    found.expect("it was found")
 }
 
 #[tokio::test]
 async fn a_launch_says_that_it_waits_for_a_compiler_and_one_that_was_killed_is_run_again() {
-    let mut daemon = prepared(&large());
+    let component = large();
+    let mut daemon = prepared(&component);
     daemon.run().await;
     let session = daemon.create(&daemon.scripted(&[])).await;
-    let first = compiler(&daemon).await;
+    let first = compiler(&daemon, &component).await;
     kill(process::pid(first), Signal::SIGSTOP).unwrap();
     let view = session.wait_for("it says what it waits for", is_compiling).await;
     let waiting = environment(&view).unwrap();

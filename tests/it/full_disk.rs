@@ -103,7 +103,7 @@ async fn sessions_are_shown_stopped_and_removed_on_a_full_disk_whoever_writes_th
     ended.stop().await;
     busy.prompt("count 1000000 1").await;
     let view = busy.wait_for("in its turn", |view| view.status.phase == Phase::Busy).await;
-    let keeper = view.status.keeper_pid.unwrap();
+    let (keeper, agent) = (view.status.keeper_pid.unwrap(), view.status.agent_pid.unwrap());
     small.fill();
 
     let view = seen(&busy, "what the agent says cannot be written", is_refused).await;
@@ -121,8 +121,10 @@ async fn sessions_are_shown_stopped_and_removed_on_a_full_disk_whoever_writes_th
     assert_eq!((refused.status.as_u16(), refused.problem().code), (503, Code::JournalNotWritable));
     assert!(is_refused(&ended.view().await));
 
+    let stays = idle.view().await.status;
     let view = busy.stop().await;
     assert_eq!(view.status.phase, Phase::Stopped);
+    assert!(!process::is_alive(agent), "it was ended");
     let events = small.journal(&busy);
     assert!(events.iter().any(|event| matches!(&event.body, Body::AgentExited(exited) if exited.requested)));
     assert!(events.iter().any(|event| matches!(event.body, Body::TurnEnded(_))), "its turn is closed");
@@ -130,6 +132,7 @@ async fn sessions_are_shown_stopped_and_removed_on_a_full_disk_whoever_writes_th
     assert!(is_refused(&busy.view().await), "that is no room for others");
     let removed = daemon.client.call("DELETE", &idle.path("?force=true"), "").await;
     assert_eq!(removed.status.as_u16(), 204, "{removed:?}");
+    process::gone(&[stays.agent_pid.unwrap(), stays.keeper_pid.unwrap()]).await;
 
     small.fill();
     assert!(is_refused(&ended.view().await));
@@ -224,14 +227,13 @@ async fn an_agent_is_ended_although_nothing_at_all_can_be_written_and_the_journa
 async fn a_session_is_removed_although_nothing_can_be_written_and_leaves_nobody_behind() {
     let daemon = armed().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
+    let status = session.view().await.status;
     refuse(&daemon, nix::errno::Errno::EDQUOT);
     let removed = daemon.client.call("DELETE", &session.path("?force=true"), "").await;
     assert_eq!(removed.status.as_u16(), 204, "{removed:?}");
     assert_eq!(daemon.client.get(&session.path("")).await.status.as_u16(), 404);
-    until("the keeper ends, though it has not written that", || {
-        process::running(daemon.root(), "agentd-keeper", Some("hold")).is_empty()
-    })
-    .await;
+    // The keeper too, though it has not written that.
+    process::gone(&[status.agent_pid.unwrap(), status.keeper_pid.unwrap()]).await;
 }
 
 #[tokio::test]

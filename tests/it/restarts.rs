@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use agentd_api::event::Body;
-use agentd_api::session::{Phase, SessionView};
+use agentd_api::session::{PermissionPolicy, Phase, SessionSpec, SessionView};
 use agentd_api::{Code, Event};
 
 use crate::harness::{Daemon, Session, journal, process, until, within};
@@ -42,13 +42,17 @@ fn exits(events: &[Event]) -> Vec<u64> {
 async fn an_answer_that_came_while_no_daemon_ran_is_the_turns_end_though_agent_or_keeper_died_then() {
     for victim in ["agent", "keeper"] {
         let mut daemon = Daemon::start().await;
-        let session = daemon.session(&daemon.scripted(&[])).await;
-        let status = session.view().await.status;
-        let accepted = session.prompt("count 40 5").await;
+        let spec = SessionSpec { permissions: PermissionPolicy::Allow, ..daemon.scripted(&[]) };
+        let session = daemon.session(&spec).await;
+        let view = session.view().await;
+        let (status, gate) = (view.status, view.spec.directory.join("gate"));
+        let accepted = session.prompt("tool until [ -e gate ]; do sleep 0.01; done").await;
         let file = journal::path(&daemon.state(), &session.id);
         let said = |what: &str| std::fs::read_to_string(&file).unwrap_or_default().contains(what);
-        until("the agent counts", || said("agent_message_chunk")).await;
+        until("the agent's tool runs", || said("in_progress")).await;
         daemon.kill9();
+        assert!(!said("end_turn"), "{victim}: no daemon has seen the answer");
+        std::fs::write(gate, "").unwrap();
         until("the agent has answered", || said("end_turn")).await;
         let pid = if victim == "agent" { status.agent_pid } else { status.keeper_pid };
         process::kill9(pid.unwrap());

@@ -56,9 +56,10 @@ async fn a_compiler_that_makes_no_progress_is_ended() {
 #[tokio::test]
 async fn a_compiler_that_makes_progress_may_take_as_long_as_the_machine_lets_it() {
     let directory = TempDir::new().unwrap();
-    let slow = "for step in 1 2 3 4 5 6 7 8 9 10; do sleep 0.5; printf '\\0' >&2; done";
+    let slow = "for step in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do sleep 0.5; printf '\\0' >&2; done";
     let compiler = script(directory.path(), &format!("{slow}\nexec {} \"$@\"", compiler().display()));
-    let stall = Duration::from_secs(4);
+    // Twelve times as long as from one word to the next.
+    let stall = Duration::from_secs(6);
     let bench = Bench::with(|options| {
         options.compiler = compiler;
         // Its processor time, of which it used next to nothing when its patience was over by the wall clock.
@@ -238,16 +239,20 @@ async fn a_compiler_whose_code_is_larger_than_allowed_is_ended_and_leaves_nothin
 }
 
 #[tokio::test]
-async fn a_full_disk_is_named() {
-    let (_bench, error) = refusal(
-        &format!("exec {} compile --code native /dev/stdin /dev/full", compiler().display()),
-        CompileLimits::default(),
-    )
-    .await;
-    let text = error.to_string();
-    assert!(text.contains("could not write /dev/full") && text.contains("No space left on device"), "{text}");
-    assert!(error.is_of_the_moment());
-    assert!(Path::new("/dev/full").exists(), "a device was taken for a file of ours");
+async fn a_full_disk_is_named_and_the_component_compiled_when_there_is_room() {
+    let directory = TempDir::new().unwrap();
+    let (room, program) = (directory.path().join("room"), compiler());
+    let text = format!("[ -e '{}' ] || exec > /dev/full\nexec '{}' \"$@\"", room.display(), program.display());
+    let compiler = script(directory.path(), &text);
+    let bench = Bench::with(|options| options.compiler = compiler.clone());
+    let error = bench.load(source("snapshot"), &agentd_plugins::builtin()[0].grant()).await.unwrap_err();
+    let text = error.source().unwrap().to_string();
+    let expected = "the compiler failed: could not write the compiled code: No space left on device (os error 28)";
+    assert_eq!(text, expected);
+    assert_eq!(bench.compiled(), [] as [PathBuf; 0]);
+    fs::write(room, "").unwrap();
+    bench.still_works().await;
+    assert_eq!(runs(&compiler), 2, "it was compiled when there was room again");
 }
 
 #[tokio::test]

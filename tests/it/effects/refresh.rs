@@ -200,13 +200,16 @@ async fn what_expires_is_another_before_its_end_and_a_variable_is_said_to_hold_u
     let session = daemon.session(&spec(&daemon)).await;
     let first = variable(&environment(&daemon, &session).await, "A_FILE").expires_at.unwrap();
     let built = session.journal().into_iter().find_map(|event| match event.body {
-        Body::EnvironmentBuilt(built) => Some(built),
+        Body::EnvironmentBuilt(built) => Some((event.time, built)),
         _ => None,
     });
-    let (expires, renews) = built.map(|built| (built.expires_at.unwrap(), built.renew_at.unwrap())).unwrap();
+    let (recorded, built) = built.unwrap();
+    let (expires, renews) = (built.expires_at.unwrap(), built.renew_at.unwrap());
     let lead = expires.duration_since(renews).as_millis();
     assert_eq!(expires, first);
-    assert!((1400..=2000).contains(&lead), "{lead} ms before the end");
+    // A fifth of the validity, and a quarter of that later at most. A busy machine records it later than it begins.
+    let least = expires.duration_since(recorded).as_millis() * 3 / 20 - 1;
+    assert!((least..=2000).contains(&lead), "{lead} ms before the end, and at least {least}");
 
     // Another daemon keeps the schedule.
     daemon.kill9();
@@ -242,7 +245,8 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
     effects(&daemon, "planted-token-1", "one");
     let session = daemon.session(&spec(&daemon)).await;
     let expires = variable(&environment(&daemon, &session).await, "A_FILE").expires_at.unwrap();
-    script(&daemon, "echo no network >&2\nexit 3\n");
+    let tried = daemon.root().join("tried");
+    script(&daemon, &format!("[ -e '{0}' ] || echo > '{0}'\necho no network >&2\nexit 3\n", tried.display()));
     session.wait_for("the end is said", |view| is_current(view, ConditionStatus::False, "RefreshFailed")).await;
     let said: Vec<Condition> = session
         .journal()
@@ -252,10 +256,20 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
             _ => None,
         })
         .collect();
-    let [before, after] = &said[..] else { panic!("{said:#?}") };
-    assert_eq!((before.status, after.status), (ConditionStatus::True, ConditionStatus::False));
-    assert!(before.last_transition_time < expires && after.last_transition_time >= expires, "{said:#?}");
-    assert!(before.message.contains("no network") && before.message.contains(&format!("holds until {expires}")));
+    let (after, before) = said.split_last().unwrap();
+    assert!(after.status == ConditionStatus::False && after.last_transition_time >= expires, "{said:#?}");
+    match before {
+        [before] => {
+            assert!(before.status == ConditionStatus::True && before.last_transition_time < expires, "{said:#?}");
+            assert!(before.message.contains("no network"), "{before:#?}");
+            assert!(before.message.contains(&format!("holds until {expires}")), "{before:#?}");
+        }
+        // A machine that is busy for longer than the lead says it once.
+        _ => {
+            let tried = fs::metadata(&tried).unwrap().modified().unwrap() + Duration::from_secs(1);
+            assert!(before.is_empty() && tried > SystemTime::from(expires), "{said:#?}");
+        }
+    }
     assert_eq!(fs::read_to_string(files(&daemon, &session).join("token")).unwrap(), "planted-token-1");
 
     effects(&daemon, "planted-token-2", "one");
@@ -263,21 +277,30 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
     assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
 }
 
-/// The milliseconds between the first refreshes, when there were so many.
-async fn pauses(session: &Session, times: usize) -> Vec<i128> {
+/// The user's script from now on: it notes when it begins and when it is done.
+fn noting(daemon: &Daemon, work: &str) {
+    let note = |name: &str| format!("date +%s%3N >> '{}'\n", daemon.root().join(name).display());
+    script(daemon, &format!("{}{work}\n{}", note("begun"), note("done")));
+}
+
+/// The milliseconds from the end of each call of the providers to the next, when there were so many refreshes.
+async fn pauses(daemon: &Daemon, session: &Session, times: usize) -> Vec<i64> {
     until("it was asked often enough", || refreshes(session).len() >= times).await;
-    let events = session.journal().into_iter();
-    let times: Vec<_> =
-        events.filter(|event| matches!(event.body, Body::EnvironmentRefreshed(_))).map(|event| event.time).collect();
-    times.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_millis()).collect()
+    let noted = |name: &str| -> Vec<i64> {
+        let text = fs::read_to_string(daemon.root().join(name)).unwrap();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    };
+    let (begun, done) = (noted("begun"), noted("done"));
+    // The launch is the first.
+    (1..times).map(|call| begun[call + 1] - done[call]).collect()
 }
 
 #[tokio::test]
 async fn a_provider_whose_answer_holds_for_no_time_is_not_asked_in_a_loop() {
     let daemon = started(&[("corp", &holding(0))]).await;
-    effects(&daemon, "planted-token-1", "one");
+    noting(&daemon, "export EFFECT_A=planted-token-1 EFFECT_B=one");
     let session = daemon.session(&spec(&daemon)).await;
-    let pauses = pauses(&session, 4).await;
+    let pauses = pauses(&daemon, &session, 4).await;
     assert!(pauses.iter().all(|pause| *pause >= 790), "{pauses:?}");
 }
 
@@ -290,10 +313,10 @@ async fn what_has_expired_when_it_comes_is_asked_for_after_pauses_that_double() 
     let step = |plugin: &str| format!("[[environment.providers]]\nplugin = \"{plugin}\"\n");
     let (slow, after) = (step("env-script"), step("after"));
     daemon.configure(|config| config.replace(&slow, "").replace(&after, &format!("{slow}{after}")));
-    script(&daemon, "sleep 1.2\n");
+    noting(&daemon, "sleep 1.2");
     daemon.run().await;
     let session = daemon.session(&spec(&daemon)).await;
-    let pauses = pauses(&session, 4).await;
+    let pauses = pauses(&daemon, &session, 4).await;
     assert!(pauses[0] >= 1000 && pauses[1] >= 2000 && pauses[2] >= 4000, "{pauses:?}");
     let view = session.view().await;
     let current = condition(&view, ConditionType::EnvironmentCurrent).unwrap();
