@@ -173,7 +173,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         let make = |path: PathBuf, seq: u64| {
-            fs::write(path, format!("{{\"seq\":{seq},\"time\":\"2026-01-01T00:00:00Z\"}}\n")).unwrap()
+            fs::write(path, format!("{{\"seq\":{seq},\"time\":\"2026-01-01T00:00:00Z\"}}\n")).unwrap();
         };
         for first in [1, 2, 3] {
             make(path(directory, first), first);
