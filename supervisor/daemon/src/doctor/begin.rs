@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agentd_api::doctor::{Check, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
 use agentd_api::reason::AUTHENTICATION_REQUIRED;
-use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
 
 use crate::drain::Drain;
@@ -60,26 +60,28 @@ pub(super) fn draining(drain: &Drain) -> Check {
         .run("agentctl drain --undo")
 }
 
-/// Whether the last session of each agent was refused for want of a login.
+/// Whether each agent was refused for want of a login when it was last asked for a conversation. A session that has not come so far says
+/// nothing about it.
 pub(super) fn sign_in(sessions: &[SessionView]) -> Check {
-    let mut last: BTreeMap<String, &SessionView> = BTreeMap::new();
+    let mut last: BTreeMap<String, (&SessionView, &Condition)> = BTreeMap::new();
     for view in sessions {
         let command = view.spec.command.as_ref().and_then(|command| command.first().cloned());
         let Some(agent) = command.or_else(|| view.spec.agent.as_ref().map(ToString::to_string)) else { continue };
-        let newer = last.get(&agent).is_none_or(|known| known.status.updated < view.status.updated);
-        if newer {
-            last.insert(agent, view);
+        let asked = view.status.conditions.iter().find(|condition| {
+            condition.kind == ConditionType::ConversationReady && condition.status != ConditionStatus::Unknown
+        });
+        let Some(asked) = asked else { continue };
+        let newer = |known: &Condition| known.last_transition_time < asked.last_transition_time;
+        if last.get(&agent).is_none_or(|(_, known)| newer(known)) {
+            last.insert(agent, (view, asked));
         }
     }
     let mut findings = Vec::new();
-    for (agent, view) in last {
-        let refused = view.status.conditions.iter().find(|condition| {
-            condition.kind == ConditionType::ConversationReady
-                && condition.status == ConditionStatus::False
-                && condition.reason == AUTHENTICATION_REQUIRED
-        });
-        let Some(refused) = refused else { continue };
-        let summary = format!("{agent} is not signed in (session {}): {}", view.id, refused.message);
+    for (agent, (view, asked)) in last {
+        if asked.status != ConditionStatus::False || asked.reason != AUTHENTICATION_REQUIRED {
+            continue;
+        }
+        let summary = format!("{agent} is not signed in (session {}): {}", view.id, asked.message);
         let remedy = "sign in as it says, then go on with the session";
         findings.push(Finding::new(Outcome::Warn, summary, remedy).run(format!("agentctl resume {}", view.id)));
     }
@@ -103,6 +105,38 @@ mod tests {
         let check = shell(Err("it hangs".into()), Some(&known));
         assert_eq!(check.outcome, Outcome::Warn);
         assert!(check.run[0].line.contains("'/opt/my shell' -l"), "{check:?}");
+    }
+
+    #[test]
+    fn a_session_that_has_not_asked_for_a_conversation_says_nothing_of_the_login() {
+        let session = |id: &str, minute: u8, conditions: &[(&str, &str)]| -> SessionView {
+            let time = format!("2026-01-01T00:{minute:02}:00Z");
+            let condition = |(status, reason): &(&str, &str)| {
+                serde_json::json!({
+                    "type": "ConversationReady", "status": status, "reason": reason, "message": "it says why",
+                    "observed_generation": 1, "last_transition_time": time,
+                })
+            };
+            let conditions: Vec<_> = conditions.iter().map(condition).collect();
+            serde_json::from_value(serde_json::json!({
+                "id": id, "generation": 1, "created": time, "spec": { "directory": "/work", "agent": "a" },
+                "status": {
+                    "phase": "starting", "observed_generation": 1, "conditions": conditions, "launches": 1,
+                    "last_seq": 1, "updated": time,
+                },
+            }))
+            .unwrap()
+        };
+        let refused = session("refused", 1, &[("False", AUTHENTICATION_REQUIRED)]);
+        let check = |later: &SessionView| sign_in(&[refused.clone(), later.clone()]);
+        for later in [session("begun", 2, &[]), session("again", 2, &[("Unknown", "Starting")])] {
+            let check = check(&later);
+            assert!(check.outcome == Outcome::Warn && check.summary.contains("refused"), "{check:?}");
+        }
+        for later in [session("opened", 2, &[("True", "NewConversation")]), session("lost", 2, &[("False", "Other")])] {
+            assert_eq!(check(&later).outcome, Outcome::Pass);
+        }
+        assert_eq!(check(&session("earlier", 0, &[("True", "NewConversation")])).outcome, Outcome::Warn);
     }
 
     #[test]
