@@ -3,6 +3,7 @@
 mod input;
 mod launches;
 mod output;
+mod slips;
 mod stop;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -258,8 +258,8 @@ async fn a_dry_run_says_what_a_reload_would_do_and_does_nothing() {
     let text = plain.replace("[launch]", "[limits]\nactive_sessions = 1\n[launch]")
         + "[control]\ntcp = \"127.0.0.1:0\"\ntoken = { file = \"/nowhere/token\" }\n";
     fs::write(file(&daemon), text).unwrap();
-    for _ in 0..2 {
-        let view: ReloadView = daemon.client.call("POST", "/v1/reload?dry_run", "").await.expect(200);
+    for (method, path) in [("POST", "/v1/reload?dry_run"), ("GET", "/v1/reload")] {
+        let view: ReloadView = daemon.client.call(method, path, "").await.expect(200);
         assert!(view.dry_run);
         assert_eq!(view.changed, ["control.tcp", "control.token.file", "limits.active_sessions"]);
         assert!(view.mistakes.len() == 1 && view.mistakes[0].message.contains("/nowhere/token"), "{view:?}");

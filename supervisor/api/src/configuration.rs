@@ -122,7 +122,7 @@ pub struct ConfigurationCheck {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurationShow {
     pub files: Vec<PathBuf>,
-    /// Every key, in alphabetical order.
+    /// Every key that a file sets, in alphabetical order. Defaults are not listed.
     pub values: Vec<ConfigurationValue>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mistakes: Vec<Mistake>,
@@ -135,10 +135,10 @@ pub struct ConfigurationValue {
     pub key: String,
     /// As TOML; `"***"` where it may be a secret.
     pub value: String,
-    /// The file whose value holds; none of a default.
+    /// The file that sets the value, absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// From 1.
+    /// The line in that file, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }

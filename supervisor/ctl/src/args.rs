@@ -16,7 +16,8 @@ const STATUSES: &str = "\
 Exit status:
   0    success; run and prompt: the agent ended the turn itself
   1    failure: the daemon reported an error, or the session, the launch or
-       the turn failed; check, validate and doctor: something was found
+       the turn failed; check, validate, config check: something was found;
+       doctor: a check failed (a warning is status 0)
   2    the command line is wrong
   3    the daemon cannot be reached or started
   4    refused in the present state: the session's phase does not allow it, a
@@ -225,7 +226,7 @@ pub(crate) enum Command {
     /// Install, upgrade, inspect or remove agentd as a service of systemd or launchd
     #[command(subcommand)]
     Service(service::ServiceCommand),
-    /// Check agentd and its installation, with a remedy for each problem; exit status 1 if there is one
+    /// Check agentd and its installation, with a remedy for each problem; exit status 1 if a check fails
     Doctor(DoctorArgs),
     /// List the configured agents
     Agents,

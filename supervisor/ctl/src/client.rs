@@ -17,7 +17,7 @@ use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
 use agentd_api::validation::ValidationView;
-use agentd_api::{Code, PermissionId, Problem, SessionId, TurnId};
+use agentd_api::{Code, PermissionId, Problem, SessionId, SessionName, TurnId};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -35,6 +35,8 @@ use crate::way::Way;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How much longer an environment may take that is built for the answer, with a login shell and scripts.
 const BUILDING: Duration = Duration::from_mins(2);
+/// How much longer a reload may take, which compiles plugins.
+const COMPILING: Duration = Duration::from_mins(10);
 
 /// A daemon, by the way to it.
 #[derive(Debug, Clone)]
@@ -113,14 +115,8 @@ impl Client {
         self.call(Method::GET, "/healthz", None, Duration::ZERO).await.map(drop)
     }
 
-    pub(crate) async fn create(
-        &self,
-        spec: &SessionSpec,
-        wait: Option<Duration>,
-        terms: Terms,
-    ) -> Result<Document<SessionView>, Error> {
-        let seconds = wait.unwrap_or_default().as_secs();
-        self.post(&format!("/v1/sessions?wait={seconds}{}", terms.query()), Some(spec), wait).await
+    pub(crate) async fn create(&self, spec: &SessionSpec, terms: Terms) -> Result<Document<SessionView>, Error> {
+        self.post(&format!("/v1/sessions?wait=0{}", terms.query()), Some(spec), None).await
     }
 
     pub(crate) async fn list(&self) -> Result<Document<SessionList>, Error> {
@@ -129,6 +125,12 @@ impl Client {
 
     /// A session by its id, its name, or the beginning of its id that no other has. A whole id or name goes first.
     pub(crate) async fn find(&self, given: &str) -> Result<Document<SessionView>, Error> {
+        if given.parse::<SessionId>().is_err()
+            && let Err(error) = given.parse::<SessionName>()
+        {
+            let detail = format!("there is no session {given:?}: {error}");
+            return Err(Error::Session { detail, hint: Some("agentctl ls lists the sessions".to_owned()) });
+        }
         let found = self.get(&format!("/v1/sessions/{}", escape(given))).await;
         if !found.as_ref().is_err_and(|error| error.code() == Some(Code::NoSuchSession)) {
             return found;
@@ -287,9 +289,13 @@ impl Client {
     }
 
     /// Takes as long as it takes to compile what is new.
-    pub(crate) async fn reload(&self, dry_run: bool) -> Result<Document<ReloadView>, Error> {
-        self.post(if dry_run { "/v1/reload?dry_run" } else { "/v1/reload" }, None::<&()>, Some(Duration::from_mins(10)))
-            .await
+    pub(crate) async fn reload(&self) -> Result<Document<ReloadView>, Error> {
+        self.post("/v1/reload", None::<&()>, Some(COMPILING)).await
+    }
+
+    /// What a reload would change. A daemon that cannot tell refuses this, and changes nothing.
+    pub(crate) async fn foresee_reload(&self) -> Result<Document<ReloadView>, Error> {
+        self.get_slowly("/v1/reload", COMPILING).await
     }
 
     /// Has every session stopped and none launched, and waits for nothing.

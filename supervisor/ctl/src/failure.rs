@@ -81,7 +81,9 @@ impl Failure {
             }
             "ConversationLost" => format!("agentctl resume {session} --new-conversation"),
             "InitializeFailed" => {
-                format!("check the command and the agent's version; agentctl events {session} shows the whole exchange")
+                format!(
+                    "check the command and the agent's version; agentctl events {session} --no-follow shows the whole exchange"
+                )
             }
             "InitializeTimedOut" => format!(
                 "check that the command speaks the Agent Client Protocol on its standard input and output: many agents \
@@ -95,7 +97,7 @@ impl Failure {
                 format!("agentctl check --session {session}, then {resume}")
             }
             "AgentExited" | "CancelIgnored" | "OutOfMemory" | "TooManyTasks" | "ConversationTimedOut" | "Parked" => {
-                format!("{resume} starts it again; agentctl events {session} shows all that it wrote")
+                format!("{resume} starts it again; agentctl events {session} --no-follow shows all that it wrote")
             }
             _ => format!("agentctl show {session}"),
         }

@@ -39,7 +39,7 @@ fn rows() -> Vec<Row> {
         row(
             scripted(&["--refuse", "initialize", "-32603", "no such client"]),
             "initialize failed: ",
-            "agentctl events NAME shows the whole exchange",
+            "agentctl events NAME --no-follow shows the whole exchange",
         ),
         row(
             scripted(&["--protocol", "2"]),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentd_api::doctor::shell_word;
 use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
 use agentd_api::quantity::Time;
 use agentd_api::reason::is_progress;
@@ -35,17 +36,21 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     // A week at most, so that the end of the wait can be counted.
     let wait = args.ready.map(|time| time.0.min(Duration::from_hours(24 * 7)));
     let begun = Instant::now();
-    let mut document = super::snapshot::create(context, spec(args.spec)?, wait, args.terms.into()).await?;
-    if let Some(wait) = wait {
-        document = settled(context, document, begun + wait).await?;
-    }
-    if context.json {
-        print_document(&document.raw)?;
-    } else {
+    let document = super::snapshot::create(context, spec(args.spec)?, args.terms.into()).await?;
+    // The id comes first: the session is there, whatever becomes of the wait.
+    if !context.json {
         print(&format!("{}\n", document.value.id))?;
     }
+    let made = document.raw.clone();
+    let document = match wait {
+        Some(wait) => settled(context, document, begun + wait).await,
+        None => Ok(document),
+    };
+    if context.json {
+        print_document(document.as_ref().map_or(&made, |document| &document.raw))?;
+    }
     // Without a wait nothing is known yet.
-    if wait.is_some() { ready(context, &document.value, wait).await } else { Ok(0) }
+    if wait.is_some() { ready(context, &document?.value, wait).await } else { Ok(0) }
 }
 
 pub(super) async fn cancel(context: &Context, session: &str) -> Result<u8, Error> {
@@ -260,9 +265,12 @@ pub(super) async fn is_no_prompt(context: &Context, args: &SpecArgs) -> Result<(
         return Ok(());
     };
     let what = if flag == "--dir" { "a directory" } else { "the name of an agent" };
+    let quoted = shell_word(word);
+    // A word that begins so would be another flag.
+    let prompt = if word.starts_with('-') { format!("--prompt={quoted}") } else { format!("--prompt {quoted}") };
     Err(Error::Usage {
         detail: format!("{word:?} is {what}, and would be sent as a prompt"),
-        hint: format!("give {flag} {word}, or --prompt {word} to send it"),
+        hint: format!("give {flag} {quoted}, or {prompt} to send it"),
     })
 }
 
@@ -321,10 +329,21 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
     })
 }
 
-/// A directory as the daemon, which is elsewhere, has to be told it; one that is not there is for the daemon to refuse.
+/// Makes a path absolute, because the daemon's working directory is another. Only the daemon refuses one that does not exist.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    let absolute = path.canonicalize().or_else(|_| std::path::absolute(path));
-    absolute.map_err(|source| Error::File { path: path.to_owned(), source })
+    let absolute = path.canonicalize().or_else(|_| std::path::absolute(path)).map_err(|source| {
+        if source.kind() == std::io::ErrorKind::NotFound {
+            let detail = "the current directory was removed".to_owned();
+            return Error::Usage { detail, hint: "change to a directory that exists, or name one by --dir".to_owned() };
+        }
+        Error::File { path: path.to_owned(), source }
+    })?;
+    if absolute.to_str().is_none() {
+        let shown = absolute.as_os_str().as_encoded_bytes().escape_ascii();
+        let detail = format!("the name of the directory \"{shown}\" is not UTF-8");
+        return Err(Error::Usage { detail, hint: "rename it, or choose another directory".to_owned() });
+    }
+    Ok(absolute)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! reload: has the daemon read its configuration again, or say what that would do.
 
+use agentd_api::Code;
 use agentd_api::configuration::{Effect, Mistake};
 use agentd_api::plugin::ReloadView;
 
@@ -9,7 +10,17 @@ use crate::terminal::Screen;
 
 /// The exit status is 1 where something is not in force as the files say it.
 pub(super) async fn reload(context: &Context, dry_run: bool) -> Result<u8, Error> {
-    let document = context.client.reload(dry_run).await?;
+    let document = if dry_run {
+        context.client.foresee_reload().await.map_err(|error| match error.code() {
+            Some(Code::MethodNotAllowed | Code::NoSuchPath) => Error::Session {
+                detail: "the agentd that runs is too old for --dry-run; nothing was changed".to_owned(),
+                hint: Some("agentctl config check looks at the files without it".to_owned()),
+            },
+            _ => error,
+        })?
+    } else {
+        context.client.reload().await?
+    };
     let view = &document.value;
     let status = if view.mistakes.is_empty() { 0 } else { exit::FAILED };
     if context.json {
@@ -55,6 +66,29 @@ mod tests {
     use agentd_api::configuration::Change;
 
     use super::*;
+
+    #[test]
+    fn a_dry_run_never_reloads_a_daemon_that_does_not_know_it() {
+        use std::io::{BufRead as _, BufReader, Write as _};
+
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            BufReader::new(&stream).read_line(&mut request).unwrap();
+            let body = r#"{"status":405,"code":"method-not-allowed","detail":"the path answers to POST"}"#;
+            write!(stream, "HTTP/1.1 405 No\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+            request
+        });
+        let client = crate::client::Client::new(socket);
+        let context = Context { client, starter: None, json: false, verbose: false };
+        let error = crate::runtime().unwrap().block_on(reload(&context, true)).unwrap_err();
+        assert!(error.to_string().contains("nothing was changed"), "{error}");
+        let request = server.join().unwrap();
+        assert!(!request.starts_with("POST"), "an older daemon reloads at this: {request}");
+    }
 
     #[test]
     fn what_has_changed_is_told_a_line_a_key_with_the_moment_of_its_effect() {

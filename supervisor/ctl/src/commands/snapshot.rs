@@ -140,19 +140,18 @@ fn remarks(view: &LoginSnapshotView) -> Vec<String> {
 pub(super) async fn create(
     context: &Context,
     mut spec: SessionSpec,
-    wait: Option<Duration>,
     terms: Terms,
 ) -> Result<Document<SessionView>, Error> {
     let client = &context.client;
     if spec.environment.source != Some(SnapshotSource::Terminal) {
-        match client.create(&spec, wait, terms).await {
+        match client.create(&spec, terms).await {
             // The configuration has it so.
             Err(error) if error.code() == Some(Code::SnapshotNeeded) => {}
             other => return other,
         }
     }
     spec.environment.snapshot = Some(client.add_snapshot(&of_this_terminal()).await?.id);
-    client.create(&spec, wait, terms).await
+    client.create(&spec, terms).await
 }
 
 /// A name that is not UTF-8 cannot be spoken of, and is left out.

@@ -19,7 +19,7 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     is_no_prompt(context, &args.spec).await?;
     let spec = spec(args.spec)?;
     let goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
-    let view = super::snapshot::create(context, spec, None, terms).await?.value;
+    let view = super::snapshot::create(context, spec, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
     if goal == Goal::Talk {
         greet(context, &view, &label).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentd_api::plugin::PluginList;
 use agentd_api::{Code, Problem};
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 
 use super::handlers::{Answer, flag, to_the_end};
 use super::json;
@@ -29,9 +29,11 @@ pub(super) async fn show(context: &Context, name: &str) -> Answer {
     Ok(json(StatusCode::OK, &view))
 }
 
-/// Goes on when the client that asked for it leaves. With `?dry_run` nothing is changed, and the answer says what would be.
+/// `POST` reloads, and goes on when the client that asked for it leaves. `GET` and `?dry_run` change nothing, and answer what a reload
+/// would change. An earlier daemon refuses the `GET`, where it would ignore the flag.
 pub(super) async fn reload(context: &Context, request: &Request<Incoming>) -> Answer {
-    let (reload, dry_run) = (Arc::clone(&context.reload), flag(request, "dry_run")?);
+    let dry_run = request.method() == Method::GET || flag(request, "dry_run")?;
+    let reload = Arc::clone(&context.reload);
     let view = to_the_end(async move { if dry_run { reload.dry_run().await } else { reload.reload().await } }).await?;
     Ok(json(StatusCode::OK, &view))
 }

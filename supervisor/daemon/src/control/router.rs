@@ -122,7 +122,7 @@ fn methods(parts: Parts<'_>) -> &'static [Method] {
         ["healthz" | "readyz"]
         | ["v1", "version" | "agents" | "doctor" | "plugins" | "prerequisites" | "scripts" | "secrets"] => GET,
         ["v1", "plugins", _] => GET,
-        ["v1", "reload"] => POST,
+        ["v1", "reload"] => COLLECTION,
         ["v1", "drain"] => SWITCH,
         ["v1", "prerequisites", _, "check"] => POST,
         ["v1", "snapshots"] => COLLECTION,

@@ -44,18 +44,16 @@ fn concluded(files: &Files, known: &[Mistake], refused: bool) -> Check {
     if findings.is_empty() && !known.is_empty() {
         let consequence = if refused { "launches are still refused" } else { "it is not in force yet" };
         findings.push(
-            Finding::new(
+            Finding::bare(
                 Outcome::Fail,
                 format!("a mistake in the configuration is corrected in the files, and {consequence}"),
-                RELOAD,
             )
             .run(RELOAD),
         );
     } else if !files.changed.is_empty() {
         let keys = files.changed.join(", ");
-        findings.push(
-            Finding::new(Outcome::Warn, format!("the files were changed and not reloaded: {keys}"), RELOAD).run(RELOAD),
-        );
+        findings
+            .push(Finding::bare(Outcome::Warn, format!("the files were changed and not reloaded: {keys}")).run(RELOAD));
     }
     Check::of("configuration", &findings, "it has no mistake, and is the one in force")
 }
@@ -67,7 +65,7 @@ fn finding(mistake: &Mistake) -> Finding {
         _ => Outcome::Fail,
     };
     let summary = format!("{mistake}; {}", mistake.consequence.explained());
-    Finding::new(outcome, summary, "correct it (`agentctl config check` looks at it again), then run `agentctl reload`")
+    Finding::new(outcome, summary, "correct it; `agentctl config check` checks the files without a reload")
         .run("agentctl reload")
 }
 
@@ -92,7 +90,8 @@ mod tests {
         let left_out = mistake("plugins.mine", Consequence::LeftOut);
         assert_eq!(outcome(&files(vec![left_out.clone()], &[]), &[left_out], false), Outcome::Warn);
         let corrected = concluded(&files(vec![], &["limits.body"]), &[refused], true);
-        assert_eq!((corrected.outcome, corrected.remedy.as_deref()), (Outcome::Fail, Some("agentctl reload")));
+        assert_eq!((corrected.outcome, &corrected.remedy), (Outcome::Fail, &None), "the command says it all");
+        assert_eq!(corrected.run[0].line, "agentctl reload");
         let changed = concluded(&files(vec![], &["limits.turn"]), &[], false);
         assert!(changed.outcome == Outcome::Warn && changed.summary.contains("limits.turn"), "{changed:?}");
         // A token that is missing shows when it is opened, and not in the files.

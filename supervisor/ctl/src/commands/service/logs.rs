@@ -26,6 +26,12 @@ const SESSIONS: &str = "agentd-session-*.service";
 
 pub(super) async fn logs(context: &Context, host: &Host, args: LogsArgs) -> Result<u8, Error> {
     let service = Service::find(host, &args.which).await?;
+    if matches!(service, Service::System { user: None }) && args.session.is_some() {
+        return Err(Error::Usage {
+            detail: "with --system a session is one of some user's, and no user is named".to_owned(),
+            hint: "add --user NAME".to_owned(),
+        });
+    }
     let session = match &args.session {
         None => None,
         Some(given) => Some(session_of(context, host, &service, given).await?),

@@ -173,6 +173,7 @@ impl Machine {
                 let mut stream = stream.unwrap();
                 let mut request = String::new();
                 BufReader::new(&stream).read_line(&mut request).unwrap();
+                let state = answers.parent().unwrap();
                 let said = fs::read_to_string(&answers).unwrap_or_default();
                 let version = said.trim().trim_start_matches("agentd ");
                 let pid = 1_000_000_000 + version.bytes().map(u32::from).sum::<u32>();
@@ -181,8 +182,14 @@ impl Machine {
                     format!(
                         r#"{{"version":"{version}","pid":{pid},"runtime_directory":"/r","state_directory":"/s","compatibility":{knows}}}"#
                     )
+                } else if let Some((id, _)) =
+                    request.split("/v1/sessions/").nth(1).and_then(|at| at.split_once("/stop"))
+                {
+                    fs::write(state.join("stopped"), id).unwrap();
+                    session(id, "stopped")
                 } else {
-                    r#"{"sessions":[],"unreadable":[]}"#.to_owned()
+                    let kept = fs::read_to_string(state.join("sessions")).unwrap_or_default();
+                    format!(r#"{{"sessions":[{kept}],"unreadable":[]}}"#)
                 };
                 let length = body.len();
                 write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
@@ -190,6 +197,33 @@ impl Machine {
             }
         });
     }
+}
+
+/// The view of a session in this phase.
+fn session(id: &str, phase: &str) -> String {
+    let time = "2026-01-01T00:00:00Z";
+    let status = format!(
+        r#"{{"phase":"{phase}","observed_generation":1,"launches":1,"last_seq":9,"updated":"{time}","conditions":[]}}"#
+    );
+    format!(r#"{{"id":"{id}","generation":1,"created":"{time}","spec":{{"directory":"/d"}},"status":{status}}}"#)
+}
+
+#[test]
+fn a_drain_before_an_uninstall_stops_a_session_that_waits_for_its_restart() {
+    let machine = Machine::new();
+    machine.agentctl("install --no-linger").unwrap();
+    machine.daemon("agentd.service");
+    fs::write(machine.path("state/sessions"), session("kmdn0eq26qgf", "backing-off")).unwrap();
+    assert_eq!(machine.agentctl("uninstall --drain").unwrap(), 0);
+    assert_eq!(fs::read_to_string(machine.path("state/stopped")).unwrap(), "kmdn0eq26qgf");
+}
+
+#[test]
+fn a_session_of_some_user_needs_the_users_name() {
+    let machine = Machine::new();
+    let result = machine.agentctl_of(0, "logs --manager systemd --system --session kmdn0eq26qgf");
+    assert!(matches!(&result, Err(Error::Usage { hint, .. }) if hint.contains("--user")), "{result:?}");
+    assert_eq!(machine.calls(), Vec::<String>::new());
 }
 
 fn compatibility(version: &str, documents: u32) -> String {

@@ -28,7 +28,7 @@ pub(super) async fn uninstall(context: &Context, host: &Host, args: UninstallArg
     // One user's instance goes, and the template stays for the others.
     let is_one_of_many = matches!(service, Service::System { user: Some(_) });
     let kept = if is_one_of_many { Vec::new() } else { remove(host, &service, &record, args.force, &mut plan)? };
-    let active = |running: &Running| running.sessions.iter().filter(|view| view.status.phase.is_active()).count();
+    let active = |running: &Running| running.sessions.iter().filter(|view| !view.status.phase.is_over()).count();
     let active: usize = running.iter().map(active).sum();
     let drained = (args.drain && active > 0).then(|| format!("stop {active} sessions"));
     let told: Vec<String> = drained.iter().cloned().chain(plan.steps.iter().map(Step::describe)).collect();
@@ -130,14 +130,14 @@ fn remove(
 async fn drain(running: &[Running]) -> Result<(), Error> {
     let mut stops = tokio::task::JoinSet::new();
     for daemon in running {
-        for view in daemon.sessions.iter().filter(|view| view.status.phase.is_active()) {
+        for view in daemon.sessions.iter().filter(|view| !view.status.phase.is_over()) {
             let (client, id) = (daemon.client.clone(), view.id.clone());
             stops.spawn(async move { (id.to_string(), client.stop(id.as_str(), Some(super::super::STOP_WAIT)).await) });
         }
     }
     while let Some(stopped) = stops.join_next().await {
         let (session, stopped) = stopped.map_err(|error| Error::Setup(std::io::Error::other(error)))?;
-        if stopped?.value.status.phase.is_active() {
+        if !stopped?.value.status.phase.is_over() {
             return Err(ServiceError::Drain { session }.into());
         }
     }
