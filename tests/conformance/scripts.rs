@@ -79,7 +79,7 @@ async fn a_script_is_sourced_by_the_shell_that_its_first_line_names() {
 async fn a_script_fails_by_its_exit_and_not_by_its_last_command() {
     let daemon = daemon().await;
     let marker = daemon.root().join("trapped");
-    let trap = format!("trap 'echo done > {}' EXIT; export KEPT=trap", marker.display());
+    let trap = format!("trap 'echo done > \"{}\"' EXIT; export KEPT=trap", marker.display());
     for (script, expected) in [
         ("[ -d /nope ] && export OTHER=1", None),
         ("export KEPT=return; return 3", Some("return")),
@@ -188,7 +188,7 @@ async fn module_load_in_a_script_gives_the_agent_the_modules_path_though_the_dae
     let module = "#%Module1.0\nprepend-path PATH /opt/mytool/bin\nsetenv MYTOOL_HOME /opt/mytool\n";
     let mut daemon = Daemon::prepare();
     let modules = run_with_modules(&mut daemon, "mytool", module).await;
-    let load = format!("module use {}\nmodule load mytool\n", modules.display());
+    let load = format!("module use '{}'\nmodule load mytool\n", modules.display());
     let source = format!(". {}\n", init.display());
     // With the function that the login shell exports, and with the init file where it exports none.
     has_mytool(&daemon, "", &format!("{source}{load}")).await;
@@ -204,7 +204,7 @@ async fn lmods_module_load_in_a_script_gives_the_agent_the_modules_path_though_t
     let source = format!(". {}\n", init.display());
     let mut daemon = Daemon::prepare();
     let modules = run_with_modules(&mut daemon, "mytool.lua", module).await;
-    let using = format!("module use {}\n", modules.display());
+    let using = format!("module use '{}'\n", modules.display());
     has_mytool(&daemon, "", &format!("{source}{using}module load mytool\n")).await;
     let (reason, message) = failure(&daemon, &format!("{source}set -e\nmodule load no-such-module\n")).await;
     assert!(reason == "ScriptFailed" && message.contains("no-such-module"), "{reason}: {message}");
@@ -214,7 +214,7 @@ async fn lmods_module_load_in_a_script_gives_the_agent_the_modules_path_though_t
     let mut daemon = Daemon::prepare();
     let modules = run_with_modules(&mut daemon, "mytool.lua", module).await;
     for load in ["module load mytool", "ml mytool"] {
-        has_mytool(&daemon, &profile, &format!("module use {}\n{load}\n", modules.display())).await;
+        has_mytool(&daemon, &profile, &format!("module use '{}'\n{load}\n", modules.display())).await;
     }
 }
 

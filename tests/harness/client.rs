@@ -100,7 +100,7 @@ impl Client {
     ) -> Result<Response, hyper::Error> {
         let request = Request::builder()
             .method(method)
-            .uri(path)
+            .uri(path.replace(' ', "%20"))
             .header("host", "agentd")
             .header("content-type", "application/json")
             .body(Full::new(body.into()))
@@ -118,7 +118,7 @@ impl Client {
     ) -> Option<Response> {
         let mut request = Request::builder()
             .method(method)
-            .uri(path)
+            .uri(path.replace(' ', "%20"))
             .header("host", "agentd")
             .header("content-type", "application/json");
         if let Some(key) = key {

@@ -200,7 +200,7 @@ async fn a_launch_that_had_begun_waits_for_the_correction() {
     let mut daemon = Daemon::prepare();
     let begun = daemon.root().join("begun");
     let script = format!(
-        "touch {}\nwhile ! test -e {}; do sleep 0.01; done\n",
+        "touch '{}'\nwhile ! test -e '{}'; do sleep 0.01; done\n",
         begun.display(),
         daemon.root().join("go").display()
     );

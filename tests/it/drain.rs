@@ -130,7 +130,7 @@ async fn an_agent_cannot_end_the_others_work() {
     let spec = SessionSpec { permissions: PermissionPolicy::Allow, ..daemon.scripted(&[]) };
     let session = daemon.session(&spec).await;
     let (agentctl, socket) = (env!("CARGO_BIN_EXE_agentctl"), daemon.client.socket().display());
-    let turn = session.turn(&format!("tool {agentctl} --socket {socket} drain --no-wait 2>&1")).await;
+    let turn = session.turn(&format!("tool '{agentctl}' --socket '{socket}' drain --no-wait 2>&1")).await;
     assert!(turn.text.contains("not for a session to ask"), "{}", turn.text);
     assert!(!daemon.client.get("/v1/drain").await.expect::<DrainView>(200).draining);
     assert_eq!(session.view().await.status.phase, Phase::Idle);

@@ -153,8 +153,9 @@ async fn a_restart_after_a_crash_has_a_note_with_what_changed_and_a_session_can_
 async fn a_stored_environment_is_given_again_and_runs_no_provider() {
     let mut daemon = Daemon::start().await;
     let ran = daemon.root().join("ran");
-    let text =
-        |value: &str| format!("echo x >> {}\nexport EDITOR={value} SOME_TOKEN=planted-{value}-token\n", ran.display());
+    let text = |value: &str| {
+        format!("echo x >> '{}'\nexport EDITOR={value} SOME_TOKEN=planted-{value}-token\n", ran.display())
+    };
     script(&daemon, &text("vi"));
     let mut spec = daemon.scripted(&[]);
     spec.environment.refresh = Some(Refresh::Stored);

@@ -302,7 +302,7 @@ async fn a_file_is_the_users_alone_is_written_nowhere_else_and_goes_with_the_age
     let session = daemon.session(&spec(&daemon)).await;
     let path = files(&daemon, &session).join("npmrc");
     assert_eq!(agents(&session, "printenv NPM_TOKEN_FILE").await, format!("{}\n", path.display()));
-    assert_eq!(agents(&session, "cat $NPM_TOKEN_FILE").await, content);
+    assert_eq!(agents(&session, "cat \"$NPM_TOKEN_FILE\"").await, content);
     let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode(&files(&daemon, &session)), mode(&path)), (0o700, 0o600));
 
@@ -312,7 +312,7 @@ async fn a_file_is_the_users_alone_is_written_nowhere_else_and_goes_with_the_age
     assert_eq!(file.file.as_ref().unwrap().size, content.len() as u64);
     assert!(!file.secret);
     // What the agent prints of it is hidden, line by line.
-    session.turn("tool cat $NPM_TOKEN_FILE; tail -1 $NPM_TOKEN_FILE").await;
+    session.turn("tool cat \"$NPM_TOKEN_FILE\"; tail -1 \"$NPM_TOKEN_FILE\"").await;
     let shown = fs::read_to_string(crate::harness::journal::path(&daemon.state(), &session.id)).unwrap();
     assert!(shown.contains("‹secret›"), "{shown}");
     assert_eq!(daemon.holders("planted-token-1"), NOWHERE);
@@ -320,7 +320,7 @@ async fn a_file_is_the_users_alone_is_written_nowhere_else_and_goes_with_the_age
     session.stop().await;
     assert!(!files(&daemon, &session).exists(), "they are gone when the session is shown as stopped");
     session.resume().await;
-    assert_eq!(agents(&session, "cat $NPM_TOKEN_FILE").await, content);
+    assert_eq!(agents(&session, "cat \"$NPM_TOKEN_FILE\"").await, content);
     session.turn("exit 1").await;
     session.wait_for_phase(Phase::Failed).await;
     assert!(!files(&daemon, &session).exists(), "a crash is an end too");

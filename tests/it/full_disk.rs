@@ -25,7 +25,7 @@ impl Small {
         let (place, mut daemon) = (Place::machine().unwrap(), Daemon::prepare());
         daemon.configure(|own| format!("{own}\n{config}"));
         let state = daemon.state();
-        place.run(&format!("mount -t tmpfs -o size=16m,mode=700 none {}", state.display()));
+        place.run(&format!("mount -t tmpfs -o size=16m,mode=700 none '{}'", state.display()));
         daemon.enter(place.entrance());
         daemon.run().await;
         Some(Self { daemon, place })

@@ -312,7 +312,7 @@ async fn a_launch_under_way_keeps_what_it_began_with() {
     let (begun, go) = (daemon.root().join("begun"), daemon.root().join("go"));
     // It waits for the test, and not for any time.
     let script = format!(
-        "touch {begun}\nwhile ! test -e {go}; do sleep 0.01; done\n",
+        "touch '{begun}'\nwhile ! test -e '{go}'; do sleep 0.01; done\n",
         begun = begun.display(),
         go = go.display()
     );

@@ -39,7 +39,7 @@ impl Counting {
     fn write_script(&self, declared: &str, more: &str) {
         let (counter, version) = (self.file("runs"), self.file("version.txt"));
         let script = format!(
-            "{declared}\necho run >> {}\nexport VERSION=\"$(cat {})\" SEEN=\"$EDITOR\"\n{more}\n",
+            "{declared}\necho run >> '{}'\nexport VERSION=\"$(cat '{}')\" SEEN=\"$EDITOR\"\n{more}\n",
             counter.display(),
             version.display()
         );

@@ -100,7 +100,7 @@ async fn what_is_silent_in_the_path_is_told_and_passed_over() {
     let spec = daemon.scripted(&[]);
     std::os::unix::fs::symlink(crate::harness::scripted_agent(), programs.join("agent-by-name")).unwrap();
     let dead = Dead::mount(daemon.root().join("tools"), "fuse", "dead", &[]);
-    let path = format!("export PATH={}/bin:{}", dead.path.display(), programs.display());
+    let path = format!("export PATH='{}/bin:{}'", dead.path.display(), programs.display());
     let spec =
         SessionSpec { agent: None, command: Some(vec!["agent-by-name".to_owned()]), env_setup: Some(path), ..spec };
     let session = daemon.session(&spec).await;

@@ -35,7 +35,7 @@ fn found(view: &SessionView) -> &Condition {
 
 /// A profile that counts how often it is read.
 fn profile(daemon: &Daemon, rest: &str) {
-    let text = format!("echo run >> {}\n{rest}\n", counter(daemon).display());
+    let text = format!("echo run >> '{}'\n{rest}\n", counter(daemon).display());
     std::fs::write(daemon.home().join(".profile"), text).unwrap();
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use agentd_api::doctor::shell_word;
 use agentd_api::scripts::{ScriptList, ScriptState};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase};
 use agentd_api::{Code, Problem};
@@ -73,7 +74,7 @@ impl<'a> Yard<'a> {
             (ConditionStatus::False, "ScriptNotApproved"),
             "{condition:?}"
         );
-        let command = format!("`agentctl env allow {}`", self.directory.display());
+        let command = format!("`agentctl env allow {}`", shell_word(self.directory.to_str().unwrap()));
         assert!(condition.message.contains(&command), "{}", condition.message);
         condition
     }

@@ -16,7 +16,7 @@ use crate::random::{Random, flipped, truncated, with_a_flip};
 #[tokio::test]
 async fn two_loads_at_once_compile_once_and_a_later_host_does_not_compile_at_all() {
     let directory = TempDir::new().unwrap();
-    let compiler = script(directory.path(), &format!("exec {} \"$@\"", compiler().display()));
+    let compiler = script(directory.path(), &format!("exec '{}' \"$@\"", compiler().display()));
     let cache = directory.path().join("cache");
     let options = || HostOptions::new(&cache, &compiler);
     let bench = Bench::with(|own| *own = options());

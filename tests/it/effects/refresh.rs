@@ -49,7 +49,7 @@ async fn what_expires_is_asked_for_again_files_in_their_place_and_variables_by_n
     effects(&daemon, "planted-token-2", "one");
     let file = files(&daemon, &session).join("token");
     until("the file is written anew", || fs::read_to_string(&file).is_ok_and(|text| text == "planted-token-2")).await;
-    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+    assert_eq!(agents(&session, "cat \"$A_FILE\"").await, "planted-token-2");
     assert!(is_current(&session.view().await, ConditionStatus::True, "Refreshed"));
     assert_eq!(session.turn("say planted-token-1 planted-token-2").await.text, "‹secret› ‹secret›");
 
@@ -99,7 +99,7 @@ async fn another_daemon_goes_on_asking_and_begins_with_what_is_over() {
     effects(&daemon, "planted-token-2", "one");
     daemon.run().await;
     until("the file is written anew", || fs::read_to_string(&file).is_ok_and(|text| text == "planted-token-2")).await;
-    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+    assert_eq!(agents(&session, "cat \"$A_FILE\"").await, "planted-token-2");
 
     // The agent ends while no daemon is there; the next one removes its files.
     let view = session.view().await;
@@ -141,7 +141,7 @@ async fn a_kill_between_the_writing_and_the_journal_loses_nothing() {
     daemon.run().await;
     until("it is recorded", || refreshes(&session).len() > recorded).await;
     assert_eq!(refreshes(&session)[recorded].files, ["token"]);
-    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+    assert_eq!(agents(&session, "cat \"$A_FILE\"").await, "planted-token-2");
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn a_refresh_that_fails_is_said_is_tried_again_with_pauses_and_holds_nothi
     script(
         &daemon,
         &format!(
-            "echo x >> {ran}\nwhile [ -e {hold} ]; do sleep 0.05; done\necho sorry >&2\nexit 3\n",
+            "echo x >> '{ran}'\nwhile [ -e '{hold}' ]; do sleep 0.05; done\necho sorry >&2\nexit 3\n",
             ran = ran.display(),
             hold = hold.display()
         ),
@@ -181,7 +181,7 @@ async fn a_refresh_that_fails_is_said_is_tried_again_with_pauses_and_holds_nothi
 
     effects(&daemon, "planted-token-2", "one");
     session.wait_for("it is well again", |view| is_current(view, ConditionStatus::True, "Refreshed")).await;
-    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+    assert_eq!(agents(&session, "cat \"$A_FILE\"").await, "planted-token-2");
 }
 
 /// A file and a variable that hold for so many milliseconds.
@@ -271,7 +271,7 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
 
     effects(&daemon, "planted-token-2", "one");
     session.wait_for("it is well again", |view| is_current(view, ConditionStatus::True, "Refreshed")).await;
-    assert_eq!(agents(&session, "cat $A_FILE").await, "planted-token-2");
+    assert_eq!(agents(&session, "cat \"$A_FILE\"").await, "planted-token-2");
 }
 
 /// The user's script from now on: it notes when it begins and when it is done.

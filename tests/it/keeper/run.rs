@@ -220,7 +220,7 @@ fn a_trace_gives_names_of_files_and_no_value_leaves_the_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("inner.sh");
     std::fs::write(&file, "export API_KEY=sek''rit\n").unwrap();
-    let text = format!(". {}; echo said >&2; '{KEEPER}' dump-environment 10", file.display());
+    let text = format!(". '{}'; echo said >&2; '{KEEPER}' dump-environment 10", file.display());
     let traced = RunRequest {
         program: "/bin/bash".into(),
         args: strings(&["-x", "-c", &text]),
