@@ -200,6 +200,27 @@ impl Campaign {
         }
     }
 
+    /// A rule that never had anything to look at says nothing. Not for a campaign that is too short for it.
+    fn something_of_each_kind_was_tried(&self) {
+        let untried = self.field.tally.lock().expect("nobody panics while it counts").untried();
+        assert!(untried.is_empty(), "these strikes were not tried: {untried:?}; {}", self.again());
+        let mut seen = BTreeSet::new();
+        for subject in &self.field.subjects {
+            seen.extend(subject.record().requests.iter().filter_map(history::Request::kind));
+            seen.extend(subject.journal().iter().filter_map(model::ending));
+            let account = Note::read(&subject.account);
+            seen.extend(
+                account
+                    .iter()
+                    .any(|note| matches!(note, Note::Answered(_)))
+                    .then_some("an agent that notes its answer"),
+            );
+        }
+        let expected = history::REQUESTS.iter().chain(&model::ENDINGS).chain(&["an agent that notes its answer"]);
+        let missing: Vec<&str> = expected.copied().filter(|kind| !seen.contains(kind)).collect();
+        assert!(missing.is_empty(), "none of these was seen: {missing:?}; {}", self.again());
+    }
+
     /// The command that does the same once more.
     fn again(&self) -> String {
         let more = std::env::var(MORE).map(|more| format!("{MORE}={more} ")).unwrap_or_default();
@@ -356,6 +377,9 @@ async fn sessions_keep_their_promises_while_daemon_keepers_and_agents_are_killed
     campaign.rest(true, &mut random).await;
     for reader in campaign.readers.drain(..) {
         reader.await.expect("a reader leaves when it has seen all");
+    }
+    if campaign.kills >= ROUND {
+        campaign.something_of_each_kind_was_tried();
     }
     let tally = campaign.field.tally.lock().expect("nobody panics while it counts");
     eprintln!(

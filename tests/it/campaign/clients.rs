@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::watch;
 
-use super::history::{Answer, Seen, What};
+use super::history::{Answer, EXITS, Seen, What};
 use super::subject::Subject;
 use crate::harness::random::Random;
 
@@ -53,7 +53,9 @@ pub(crate) async fn talk(subject: Arc<Subject>, mut random: Random, over: watch:
 
 /// What the agent is to do; the session's name of the prompt stands below it.
 fn prompt(random: &mut Random) -> String {
-    match random.below(17) {
+    match random.below(18) {
+        // The agent ends by itself, in its turn.
+        17 => format!("exit {EXITS}"),
         // The next prompt finds the conversation gone, and the agent is started again.
         16 => "lose".to_owned(),
         0 => "error".to_owned(),
@@ -215,7 +217,12 @@ impl Ctl {
                     Some(0) => Answer::Printed(String::from_utf8(output.stdout).expect("what it prints is text")),
                     Some(4) => Answer::Refused(4),
                     Some(130) => Answer::Cancelled,
-                    _ => Answer::Failed(1),
+                    // The turn or the launch failed, or no daemon was there.
+                    Some(1 | 3) => Answer::Failed(1),
+                    _ => {
+                        subject.witness("agentctl tells the truth", format!("{arguments:?} ended: {}", output.status));
+                        Answer::Failed(0)
+                    }
                 }
             }
         };

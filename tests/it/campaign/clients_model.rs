@@ -1,14 +1,17 @@
 //! What clients were told and what agents noted, held against the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use agentd_api::event::{AnsweredBy, LaunchReason, PermissionOutcome, TurnEnded};
+use agentd_api::event::{AnsweredBy, LaunchReason, PermissionOutcome, SyntheticCause, TurnEnded};
 use agentd_api::session::Phase;
 use agentd_api::{Body, Event, TurnId};
 
 use super::history::{Answer, History, Note, Request, Seen, Violation, What};
 use crate::harness::session::said;
+
+/// A wall clock may be set by some milliseconds while the campaign runs.
+const CLOCK: Duration = Duration::from_millis(20);
 
 /// The violations in answers and streams.
 pub(crate) fn clients(history: &History) -> Vec<Violation> {
@@ -140,8 +143,13 @@ fn ctl_prompt(journal: &Index<'_>, text: &str, answer: &Answer) -> Option<Violat
 /// A cancel that was accepted is in the journal, or the turn was over.
 fn cancel(journal: &Index<'_>, turn: Option<&TurnId>, request: &Request) -> Option<Violation> {
     let Answer::View { .. } = request.answer else { return None };
+    // Of one that was over before the request came nobody speaks who cancels the one that runs.
+    let ran = |turn: &TurnId| {
+        let end = journal.events.iter().find(|event| matches!(&event.body, Body::TurnEnded(end) if end.turn == *turn));
+        end.is_none_or(|end| SystemTime::from(end.time) + CLOCK >= request.from)
+    };
     let is_it = |event: &&Event| match &event.body {
-        Body::TurnCancelling(cancelling) => turn.is_none_or(|turn| cancelling.turn == *turn),
+        Body::TurnCancelling(cancelling) => turn.map_or_else(|| ran(&cancelling.turn), |turn| cancelling.turn == *turn),
         Body::TurnEnded(ended) => turn.is_some_and(|turn| ended.turn == *turn),
         _ => false,
     };
@@ -158,6 +166,10 @@ fn stop(journal: &Index<'_>, request: &Request) -> Option<Violation> {
     let phase = match &request.answer {
         Answer::View { phase, .. } => Some(*phase),
         Answer::Printed(_) => None,
+        Answer::Refused(status) => {
+            let what = format!("a stop was refused with {status}, and a session can always be stopped");
+            return Some(Violation::new("answers", 0, what));
+        }
         _ => return None,
     };
     let upto: Vec<&Event> = journal.before(request.until).collect();
@@ -218,7 +230,9 @@ fn permit(journal: &Index<'_>, permission: &str, option: &str, request: &Request
 pub(crate) fn account(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut asked: BTreeSet<&str> = BTreeSet::new();
-    let journal = lives(&history.journal);
+    let (journal, index) = (lives(&history.journal), Index::of(&history.journal));
+    let mut answered: Vec<(u32, &str, &str)> = Vec::new();
+    let mut prompt = None;
     let mut life: Option<(u32, Vec<&str>)> = None;
     let mut lives: Vec<(u32, Vec<&str>)> = Vec::new();
     for note in &history.account {
@@ -228,18 +242,41 @@ pub(crate) fn account(history: &History) -> Vec<Violation> {
                 found.push(Violation::new("one agent at a time", 0, what));
             }
             Note::Began(pid) => lives.extend(life.replace((*pid, Vec::new()))),
-            Note::Asked(prompt) => {
-                if !asked.insert(prompt) {
-                    let what = format!("agents of the session were asked {prompt:?} twice");
+            Note::Asked(text) => {
+                if !asked.insert(text) {
+                    let what = format!("agents of the session were asked {text:?} twice");
                     found.push(Violation::new("a prompt is sent once", 0, what));
                 }
+                prompt = Some(text);
             }
             Note::Said(text) => {
                 if let Some((_, said)) = &mut life {
                     said.push(text);
                 }
             }
-            Note::Answered(_) => {}
+            Note::Answered(answer) => {
+                answered.extend(
+                    life.as_ref().zip(prompt.take()).map(|((pid, _), prompt)| (*pid, prompt.as_str(), answer.as_str())),
+                );
+            }
+        }
+    }
+    for (pid, prompt, answer) in answered {
+        let Some(life) = journal.get(&pid) else { continue };
+        // What was in the pipe is lost with the keeper. That it answers with an error the agent notes before it does.
+        if history.killed.contains(&life.keeper) || (answer == "error" && history.killed.contains(&pid)) {
+            continue;
+        }
+        let Some(end) = index.turns(prompt).first().and_then(|turn| index.ends.get(turn)) else { continue };
+        let cause = end.synthetic.as_ref().map(|synthetic| synthetic.cause);
+        let fits = match answer {
+            "error" => end.stop_reason.is_none() && cause == Some(SyntheticCause::AgentError),
+            reason => end.stop_reason.as_deref() == Some(reason) && cause.is_none(),
+        };
+        if !fits {
+            let what =
+                format!("agent {pid} noted that it answered {prompt:?} with {answer:?}, and the turn ended as {end:?}");
+            found.push(Violation::new("what an agent answers is how its turn ends", life.seq, what));
         }
     }
     lives.extend(life);

@@ -16,6 +16,9 @@ pub(crate) const CRASHES: usize = 5;
 /// Crashes further back than this count no more.
 pub(crate) const CRASH_WINDOW_S: i64 = 600;
 
+/// The status of an agent that was prompted to end by itself.
+pub(crate) const EXITS: i32 = 17;
+
 /// One session from every side.
 #[derive(Debug, Default)]
 pub(crate) struct History {
@@ -100,6 +103,38 @@ pub(crate) struct Request {
     pub(crate) until: SystemTime,
     pub(crate) what: What,
     pub(crate) answer: Answer,
+}
+
+/// What clients have to have asked for, with what came of it, before a long campaign says anything.
+pub(crate) const REQUESTS: [&str; 9] = [
+    "a prompt that is accepted",
+    "a prompt by agentctl that is answered",
+    "a cancel of the turn that runs",
+    "a cancel of a turn by its id",
+    "a cancel that is refused",
+    "a stop",
+    "a stop by agentctl",
+    "a resume",
+    "an answer to a question",
+];
+
+impl Request {
+    /// Which of [`REQUESTS`] it is.
+    pub(crate) fn kind(&self) -> Option<&'static str> {
+        let place = match (&self.what, &self.answer) {
+            (What::Prompt { .. }, Answer::Turn(_)) => 0,
+            (What::CtlPrompt { .. }, Answer::Printed(_)) => 1,
+            (What::Cancel { turn: None }, Answer::View { .. }) => 2,
+            (What::Cancel { turn: Some(_) }, Answer::View { .. }) => 3,
+            (What::Cancel { .. }, Answer::Refused(_)) => 4,
+            (What::Stop, Answer::View { .. }) => 5,
+            (What::Stop, Answer::Printed(_)) => 6,
+            (What::Resume, Answer::View { .. }) => 7,
+            (What::Permit { .. }, Answer::View { .. }) => 8,
+            _ => return None,
+        };
+        Some(REQUESTS[place])
+    }
 }
 
 #[derive(Debug, Clone)]

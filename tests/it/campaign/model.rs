@@ -3,6 +3,7 @@
 //! Each rule has a name, under which a violation is reported; `model_tests.rs` has a history that breaks it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use agentd_api::event::{AgentExited, LaunchReason, LaunchStarted, SyntheticCause, TurnEnded, TurnStarted};
 use agentd_api::session::Phase;
@@ -10,7 +11,7 @@ use agentd_api::{Body, Event, PermissionId, TurnId};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::history::{CRASH_WINDOW_S, CRASHES, History, RESTART_FIRST_MS, Violation};
+use super::history::{CRASH_WINDOW_S, CRASHES, EXITS, History, RESTART_FIRST_MS, Request, Violation, What};
 use crate::harness::session::said;
 
 /// What the agent answered a prompt with.
@@ -33,8 +34,6 @@ struct Turn {
     counted: u64,
     /// Its agent ended before it answered.
     cut: bool,
-    /// A stop was asked for while it ran.
-    stopped: bool,
     ended: bool,
 }
 
@@ -50,6 +49,8 @@ struct Launch {
     number: u64,
     restart: bool,
     agent_started: bool,
+    /// Its keeper and its agent.
+    processes: Vec<u32>,
     opened: bool,
     exits: u32,
     /// `launch.failed` was written.
@@ -68,7 +69,9 @@ impl Launch {
     }
 }
 
-struct Walk {
+struct Walk<'a> {
+    requests: &'a [Request],
+    killed: &'a BTreeSet<u32>,
     found: Vec<Violation>,
     seq: u64,
     now: Timestamp,
@@ -83,9 +86,35 @@ struct Walk {
     answered: BTreeSet<String>,
 }
 
+/// How turns end, each of which a long campaign has to have seen.
+pub(crate) const ENDINGS: [&str; 5] = [
+    "a turn that ends with end_turn",
+    "a turn that is cancelled",
+    "a turn whose agent answers with an error",
+    "a turn that is cut",
+    "a turn that is dropped",
+];
+
+/// Which of [`ENDINGS`] the record is.
+pub(crate) fn ending(event: &Event) -> Option<&'static str> {
+    let Body::TurnEnded(ended) = &event.body else { return None };
+    let cause = ended.synthetic.as_ref().map(|synthetic| synthetic.cause);
+    let place = match (ended.stop_reason.as_deref(), cause) {
+        (Some("end_turn"), None) => 0,
+        (Some("cancelled"), None) => 1,
+        (None, Some(SyntheticCause::AgentError)) => 2,
+        (None, Some(SyntheticCause::AgentExited)) => 3,
+        (None, Some(SyntheticCause::Dropped)) => 4,
+        _ => return None,
+    };
+    Some(ENDINGS[place])
+}
+
 /// The violations that the journal shows by itself, and by what the daemon shows at rest.
 pub(crate) fn journal(history: &History) -> Vec<Violation> {
     let mut walk = Walk {
+        requests: &history.requests,
+        killed: &history.killed,
         found: Vec::new(),
         seq: 0,
         now: Timestamp::UNIX_EPOCH,
@@ -104,7 +133,31 @@ pub(crate) fn journal(history: &History) -> Vec<Violation> {
     walk.found
 }
 
-impl Walk {
+fn is_cancel_of(what: &What, id: &TurnId) -> bool {
+    matches!(what, What::Cancel { turn } if turn.as_ref().is_none_or(|turn| turn == id))
+}
+
+impl Walk<'_> {
+    /// Whether a client had asked for that by now, whatever it was told.
+    fn was_asked(&self, is_meant: impl Fn(&What) -> bool) -> bool {
+        let now = SystemTime::from(self.now);
+        self.requests.iter().any(|request| request.from <= now && is_meant(&request.what))
+    }
+
+    /// An agent ends when it is stopped, is killed, loses its keeper or its conversation, or is prompted to end.
+    fn ends_for_a_reason(&mut self, exited: &AgentExited) {
+        let running = self.running.as_ref().and_then(|id| self.turns.get(id));
+        let prompted = running.is_some_and(|turn| turn.sent && turn.prompt.starts_with("exit "));
+        let killed = self.launch.processes.iter().any(|pid| self.killed.contains(pid));
+        let ended = self.launch.stop || self.launch.unusable || self.launch.failed || killed;
+        let by_itself = prompted && exited.status == Some(EXITS);
+        // A keeper that never had an agent says so.
+        let had_none = !self.launch.agent_started;
+        self.check(ended || by_itself || had_none, "nobody ends by himself", || {
+            format!("the agent of launch {} ended, and nobody had ended it: {exited:?}", exited.launch)
+        });
+    }
+
     fn violation(&mut self, rule: &'static str, what: impl Into<String>) {
         self.found.push(Violation::new(rule, self.seq, what));
     }
@@ -141,7 +194,9 @@ impl Walk {
                     format!("an agent was started for launch {} once more", started.launch)
                 });
                 self.launch.agent_started = true;
+                self.launch.processes.push(started.pid);
             }
+            Body::KeeperStarted(started) => self.launch.processes.push(started.pid),
             Body::AgentUnusable(unusable) => {
                 let fits = unusable.launch == self.launch.number && self.launch.agent_runs() && self.launch.opened;
                 self.check(fits, "launches", || "an agent without a conversation cannot have lost it".into());
@@ -176,6 +231,8 @@ impl Walk {
             Body::TurnCancelling(cancelling) => {
                 let runs = self.running.as_ref() == Some(&cancelling.turn);
                 self.check(runs, "cancels", || format!("turn {} does not run and is cancelled", cancelling.turn));
+                let asked = self.was_asked(|what| is_cancel_of(what, &cancelling.turn));
+                self.check(asked, "somebody asks for it", || format!("nobody has cancelled turn {}", cancelling.turn));
                 if let Some(turn) = self.turns.get_mut(&cancelling.turn) {
                     turn.cancelling = true;
                 }
@@ -192,9 +249,8 @@ impl Walk {
             }
             Body::StopRequested(_) => {
                 self.launch.stop = true;
-                if let Some(turn) = self.running.as_ref().and_then(|id| self.turns.get_mut(id)) {
-                    turn.stopped = true;
-                }
+                let asked = self.was_asked(|what| matches!(what, What::Stop));
+                self.check(asked, "somebody asks for it", || "nobody has asked for a stop".into());
             }
             _ => {}
         }
@@ -251,6 +307,7 @@ impl Walk {
         if exits > 1 {
             return;
         }
+        self.ends_for_a_reason(exited);
         if let Some(id) = self.running.take()
             && let Some(turn) = self.turns.get_mut(&id)
         {
@@ -363,6 +420,12 @@ impl Walk {
             let fits = waiting && ended.stop_reason.is_none() && cause == Some(SyntheticCause::Dropped);
             self.check(fits, "how a waiting turn ends", || {
                 format!("{found}, and it had only waited (stop: {stopped})")
+            });
+            let id = id.clone();
+            let explained =
+                stopped || self.was_asked(|what| matches!(what, What::Cancel { turn: Some(turn) } if *turn == id));
+            self.check(explained || !fits, "somebody asks for it", || {
+                format!("{found}, and nobody had stopped the session or cancelled it")
             });
             return;
         }

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use agentd_api::Event;
 use agentd_api::session::Phase;
+use agentd_api::{Body, Event};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -99,16 +99,27 @@ fn asked_at(seq: u64, what: What, answer: Answer) -> Request {
     Request { until, ..asked(what, answer) }
 }
 
-/// A history with this journal, whose prompts somebody asked for without hearing what came of it.
+/// A history with this journal, whose prompts, stops and cancels somebody asked for without hearing what came of it, and whose agents
+/// were killed.
 fn of(text: &str) -> History {
     let journal = journal(text);
     let prompts = journal.iter().filter_map(|event| match &event.body {
-        agentd_api::Body::TurnQueued(queued) => Some(queued.prompt.clone()),
+        Body::TurnQueued(queued) => Some(queued.prompt.clone()),
         _ => None,
     });
     let texts: BTreeSet<String> = prompts.collect();
-    let requests = texts.into_iter().map(|text| asked(What::Prompt { text, key: None }, Answer::Cut)).collect();
-    History { journal, requests, ..History::default() }
+    let mut requests: Vec<Request> =
+        texts.into_iter().map(|text| asked(What::Prompt { text, key: None }, Answer::Cut)).collect();
+    let mut killed = BTreeSet::new();
+    for event in &journal {
+        match &event.body {
+            Body::StopRequested(_) => requests.push(asked(What::Stop, Answer::Cut)),
+            Body::TurnCancelling(_) => requests.push(asked(What::Cancel { turn: None }, Answer::Cut)),
+            Body::AgentStarted(started) => drop(killed.insert(started.pid)),
+            _ => {}
+        }
+    }
+    History { journal, requests, killed, ..History::default() }
 }
 
 /// The same, at rest in this phase.
@@ -353,6 +364,7 @@ fn what_clients_are_told_is_held_against_the_journal() {
         ("answers", asked(cancel(None), view(Phase::Busy))),
         ("answers", asked(cancel(Some("t7")), view(Phase::Busy))),
         ("answers", asked(What::Stop, view(Phase::Idle))),
+        ("answers", asked(What::Stop, Answer::Refused(409))),
         ("answers", asked(What::Stop, view(Phase::Stopped))),
         ("answers", asked(What::Stop, Answer::Printed(String::new()))),
         ("answers", asked(What::Resume, view(Phase::Preparing))),
@@ -430,4 +442,63 @@ fn what_agents_note_is_held_against_the_journal() {
     breaks(&with(twice), "a prompt is sent once", "asked twice");
     let both = [said(&[1, 2]), vec![Note::Overlapped(12)]].concat();
     breaks(&with(both), "one agent at a time", "two agents");
+}
+
+#[test]
+fn what_happens_without_a_reason_is_found() {
+    let without = |text: &str, change: fn(&mut History)| {
+        let mut history = of(text);
+        change(&mut history);
+        history
+    };
+    let nobody = "nobody ends by himself";
+    let alive = without(&format!("{WHOLE}; {CRASHED}"), |history| history.killed.clear());
+    breaks(&alive, nobody, "an agent that nobody killed");
+    let by_itself = "exit 17; start t2 8; in 8; exit 1; end t2 !agent-exited";
+    let other = without(&format!("{WHOLE}; queue t2 {by_itself}"), |history| history.killed.clear());
+    breaks(&other, nobody, "an agent that ended otherwise than it was prompted to");
+    let mut killed = without(&format!("{WHOLE}; {CRASHED}"), |history| history.killed.clear());
+    killed.killed.insert(10);
+    breaks_nothing(&killed, "an agent whose keeper was killed");
+
+    let asks = "somebody asks for it";
+    let unasked = |history: &mut History| {
+        history.requests.retain(|request| !matches!(request.what, What::Stop | What::Cancel { .. }));
+    };
+    breaks(&without(&format!("{WHOLE}; stop; exit 1 requested"), unasked), asks, "a stop");
+    let cancelled =
+        format!("{WHOLE}; queue t2 hang; start t2 8; in 8; cancelling t2; answer 8 cancelled; end t2 cancelled");
+    breaks(&without(&cancelled, unasked), asks, "a cancel");
+    let dropped = format!("{WHOLE}; queue t2 hang; end t2 !dropped");
+    breaks(&of(&dropped), asks, "a turn that is dropped");
+    let mut of_another = of(&dropped);
+    of_another.requests.push(asked(What::Cancel { turn: Some("t1".parse().unwrap()) }, Answer::Cut));
+    breaks(&of_another, asks, "a turn that is dropped for another one");
+    let mut of_it = of(&dropped);
+    of_it.requests.push(asked(What::Cancel { turn: Some("t2".parse().unwrap()) }, Answer::Cut));
+    breaks_nothing(&of_it, "a turn that is cancelled while it waits");
+
+    let mut late = of(&cancelled);
+    let from = SystemTime::from(late.journal.last().unwrap().time) + Duration::from_secs(10);
+    late.requests.push(Request { from, ..asked(What::Cancel { turn: None }, Answer::View { phase: Phase::Idle }) });
+    breaks(&late, "answers", "a cancel that was accepted long after the last one");
+}
+
+#[test]
+fn how_an_agent_notes_that_it_answered_is_how_its_turn_ends() {
+    let rule = "what an agent answers is how its turn ends";
+    let with = |end: &str, answer: &str| {
+        let start = "launch 1 create; keeper 1 10; agent 1 11; open 1; queue t1 hang; start t1 7; in 7; cancelling t1";
+        let mut history = of(&format!("{start}; {end}"));
+        history.account = vec![Note::Began(11), Note::Asked("hang".into()), Note::Answered(answer.into())];
+        history
+    };
+    breaks_nothing(&with("answer 7 end_turn; end t1 end_turn", "end_turn"), "its answer");
+    breaks_nothing(&with("error 7; end t1 !agent-error", "error"), "its error");
+    breaks(&with("exit 1; end t1 !agent-exited", "end_turn"), rule, "as crashed");
+    breaks(&with("answer 7 cancelled; end t1 cancelled", "end_turn"), rule, "with another answer");
+    let mut lost = with("exit 1; end t1 !agent-exited", "end_turn");
+    lost.killed.insert(10);
+    breaks_nothing(&lost, "what was in the pipe is lost with the keeper");
+    breaks_nothing(&with("exit 1; end t1 !agent-exited", "error"), "killed before it said the error");
 }

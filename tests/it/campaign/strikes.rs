@@ -43,6 +43,15 @@ pub(crate) struct Tally {
     pub(crate) stops: u64,
     pub(crate) points: u64,
     pub(crate) slowest: Duration,
+    /// Strikes by name that were drawn.
+    pub(crate) drawn: BTreeSet<&'static str>,
+}
+
+impl Tally {
+    /// What was never drawn.
+    pub(crate) fn untried(&self) -> Vec<&'static str> {
+        DAEMON.iter().chain(&OTHERS).map(|(name, _)| *name).filter(|name| !self.drawn.contains(name)).collect()
+    }
 }
 
 /// What may be done to the daemon, and its share.
@@ -89,13 +98,19 @@ impl Field {
         let more = |name: &str| self.more.as_deref().is_some_and(|more| name.contains(more));
         let weight = |(name, weight): &(&str, u64)| if more(name) { weight * 8 } else { *weight };
         let mut place = random.below(strikes.iter().map(weight).sum());
-        for strike in strikes {
-            match place.checked_sub(weight(strike)) {
-                Some(rest) => place = rest,
-                None => return strike.0,
+        let by_weight = strikes.iter().find(|strike| match place.checked_sub(weight(strike)) {
+            Some(rest) => {
+                place = rest;
+                false
             }
-        }
-        unreachable!("a place lies below the sum of all weights")
+            None => true,
+        });
+        // Each is to be done once, however rare it is.
+        let untried = strikes.iter().find(|(name, _)| !self.tally().drawn.contains(name));
+        let untried = untried.filter(|_| random.below(2) == 0);
+        let (name, _) = untried.or(by_weight).expect("a place lies below the sum of all weights");
+        self.tally().drawn.insert(name);
+        name
     }
 
     fn subject(&self, random: &mut Random) -> &Arc<Subject> {
@@ -294,7 +309,6 @@ impl Field {
         loop {
             match subject.stop("?wait=20").await {
                 Answer::View { phase, .. } if !phase.is_active() => break,
-                Answer::Refused(_) => break,
                 answer if begun.elapsed() > ANSWERS => {
                     let what = format!("a keeper hangs, and a stop did not end the session: {answer:?}");
                     subject.witness("a hung keeper is ended", what);
