@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use agentd_api::session::Phase;
 
 use super::{BASH, Environment, FISH, KSH, NU, TCSH, ZSH, of_agent, refusal};
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, process, require};
 
 /// A daemon whose user's start-up files say nothing.
@@ -79,7 +80,7 @@ async fn a_script_is_sourced_by_the_shell_that_its_first_line_names() {
 async fn a_script_fails_by_its_exit_and_not_by_its_last_command() {
     let daemon = daemon().await;
     let marker = daemon.root().join("trapped");
-    let trap = format!("trap 'echo done > \"{}\"' EXIT; export KEPT=trap", marker.display());
+    let trap = format!("trap {} EXIT; export KEPT=trap", quoted(format!("echo done > {}", quoted(&marker))));
     for (script, expected) in [
         ("[ -d /nope ] && export OTHER=1", None),
         ("export KEPT=return; return 3", Some("return")),
@@ -188,8 +189,8 @@ async fn module_load_in_a_script_gives_the_agent_the_modules_path_though_the_dae
     let module = "#%Module1.0\nprepend-path PATH /opt/mytool/bin\nsetenv MYTOOL_HOME /opt/mytool\n";
     let mut daemon = Daemon::prepare();
     let modules = run_with_modules(&mut daemon, "mytool", module).await;
-    let load = format!("module use '{}'\nmodule load mytool\n", modules.display());
-    let source = format!(". {}\n", init.display());
+    let load = format!("module use {}\nmodule load mytool\n", quoted(&modules));
+    let source = format!(". {}\n", quoted(&init));
     // With the function that the login shell exports, and with the init file where it exports none.
     has_mytool(&daemon, "", &format!("{source}{load}")).await;
     has_mytool(&daemon, &source, &load).await;
@@ -201,20 +202,20 @@ async fn module_load_in_a_script_gives_the_agent_the_modules_path_though_the_dae
 async fn lmods_module_load_in_a_script_gives_the_agent_the_modules_path_though_the_daemon_has_no_environment() {
     let Some(init) = require::lmod() else { return };
     let module = "prepend_path(\"PATH\", \"/opt/mytool/bin\")\nsetenv(\"MYTOOL_HOME\", \"/opt/mytool\")\n";
-    let source = format!(". {}\n", init.display());
+    let source = format!(". {}\n", quoted(&init));
     let mut daemon = Daemon::prepare();
     let modules = run_with_modules(&mut daemon, "mytool.lua", module).await;
-    let using = format!("module use '{}'\n", modules.display());
+    let using = format!("module use {}\n", quoted(&modules));
     has_mytool(&daemon, "", &format!("{source}{using}module load mytool\n")).await;
     let (reason, message) = failure(&daemon, &format!("{source}set -e\nmodule load no-such-module\n")).await;
     assert!(reason == "ScriptFailed" && message.contains("no-such-module"), "{reason}: {message}");
 
     // What Debian has in /etc/profile.d exports both of lmod's functions, and a BASH_ENV.
-    let profile = format!(". {}\n", init.with_file_name("profile").display());
+    let profile = format!(". {}\n", quoted(init.with_file_name("profile")));
     let mut daemon = Daemon::prepare();
     let modules = run_with_modules(&mut daemon, "mytool.lua", module).await;
     for load in ["module load mytool", "ml mytool"] {
-        has_mytool(&daemon, &profile, &format!("module use '{}'\n{load}\n", modules.display())).await;
+        has_mytool(&daemon, &profile, &format!("module use {}\n{load}\n", quoted(&modules))).await;
     }
 }
 
@@ -228,11 +229,10 @@ async fn a_function_without_the_variables_that_it_needs_is_given_to_no_script() 
         config + &providers.concat()
     });
     daemon.run().await;
-    std::fs::write(daemon.home().join(".profile"), format!(". {}\n", init.with_file_name("profile").display()))
-        .unwrap();
+    std::fs::write(daemon.home().join(".profile"), format!(". {}\n", quoted(init.with_file_name("profile")))).unwrap();
     // Without LMOD_CMD what `module load` does is `bash load`, which looks here.
     let canary = daemon.root().join("canary");
-    let planted = format!("touch '{}'\necho export FROM_REPOSITORY=1\n", canary.display());
+    let planted = format!("touch {}\necho export FROM_REPOSITORY=1\n", quoted(&canary));
     std::fs::write(daemon.work().join("load"), planted).unwrap();
     let environment = after(&daemon, "module load mytool\nexport BEHIND=1\n").await;
     assert!(environment.contains_key("BEHIND") && !environment.contains_key("FROM_REPOSITORY"));
@@ -243,7 +243,7 @@ async fn a_function_without_the_variables_that_it_needs_is_given_to_no_script() 
 async fn direnv_in_a_script_gives_the_agent_what_the_directory_says() {
     let Some(direnv) = require::shell_file("/usr/bin/direnv", "direnv") else { return };
     let daemon = daemon().await;
-    std::fs::write(daemon.home().join(".profile"), format!("eval \"$({} hook bash)\"\n", direnv.display())).unwrap();
+    std::fs::write(daemon.home().join(".profile"), format!("eval \"$({} hook bash)\"\n", quoted(&direnv))).unwrap();
     std::fs::write(daemon.work().join(".envrc"), "PATH_add bin\nexport FROM_ENVRC='two\nlines '\n").unwrap();
     let environment = after(&daemon, "direnv allow . && eval \"$(direnv export bash)\"\n").await;
     assert_eq!(environment.get("FROM_ENVRC").map(Vec::as_slice), Some(&b"two\nlines "[..]));

@@ -1,5 +1,6 @@
 //! HTTP over the control socket: typed where the contract is typed, and raw where a test wants to be rude.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use agentd_api::problem::Problem;
@@ -16,6 +17,19 @@ use tokio::net::UnixStream;
 
 use super::events::{Events, Lines, Sse, Stream};
 use super::within;
+
+/// A path as the value of a query: all but the characters that RFC 3986 lets stand there in percent form.
+pub(crate) fn in_query(path: &Path) -> String {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' | b'/' => text.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => text.push(char::from(*byte)),
+            byte => write!(text, "%{byte:02X}").expect("a string takes all"),
+        }
+        text
+    })
+}
 
 /// An answer, whole.
 #[derive(Debug)]
@@ -100,7 +114,7 @@ impl Client {
     ) -> Result<Response, hyper::Error> {
         let request = Request::builder()
             .method(method)
-            .uri(path.replace(' ', "%20"))
+            .uri(path)
             .header("host", "agentd")
             .header("content-type", "application/json")
             .body(Full::new(body.into()))
@@ -118,7 +132,7 @@ impl Client {
     ) -> Option<Response> {
         let mut request = Request::builder()
             .method(method)
-            .uri(path.replace(' ', "%20"))
+            .uri(path)
             .header("host", "agentd")
             .header("content-type", "application/json");
         if let Some(key) = key {

@@ -14,6 +14,7 @@ pub(crate) mod lab;
 pub(crate) mod model_server;
 pub(crate) mod planted;
 pub(crate) mod process;
+pub(crate) mod quote;
 pub(crate) mod random;
 pub(crate) mod requests;
 pub(crate) mod require;

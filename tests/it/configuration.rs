@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 
 use crate::harness::planted::Planted;
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, require, within};
 
 fn file(daemon: &Daemon) -> PathBuf {
@@ -200,9 +201,9 @@ async fn a_launch_that_had_begun_waits_for_the_correction() {
     let mut daemon = Daemon::prepare();
     let begun = daemon.root().join("begun");
     let script = format!(
-        "touch '{}'\nwhile ! test -e '{}'; do sleep 0.01; done\n",
-        begun.display(),
-        daemon.root().join("go").display()
+        "touch {}\nwhile ! test -e {}; do sleep 0.01; done\n",
+        quoted(&begun),
+        quoted(daemon.root().join("go"))
     );
     fs::write(daemon.root().join("config/env-setup.sh"), script).unwrap();
     daemon.run().await;

@@ -7,6 +7,7 @@ use agentd_api::drain::DrainView;
 use agentd_api::event::Body;
 use agentd_api::session::{PermissionPolicy, Phase, RestartPolicy, SessionSpec, SessionView};
 
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, until};
 
 fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Output {
@@ -129,8 +130,8 @@ async fn an_agent_cannot_end_the_others_work() {
     let daemon = Daemon::start().await;
     let spec = SessionSpec { permissions: PermissionPolicy::Allow, ..daemon.scripted(&[]) };
     let session = daemon.session(&spec).await;
-    let (agentctl, socket) = (env!("CARGO_BIN_EXE_agentctl"), daemon.client.socket().display());
-    let turn = session.turn(&format!("tool '{agentctl}' --socket '{socket}' drain --no-wait 2>&1")).await;
+    let (agentctl, socket) = (quoted(env!("CARGO_BIN_EXE_agentctl")), quoted(daemon.client.socket()));
+    let turn = session.turn(&format!("tool {agentctl} --socket {socket} drain --no-wait 2>&1")).await;
     assert!(turn.text.contains("not for a session to ask"), "{}", turn.text);
     assert!(!daemon.client.get("/v1/drain").await.expect::<DrainView>(200).draining);
     assert_eq!(session.view().await.status.phase, Phase::Idle);

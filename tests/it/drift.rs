@@ -6,6 +6,7 @@ use agentd_api::environment::Refresh;
 use agentd_api::event::{Body, EnvironmentBuilt};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, ResumeNote, SessionView};
 
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, until};
 
 fn script(daemon: &Daemon, text: &str) {
@@ -153,9 +154,8 @@ async fn a_restart_after_a_crash_has_a_note_with_what_changed_and_a_session_can_
 async fn a_stored_environment_is_given_again_and_runs_no_provider() {
     let mut daemon = Daemon::start().await;
     let ran = daemon.root().join("ran");
-    let text = |value: &str| {
-        format!("echo x >> '{}'\nexport EDITOR={value} SOME_TOKEN=planted-{value}-token\n", ran.display())
-    };
+    let text =
+        |value: &str| format!("echo x >> {}\nexport EDITOR={value} SOME_TOKEN=planted-{value}-token\n", quoted(&ran));
     script(&daemon, &text("vi"));
     let mut spec = daemon.scripted(&[]);
     spec.environment.refresh = Some(Refresh::Stored);

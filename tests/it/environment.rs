@@ -6,6 +6,7 @@ use std::process::Command;
 use agentd_api::environment::EnvironmentView;
 use agentd_api::session::PermissionPolicy;
 
+use crate::harness::client::in_query;
 use crate::harness::{Daemon, Session};
 
 type Variables = BTreeMap<String, String>;
@@ -189,7 +190,7 @@ async fn a_script_of_a_directory_runs_only_when_it_was_approved_with_this_conten
     assert_eq!(of_agent(&session).await.get("FROM_DIRECTORY").map(String::as_str), Some("yes"));
 
     std::fs::write(daemon.work().join(".agentd-env.sh"), "export FROM_DIRECTORY=changed\n").unwrap();
-    let path = format!("/v1/scripts?directory={}", daemon.work().display());
+    let path = format!("/v1/scripts?directory={}", in_query(&daemon.work()));
     let changed: serde_json::Value = daemon.client.get(&path).await.expect(200);
     assert_eq!(changed["scripts"][0]["state"], "changed", "{changed}");
     let refused = daemon.create(&daemon.scripted(&[])).await;

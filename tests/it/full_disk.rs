@@ -9,6 +9,7 @@ use std::time::Duration;
 use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionList, SessionView};
 use agentd_api::{Body, Code, Event};
 
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, journal, process, require, until, within};
 use crate::worlds::place::Place;
 
@@ -25,7 +26,7 @@ impl Small {
         let (place, mut daemon) = (Place::machine().unwrap(), Daemon::prepare());
         daemon.configure(|own| format!("{own}\n{config}"));
         let state = daemon.state();
-        place.run(&format!("mount -t tmpfs -o size=16m,mode=700 none '{}'", state.display()));
+        place.run(&format!("mount -t tmpfs -o size=16m,mode=700 none {}", quoted(&state)));
         daemon.enter(place.entrance());
         daemon.run().await;
         Some(Self { daemon, place })

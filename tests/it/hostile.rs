@@ -15,6 +15,7 @@ use agentd_api::environment::EnvironmentView;
 use agentd_api::session::{ConditionType, Phase, SessionSpec};
 
 use crate::guest::{Guest, LOG};
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, until};
 
 /// What the guest does in a directory whose name ends with the letter, and what the session is told of it.
@@ -152,7 +153,8 @@ fn without_write_and_execute(daemon: &Daemon) -> PathBuf {
     // PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN (prctl(2)); perl can call what has no name in it.
     let set = format!("syscall({prctl}, 65, 1, 0, 0, 0) == 0 or die \"prctl: $!\"; exec @ARGV or die \"exec: $!\"");
     let path = daemon.root().join("agentd-mdwe");
-    fs::write(&path, format!("#!/bin/sh\nexec perl -e '{set}' {} \"$@\"\n", env!("CARGO_BIN_EXE_agentd"))).unwrap();
+    fs::write(&path, format!("#!/bin/sh\nexec perl -e '{set}' {} \"$@\"\n", quoted(env!("CARGO_BIN_EXE_agentd"))))
+        .unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::harness::model_server::{Asked, ModelServer, Reply};
+use crate::harness::quote::quoted;
 use crate::harness::session::{ends, said};
 use crate::harness::{Daemon, Session, process, session, until};
 
@@ -74,7 +75,7 @@ impl RealAgent {
             self.settings.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
         let file = daemon.root().join("settings.sh");
         std::fs::write(&file, exports.concat()).expect("the directory is writable");
-        spec.env_setup = Some(format!(". '{}'\n", file.display()));
+        spec.env_setup = Some(format!(". {}\n", quoted(&file)));
         spec.permissions = PermissionPolicy::Allow;
         spec
     }

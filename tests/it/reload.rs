@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use sha2::{Digest, Sha256};
 
 use crate::guest::Guest;
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, require, until, within};
 
 /// A component that sets NAME to this value.
@@ -311,11 +312,8 @@ async fn a_launch_under_way_keeps_what_it_began_with() {
     reload(&daemon).await;
     let (begun, go) = (daemon.root().join("begun"), daemon.root().join("go"));
     // It waits for the test, and not for any time.
-    let script = format!(
-        "touch '{begun}'\nwhile ! test -e '{go}'; do sleep 0.01; done\n",
-        begun = begun.display(),
-        go = go.display()
-    );
+    let script =
+        format!("touch {begun}\nwhile ! test -e {go}; do sleep 0.01; done\n", begun = quoted(&begun), go = quoted(&go));
     fs::write(daemon.root().join("config/env-setup.sh"), script).unwrap();
     let session = daemon.create(&daemon.scripted(&[])).await;
     until("the script runs", || begun.exists()).await;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use agentd_api::session::Phase;
 use serde_json::{Value, json};
 
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session};
 
 type Variables = BTreeMap<String, String>;
@@ -39,9 +40,9 @@ impl Counting {
     fn write_script(&self, declared: &str, more: &str) {
         let (counter, version) = (self.file("runs"), self.file("version.txt"));
         let script = format!(
-            "{declared}\necho run >> '{}'\nexport VERSION=\"$(cat '{}')\" SEEN=\"$EDITOR\"\n{more}\n",
-            counter.display(),
-            version.display()
+            "{declared}\necho run >> {}\nexport VERSION=\"$(cat {})\" SEEN=\"$EDITOR\"\n{more}\n",
+            quoted(&counter),
+            quoted(&version)
         );
         self.write("env-setup.sh", &script);
     }

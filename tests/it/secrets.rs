@@ -12,6 +12,7 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionP
 use serde_json::{Value, json};
 
 use crate::harness::planted::{Planted, Watch, found_below, found_in};
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, journal, process, until};
 
 /// Writes a file that only its owner can read.
@@ -20,13 +21,17 @@ fn private(path: &Path, content: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("it is ours");
 }
 
-/// For a shell, in single quotes.
-fn quoted(value: &str) -> String {
+/// For a shell, in the form in which people write it: agentd reads it in scripts.
+fn in_single_quotes(value: &str) -> String {
     format!("'{}'", value.replace('\'', r"'\''"))
 }
 
 fn exports(planted: &[Planted]) -> String {
-    planted.iter().map(|one| format!("export {}={}\n", one.name, quoted(&one.value))).collect::<Vec<_>>().concat()
+    planted
+        .iter()
+        .map(|one| format!("export {}={}\n", one.name, in_single_quotes(&one.value)))
+        .collect::<Vec<_>>()
+        .concat()
 }
 
 fn condition(view: &SessionView, kind: ConditionType) -> Option<&Condition> {
@@ -165,11 +170,11 @@ async fn twenty_planted_secrets_are_nowhere_but_in_the_agents_environment_even_a
     let watch = Watch::begin(&every);
     let mut spec = daemon.scripted(&[]);
     spec.permissions = PermissionPolicy::Allow;
-    let root = daemon.root().display();
+    let root = quoted(daemon.root());
     // With all the others in its environment it waits until it was looked at.
     spec.env_setup = Some(format!(
-        "export SESSION_COOKIE=\"$(cat '{root}/cookie')\"\nJWT_SECRET=$(cat '{root}/jwt'); export JWT_SECRET\n\
-         touch '{root}/begun'; while ! test -e '{root}/seen'; do sleep 0.01; done\n"
+        "export SESSION_COOKIE=\"$(cat {root}/cookie)\"\nJWT_SECRET=$(cat {root}/jwt); export JWT_SECRET\n\
+         touch {root}/begun; while ! test -e {root}/seen; do sleep 0.01; done\n"
     ));
     let session = daemon.create(&spec).await;
     until("the session's script runs", || daemon.root().join("begun").exists()).await;
@@ -231,10 +236,10 @@ async fn a_script_that_fails_with_secrets_on_its_stderr_is_reported_without_them
     let (own, read) = (Planted::new("DEPLOY_TOKEN", "{}"), Planted::new("X_TOKEN", "{} and 'more'"));
     private(&daemon.root().join("elsewhere"), &read.value);
     let script = format!(
-        "echo \"it has $OPENAI_API_KEY, $PGPASSWORD, $DATABASE_URL, a file has $(cat '{root}/file'); $SIGNING_PASSPHRASE\" >&2\n\
-         {own}echo \"and $DEPLOY_TOKEN\" >&2\nX_TOKEN=$(cat '{root}/elsewhere')\nPS4='> '\nset -x\nexport \"X_TOKEN=$X_TOKEN\"\n\
+        "echo \"it has $OPENAI_API_KEY, $PGPASSWORD, $DATABASE_URL, a file has $(cat {root}/file); $SIGNING_PASSPHRASE\" >&2\n\
+         {own}echo \"and $DEPLOY_TOKEN\" >&2\nX_TOKEN=$(cat {root}/elsewhere)\nPS4='> '\nset -x\nexport \"X_TOKEN=$X_TOKEN\"\n\
          {{ set +x; }} 2>/dev/null\nexit 3\n",
-        root = daemon.root().display(),
+        root = quoted(daemon.root()),
         own = exports(std::slice::from_ref(&own)),
     );
     fs::write(daemon.work().join(".agentd-env.sh"), script).unwrap();
@@ -366,7 +371,7 @@ fn agentctl(daemon: &Daemon, arguments: &[&str]) -> (i32, String) {
 async fn a_command_that_does_not_end_is_ended_at_the_deadline_with_everything_it_started() {
     let mut daemon = Daemon::prepare();
     let pids = daemon.root().join("hanging");
-    let command = format!("sleep 1000 & echo $! > '{0}'; echo $$ >> '{0}'; wait", pids.display());
+    let command = format!("sleep 1000 & echo $! > {0}; echo $$ >> {0}; wait", quoted(&pids));
     daemon.configure(|config| {
         config.replacen("[environment]", "[environment]\ndeadline = \"1s\"", 1)
             + &format!("\n[secrets.SLOW]\ncommand = [\"sh\", \"-c\", {command:?}]\n")

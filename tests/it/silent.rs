@@ -10,7 +10,9 @@ use agentd_api::session::{Condition, ConditionType, Phase, SessionSpec, SessionV
 
 use serde_json::json;
 
+use crate::harness::client::in_query;
 use crate::harness::dead::Dead;
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, require, until};
 use crate::prerequisites::{ALL, calls, met, with, world};
 
@@ -75,7 +77,7 @@ async fn a_working_directory_that_is_silent_refuses_its_launches_and_holds_no_th
     assert!(message.contains("was not looked at: an earlier look at the file system at"), "{message}");
     let problem = daemon.client.post("/v1/sessions", &spec).await.problem();
     assert_eq!((problem.status, problem.code), (503, Code::DirectorySilent));
-    for path in [session.path("/validation"), format!("/v1/scripts?directory={}", spec.directory.display())] {
+    for path in [session.path("/validation"), format!("/v1/scripts?directory={}", in_query(&spec.directory))] {
         daemon.client.get(&path).await;
         assert_eq!(stuck(&daemon), 0, "{path}");
     }
@@ -100,7 +102,7 @@ async fn what_is_silent_in_the_path_is_told_and_passed_over() {
     let spec = daemon.scripted(&[]);
     std::os::unix::fs::symlink(crate::harness::scripted_agent(), programs.join("agent-by-name")).unwrap();
     let dead = Dead::mount(daemon.root().join("tools"), "fuse", "dead", &[]);
-    let path = format!("export PATH='{}/bin:{}'", dead.path.display(), programs.display());
+    let path = format!("export PATH={}/bin:{}", quoted(&dead.path), quoted(&programs));
     let spec =
         SessionSpec { agent: None, command: Some(vec!["agent-by-name".to_owned()]), env_setup: Some(path), ..spec };
     let session = daemon.session(&spec).await;

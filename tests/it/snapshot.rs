@@ -11,6 +11,7 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, Sess
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotList, SnapshotState, TerminalSnapshotView};
 use serde_json::json;
 
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session};
 
 async fn variables(session: &Session) -> BTreeMap<String, String> {
@@ -35,7 +36,7 @@ fn found(view: &SessionView) -> &Condition {
 
 /// A profile that counts how often it is read.
 fn profile(daemon: &Daemon, rest: &str) {
-    let text = format!("echo run >> '{}'\n{rest}\n", counter(daemon).display());
+    let text = format!("echo run >> {}\n{rest}\n", quoted(counter(daemon)));
     std::fs::write(daemon.home().join(".profile"), text).unwrap();
 }
 

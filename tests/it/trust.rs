@@ -7,13 +7,14 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use agentd_api::doctor::shell_word;
 use agentd_api::scripts::{ScriptList, ScriptState};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase};
 use agentd_api::{Code, Problem};
 use serde_json::json;
 
 use crate::harness::Daemon;
+use crate::harness::client::in_query;
+use crate::harness::quote::quoted;
 
 /// A directory with a script in it, and the canary that the script leaves when it runs.
 struct Yard<'a> {
@@ -38,7 +39,7 @@ impl<'a> Yard<'a> {
 
     /// A script that says which it is.
     fn text(&self, word: &str) -> String {
-        format!("echo {word} >>'{}'\nexport FROM_SCRIPT={word}\n", self.canary().display())
+        format!("echo {word} >>{}\nexport FROM_SCRIPT={word}\n", quoted(self.canary()))
     }
 
     fn write(&self, word: &str) {
@@ -51,7 +52,7 @@ impl<'a> Yard<'a> {
     }
 
     async fn listed(&self, query: &str) -> ScriptList {
-        let path = format!("/v1/scripts?directory={}{query}", self.directory.display());
+        let path = format!("/v1/scripts?directory={}{query}", in_query(&self.directory));
         self.daemon.client.get(&path).await.expect(200)
     }
 
@@ -74,7 +75,7 @@ impl<'a> Yard<'a> {
             (ConditionStatus::False, "ScriptNotApproved"),
             "{condition:?}"
         );
-        let command = format!("`agentctl env allow {}`", shell_word(self.directory.to_str().unwrap()));
+        let command = format!("`agentctl env allow {}`", quoted(&self.directory));
         assert!(condition.message.contains(&command), "{}", condition.message);
         condition
     }

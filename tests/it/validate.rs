@@ -11,6 +11,7 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, Sess
 use agentd_api::validation::ValidationView;
 use serde_json::json;
 
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process};
 
 async fn asked(daemon: &Daemon, session: &Session) -> ValidationView {
@@ -78,7 +79,7 @@ async fn an_environment_with_nothing_wrong_is_valid() {
 async fn what_is_missing_is_a_condition_that_names_each_and_the_launch_goes_on() {
     let daemon = Daemon::start().await;
     let venv = daemon.root().join("venv");
-    let profile = format!("export PATH=/usr/bin:/bin:/gone/one:/gone/two VIRTUAL_ENV='{}'\n", venv.display());
+    let profile = format!("export PATH=/usr/bin:/bin:/gone/one:/gone/two VIRTUAL_ENV={}\n", quoted(&venv));
     write(&daemon.home().join(".profile"), &profile);
     let session = daemon.session(&daemon.scripted(&[])).await;
     let said = condition(&session.view().await);
@@ -139,7 +140,7 @@ async fn scripts_are_looked_at_and_not_run_by_whoever_asks() {
     session.stop().await;
     let before = process::of(daemon.root()).len();
     let (canary, script) = (daemon.work().join("canary"), daemon.work().join(".agentd-env.sh"));
-    write(&script, &format!("touch '{}'\nif true; then\n", canary.display()));
+    write(&script, &format!("touch {}\nif true; then\n", quoted(&canary)));
     let view = asked(&daemon, &session).await;
     assert_eq!(reasons(&view), ["ScriptNotApproved"], "and no shell has looked at it");
     assert!(view.warnings[0].message.contains("agentctl env allow"), "{view:?}");

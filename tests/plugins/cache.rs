@@ -11,12 +11,13 @@ use tempfile::TempDir;
 
 use crate::bench::{Bench, compiler};
 use crate::compiler::{runs, script};
+use crate::quote::quoted;
 use crate::random::{Random, flipped, truncated, with_a_flip};
 
 #[tokio::test]
 async fn two_loads_at_once_compile_once_and_a_later_host_does_not_compile_at_all() {
     let directory = TempDir::new().unwrap();
-    let compiler = script(directory.path(), &format!("exec '{}' \"$@\"", compiler().display()));
+    let compiler = script(directory.path(), &format!("exec {} \"$@\"", quoted(compiler())));
     let cache = directory.path().join("cache");
     let options = || HostOptions::new(&cache, &compiler);
     let bench = Bench::with(|own| *own = options());
@@ -34,8 +35,8 @@ async fn what_another_process_has_compiled_meanwhile_is_taken_and_not_replaced()
     let directory = TempDir::new().unwrap();
     let cache = directory.path().join("cache");
     // The other process is done just before this one.
-    let link = format!("ln '{}' '{}'", file.display(), cache.display());
-    let compiler = script(directory.path(), &format!("'{}' \"$@\" && {link}", compiler().display()));
+    let link = format!("ln {} {}", quoted(&file), quoted(&cache));
+    let compiler = script(directory.path(), &format!("{} \"$@\" && {link}", quoted(compiler())));
     let bench = Bench::with(|options| (options.cache, options.compiler) = (cache.clone(), compiler.clone()));
     bench.still_works().await;
     assert_eq!(runs(&compiler), 1);
@@ -63,7 +64,7 @@ async fn without_descriptors_nothing_is_final_and_no_good_file_is_removed() {
         return;
     }
     let directory = TempDir::new().unwrap();
-    let compiler = script(directory.path(), &format!("exec '{}' \"$@\"", compiler().display()));
+    let compiler = script(directory.path(), &format!("exec {} \"$@\"", quoted(compiler())));
     let bench = Bench::with(|options| options.compiler = compiler.clone());
     bench.still_works().await;
     let component = directory.path().join("copy.wasm");

@@ -12,11 +12,12 @@ use tempfile::TempDir;
 
 use crate::bench::{Bench, compiler, source};
 use crate::guest::Guest;
+use crate::quote::quoted;
 
 /// A compiler that is a shell script; `$0.log` gets a line each time it runs.
 pub(crate) fn script(directory: &Path, text: &str) -> PathBuf {
     let path = directory.join("compiler");
-    fs::write(&path, format!("#!/bin/sh\necho run >> '{}'\n{text}\n", path.with_extension("log").display())).unwrap();
+    fs::write(&path, format!("#!/bin/sh\necho run >> {}\n{text}\n", quoted(path.with_extension("log")))).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
@@ -57,7 +58,7 @@ async fn a_compiler_that_makes_no_progress_is_ended() {
 async fn a_compiler_that_makes_progress_may_take_as_long_as_the_machine_lets_it() {
     let directory = TempDir::new().unwrap();
     let slow = "for step in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do sleep 0.5; printf '\\0' >&2; done";
-    let compiler = script(directory.path(), &format!("{slow}\nexec '{}' \"$@\"", compiler().display()));
+    let compiler = script(directory.path(), &format!("{slow}\nexec {} \"$@\"", quoted(compiler())));
     // Twelve times as long as from one word to the next.
     let stall = Duration::from_secs(6);
     let bench = Bench::with(|options| {
@@ -109,11 +110,7 @@ fn a_compiler_ends_by_its_own_processor_time_and_says_that_it_makes_progress_unt
 async fn a_compiler_that_was_killed_is_run_again_and_one_that_refused_the_component_is_not() {
     let directory = TempDir::new().unwrap();
     let first = directory.path().join("first");
-    let text = format!(
-        "[ -e '{0}' ] || {{ : > '{0}'; kill -9 $$; }}\nexec '{1}' \"$@\"",
-        first.display(),
-        compiler().display()
-    );
+    let text = format!("[ -e {0} ] || {{ : > {0}; kill -9 $$; }}\nexec {1} \"$@\"", quoted(&first), quoted(compiler()));
     let compiler = script(directory.path(), &text);
     let options = || agentd_plugins::HostOptions::new(directory.path().join("cache"), &compiler);
     let bench = Bench::with(|own| *own = options());
@@ -139,7 +136,7 @@ async fn a_compiler_that_was_killed_is_run_again_and_one_that_refused_the_compon
 #[tokio::test]
 async fn a_compiler_out_of_memory_says_so() {
     let limits = CompileLimits { memory: 8 << 20, ..CompileLimits::default() };
-    let (_bench, error) = refusal(&format!("exec '{}' \"$@\"", compiler().display()), limits).await;
+    let (_bench, error) = refusal(&format!("exec {} \"$@\"", quoted(compiler())), limits).await;
     assert_eq!(error.to_string(), "compiling used more than its 8 MiB of memory");
 }
 
@@ -184,7 +181,7 @@ async fn what_a_compiler_has_started_ends_with_it_however_it_ends() {
     let directory = TempDir::new().unwrap();
     let pids = directory.path().join("pids");
     // Its child ignores what can be ignored, and holds the pipe of its words open.
-    let start = format!("(trap '' TERM HUP INT PIPE; exec sleep 1000) & echo $! >> '{}'", pids.display());
+    let start = format!("(trap '' TERM HUP INT PIPE; exec sleep 1000) & echo $! >> {}", quoted(&pids));
     let quick = CompileLimits { stall: Duration::from_millis(500), ..CompileLimits::default() };
     let (_bench, error) = refusal(&format!("{start}; exec sleep 1000"), quick).await;
     assert!(matches!(error, CompiledError::Stalled(_)), "{error:?}");
@@ -203,7 +200,7 @@ async fn what_a_compiler_has_started_ends_with_it_however_it_ends() {
 async fn a_compiler_that_nobody_waits_for_any_more_is_ended_with_what_it_has_started() {
     let directory = TempDir::new().unwrap();
     let pids = directory.path().join("pids");
-    let text = format!("sleep 1000 & echo $! $$ > '{0}.new'; mv '{0}.new' '{0}'; wait", pids.display());
+    let text = format!("sleep 1000 & echo $! $$ > {0}.new; mv {0}.new {0}; wait", quoted(&pids));
     let compiler = script(directory.path(), &text);
     let bench = Bench::with(|options| options.compiler = compiler);
     let grant = agentd_plugins::builtin()[0].grant();
@@ -225,7 +222,7 @@ async fn a_compiler_that_nobody_waits_for_any_more_is_ended_with_what_it_has_sta
 
 #[tokio::test]
 async fn a_compiler_that_says_more_than_is_read_is_not_held_up() {
-    let flood = format!("head -c 50000000 /dev/zero >&2; exec '{}' \"$@\"", compiler().display());
+    let flood = format!("head -c 50000000 /dev/zero >&2; exec {} \"$@\"", quoted(compiler()));
     let directory = TempDir::new().unwrap();
     let compiler = script(directory.path(), &flood);
     Bench::with(|options| options.compiler = compiler).still_works().await;
@@ -235,7 +232,7 @@ async fn a_compiler_that_says_more_than_is_read_is_not_held_up() {
 async fn a_compiler_whose_code_is_larger_than_allowed_is_ended_and_leaves_nothing() {
     for code in ["native", "interpreted"] {
         let limits = CompileLimits { output: 64 << 10, ..CompileLimits::default() };
-        let compile = format!("shift 2; exec '{}' compile --code {code} \"$@\"", compiler().display());
+        let compile = format!("shift 2; exec {} compile --code {code} \"$@\"", quoted(compiler()));
         let (_bench, error) = refusal(&format!("shift; {compile}"), limits).await;
         assert_eq!(error.to_string(), "the compiled code is more than its 64 KiB");
     }
@@ -245,7 +242,7 @@ async fn a_compiler_whose_code_is_larger_than_allowed_is_ended_and_leaves_nothin
 async fn a_full_disk_is_named_and_the_component_compiled_when_there_is_room() {
     let directory = TempDir::new().unwrap();
     let (room, program) = (directory.path().join("room"), compiler());
-    let text = format!("[ -e '{}' ] || exec > /dev/full\nexec '{}' \"$@\"", room.display(), program.display());
+    let text = format!("[ -e {} ] || exec > /dev/full\nexec {} \"$@\"", quoted(&room), quoted(program));
     let compiler = script(directory.path(), &text);
     let bench = Bench::with(|options| options.compiler = compiler.clone());
     let error = bench.load(source("snapshot"), &agentd_plugins::builtin()[0].grant()).await.unwrap_err();

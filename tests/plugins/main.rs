@@ -9,6 +9,8 @@ mod grants;
 mod guest;
 mod hostile;
 mod prerequisites;
+#[path = "../harness/quote.rs"]
+mod quote;
 #[path = "../harness/random.rs"]
 #[allow(dead_code, reason = "the tests of the whole use the rest")]
 mod random;

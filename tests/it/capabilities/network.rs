@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::harness::quote::quoted;
 use crate::harness::require;
 
 fn say(text: &str, receive: u32, until: &str) -> Step {
@@ -118,8 +119,9 @@ fn with_name_service(here: &Here, address: &str) -> Machine {
     let binds =
         "mount --bind \"$0/resolv.conf\" /etc/resolv.conf && mount --bind \"$0/nsswitch.conf\" /etc/nsswitch.conf";
     let text = format!(
-        "#!/bin/sh\nexec unshare --mount --propagation private sh -c '{binds} && exec \"$@\"' '{}' '{KEEPER}' \"$@\"\n",
-        here.path().display()
+        "#!/bin/sh\nexec unshare --mount --propagation private sh -c '{binds} && exec \"$@\"' {} {} \"$@\"\n",
+        quoted(here.path()),
+        quoted(KEEPER)
     );
     let keeper = here.at(&format!("keeper-{address}"));
     std::fs::write(&keeper, text).unwrap();

@@ -9,11 +9,12 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::harness::quote::quoted;
 use crate::harness::{process, scripted_agent};
 
 /// Without the file `login` beside it, it wants to be signed in first.
 const AGENT: &str = r#"#!/bin/sh
-[ ! -e "$(dirname "$0")/login" ] || exec 'SCRIPTED'
+[ ! -e "$(dirname "$0")/login" ] || exec SCRIPTED
 while read -r line; do
   id=$(printf %s "$line" | grep -o '"id":[^,}]*' | head -n 1 | cut -c 6-)
   case $line in
@@ -38,7 +39,7 @@ impl Place {
             fs::set_permissions(place.path(name), Permissions::from_mode(0o700)).expect("it is ours");
         }
         let agent = place.path("home/agent");
-        let text = AGENT.replace("SCRIPTED", &scripted_agent().display().to_string());
+        let text = AGENT.replace("SCRIPTED", &quoted(scripted_agent()));
         fs::write(&agent, text).expect("it is ours");
         fs::set_permissions(&agent, Permissions::from_mode(0o700)).expect("it is ours");
         place.configure("");
@@ -217,7 +218,7 @@ const BROKEN: &[Broken] = &[
         what: "a daemon by hand holds the state directory and serves another socket",
         breaks: |place| {
             place.kill_daemon();
-            let other = place.path("other").display().to_string();
+            let other = quoted(place.path("other"));
             place.types(&format!(
                 "mkdir -m 700 {other}; agentd serve --background --runtime-dir {other} >/dev/null 2>&1 &"
             ));

@@ -10,6 +10,7 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView
 use sha2::{Digest, Sha256};
 
 use super::{From, Given, Kind, agents, condition, environment, files, prepared, script, spec, started, variable};
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, until};
 
 fn is_current(view: &SessionView, status: ConditionStatus, reason: &str) -> bool {
@@ -155,9 +156,9 @@ async fn a_refresh_that_fails_is_said_is_tried_again_with_pauses_and_holds_nothi
     script(
         &daemon,
         &format!(
-            "echo x >> '{ran}'\nwhile [ -e '{hold}' ]; do sleep 0.05; done\necho sorry >&2\nexit 3\n",
-            ran = ran.display(),
-            hold = hold.display()
+            "echo x >> {ran}\nwhile [ -e {hold} ]; do sleep 0.05; done\necho sorry >&2\nexit 3\n",
+            ran = quoted(&ran),
+            hold = quoted(&hold)
         ),
     );
     let tries = || fs::read_to_string(&ran).map_or(0, |text| text.lines().count());
@@ -246,7 +247,7 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
     let session = daemon.session(&spec(&daemon)).await;
     let expires = variable(&environment(&daemon, &session).await, "A_FILE").expires_at.unwrap();
     let tried = daemon.root().join("tried");
-    script(&daemon, &format!("[ -e '{0}' ] || echo > '{0}'\necho no network >&2\nexit 3\n", tried.display()));
+    script(&daemon, &format!("[ -e {0} ] || echo > {0}\necho no network >&2\nexit 3\n", quoted(&tried)));
     session.wait_for("the end is said", |view| is_current(view, ConditionStatus::False, "RefreshFailed")).await;
     let said: Vec<Condition> = session
         .journal()
@@ -276,7 +277,7 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
 
 /// The user's script from now on: it notes when it begins and when it is done.
 fn noting(daemon: &Daemon, work: &str) {
-    let note = |name: &str| format!("date +%s%3N >> '{}'\n", daemon.root().join(name).display());
+    let note = |name: &str| format!("date +%s%3N >> {}\n", quoted(daemon.root().join(name)));
     script(daemon, &format!("{}{work}\n{}", note("begun"), note("done")));
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::harness::quote::as_pattern;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
@@ -206,8 +207,10 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
     let directories: Vec<_> = deeds.iter().map(|&(letter, ..)| furnish(&daemon, letter)).collect();
     furnish(&daemon, works.0);
     let grant = format!(
-        "grant = {{ file = [\"{{cwd}}/**\"], command = [\"{} plain-*\", {hang:?}, {flood:?}], network = [\"127.0.0.1:{port}\"] }}\n",
-        tell.display()
+        "grant = {{ file = [\"{{cwd}}/**\"], command = [\"{} plain-*\", {:?}, {:?}], network = [\"127.0.0.1:{port}\"] }}\n",
+        as_pattern(&tell),
+        as_pattern(&hang),
+        as_pattern(&flood),
     );
     let borrowed = |(letter, deed, words): &(char, String, &'static str)| (*letter, deed.clone(), *words);
     let all: Vec<_> = deeds.iter().chain([&works]).map(borrowed).collect();

@@ -3,6 +3,7 @@
 use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Trace};
 
 use super::*;
+use crate::harness::quote::quoted;
 
 fn request(text: &str) -> RunRequest {
     RunRequest {
@@ -93,10 +94,15 @@ fn a_run_over_its_deadline_leaves_nothing_of_its_tree() {
     assert!(pids.iter().all(|pid| !alive(*pid)), "{pids:?}");
 }
 
-/// A shell that takes a lock as pyenv's shims do: a directory, which its trap removes.
+/// What a shell runs to take a lock as pyenv's shims do: a directory, which its trap removes.
+fn locking(lock: &std::path::Path) -> String {
+    let lock = quoted(lock);
+    format!("trap {} TERM; mkdir {lock}", quoted(format!("rmdir {lock}; exit 1")))
+}
+
+/// A shell with such a lock.
 fn with_lock(lock: &std::path::Path, then: &str) -> RunRequest {
-    let text = format!("trap 'rmdir \"{0}\"; exit 1' TERM; mkdir '{0}'; {then}", lock.display());
-    RunRequest { program: "/bin/bash".into(), ..request(&text) }
+    RunRequest { program: "/bin/bash".into(), ..request(&format!("{}; {then}", locking(lock))) }
 }
 
 #[test]
@@ -120,9 +126,9 @@ fn a_shell_that_is_ended_at_its_deadline_or_because_nobody_waits_removes_its_loc
 fn what_a_shell_leaves_in_the_background_removes_its_lock_too_and_whoever_hears_no_signal_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let lock = directory.path().join("lock");
-    let inner = format!("trap 'rmdir \"{0}\"; exit 1' TERM; mkdir '{0}'; echo $$; sleep 600", lock.display());
+    let inner = quoted(format!("{}; echo $$; sleep 600", locking(&lock)));
     let text =
-        format!("(trap '' TERM; exec sleep 601) & bash -c {inner:?} & until test -d '{}'; do :; done", lock.display());
+        format!("(trap '' TERM; exec sleep 601) & bash -c {inner} & until test -d {}; do :; done", quoted(&lock));
     let result = run(&RunRequest { environment: variables(&[("PATH", b"/usr/bin:/bin")]), ..request(&text) });
     assert_eq!(result.outcome, RunOutcome::Exited(0), "{result:?}");
     assert!(result.killed >= 2, "{result:?}");
@@ -140,8 +146,7 @@ fn a_background_child_that_holds_the_descriptors_does_not_delay_a_run() {
 fn a_run_that_nobody_waits_for_is_cancelled() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("pid");
-    let mut runner =
-        start_run(&request(&format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 600", file.display())));
+    let mut runner = start_run(&request(&format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600", quoted(&file))));
     let pid = eventually("the program runs", || std::fs::read_to_string(&file).ok());
     drop(runner.stdin.take());
     assert_eq!(end_run(runner).outcome, RunOutcome::Cancelled);
@@ -198,7 +203,7 @@ fn a_program_can_be_called_by_another_name() {
 
 #[test]
 fn a_program_that_closes_its_descriptors_answers_through_a_fifo_that_is_gone_afterwards() {
-    let stdin = format!("'{KEEPER}' dump-environment 1 > {{capture}}\n");
+    let stdin = format!("{} dump-environment 1 > {{capture}}\n", quoted(KEEPER));
     let result =
         run(&RunRequest { capture_fifo: true, stdin: Some(stdin.into()), args: strings(&["-s"]), ..request("") });
     assert_eq!(result.outcome, RunOutcome::Exited(0), "{result:?}");
@@ -220,7 +225,7 @@ fn a_trace_gives_names_of_files_and_no_value_leaves_the_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("inner.sh");
     std::fs::write(&file, "export API_KEY=sek''rit\n").unwrap();
-    let text = format!(". '{}'; echo said >&2; '{KEEPER}' dump-environment 10", file.display());
+    let text = format!(". {}; echo said >&2; {} dump-environment 10", quoted(&file), quoted(KEEPER));
     let traced = RunRequest {
         program: "/bin/bash".into(),
         args: strings(&["-x", "-c", &text]),
@@ -264,7 +269,7 @@ fn a_run_whose_file_is_not_the_expected_one_does_not_begin_and_one_whose_file_ch
     let sha256 = "c385e57020ff86944410fa7a74f4d2d09d30fe4353f296312a2f74cdb262c004".to_owned();
     let run_script = |then: &str| {
         let expect = Some(ExpectedFile { path: script.as_os_str().into(), sha256: sha256.clone() });
-        let text = format!(". '{0}'; touch '{1}'; {then}", script.display(), canary.display());
+        let text = format!(". {}; touch {}; {then}", quoted(&script), quoted(&canary));
         run(&RunRequest { expect, ..request(&text) })
     };
     std::fs::write(&script, "echo other\n").unwrap();
@@ -273,6 +278,6 @@ fn a_run_whose_file_is_not_the_expected_one_does_not_begin_and_one_whose_file_ch
     std::fs::write(&script, "echo out\n").unwrap();
     let result = run_script("");
     assert_eq!((result.outcome, result.stdout), (RunOutcome::Exited(0), of("out\n")));
-    let result = run_script(&format!("echo more >>'{}'", script.display()));
+    let result = run_script(&format!("echo more >>{}", quoted(&script)));
     assert_eq!((result.outcome, result.stdout), (RunOutcome::Changed, of("")));
 }

@@ -7,6 +7,7 @@ use agentd_api::prerequisite::{CheckReport, Outcome};
 use super::stage::{Stage, assert_told, declared, fact, remedy};
 use super::world::{HOST, INSIDE_HOST, Manner, OUTSIDE_NAMES, Peer, World};
 use crate::harness::dead::Dead;
+use crate::harness::quote::{as_pattern, quoted};
 use crate::harness::{process, require, until};
 
 const TIME: Duration = Duration::from_secs(1);
@@ -28,7 +29,7 @@ fn at(world: &World, name: &str) -> String {
 /// Mounts memory, as if from this source.
 fn mount_memory(world: &World, name: &str, source: &str) {
     std::fs::create_dir(world.files().join(name)).unwrap();
-    world.here.run(&format!("mount -t tmpfs {source} {}", at(world, name)));
+    world.here.run(&format!("mount -t tmpfs {source} {}", quoted(at(world, name))));
 }
 
 fn dead(world: &World, name: &str, kind: &str, source: &str) -> Dead {
@@ -85,10 +86,10 @@ async fn a_mount_that_is_good_missing_or_another_is_told_with_what_is_there() {
     assert_told(&report, Outcome::Fail, &told, &[("expected", "files:/export"), ("addresses", "127.0.0.1")]);
     assert!(fact(&report, "is on").starts_with('/'), "{report:#?}");
     // It is taken away, and put back, while the daemon runs.
-    stage.world.here.run(&format!("umount {tools}"));
+    stage.world.here.run(&format!("umount {}", quoted(&tools)));
     let report = stage.check("good", TIME).await;
     assert_told(&report, Outcome::Fail, &format!("nothing is mounted at {tools}"), &[]);
-    stage.world.here.run(&format!("mount -t tmpfs tools {tools}"));
+    stage.world.here.run(&format!("mount -t tmpfs tools {}", quoted(&tools)));
     assert_eq!(stage.check("good", TIME).await.outcome, Outcome::Pass);
     stage.pulse.judge();
 }
@@ -218,7 +219,7 @@ async fn an_own_check_is_told_by_its_status_and_its_first_line() {
             ("never", "echo it hangs; trap '' TERM; sleep 600 & sleep 600", "1s"),
             ("many", "echo crowded; exit 77", "4s"),
         ];
-        let mut config = format!("[plugins.command]\ngrant = {{ command = [\"{}/*\"] }}\n", world.files().display());
+        let mut config = format!("[plugins.command]\ngrant = {{ command = [\"{}/*\"] }}\n", as_pattern(world.files()));
         for (name, body, time) in scripts {
             let settings = format!("program = \"{}\", timeout = \"{time}\"", world.script(name, body));
             config += &declared(name, "command", &settings, "");

@@ -61,7 +61,7 @@ impl Place {
         result.recv().expect("what is done there does not panic")
     }
 
-    /// Runs a program there, which must succeed; words are separated by spaces.
+    /// Runs a program there, which must succeed; its words are written as a shell has them.
     pub(crate) fn run(&self, line: &str) {
         let (status, told) = self.try_run(line);
         assert!(status, "{line}: {told}");
@@ -69,7 +69,7 @@ impl Place {
 
     /// Whether it succeeds, and what it says.
     pub(crate) fn try_run(&self, line: &str) -> (bool, String) {
-        let words = words(line);
+        let words = shlex::split(line).expect("each quote has its end");
         self.within(move || {
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).stdin(Stdio::null());
@@ -104,11 +104,4 @@ impl Drop for Place {
             thread.join().ok();
         }
     }
-}
-
-/// The words of a line: between spaces, and with these in them between single quotes.
-fn words(line: &str) -> Vec<String> {
-    let parts = line.split('\'').enumerate();
-    let words = parts.flat_map(|(place, part)| if place % 2 == 1 { vec![part] } else { part.split(' ').collect() });
-    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }

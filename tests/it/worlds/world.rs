@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::names::NameServer;
 use super::place::Place;
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, LIMIT, require, until};
 
 pub(crate) const HOST: &str = "git.corp.test";
@@ -45,7 +46,7 @@ impl World {
         require::namespaces()?;
         let (here, inside, outside) = (Place::machine().unwrap(), Place::network().unwrap(), Place::network().unwrap());
         for (own, far, place) in [("vpn0", "vpn", &inside), ("wan0", "wan", &outside)] {
-            here.run(&format!("ip link add {own} type veth peer name {far} netns '{}'", place.net().display()));
+            here.run(&format!("ip link add {own} type veth peer name {far} netns {}", quoted(place.net())));
         }
         for line in ["addr add 10.99.0.2/16 dev vpn0", "addr add 192.0.2.2/24 dev wan0", "link set vpn0 up"] {
             here.run(&format!("ip {line}"));
@@ -126,7 +127,7 @@ impl World {
     pub(crate) fn etc(&self, name: &str, content: &str) {
         let number = self.written.replace(self.written.get() + 1);
         let file = self.file(&format!("{name}.{number}"), content);
-        self.here.run(&format!("mount --bind '{}' /etc/{name}", file.display()));
+        self.here.run(&format!("mount --bind {} /etc/{name}", quoted(&file)));
     }
 
     /// A file of the test's own.

@@ -1,4 +1,4 @@
-//! Commands: `PROGRAM ARGUMENT…` as words with one space between, each a pattern.
+//! Commands: `PROGRAM ARGUMENT…` as words with one space between, each a pattern. `?` stands for a space within a word.
 
 use super::glob::Glob;
 use super::path::{PathPattern, Places};
@@ -159,6 +159,9 @@ mod tests {
             ("/usr/bin/* -v", &["/usr/bin/gcc", "-v"], true),
             ("/usr/bin/* -v", &["/usr/bin/x/gcc", "-v"], false),
             ("/usr/bin/** -v", &["/usr/bin/x/gcc", "-v"], true),
+            // A space that is no end of a word.
+            ("/opt/the?lab/check -v", &["/opt/the lab/check", "-v"], true),
+            ("/usr/bin/git one?argument", &["/usr/bin/git", "one argument"], true),
             ("git **", &["git", "x"], true),
             ("git **", &["/usr/bin/git", "x"], false),
             ("/usr/bin/git **", &["git", "x"], true),
