@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// The lock's name in the state directory.
 pub const FILE: &str = "agentd.lock";
 
-/// What the holder writes into the file, as one JSON object. A daemon of before this wrote nothing.
+/// The record that the holder writes into the file, as one JSON object. Older daemons write nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub pid: u32,
-    /// The unit or the job that the daemon is; nothing where no service manager started it.
+    /// The name of the daemon's systemd unit or launchd job; absent if no service manager started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// The socket that the daemon serves.
@@ -21,16 +21,16 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record in a lock's text; nothing in an empty one.
+    /// Parses the text of a lock; `None` if it is empty or is no record.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 }
 
-/// The process that holds an exclusive flock(2) on a file, by the text of `/proc/locks`, proc(5).
+/// Finds the process that holds an exclusive flock(2) on a file, in the text of `/proc/locks` (proc(5)).
 ///
-/// `device` is the file's `st_dev`. Some file systems (btrfs, overlayfs) have another number there than in `/proc/locks`; with these the
-/// process that the file's own record names is believed where it holds a lock on the same inode number.
+/// `device` is the file's `st_dev`. Some file systems (btrfs, overlayfs) show another number in `/proc/locks`. For these it returns
+/// the `recorded` process, if that holds a lock on the same inode number.
 pub fn holder(locks: &str, device: u64, inode: u64, recorded: Option<u32>) -> Option<u32> {
     let mut same_inode = Vec::new();
     for line in locks.lines() {

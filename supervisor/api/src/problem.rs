@@ -31,14 +31,14 @@ pub enum Code {
     NoSuchPrerequisite,
     /// Something that the session needs is missing: `prerequisites` has each with its facts and its remedy.
     PrerequisitesNotMet,
-    /// The configuration cannot be read or is wrong; `mistakes` says where. At a reload the one before is still in force; of a launch, that
-    /// nothing is launched until it is corrected.
+    /// The configuration cannot be read or has a mistake; `mistakes` has the places. A reload with this code leaves the previous
+    /// configuration in force. A launch with this code is refused until the mistake is corrected.
     ConfigurationInvalid,
-    /// A plugin of the configuration cannot be loaded; the configuration before is still in force.
+    /// A plugin of the configuration cannot be loaded; the previous configuration stays in force.
     PluginUnusable,
     /// The directory of a session does not exist or is not a directory.
     NoSuchDirectory,
-    /// The directory of a session does not answer, or could not be looked at: nothing is known of it.
+    /// The file system of a session's directory does not answer, or the directory cannot be read.
     DirectorySilent,
     /// Another session has this name.
     NameTaken,
@@ -48,22 +48,22 @@ pub enum Code {
     PermissionAnswered,
     /// The approvals of scripts (`trust.json`) cannot be read: scripts that need one are refused.
     ApprovalsUnreadable,
-    /// A script is not any more as it was shown to whoever approves it.
+    /// A script changed after it was shown for approval.
     ScriptChanged,
-    /// An `Idempotency-Key` that was used for another request.
+    /// An `Idempotency-Key` was used for another request before.
     KeyReused,
     /// The events after this cursor are not kept any more.
     CursorGone,
     TooManySessions,
     /// The session's keeper does not answer. What was asked may still be carried out; the journal says whether it was.
     KeeperSilent,
-    /// Nothing is launched: the daemon is drained.
+    /// The daemon is drained and launches no session.
     Draining,
-    /// Of `/readyz`: nothing can be launched now; `reasons` says why.
+    /// The answer of `/readyz` while no session can be launched; `reasons` lists why.
     NotReady,
     /// A request over TCP without the token, or with another.
     Unauthorized,
-    /// A request over TCP that was meant for a host of another name, as when a web page has its name resolve to this machine.
+    /// A request over TCP names another host, as after DNS rebinding by a web page.
     ForeignHost,
     /// A request over TCP that a browser sent for another site.
     ForeignOrigin,
@@ -79,7 +79,7 @@ pub enum Code {
     EnvironmentNotBuilt,
     /// The session's journal cannot be written: the disk is full, a quota is reached, or the file system is read-only.
     JournalNotWritable,
-    /// No descriptor, process or memory was to be had. It passes, and says nothing of what was asked.
+    /// The daemon has no file descriptor, process or memory left. The request may be tried again later.
     OutOfResources,
     TooBusy,
     Internal,

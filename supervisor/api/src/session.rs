@@ -9,7 +9,7 @@ use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 use crate::quantity;
 
-/// What is asked of a session. The body of `POST /v1/sessions`, and kept in `session.json`.
+/// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionSpec {
@@ -55,14 +55,14 @@ pub struct SessionSpec {
 pub enum ResumeNote {
     /// Nothing.
     Off,
-    /// What it has lost and what has changed, where it has lost or something has changed.
+    /// A summary of losses and changes, if there are any.
     #[default]
     Brief,
-    /// The same with everything named, and after every new start of its process.
+    /// The full list of losses and changes, after every new start of the agent's process.
     Full,
 }
 
-/// What becomes of a session whose agent crashed after its conversation had been open.
+/// Whether agentd restarts an agent that crashes after its conversation was open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {
@@ -80,19 +80,19 @@ pub struct SessionLimits {
     /// Bytes of memory of the agent and everything it starts.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
     pub memory: Option<u64>,
-    /// Processes and threads of the same.
+    /// Number of processes and threads of the agent and everything it starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
-    /// Its share of the processors when they are all busy, beside the other sessions; only where it is a unit of systemd.
+    /// Share of the processors relative to other sessions while all are busy. It needs sessions that are units of systemd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_weight: Option<CpuWeight>,
-    /// Bytes a second that are read of the agent's output; a quicker one is held back, and nothing is lost.
+    /// Bytes per second that are read from the agent. A faster agent is slowed down, and no output is lost.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
     pub output_rate: Option<u64>,
     /// Seconds without a turn after which the session is stopped; 0 is never.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub idle_seconds: Option<u64>,
-    /// Seconds a turn may take; 0 is as long as it likes.
+    /// Longest duration of a turn, in seconds; 0 is no limit.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub turn_seconds: Option<u64>,
     /// Seconds after which a permission request that nobody answers is rejected; 0 is never.
@@ -139,7 +139,7 @@ impl SessionLimits {
 }
 
 impl SessionSpec {
-    /// A session in this directory, and everything else as configured.
+    /// Makes the specification of a session in this directory, with configured values for everything else.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             name: None,
@@ -176,9 +176,9 @@ pub enum PermissionPolicy {
 pub enum Phase {
     /// Created; nothing has been done for it yet.
     Pending,
-    /// Its world is checked and its environment built.
+    /// Prerequisites are checked and the environment is built.
     Preparing,
-    /// Something that it needs is missing, and it is waited for.
+    /// A prerequisite is not met, and the launch waits for it.
     Waiting,
     /// Its agent process is started and its conversation opened.
     Starting,
@@ -204,12 +204,12 @@ impl Phase {
         matches!(self, Self::Preparing | Self::Waiting | Self::Starting | Self::Idle | Self::Busy | Self::Stopping)
     }
 
-    /// Whether the session stays as it is until somebody asks something of it: no agent runs, and none is about to be started.
+    /// Whether no agent runs and none is about to be started. Only a request changes this.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Pending | Self::Stopped | Self::Failed)
     }
 
-    /// Whether a launch has come to something: the agent takes prompts, or the session has ended.
+    /// Whether the launch has an outcome: the agent takes prompts, or the session has ended.
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Idle | Self::Busy | Self::Stopped | Self::Failed)
     }
@@ -240,7 +240,7 @@ pub enum ConditionType {
     WorkspaceReady,
     /// Nothing in the environment looks wrong; where it is false, that is a warning and keeps nothing from starting.
     EnvironmentValid,
-    /// What the environment begins with is as new as was asked for, and whole.
+    /// The snapshot that the environment begins with is complete and as recent as requested.
     SnapshotFresh,
     EnvironmentReady,
     /// The named secrets of the configuration that are this session's, and those of a stored environment that is given again; only
@@ -248,7 +248,7 @@ pub enum ConditionType {
     SecretsAvailable,
     AgentStarted,
     ConversationReady,
-    /// True where a stored environment was given and a fresh one would be another.
+    /// True if the agent got a stored environment and a fresh one would differ.
     EnvironmentDrifted,
     /// False where something in the agent's environment holds no longer, or could not be asked for again; only where something holds
     /// for a limited time.
@@ -296,7 +296,7 @@ pub struct SessionView {
     pub status: SessionStatus,
 }
 
-/// What is.
+/// The status of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
     pub phase: Phase,
