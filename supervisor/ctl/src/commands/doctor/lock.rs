@@ -89,11 +89,7 @@ pub(super) fn check(
     let finding = if answering == Some(*pid) {
         match units.filter(|_| is_stray) {
             None => {
-                return Check::new(
-                    NAME,
-                    Outcome::Pass,
-                    format!("{} holds the state directory", who.trim_end_matches(',')),
-                );
+                return Check::new(NAME, Outcome::Pass, format!("{who} holds the state directory"));
             }
             Some(units) => {
                 let summary = format!("{who} runs in the place of {}, and nothing starts it again", units.name());
@@ -154,6 +150,8 @@ mod tests {
             "there is no service"
         );
 
+        let by_hand = check(Some(&holder(None)), Some(7), false, socket, None);
+        assert_eq!(by_hand.summary, "agentd (pid 7), which no service manager started, holds the state directory");
         let stray = check(Some(&holder(None)), Some(7), false, socket, Some(&own));
         assert_eq!(stray.outcome, Outcome::Warn);
         let expected = ["systemctl --user reset-failed agentd.service", "systemctl --user start agentd.service"];
