@@ -85,6 +85,8 @@ fn read_stdin(lines: &Sender<Input>) {
         let Ok(line) = line else { break };
         match serde_json::from_str(&line) {
             Ok(message) => lines.send(Input::Message(message)),
+            // Half an emoji is JSON, and no value here.
+            Err(_) if line.contains("\\ud") || line.contains("\\uD") => lines.send(Input::Text(line)),
             Err(error) => usage(&format!("was sent a line that is not JSON: {error}: {line}")),
         }
         .ok();
@@ -94,6 +96,7 @@ fn read_stdin(lines: &Sender<Input>) {
 
 enum Input {
     Message(Value),
+    Text(String),
     Eof,
     /// The shell command of a `tool` ended with this output.
     ToolDone(String),
@@ -130,7 +133,7 @@ impl Agent {
                 None => match self.inbox.recv().expect("the sender lives in this agent") {
                     Input::Message(message) => message,
                     Input::Eof => self.end_of_stdin(),
-                    Input::ToolDone(_) => continue,
+                    Input::Text(_) | Input::ToolDone(_) => continue,
                 },
             };
             self.handle(&message);
@@ -295,6 +298,7 @@ impl Agent {
                 let answer = self.permission(&json!({ "toolCallId": "asked", "title": "do something" }), &json!([]));
                 self.say(&format!("chosen {answer}"));
             }
+            "ask-as" => self.ask_as(rest),
             // The program behind an adapter dies: the adapter goes on, and knows no conversation.
             "lose" => self.lost = true,
             "setsid-child" => self.stray(|pidfile| drop(spawn_stray(pidfile))),
@@ -420,6 +424,18 @@ impl Agent {
         self.say(&format!("chosen {answer}"));
     }
 
+    /// `ask-as ID`: a permission request under an id that is written so, half an emoji in it. Says `answered` when the answer has it.
+    fn ask_as(&mut self, id: &str) {
+        let params = json!({ "toolCall": { "toolCallId": "asked", "title": "do something" }, "options": [] });
+        let method = "session/request_permission";
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        print_raw(format!("{line}\n").as_bytes());
+        let wanted = format!(r#""id":{id},"#);
+        if self.wait_for(None, |input| matches!(input, Input::Text(line) if line.contains(&wanted))).is_some() {
+            self.say("answered");
+        }
+    }
+
     fn permission(&mut self, tool_call: &Value, options: &Value) -> String {
         let session = self.conversation.as_ref().map(|conversation| conversation.id.clone());
         let params = json!({ "sessionId": session, "toolCall": tool_call, "options": options });
@@ -474,7 +490,7 @@ impl Agent {
                 }
                 Input::Message(message) => self.pending.push_back(message),
                 Input::Eof => self.end_of_stdin(),
-                Input::ToolDone(_) => {}
+                Input::Text(_) | Input::ToolDone(_) => {}
             }
         }
     }

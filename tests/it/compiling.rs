@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
-use agentd_api::plugin::{PluginState, PluginView};
+use agentd_api::doctor::DoctorView;
+use agentd_api::plugin::{PluginState, PluginView, ReloadView};
+use agentd_api::prerequisite::Outcome;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
@@ -13,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 use crate::guest::Guest;
 use crate::harness::{Daemon, process, until};
 
-/// A component that takes seconds to compile and was never compiled before.
-fn large() -> Vec<u8> {
+/// The fields of a component that takes seconds to compile and was never compiled before.
+fn many_functions() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() % (1 << 62);
     let mut fields = format!("(func $unique (result i64) (i64.const {now}))");
     for function in 0..3000 {
@@ -24,7 +26,15 @@ fn large() -> Vec<u8> {
         }
         fields.push(')');
     }
-    Guest { fields: &fields, ..Guest::default() }.provider()
+    fields
+}
+
+fn large() -> Vec<u8> {
+    Guest { fields: &many_functions(), ..Guest::default() }.provider()
+}
+
+fn pin(component: &[u8]) -> String {
+    Sha256::digest(component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 /// A daemon whose pipeline ends with the plugin `corp`, which is this component.
@@ -32,7 +42,7 @@ fn prepared(component: &[u8]) -> Daemon {
     let daemon = Daemon::prepare();
     let file = daemon.root().join("config/corp.wasm");
     fs::write(&file, component).unwrap();
-    let pin = Sha256::digest(component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let pin = pin(component);
     let mut text = String::new();
     for plugin in ["snapshot", "whitelist", "env-script", "corp"] {
         writeln!(text, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
@@ -182,4 +192,87 @@ async fn a_plugin_with_the_wrong_file_is_loaded_when_its_file_has_changed() {
     fs::write(&file, right).unwrap();
     session.resume().await;
     assert_eq!(corp(&daemon).await.state, PluginState::Loaded);
+}
+
+#[tokio::test]
+async fn a_reload_waits_for_a_compiler_within_a_bound_and_names_what_is_compiled() {
+    let daemon = Daemon::start().await;
+    let config = daemon.root().join("config/agentd.toml");
+    let plain = fs::read_to_string(&config).unwrap();
+    let declare = |component: &[u8]| {
+        let file = daemon.root().join("config/corp.wasm");
+        fs::write(&file, component).unwrap();
+        let declared = format!("[plugins.corp]\nfile = '{}'\nsha256 = '{}'\n", file.display(), pin(component));
+        fs::write(&config, format!("{plain}\n{declared}")).unwrap();
+    };
+    let reload = async || daemon.client.call("POST", "/v1/reload", "").await.expect::<ReloadView>(200);
+    let component = large();
+    declare(&component);
+    let (view, first) = tokio::join!(reload(), async {
+        let first = compiler(&daemon, &component).await;
+        kill(process::pid(first), Signal::SIGSTOP).unwrap();
+        first
+    });
+    assert_eq!((view.compiling, view.mistakes), (vec!["corp".to_owned()], vec![]));
+    kill(process::pid(first), Signal::SIGKILL).unwrap();
+    until("the compiler is gone", || compilers(&daemon).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_a_reload_could_not_load_and_a_launch_could_is_no_mistake_any_more() {
+    let right = Guest::default().provider();
+    let mut daemon = prepared(&right);
+    daemon.run().await;
+    let file = daemon.root().join("config/corp.wasm");
+    fs::write(&file, b"another").unwrap();
+    let view: ReloadView = daemon.client.call("POST", "/v1/reload", "").await.expect(200);
+    assert!(view.mistakes.len() == 1 && view.mistakes[0].key == "plugins.corp", "{view:?}");
+    fs::write(&file, &right).unwrap();
+    daemon.session(&daemon.scripted(&[])).await;
+    assert_eq!(corp(&daemon).await.state, PluginState::Loaded);
+    let doctor: DoctorView = daemon.client.get("/v1/doctor").await.expect(200);
+    let check = doctor.checks.iter().find(|check| check.name == "configuration").unwrap();
+    assert_eq!(check.outcome, Outcome::Pass, "{check:?}");
+}
+
+#[tokio::test]
+async fn a_prerequisite_whose_plugin_is_compiled_holds_up_no_session_that_does_not_need_it() {
+    let component = Guest { fields: &many_functions(), ..Guest::default() }.prerequisite();
+    let mut daemon = Daemon::prepare();
+    let file = daemon.root().join("config/slow.wasm");
+    fs::write(&file, &component).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    daemon.configure(|config| {
+        format!(
+            "{config}\n[prerequisites.server]\nplugin = \"tcp\"\nrequired_by = \"all\"\ninterval = \"200ms\"\n\
+             settings = {{ host = \"127.0.0.1\", port = {port} }}\n"
+        )
+    });
+    daemon.run().await;
+    // The others are compiled before it.
+    daemon.session(&daemon.scripted(&[])).await;
+    daemon.configure(|config| {
+        let declared = format!("[plugins.slow-check]\nfile = '{}'\nsha256 = '{}'\n", file.display(), pin(&component));
+        format!("{config}\n{declared}[prerequisites.slow]\nplugin = \"slow-check\"\n")
+    });
+    let (view, stopped) = tokio::join!(daemon.client.call("POST", "/v1/reload", ""), async {
+        let stopped = compiler(&daemon, &component).await;
+        kill(process::pid(stopped), Signal::SIGSTOP).unwrap();
+        stopped
+    });
+    assert_eq!(view.expect::<ReloadView>(200).compiling, ["slow-check"]);
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let met = |view: &SessionView| {
+        let mut conditions = view.status.conditions.iter();
+        conditions
+            .find(|one| one.kind == ConditionType::PrerequisitesMet)
+            .is_some_and(|one| one.status == ConditionStatus::True)
+    };
+    assert!(met(&session.view().await));
+    // And what it needs is looked at again meanwhile.
+    drop(listener);
+    session.wait_for("the server is missed", |view| !met(view)).await;
+    kill(process::pid(stopped), Signal::SIGKILL).unwrap();
+    session.stop().await;
 }

@@ -46,6 +46,19 @@ async fn a_client_answers_a_request_by_option_and_only_once() {
 }
 
 #[tokio::test]
+async fn a_question_is_answered_under_its_id_exactly_as_the_agent_wrote_it() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    for id in [r#""\ud83d""#, r#""a-\uDE00\/é""#] {
+        let accepted = session.prompt(&format!("ask-as {id}")).await;
+        let request = asked(&session).await.status.permissions.remove(0);
+        let (status, _, told) = said(&daemon, &["answer", session.id.as_str(), request.id.as_str(), "deny"]).await;
+        assert_eq!(status, Some(0), "{told}");
+        assert_eq!(session.end_of(&accepted).await.text, "answered", "{id}");
+    }
+}
+
+#[tokio::test]
 async fn a_question_without_options_is_denied_as_cancelled_and_cannot_be_allowed() {
     let daemon = Daemon::start().await;
     let session = daemon.session(&daemon.scripted(&[])).await;

@@ -515,7 +515,7 @@ pub struct TurnCancelling {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PermissionRequested {
     pub request: PermissionRequest,
-    /// The id of the agent's JSON-RPC request.
+    /// The id of the agent's JSON-RPC request; `{"verbatim": TEXT}` where no JSON value holds it exactly as it was written.
     pub rpc: serde_json::Value,
 }
 

@@ -142,6 +142,9 @@ pub struct ReloadView {
     pub restart: Vec<String>,
     /// How many plugins are loaded now.
     pub plugins: usize,
+    /// The names of plugins that are still being compiled. A launch that needs one waits for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compiling: Vec<String>,
     /// When each key of `changed` takes effect, in the order of `changed`.
     #[serde(default)]
     pub changes: Vec<Change>,

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use agentd_api::configuration::{
-    ConfigurationCheck, ConfigurationPath, ConfigurationPaths, ConfigurationShow, Consequence, Mistake,
+    ConfigurationCheck, ConfigurationPath, ConfigurationPaths, ConfigurationShow, Mistake,
 };
 use agentd_api::plugin_tool::{Answer, ToolProblem};
 use serde::Serialize;
@@ -80,13 +80,7 @@ fn check(sources: &Sources, files: &[PathBuf], system: bool) -> ConfigurationChe
 /// The mistakes in the files, and what they name that is not there.
 fn checked(loaded: &Loaded) -> ConfigurationCheck {
     let mut mistakes = loaded.read.mistakes.clone();
-    let mut missing = |key: &[&str], message: String| {
-        let mistake = loaded.read.mistake(key, message);
-        mistakes.push(Mistake { consequence: Consequence::LeftOut, ..mistake });
-    };
-    if let Err(error) = tcp::check_token(&loaded.config) {
-        missing(&["control", error.key()], error.to_string());
-    }
+    mistakes.extend(tcp::check_token(&loaded.config).err().map(|error| error.mistake(&loaded.read, None)));
     ConfigurationCheck { files: loaded.read.files.clone(), mistakes }
 }
 

@@ -81,7 +81,7 @@ pub(crate) async fn take(state: &Path, socket: &Path) -> Result<Lock, LockError>
     let path = state.join(lock::FILE);
     let failed = |source: io::Error| LockError::Lock { path: path.clone(), source };
     let open = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-    let (begun, mut file) = (Instant::now(), open.map_err(failed)?);
+    let (mut begun, mut file) = (Instant::now(), open.map_err(failed)?);
     let own = Record { pid: std::process::id(), unit: manager::own_unit(), socket: Some(socket.to_owned()) };
     let mut ending: Option<Ending> = None;
     loop {
@@ -99,8 +99,8 @@ pub(crate) async fn take(state: &Path, socket: &Path) -> Result<Lock, LockError>
                         return Err(LockError::Held { state: state.to_owned(), holder });
                     }
                 }
-                // It has ended in this moment.
-                _ if ending.take().is_some() => {}
+                // It has ended in this moment: what it was about to start may hold its lock still.
+                _ if ending.take().is_some() => begun = Instant::now(),
                 _ => return Err(LockError::Held { state: state.to_owned(), holder }),
             }
         }

@@ -2,12 +2,13 @@
 //!
 //! What is new is made beside what is in force, and takes its place in one step; launches under way keep what they began with. A mistake in
 //! the administrator's files leaves everything as it was. One in the user's file leaves the user's former part in force beside what the
-//! administrator says now. A plugin that cannot be loaded is left out. The answer says each. SIGHUP, `POST /v1/reload` and so
+//! administrator says now. A plugin that cannot be loaded is left out, and one that
+//! takes long to compile is not waited for. The answer says each. SIGHUP, `POST /v1/reload` and so
 //! `agentctl reload` are this.
 
 use std::sync::Arc;
 
-use agentd_api::configuration::{Consequence, Mistake};
+use agentd_api::configuration::Consequence;
 use agentd_api::plugin::ReloadView;
 use agentd_api::{Code, Problem};
 use tokio::sync::Mutex;
@@ -16,6 +17,7 @@ use crate::config::{self, Effects, Sources};
 use crate::directories::DirectoryError;
 use crate::manager;
 use crate::message::chain;
+use crate::plugins::SETTLED;
 use crate::session::Sessions;
 use crate::standing;
 use crate::world::{World, Worlds};
@@ -69,7 +71,7 @@ impl Reload {
         let _alone = self.running.lock().await;
         let Next { world, mut view } = self.next().await?;
         if let Err(error) = world.tcp.check(&world.config).await {
-            view.mistakes.push(world.read.mistake(&["control", error.key()], error.to_string()));
+            view.mistakes.push(error.mistake(&world.read, world.tcp.address()));
         }
         Ok(ReloadView { dry_run: true, ..view })
     }
@@ -80,10 +82,14 @@ impl Reload {
                 self.worlds.now().standing.set(problem.particulars.mistakes.clone());
             }
         })?;
+        let mut standing = world.read.mistakes.clone();
         if let Err(error) = world.tcp.apply(&world.config).await {
-            view.mistakes.push(world.read.mistake(&["control", error.key()], error.to_string()));
+            let mistake = error.mistake(&world.read, world.tcp.address());
+            standing.push(mistake.clone());
+            view.mistakes.push(mistake);
         }
-        world.standing.set(view.mistakes.clone());
+        // A plugin that could not be loaded may be loaded later: how it stands, it says itself.
+        world.standing.set(standing);
         self.worlds.replace(world);
         self.sessions.renew();
         Ok(view)
@@ -100,14 +106,14 @@ impl Reload {
                 .hint("the configuration that was in force before still is; correct the file and reload again")
         })?;
         let world = before.again(loaded).map_err(|error: DirectoryError| internal(&error))?;
-        let plugins = world.plugins().await.map_err(|error| internal(&error))?;
+        let plugins = world.plugins_within(SETTLED).await.map_err(|error| internal(&error))?;
         let mut mistakes = world.read.mistakes.clone();
         // Under a configuration that is refused none is loaded, and those with a mistake are among the mistakes.
         let failed = plugins.failed().filter(|(_, problem)| problem.code != Code::ConfigurationInvalid.as_str());
         mistakes.extend(failed.map(|(name, problem)| {
             let hint = problem.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
             let message = format!("the plugin \"{name}\" cannot be loaded: {}{hint}", problem.detail);
-            Mistake { consequence: Consequence::LeftOut, ..world.read.mistake(&["plugins", name], message) }
+            world.read.mistake(&["plugins", name], message, Consequence::LeftOut)
         }));
         let keys = world.read.changed_since(&before.read);
         let changes: Vec<_> = keys.iter().map(|key| Effects::change(key)).collect();
@@ -116,6 +122,7 @@ impl Reload {
             restart: Effects::at_the_next_start(&changes),
             changed: keys,
             plugins: plugins.len(),
+            compiling: plugins.compiling(),
             changes,
             mistakes,
             dry_run: false,

@@ -27,10 +27,21 @@ fn by_number(errno: i32) -> Option<&'static str> {
     }
 }
 
+/// Codes of problems whose text may be another program's: that something was scarce for it, it says itself.
+const QUOTING: [Code; 3] = [Code::SnapshotFailed, Code::PrerequisitesNotMet, Code::OutOfResources];
+
 /// The problem as it is where something was scarce.
-pub(crate) fn judge(problem: Problem) -> Problem {
-    let Some(what) = in_text(&problem.detail) else { return problem };
-    let detail = format!("{what}: {}", problem.detail);
+pub(crate) fn judge(refused: Problem) -> Problem {
+    if QUOTING.contains(&refused.code) || in_text(&refused.detail).is_none() {
+        refused
+    } else {
+        problem(&refused.detail)
+    }
+}
+
+/// What is answered where something was scarce.
+pub(crate) fn problem(detail: &str) -> Problem {
+    let detail = in_text(detail).map_or_else(|| detail.to_owned(), |what| format!("{what}: {detail}"));
     Problem::new(Code::OutOfResources, detail).hint(
         "nothing is wrong with what was asked; stop sessions or close connections and ask again, or allow agentd more \
          (`LimitNOFILE=`, `TasksMax=` and `MemoryMax=` of its unit, or `ulimit -n`)",
@@ -52,6 +63,7 @@ mod tests {
         }
         let problem = judge(Problem::new(Code::NoSuchDirectory, of(libc::EMFILE)));
         assert_eq!((problem.code, problem.status), (Code::OutOfResources, 503));
+        assert_eq!(judge(problem.clone()), problem, "it is said once");
         let other = Problem::new(Code::NoSuchDirectory, "it is not there");
         assert_eq!(judge(other.clone()), other);
     }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use agentd_api::configuration::{Consequence, Mistake};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
 use tokio::task::JoinHandle;
@@ -177,8 +176,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
 async fn begin(world: &World) {
     let mut mistakes = world.read.mistakes.clone();
     if let Err(error) = world.tcp.apply(&world.config).await {
-        let off = world.read.mistake(&["control", error.key()], error.to_string());
-        mistakes.push(Mistake { consequence: Consequence::LeftOut, ..off });
+        mistakes.push(error.mistake(&world.read, world.tcp.address()));
     }
     for mistake in &mistakes {
         tracing::error!("{mistake}; {}", mistake.consequence.explained());
@@ -198,11 +196,14 @@ async fn end(
     closing.cancel();
     let _ = serving.await;
     worlds.now().shutdown.cancel();
-    if let Some(reading) = reading {
-        // What it starts is ended with the rest.
-        let _ = reading.await;
-    }
-    if tokio::time::timeout(DRIVERS, sessions.closed()).await.is_err() {
+    let ended = async {
+        if let Some(reading) = reading {
+            // What it starts is ended with the rest.
+            let _ = reading.await;
+        }
+        sessions.closed().await;
+    };
+    if tokio::time::timeout(DRIVERS, ended).await.is_err() {
         tracing::warn!("some sessions could not be let go in {} s; they live on", DRIVERS.as_secs());
     }
 }

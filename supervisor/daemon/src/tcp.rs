@@ -6,17 +6,21 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use agentd_api::configuration::{Consequence, Mistake};
 use ctutils::CtEq as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::config::{Config, Control, TokenSource};
+use crate::config::{Config, Control, Read, TokenSource};
 use crate::env::{Seed, chain, secret_credential, secret_file};
 use crate::world::credentials;
 
 /// A token that can be guessed is none.
 const SHORTEST: usize = 16;
+/// How long the place of the token may take to answer.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Why TCP is not opened as the configuration says.
 #[derive(Debug, thiserror::Error)]
@@ -32,12 +36,14 @@ pub(crate) enum TcpError {
 }
 
 impl TcpError {
-    /// The key of the configuration that it is about.
-    pub(crate) fn key(&self) -> &'static str {
-        match self {
+    /// The mistake in the configuration that it is; `open`: where TCP is open all the same, as the former configuration says.
+    pub(crate) fn mistake(&self, read: &Read, open: Option<SocketAddr>) -> Mistake {
+        let key = match self {
             Self::Listen { .. } => "tcp",
             Self::Token(_) | Self::NoToken => "token",
-        }
+        };
+        let consequence = if open.is_some() { Consequence::FormerInForce } else { Consequence::LeftOut };
+        read.mistake(&["control", key], self.to_string(), consequence)
     }
 }
 
@@ -53,6 +59,16 @@ impl Token {
             return Err(TcpError::NoToken);
         }
         Ok(Self(token))
+    }
+
+    /// The same on a thread of its own and within [`ANSWER`]: the file may be on a server that is silent.
+    async fn read_aside(source: &TokenSource, config: &Config) -> Result<Self, TcpError> {
+        let (source, config) = (source.clone(), config.clone());
+        let reading = tokio::task::spawn_blocking(move || Self::read(&source, &config));
+        match tokio::time::timeout(ANSWER, reading).await {
+            Ok(read) => read.unwrap_or_else(|error| Err(TcpError::Token(chain(&error)))),
+            Err(_) => Err(TcpError::Token(format!("it did not answer within {} s", ANSWER.as_secs()))),
+        }
     }
 
     /// Reads it from where the configuration says.
@@ -101,7 +117,7 @@ impl Listening {
             self.listener.send_replace(None);
             return Ok(());
         };
-        let token = Token::read(source, config)?;
+        let token = Token::read_aside(source, config).await?;
         if self.state().asked != Some(*address) {
             let listener = listen(*address).await?;
             self.listener.send_replace(Some(Arc::new(listener)));
@@ -114,7 +130,7 @@ impl Listening {
     /// What [`Self::apply`] would find, without any change.
     pub(crate) async fn check(&self, config: &Config) -> Result<(), TcpError> {
         let Control { tcp: Some(address), token: Some(source) } = &config.control else { return Ok(()) };
-        Token::read(source, config)?;
+        Token::read_aside(source, config).await?;
         if self.state().asked != Some(*address) {
             listen(*address).await?;
         }

@@ -41,7 +41,7 @@ impl WorkspaceError {
     /// What is answered to who asks for something in it.
     pub(crate) fn problem(&self) -> Problem {
         if let Self::Unknown { .. } = self {
-            return scarce::judge(Problem::new(Code::OutOfResources, self.to_string()));
+            return scarce::problem(&self.to_string());
         }
         if let Self::Silent { .. } = self {
             return Problem::new(Code::DirectorySilent, self.to_string()).hint(

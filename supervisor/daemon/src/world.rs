@@ -32,7 +32,9 @@ use crate::tcp::Listening;
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) config: Config,
-    pub(crate) read: Read,
+    pub(crate) read: Arc<Read>,
+    /// What the daemon started with: some keys stay so until its end.
+    pub(crate) at_start: Arc<Read>,
     pub(crate) directories: Directories,
     pub(crate) trust: Arc<Trust>,
     pub(crate) environments: Arc<Environments>,
@@ -116,6 +118,7 @@ impl World {
         programs: Programs,
     ) -> Result<Self, DirectoryError> {
         let Loaded { config, read } = loaded;
+        let read = Arc::new(read);
         let capture = capture(&config, &programs);
         let snapshots = Snapshots::new(snapshot_options(&config, &directories), Arc::new(capture.clone()))?;
         Ok(Self {
@@ -128,6 +131,7 @@ impl World {
             launches: Arc::new(Semaphore::new(config.limits.launches)),
             host: Arc::new(HostOnce::new(directories.compiled_plugins(), programs.daemon.clone())),
             config,
+            at_start: Arc::clone(&read),
             read,
             directories,
             trust: Arc::new(trust),
@@ -160,7 +164,8 @@ impl World {
             launches: launches.unwrap_or_else(|| Arc::new(Semaphore::new(config.limits.launches))),
             host: Arc::clone(&self.host),
             config,
-            read,
+            read: Arc::new(read),
+            at_start: Arc::clone(&self.at_start),
             directories: self.directories.clone(),
             trust: Arc::clone(&self.trust),
             shutdown: self.shutdown.clone(),
@@ -213,15 +218,21 @@ impl World {
         self.loaded.get().map(|made| &made.plugins)
     }
 
-    /// What sessions need, with what was found of it; when the plugins that check are loaded or cannot be.
+    /// What sessions need, with what was found of it. Waits for no plugin: see [`Prerequisites::is_settled`].
     pub(crate) async fn prerequisites(&self) -> Result<&Arc<Prerequisites>, NoHost> {
-        let made = self.loaded().await?;
-        for prerequisite in self.config.prerequisites.values() {
-            if let Some(plugin) = made.plugins.named(&prerequisite.plugin) {
-                plugin.settled().await;
-            }
+        self.loaded().await.map(|made| &made.prerequisites)
+    }
+
+    /// The same when the plugins that check these are loaded or cannot be.
+    pub(crate) async fn prerequisites_for(
+        &self,
+        names: impl IntoIterator<Item = &String>,
+    ) -> Result<&Arc<Prerequisites>, NoHost> {
+        let prerequisites = self.prerequisites().await?;
+        for name in names {
+            prerequisites.settled(name).await;
         }
-        Ok(&made.prerequisites)
+        Ok(prerequisites)
     }
 
     /// The plugins that a launch of this session needs: its environment's providers, and those that check what it needs.

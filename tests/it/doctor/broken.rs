@@ -190,6 +190,25 @@ const BROKEN: &[Broken] = &[
         }),
     },
     Broken {
+        what: "the record of approvals was damaged under a daemon that runs",
+        breaks: |place| fs::write(place.path("home/.local/state/agentd/trust.json"), "{").expect("it is ours"),
+        check: "trust",
+        says: "trust.json",
+        by_hand: None,
+    },
+    Broken {
+        what: "the record of approvals is of a newer agentd, and the daemon was started with it",
+        breaks: |place| {
+            place.kill_daemon();
+            let newer = "{\"version\":99,\"scripts\":{}}";
+            fs::write(place.path("home/.local/state/agentd/trust.json"), newer).expect("it is ours");
+            place.types("agentctl ls");
+        },
+        check: "trust",
+        says: "version 99",
+        by_hand: None,
+    },
+    Broken {
         what: "the configuration is newer than what runs",
         breaks: |place| place.configure("[limits]\nqueued_turns = 7\n"),
         check: "configuration",

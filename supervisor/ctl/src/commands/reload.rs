@@ -29,6 +29,10 @@ pub(super) async fn reload(context: &Context, dry_run: bool) -> Result<u8, Error
     }
     print(&Screen::stdout().text(&changes(view)))?;
     view.mistakes.iter().try_for_each(|mistake| tell(&told(mistake)))?;
+    if !view.compiling.is_empty() {
+        let names = view.compiling.join(", ");
+        tell(&format!("still being compiled: {names}; a launch that needs one waits for it"))?;
+    }
     if context.verbose {
         for file in &view.files {
             tell(&format!("read: {}", file.display()))?;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::id;
+
 /// A line as JSON-RPC 2.0 sees it; its parts stay as they came until somebody wants one.
 #[derive(Debug)]
 pub(crate) enum Message<'a> {
@@ -65,9 +67,10 @@ pub(crate) fn concerns_the_session(line: &[u8]) -> bool {
 
 impl<'a> Message<'a> {
     /// What the line is; `None` where it is JSON but not JSON-RPC.
-    pub(crate) fn parse(line: &'a RawValue) -> Option<Self> {
+    /// `written`: the line as it came, where `line` is a mended copy of it.
+    pub(crate) fn parse(line: &'a RawValue, written: &RawValue) -> Option<Self> {
         let raw: Raw<'a> = serde_json::from_str(line.get()).ok()?;
-        let id = raw.id.and_then(|id| serde_json::from_str::<Value>(id.get()).ok()).filter(|id| !id.is_null());
+        let id = raw.id.and_then(|id| id::read(id, written));
         match (id, raw.method) {
             (Some(id), Some(method)) => Some(Self::Request { id, method, params: raw.params }),
             (None, Some(method)) => Some(Self::Notification { method, params: raw.params }),
@@ -205,18 +208,21 @@ mod tests {
     #[test]
     fn a_line_is_told_by_what_it_has() {
         let request = raw(r#"{"jsonrpc":"2.0","id":0,"method":"m","params":{}}"#);
-        assert!(matches!(Message::parse(&request), Some(Message::Request { id, .. }) if id == 0));
+        assert!(matches!(Message::parse(&request, &request), Some(Message::Request { id, .. }) if id == 0));
         let notification = raw(r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#);
-        assert!(matches!(Message::parse(&notification), Some(Message::Notification { params: None, .. })));
+        assert!(matches!(
+            Message::parse(&notification, &notification),
+            Some(Message::Notification { params: None, .. })
+        ));
         let null_result = raw(r#"{"id":"x","result":null}"#);
         assert!(
-            matches!(Message::parse(&null_result), Some(Message::Response { result: Ok(r), .. }) if r.get() == "null")
+            matches!(Message::parse(&null_result, &null_result), Some(Message::Response { result: Ok(r), .. }) if r.get() == "null")
         );
         let error = raw(r#"{"id":3,"error":{"code":-32000,"message":"sign in","data":{"details":"no key"}}}"#);
-        let Some(Message::Response { result: Err(error), .. }) = Message::parse(&error) else { panic!() };
+        let Some(Message::Response { result: Err(error), .. }) = Message::parse(&error, &error) else { panic!() };
         assert_eq!(error.to_string(), "sign in (-32000): no key");
         for not_rpc in ["[]", "1", "{}", r#"{"id":null,"error":{"code":-32700,"message":""}}"#] {
-            assert!(Message::parse(&raw(not_rpc)).is_none(), "{not_rpc}");
+            assert!(Message::parse(&raw(not_rpc), &raw(not_rpc)).is_none(), "{not_rpc}");
         }
     }
 

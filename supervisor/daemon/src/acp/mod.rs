@@ -4,6 +4,7 @@
 //! Lines are kept verbatim elsewhere; here one is interpreted only as far as the session's rules need it, and tolerantly: an
 //! update, a kind or a stop reason that this version does not know is none of its business.
 
+mod id;
 mod incoming;
 mod outgoing;
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::method;
+use super::{id, method};
 
 #[derive(Serialize)]
 struct Call<'a, P> {
@@ -64,6 +64,7 @@ pub(crate) fn cancel(conversation: &str) -> Box<RawValue> {
 #[derive(Serialize)]
 struct Answer<'a, R> {
     jsonrpc: &'a str,
+    #[serde(serialize_with = "id::write")]
     id: &'a Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<R>,

@@ -243,15 +243,13 @@ impl Read {
         self.mistakes.iter().any(|mistake| mistake.consequence == Consequence::LaunchesRefused)
     }
 
-    /// A mistake in a key that only shows when the configuration is made use of; what was in force before stays so.
-    pub(crate) fn mistake(&self, key: &[&str], message: String) -> Mistake {
+    /// A mistake in a key that only shows when the configuration is made use of.
+    pub(crate) fn mistake(&self, key: &[&str], message: String, consequence: Consequence) -> Mistake {
         let key: Key = key.iter().map(|&part| part.to_owned()).collect();
         let file = self.places.iter().rev().find(|file| file.says(&key));
         match file {
-            Some(file) => file.mistake(&key, message, Consequence::FormerInForce),
-            None => {
-                Mistake { key: dotted(&key), message, consequence: Consequence::FormerInForce, ..Mistake::default() }
-            }
+            Some(file) => file.mistake(&key, message, consequence),
+            None => Mistake { key: dotted(&key), message, consequence, ..Mistake::default() },
         }
     }
 
@@ -309,6 +307,9 @@ fn differing(prefix: &str, old: &toml::Table, new: &toml::Table, changed: &mut B
         let dotted = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match (old.get(key), new.get(key)) {
             (old, new) if old == new => {}
+            // `[limits]` without a key says nothing.
+            (Some(toml::Value::Table(only)), None) | (None, Some(toml::Value::Table(only)))
+                if only.is_empty() && prefix.is_empty() => {}
             (Some(toml::Value::Table(old)), Some(toml::Value::Table(new))) => differing(&dotted, old, new, changed),
             (Some(toml::Value::Table(old)), None) if !old.is_empty() => differing(&dotted, old, &empty, changed),
             (None, Some(toml::Value::Table(new))) if !new.is_empty() => differing(&dotted, &empty, new, changed),

@@ -183,6 +183,7 @@ fn what_has_changed_is_told_by_its_keys() {
     let new = load("[limits]\nlaunches = 3\nbody = 9\nturn = \"1h\"\n[agents.b]\ncommand = [\"a\"]");
     assert_eq!(new.changed_since(&old), ["agents.a.command", "agents.b.command", "limits.launches", "limits.turn"]);
     assert_eq!(old.changed_since(&old), Vec::<String>::new());
+    assert_eq!(load("[limits]\n[agents]").changed_since(&load("")), Vec::<String>::new());
 }
 
 #[test]

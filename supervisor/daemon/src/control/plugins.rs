@@ -1,7 +1,6 @@
 //! The calls on plugins: how they stand, and reading the configuration again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentd_api::plugin::PluginList;
 use agentd_api::{Code, Problem};
@@ -12,10 +11,7 @@ use super::handlers::{Answer, flag, to_the_end};
 use super::json;
 use super::router::Context;
 use crate::message::chain;
-use crate::plugins::Plugins;
-
-/// How long an answer waits for plugins that are being compiled.
-const SETTLED: Duration = Duration::from_secs(10);
+use crate::plugins::{Plugins, SETTLED};
 
 pub(super) async fn list(context: &Context) -> Answer {
     Ok(json(StatusCode::OK, &PluginList { plugins: plugins(context).await?.views() }))

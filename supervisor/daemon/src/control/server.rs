@@ -12,6 +12,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::libc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -147,7 +148,8 @@ impl Door {
                 (permit, Ok(stream)) => self.serve(stream, permit.ok()),
                 (_, Err(error)) => {
                     // One at a time is served all the same, by the descriptor that was kept for it: `/healthz` among them.
-                    if let Some(kept) = spare.take() {
+                    let of_descriptors = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+                    if let Some(kept) = of_descriptors.then(|| spare.take()).flatten() {
                         tracing::warn!(%error, "no connection can be accepted but one at a time");
                         drop(kept);
                         let one = tokio::time::timeout(AGAIN, listener.accept()).await;

@@ -6,7 +6,7 @@ use agentd_api::configuration::{Consequence, Mistake};
 use agentd_api::doctor::{Check, Finding};
 use agentd_api::prerequisite::Outcome;
 
-use crate::config;
+use crate::config::{self, Effects};
 use crate::world::World;
 
 /// What reading the files again would come to.
@@ -15,34 +15,60 @@ struct Files {
     mistakes: Vec<Mistake>,
     /// Keys that are not in force as the files say them.
     changed: Vec<String>,
+    /// Keys that were read, and take effect only when agentd is started again.
+    waiting: Vec<String>,
 }
 
 pub(super) async fn check(world: &Arc<World>) -> Check {
     let of = Arc::clone(world);
-    let looked = tokio::task::spawn_blocking(move || match config::load_again(&of.read.sources, &of.read) {
-        Ok(loaded) => Files { changed: loaded.read.changed_since(&of.read), mistakes: loaded.read.mistakes },
-        Err(mistakes) => Files { mistakes, changed: Vec::new() },
+    let looked = tokio::task::spawn_blocking(move || {
+        let changes: Vec<_> = of.read.changed_since(&of.at_start).iter().map(|key| Effects::change(key)).collect();
+        let waiting = Effects::at_the_next_start(&changes);
+        match config::load_again(&of.read.sources, &of.read) {
+            Ok(loaded) => {
+                Files { changed: loaded.read.changed_since(&of.read), mistakes: loaded.read.mistakes, waiting }
+            }
+            Err(mistakes) => Files { mistakes, changed: Vec::new(), waiting },
+        }
     });
     match looked.await {
         Ok(files) => {
-            let known = world.standing.mistakes();
-            let check = concluded(&files, &known, world.launchable().is_err());
+            let known = Known {
+                in_use: in_use(world),
+                any: !world.standing.mistakes().is_empty(),
+                refused: world.launchable().is_err(),
+            };
+            let check = concluded(&files, &known);
             world.read.files.iter().fold(check, |check, file| check.fact("file", file.display().to_string()))
         }
         Err(error) => super::unknown("configuration", &error),
     }
 }
 
-fn concluded(files: &Files, known: &[Mistake], refused: bool) -> Check {
+/// What the last reload or the start found.
+#[derive(Debug, Default)]
+struct Known {
+    /// Mistakes that only show in use: a token, a port.
+    in_use: Vec<Mistake>,
+    /// Whether there was any mistake.
+    any: bool,
+    /// Whether launches are refused for one.
+    refused: bool,
+}
+
+fn in_use(world: &World) -> Vec<Mistake> {
+    let is_of_use = |mistake: &Mistake| mistake.key.starts_with("control.") && !world.read.mistakes.contains(mistake);
+    world.standing.mistakes().into_iter().filter(is_of_use).collect()
+}
+
+fn concluded(files: &Files, known: &Known) -> Check {
     const RELOAD: &str = "agentctl reload";
     let same = |one: &Mistake, other: &Mistake| (&one.file, &one.key) == (&other.file, &other.key);
-    // What a reload would find counts first; what only shows in use (a token, a plugin) is known from the last one.
-    let in_use = |mistake: &&Mistake| !files.mistakes.iter().any(|found| same(found, mistake));
-    let is_of_use = |mistake: &&Mistake| mistake.key.starts_with("control.") || mistake.key.starts_with("plugins.");
-    let of_use = known.iter().filter(in_use).filter(is_of_use);
+    // What a reload would find counts first; what only shows in use is known from the last one.
+    let of_use = known.in_use.iter().filter(|mistake| !files.mistakes.iter().any(|found| same(found, mistake)));
     let mut findings: Vec<Finding> = files.mistakes.iter().chain(of_use).map(finding).collect();
-    if findings.is_empty() && !known.is_empty() {
-        let consequence = if refused { "launches are still refused" } else { "it is not in force yet" };
+    if findings.is_empty() && known.any {
+        let consequence = if known.refused { "launches are still refused" } else { "it is not in force yet" };
         findings.push(
             Finding::bare(
                 Outcome::Fail,
@@ -54,6 +80,11 @@ fn concluded(files: &Files, known: &[Mistake], refused: bool) -> Check {
         let keys = files.changed.join(", ");
         findings
             .push(Finding::bare(Outcome::Warn, format!("the files were changed and not reloaded: {keys}")).run(RELOAD));
+    }
+    if !files.waiting.is_empty() {
+        let summary = format!("read, and not in force before agentd is started again: {}", files.waiting.join(", "));
+        let remedy = "end agentd and start it again when that suits you; its sessions go on";
+        findings.push(Finding::new(Outcome::Warn, summary, remedy));
     }
     Check::of("configuration", &findings, "it has no mistake, and is the one in force")
 }
@@ -82,21 +113,26 @@ mod tests {
         let files = |mistakes: Vec<Mistake>, changed: &[&str]| Files {
             mistakes,
             changed: changed.iter().map(|&key| key.to_owned()).collect(),
+            waiting: Vec::new(),
         };
-        let outcome = |files: &Files, known: &[Mistake], refused| concluded(files, known, refused).outcome;
-        assert_eq!(outcome(&files(vec![], &[]), &[], false), Outcome::Pass);
+        let known = |any, refused| Known { any, refused, in_use: Vec::new() };
+        let outcome = |files: &Files, known: &Known| concluded(files, known).outcome;
+        assert_eq!(outcome(&files(vec![], &[]), &known(false, false)), Outcome::Pass);
         let refused = mistake("limits.body", Consequence::LaunchesRefused);
-        assert_eq!(outcome(&files(vec![refused.clone()], &[]), std::slice::from_ref(&refused), true), Outcome::Fail);
+        assert_eq!(outcome(&files(vec![refused], &[]), &known(true, true)), Outcome::Fail);
         let left_out = mistake("plugins.mine", Consequence::LeftOut);
-        assert_eq!(outcome(&files(vec![left_out.clone()], &[]), &[left_out], false), Outcome::Warn);
-        let corrected = concluded(&files(vec![], &["limits.body"]), &[refused], true);
+        assert_eq!(outcome(&files(vec![left_out], &[]), &known(true, false)), Outcome::Warn);
+        let corrected = concluded(&files(vec![], &["limits.body"]), &known(true, true));
         assert_eq!((corrected.outcome, &corrected.remedy), (Outcome::Fail, &None), "the command says it all");
         assert_eq!(corrected.run[0].line, "agentctl reload");
-        let changed = concluded(&files(vec![], &["limits.turn"]), &[], false);
+        let changed = concluded(&files(vec![], &["limits.turn"]), &known(false, false));
         assert!(changed.outcome == Outcome::Warn && changed.summary.contains("limits.turn"), "{changed:?}");
+        let waiting = Files { waiting: vec!["limits.connections".to_owned()], ..Files::default() };
+        let check = concluded(&waiting, &known(false, false));
+        assert!(check.outcome == Outcome::Warn && check.summary.contains("limits.connections"), "{check:?}");
         // A token that is missing shows when it is opened, and not in the files.
         let token = mistake("control.token", Consequence::FormerInForce);
-        let check = concluded(&files(vec![], &[]), &[token], false);
+        let check = concluded(&Files::default(), &Known { in_use: vec![token], any: true, refused: false });
         assert!(check.outcome == Outcome::Fail && check.summary.contains("control.token"), "{check:?}");
     }
 }

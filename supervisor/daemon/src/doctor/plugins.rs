@@ -1,16 +1,12 @@
 //! Whether the plugins can be used, and whether what they are granted is what they want.
 
-use std::time::Duration;
-
 use agentd_api::doctor::{Check, Finding};
 use agentd_api::plugin::{PluginState, PluginView};
 use agentd_api::prerequisite::Outcome;
 
 use super::unknown;
+use crate::plugins::SETTLED;
 use crate::world::World;
-
-/// How long plugins that are being compiled are waited for.
-const SETTLED: Duration = Duration::from_secs(10);
 
 pub(super) async fn check(world: &World) -> Vec<Check> {
     match world.plugins_within(SETTLED).await {

@@ -12,7 +12,8 @@ use agentd_api::scripts::ScriptState;
 use agentd_api::session::{SessionView, UnreadableSession};
 
 use super::{Clocks, unknown};
-use crate::env::{Environments, Trust};
+use crate::env::{Environments, Trust, TrustError};
+use crate::message::chain;
 use crate::world::World;
 
 /// By how much two clocks may differ, and a file be newer than now: a server's clock has its own opinion.
@@ -65,8 +66,12 @@ fn written(directories: &[&Path]) -> Check {
 }
 
 fn trust(trust: &Trust) -> Check {
+    let (file, found) = trust.look();
+    let approved = match found.and_then(|()| trust.approved()) {
+        Ok(approved) => approved,
+        Err(error) => return unread(file, &error),
+    };
     let (mut findings, mut gone) = (Vec::new(), 0);
-    let approved = trust.approved();
     for path in &approved {
         let shown = path.display();
         let remedy = format!("agentctl env allow {shown} shows what has changed, and asks");
@@ -87,6 +92,18 @@ fn trust(trust: &Trust) -> Check {
     }
     let check = Check::of("trust", &findings, format!("{} scripts are approved as they are", approved.len() - gone));
     if gone == 0 { check } else { check.fact("gone", format!("{gone} approved scripts are not there any more")) }
+}
+
+/// A record of approvals that cannot be read, or that a newer agentd wrote.
+fn unread(file: &Path, error: &TrustError) -> Check {
+    let finding = Finding::new(
+        Outcome::Fail,
+        format!("{}: scripts that need an approval are not run after the next start", chain(error)),
+        "repair the file, or move it away and approve the scripts again (`agentctl env allow`)",
+    );
+    let (file, aside) = (file.to_string_lossy(), file.with_extension("json.broken"));
+    let line = format!("mv {} {}", shell_word(&file), shell_word(&aside.to_string_lossy()));
+    Check::of("trust", &[finding.run(line)], "")
 }
 
 fn key(environments: &Environments) -> Check {

@@ -20,7 +20,8 @@ use super::seed::{Seed, USER_PATH};
 use super::shell::{self, Attempt, Home, Interpreter, OF_THE_RUN, Shell, Start};
 use super::trust::Script;
 use crate::config::Children;
-use crate::runner;
+use crate::message::chain;
+use crate::{runner, scarce};
 
 /// Names and values, in the order the shell has them.
 pub(crate) type Variables = Vec<(String, Vec<u8>)>;
@@ -96,6 +97,7 @@ impl CaptureError {
             Self::TimedOut { .. } => "ScriptTimedOut",
             Self::Syntax { .. } => "ScriptSyntaxError",
             Self::Interpreter { .. } => "ScriptInterpreterUnknown",
+            _ if self.is_scarcity() => "OutOfResources",
             _ => "ScriptFailed",
         }
     }
@@ -104,8 +106,15 @@ impl CaptureError {
     pub(crate) fn login_reason(&self) -> &'static str {
         match self {
             Self::TimedOut { .. } => "LoginShellTimedOut",
+            _ if self.is_scarcity() => "OutOfResources",
             _ => "LoginShellFailed",
         }
+    }
+
+    /// Whether agentd could not start the program for want of something. What the program printed says nothing of that.
+    fn is_scarcity(&self) -> bool {
+        let is_own = matches!(self, Self::Helper { .. } | Self::NotExecuted { .. });
+        is_own && scarce::in_text(&chain(self)).is_some()
     }
 }
 

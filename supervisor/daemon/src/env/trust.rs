@@ -154,28 +154,32 @@ impl Trust {
         })
     }
 
-    /// Reads the record where that has failed so far.
-    fn read(&self) -> Result<(), TrustError> {
-        if !self.is_unread.load(Ordering::Acquire) {
-            return Ok(());
+    /// The record; where it could not be read so far, as it can be read now.
+    fn record(&self) -> Result<MutexGuard<'_, Record>, TrustError> {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: whoever read it a moment earlier may have been followed by an approval.
+        if self.is_unread.load(Ordering::Acquire) {
+            let found = self.read().map_err(|error| TrustError::Unreadable { reason: super::chain(&error) })?;
+            *record = found.record.into_inner().unwrap_or_else(PoisonError::into_inner);
+            self.is_unread.store(false, Ordering::Release);
+            tracing::info!("the approvals of scripts can be read again");
         }
-        let state = self.file.parent().unwrap_or(Path::new("/"));
-        let found = Self::open(state).map_err(|error| TrustError::Unreadable { reason: super::chain(&error) })?;
-        *self.record() = found.record.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.is_unread.store(false, Ordering::Release);
-        tracing::info!("the approvals of scripts can be read again");
-        Ok(())
+        Ok(record)
     }
 
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> Result<Self, TrustError> {
+        Self::open(self.file.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// The file, and what is wrong with it as it is now, whatever was read before.
+    pub(crate) fn look(&self) -> (&Path, Result<(), TrustError>) {
+        (&self.file, self.read().map(drop))
     }
 
     /// How the script stands; `None` where there is none.
     pub(crate) fn standing(&self, path: &Path) -> Result<Option<Script>, TrustError> {
         let Some(Examined { named, real, content, digest }) = examine(path)? else { return Ok(None) };
-        self.read()?;
-        let (state, decided) = match self.record().scripts.get(&named) {
+        let (state, decided) = match self.record()?.scripts.get(&named) {
             None => (ScriptState::NotApproved, None),
             Some(Decision::Denied { at }) => (ScriptState::Denied, *at),
             Some(Decision::Allowed { sha256, target, at }) => {
@@ -187,10 +191,10 @@ impl Trust {
     }
 
     /// The scripts that were approved, by the paths they are looked for at.
-    pub(crate) fn approved(&self) -> Vec<PathBuf> {
-        let record = self.record();
+    pub(crate) fn approved(&self) -> Result<Vec<PathBuf>, TrustError> {
+        let record = self.record()?;
         let allowed = record.scripts.iter().filter(|(_, decision)| matches!(decision, Decision::Allowed { .. }));
-        allowed.map(|(path, _)| path.clone()).collect()
+        Ok(allowed.map(|(path, _)| path.clone()).collect())
     }
 
     /// Approves the scripts as they are now, all or none; `shown` holds the digests that whoever decides has seen, by the scripts' paths.
@@ -200,7 +204,7 @@ impl Trust {
         shown: Option<&BTreeMap<PathBuf, String>>,
         now: Timestamp,
     ) -> Result<(), TrustError> {
-        self.read()?;
+        drop(self.record()?);
         let mut decisions = Vec::new();
         for path in paths {
             let Some(Examined { named, real, content, digest }) = examine(path)? else { continue };
@@ -216,11 +220,11 @@ impl Trust {
 
     /// Denies the scripts, whatever is in them.
     pub(crate) fn deny(&self, paths: &[PathBuf], now: Timestamp) -> Result<(), TrustError> {
-        self.read()?;
+        drop(self.record()?);
         let mut decisions = Vec::new();
         for path in paths {
             let Some(named) = named(path)? else { continue };
-            if named.symlink_metadata().is_ok() || self.record().scripts.contains_key(&named) {
+            if named.symlink_metadata().is_ok() || self.record()?.scripts.contains_key(&named) {
                 decisions.push((named, Decision::Denied { at: Some(now) }));
             }
         }
@@ -231,7 +235,7 @@ impl Trust {
         if decisions.is_empty() {
             return Ok(());
         }
-        let mut record = self.record();
+        let mut record = self.record()?;
         let mut changed = record.clone();
         changed.version = VERSION;
         changed.scripts.extend(decisions);
@@ -267,7 +271,8 @@ impl Trust {
     pub(crate) fn difference(&self, script: &Script) -> Option<String> {
         /// How long the shortest difference is looked for; a longer one is right as well.
         const PATIENCE: Duration = Duration::from_secs(1);
-        let Some(Decision::Allowed { sha256, target, .. }) = self.record().scripts.get(&script.named).cloned() else {
+        let Some(Decision::Allowed { sha256, target, .. }) = self.record().ok()?.scripts.get(&script.named).cloned()
+        else {
             return None;
         };
         let (content, now) = (std::fs::read(self.contents.join(&sha256)).ok()?, redacted(&script.content));

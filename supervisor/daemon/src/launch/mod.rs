@@ -65,7 +65,7 @@ impl Launcher {
         let by_systemd = match manager {
             Manager::Detached => false,
             Manager::Systemd => true,
-            Manager::Auto => systemd::is_our_manager(),
+            Manager::Auto => platform::is_of_systemd(),
         };
         let how = if by_systemd { How::Systemd(systemd::Units::new()) } else { How::Detached };
         Self { keeper, how }

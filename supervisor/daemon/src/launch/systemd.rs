@@ -21,11 +21,6 @@ pub(super) struct Units {
     bus: Mutex<Option<Connection>>,
 }
 
-/// Whether agentd is itself a service of a systemd: `SYSTEMD_EXEC_PID` names the process that it started (systemd.exec(5), since 248).
-pub(super) fn is_our_manager() -> bool {
-    std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
-}
-
 /// What the names of all sessions' units begin with.
 pub(super) const UNIT_PREFIX: &str = "agentd-session-";
 

@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 
+use super::send;
 use crate::env::SESSION_VARIABLE;
 
 /// The longest path of a socket, bytes (unix(7): 108 with the NUL).
@@ -34,9 +35,16 @@ pub(crate) fn unit_of(pid: u32, prefix: &str) -> Option<String> {
     cgroups.lines().flat_map(|line| line.split('/')).find(|part| part.starts_with(prefix)).map(str::to_owned)
 }
 
-/// The unit that this process is the main process of, as `sd_notify(3)` tells it. A process that a service merely started is none.
+/// Whether a systemd started this process as a service: `SYSTEMD_EXEC_PID` names the process that it started (systemd.exec(5), since 248).
+pub(crate) fn is_of_systemd() -> bool {
+    std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
+}
+
+/// The unit that this process is the main process of. A process that a service merely started has none, though it inherits its environment.
 pub(crate) fn own_unit() -> Option<String> {
-    std::env::var_os("NOTIFY_SOCKET")?;
+    if !is_of_systemd() {
+        return None;
+    }
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mut services =
         cgroups.lines().filter_map(|line| line.rsplit('/').next().filter(|name| name.ends_with(".service")));
@@ -57,11 +65,6 @@ pub(crate) fn name_of(pid: u32) -> Option<String> {
 pub(crate) fn owner_of(pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
-}
-
-/// SIGTERM.
-pub(crate) fn terminate(pid: u32) {
-    send(pid, Signal::SIGTERM);
 }
 
 /// Whether the process runs; one that has ended and was not waited for does not.
@@ -88,6 +91,15 @@ pub(crate) fn keepers_of(directory: &Path) -> Vec<(u32, u64)> {
 /// How often a tree is looked through until nobody new is found in it.
 const PASSES: u32 = 100;
 
+/// The processes below this one, by each process's parent. This process itself and what it started are not among them: agentd may
+/// have been started in a session whose tree it ends.
+fn below(parents: &BTreeMap<u32, u32>, root: u32, own: u32) -> impl Iterator<Item = u32> {
+    parents.keys().copied().filter(move |&pid| {
+        let above = std::iter::successors(Some(pid), |pid| parents.get(pid).copied()).take(parents.len() + 1);
+        pid != root && above.take_while(|&parent| parent != own).any(|parent| parent == root)
+    })
+}
+
 /// Kills a process and everybody below it; how many there were besides it. All are stopped first, until nobody new is found: whoever
 /// is stopped can neither fork nor reap, so nobody escapes and no pid passes to a stranger.
 pub(crate) fn kill_tree(root: u32, started: u64) -> u32 {
@@ -98,11 +110,7 @@ pub(crate) fn kill_tree(root: u32, started: u64) -> u32 {
     send(root, Signal::SIGSTOP);
     for _ in 0..PASSES {
         let parents: BTreeMap<u32, u32> = pids().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect();
-        let is_new = |pid: &u32| {
-            let mut above = std::iter::successors(parents.get(pid), |parent| parents.get(parent)).take(parents.len());
-            !tree.contains(pid) && above.any(|parent| *parent == root)
-        };
-        let found: Vec<u32> = parents.keys().copied().filter(is_new).collect();
+        let found: Vec<u32> = below(&parents, root, std::process::id()).filter(|pid| !tree.contains(pid)).collect();
         if found.is_empty() {
             break;
         }
@@ -136,23 +144,9 @@ fn stat(pid: u32) -> Option<Stat> {
     Some(Stat { state, parent: fields.get(1)?.parse().ok()?, start_time: fields.get(19)?.parse().ok()? })
 }
 
-fn send(pid: u32, signal: Signal) {
-    if let Ok(pid) = i32::try_from(pid) {
-        // A process that has just ended needs no signal.
-        let _ = kill(Pid::from_raw(pid), signal);
-    }
-}
-
 fn pids() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-}
-
-/// SIGKILL.
-pub(crate) fn kill_now(pid: u32) {
-    if let Ok(pid) = i32::try_from(pid) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
 }
 
 /// The sessions whose mark some process carries.
@@ -223,4 +217,20 @@ fn kill_once(mark: &str) -> u32 {
         }
     });
     killed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_this_process_is_in_ends_above_it() {
+        // 2 is the root; this process is 4, and 5 and 6 are its own.
+        let parents = BTreeMap::from([(2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (7, 3), (8, 1)]);
+        assert_eq!(below(&parents, 2, 4).collect::<Vec<_>>(), [3, 7]);
+        assert_eq!(below(&parents, 2, 9).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+        assert_eq!(below(&parents, 4, 4).count(), 0);
+        // What is read while processes come and go may be a circle.
+        assert_eq!(below(&BTreeMap::from([(3, 4), (4, 3)]), 2, 9).count(), 0);
+    }
 }

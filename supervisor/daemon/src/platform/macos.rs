@@ -16,6 +16,7 @@ use agentd_darwin::{launchd, process, strings};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::send;
 use crate::env::SESSION_VARIABLE;
 
 /// Whether the process that made `listener` listen is the one that answers `connection`. macOS tells no process of a socket that listens,
@@ -45,6 +46,11 @@ pub(crate) fn unit_of(_pid: u32, _prefix: &str) -> Option<String> {
     None
 }
 
+/// There is no systemd.
+pub(crate) fn is_of_systemd() -> bool {
+    false
+}
+
 /// The job that this process is: launchd names it in the environment of what it starts itself, and `0` elsewhere.
 pub(crate) fn own_unit() -> Option<String> {
     std::env::var("XPC_SERVICE_NAME").ok().filter(|name| name.starts_with("dev.agentd."))
@@ -63,20 +69,6 @@ pub(crate) fn name_of(pid: u32) -> Option<String> {
 /// The user whose process it is: one that may be signalled is this user's.
 pub(crate) fn owner_of(pid: u32) -> Option<u32> {
     kill(Pid::from_raw(i32::try_from(pid).ok()?), None).ok().map(|()| nix::unistd::getuid().as_raw())
-}
-
-/// SIGKILL.
-pub(crate) fn kill_now(pid: u32) {
-    if let Ok(pid) = i32::try_from(pid) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
-}
-
-/// SIGTERM.
-pub(crate) fn terminate(pid: u32) {
-    if let Ok(pid) = i32::try_from(pid) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-    }
 }
 
 /// Whether the process runs; one that has ended and was not waited for does not.
@@ -104,8 +96,8 @@ pub(crate) fn keepers_of(directory: &Path) -> Vec<(u32, u64)> {
 
 /// Kills a keeper. Those below it carry the session's mark, and are for [`kill_remains`].
 pub(crate) fn kill_tree(root: u32, started: u64) -> u32 {
-    if let Some(pid) = i32::try_from(root).ok().filter(|_| is_running(root, started)) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    if is_running(root, started) {
+        send(root, Signal::SIGKILL);
     }
     0
 }

@@ -11,15 +11,35 @@ mod macos_facts;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
-    SOCKET_PATH_MAX, activated_socket, is_answered_by, is_running, is_stopped, keepers_of, kill_now, kill_remains,
-    kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, session_of, start_time, terminate, unit_of,
+    SOCKET_PATH_MAX, activated_socket, is_answered_by, is_of_systemd, is_running, is_stopped, keepers_of, kill_remains,
+    kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, session_of, start_time, unit_of,
 };
 #[cfg(target_os = "linux")]
 pub(crate) use linux_facts::{mounts, processes, routes};
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
-    SOCKET_PATH_MAX, activated_socket, is_answered_by, is_running, is_stopped, keepers_of, kill_now, kill_remains,
-    kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, session_of, start_time, terminate, unit_of,
+    SOCKET_PATH_MAX, activated_socket, is_answered_by, is_of_systemd, is_running, is_stopped, keepers_of, kill_remains,
+    kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, session_of, start_time, unit_of,
 };
 #[cfg(target_os = "macos")]
 pub(crate) use macos_facts::{mounts, processes, routes};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// SIGKILL.
+pub(crate) fn kill_now(pid: u32) {
+    send(pid, Signal::SIGKILL);
+}
+
+/// SIGTERM.
+pub(crate) fn terminate(pid: u32) {
+    send(pid, Signal::SIGTERM);
+}
+
+fn send(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid) {
+        // A process that has just ended needs no signal.
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}

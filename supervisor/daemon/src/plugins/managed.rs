@@ -169,6 +169,11 @@ impl Managed {
         self.stage.subscribe()
     }
 
+    /// Whether it is loaded, or cannot be.
+    pub(crate) fn is_settled(&self) -> bool {
+        *self.stage.borrow() == Stage::Settled
+    }
+
     /// Waits until it is loaded, or cannot be.
     pub(crate) async fn settled(&self) {
         let _ = self.stage().wait_for(|stage| *stage == Stage::Settled).await; // it lives as long as this
@@ -236,7 +241,7 @@ impl Managed {
             detail: suspended.to_string(),
             hint: Some("`agentctl reload` takes it into use at once".to_owned()),
         });
-        let is_settled = *self.stage.borrow() == Stage::Settled;
+        let is_settled = self.is_settled();
         let state = match (self.loaded(), &suspended) {
             (None, _) if !is_settled => PluginState::Compiling,
             (None, _) => PluginState::Failed,

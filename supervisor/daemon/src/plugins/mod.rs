@@ -14,7 +14,7 @@ mod settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_api::Problem;
 use agentd_api::plugin::{PluginProblem, PluginView};
@@ -60,6 +60,9 @@ pub(crate) struct HostOnce {
 #[derive(Debug, thiserror::Error)]
 #[error("the plugin host could not be started")]
 pub(crate) struct NoHost(#[source] HostError);
+
+/// How long an answer about all plugins waits for those that are being compiled.
+pub(crate) const SETTLED: Duration = Duration::from_secs(10);
 
 impl HostOnce {
     /// `compiler`: the program that compiles a component when it is run as `PROGRAM compile`.
@@ -144,9 +147,16 @@ impl Plugins {
         self.known.len()
     }
 
+    /// The names of those that are neither loaded nor known to be impossible to load.
+    pub(crate) fn compiling(&self) -> Vec<String> {
+        let known = self.known.values().filter(|plugin| !plugin.is_settled());
+        known.map(|plugin| plugin.name.clone()).collect()
+    }
+
     /// Those that could not be loaded, with their problems.
     pub(crate) fn failed(&self) -> impl Iterator<Item = (&str, PluginProblem)> {
-        self.known.values().filter_map(|plugin| Some((plugin.name.as_str(), plugin.problem()?)))
+        let settled = self.known.values().filter(|plugin| plugin.is_settled());
+        settled.filter_map(|plugin| Some((plugin.name.as_str(), plugin.problem()?)))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::plugins::{self, Managed, SettingError, combined};
 pub(super) struct Check {
     pub(super) name: String,
     pub(super) declared: config::Prerequisite,
-    plugin: Arc<Managed>,
+    pub(super) plugin: Arc<Managed>,
     settings: Result<Vec<Setting>, SettingError>,
     surroundings: Surroundings,
     /// Those of no session.

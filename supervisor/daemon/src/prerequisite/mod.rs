@@ -95,6 +95,18 @@ impl Prerequisites {
         self.checks.contains_key(name)
     }
 
+    /// Whether the plugin that checks it is loaded, or cannot be: before that its moment is not known.
+    pub(crate) fn is_settled(&self, name: &str) -> bool {
+        self.checks.get(name).is_none_or(|check| check.plugin.is_settled())
+    }
+
+    /// Waits for that.
+    pub(crate) async fn settled(&self, name: &str) {
+        if let Some(check) = self.checks.get(name) {
+            check.plugin.settled().await;
+        }
+    }
+
     /// How often it is looked at while a session that needs it runs.
     pub(crate) fn interval(&self, name: &str) -> Option<Duration> {
         self.checks.get(name).map(|check| check.declared.interval.0).filter(|interval| !interval.is_zero())

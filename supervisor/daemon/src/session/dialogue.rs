@@ -11,8 +11,8 @@ impl State {
     /// A line we sent: what it asks is pending, what it answers is not asked any more.
     pub(super) fn agent_in(&mut self, line: &RawValue) {
         let Run::Running(running) = &mut self.run else { return };
-        let line = mended(line);
-        match Message::parse(&line) {
+        let readable = mended(line);
+        match Message::parse(&readable, line) {
             Some(Message::Request { id, method, .. }) => {
                 let Some(id) = id.as_u64() else { return };
                 self.next_rpc = self.next_rpc.max(id + 1);
@@ -40,8 +40,8 @@ impl State {
             return;
         }
         let Run::Running(running) = &mut self.run else { return };
-        let line = mended(line);
-        match Message::parse(&line) {
+        let readable = mended(line);
+        match Message::parse(&readable, line) {
             Some(Message::Request { id, method, params }) => {
                 let permission = (method == acp::method::REQUEST_PERMISSION)
                     .then(|| params.and_then(acp::permission_request))

@@ -82,8 +82,7 @@ impl Driver {
             }
             Some(Progress::Failed { kind, reason, message }) => {
                 self.bring_up = None;
-                // Of what there was not enough is the reason, whatever the step made of it.
-                let reason = scarce::in_text(&message).map_or(reason, |_| "OutOfResources");
+                let reason = if is_scarcity(kind, reason, &message) { "OutOfResources" } else { reason };
                 let batch = fail_launch(&self.state, launch, kind, reason, &message, &self.facts());
                 self.append(batch).await.map(drop)
             }
@@ -166,5 +165,25 @@ async fn start_keeper(
         }
         Ok(other) => Err(format!("the keeper answered the launch with {other:?}")),
         Err(error) => Err(chain(&error)),
+    }
+}
+
+/// Whether there was too little of something, whatever the step made of it. What is printed by scripts, checks and plugins is their own.
+fn is_scarcity(kind: ConditionType, reason: &str, message: &str) -> bool {
+    let quotes = ["Script", "LoginShell", "Provider", "Secret"].iter().any(|of| reason.starts_with(of));
+    kind != ConditionType::PrerequisitesMet && !quotes && scarce::in_text(message).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scripts_own_words_are_no_scarcity_of_agentds() {
+        let text = "it ended with status 1: Resource temporarily unavailable (os error 11)";
+        assert!(is_scarcity(ConditionType::AgentStarted, "KeeperNotStarted", text));
+        assert!(!is_scarcity(ConditionType::EnvironmentReady, "ScriptFailed", text));
+        assert!(!is_scarcity(ConditionType::EnvironmentReady, "LoginShellFailed", text));
+        assert!(!is_scarcity(ConditionType::PrerequisitesMet, "PrerequisiteFailed", text));
     }
 }

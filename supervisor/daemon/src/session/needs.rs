@@ -20,6 +20,7 @@ use super::bringup::{Failure, Job, Progress};
 use super::verdict::{TIMED_OUT, WAITING, lines, supersede, verdict};
 use super::{Session, environment};
 use crate::env::{Environment, chain};
+use crate::plugins::SETTLED;
 use crate::prerequisite::{Fresh, Prerequisites, Subject, Wanted};
 use crate::world::World;
 
@@ -49,7 +50,7 @@ impl<'a> Needs<'a> {
             self.say(verdict(&[], None)).await;
             return Ok(());
         }
-        let prerequisites = prerequisites(self.world).await?;
+        let prerequisites = prerequisites(self.world, &self.names).await?;
         let names = of_moment(prerequisites, &self.names, Moment::BeforeEnvironment);
         let left = self.names.len() - names.len();
         self.meet(prerequisites, names, Moment::BeforeEnvironment, None).await?;
@@ -67,7 +68,7 @@ impl<'a> Needs<'a> {
         if self.names.is_empty() {
             return Ok(());
         }
-        let prerequisites = prerequisites(self.world).await?;
+        let prerequisites = prerequisites(self.world, &self.names).await?;
         let names = of_moment(prerequisites, &self.names, Moment::AfterEnvironment);
         if names.is_empty() {
             return Ok(());
@@ -204,10 +205,10 @@ fn left(until: Timestamp, now: Timestamp) -> Option<Duration> {
     Duration::try_from(until.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
-async fn prerequisites(world: &World) -> Result<&Arc<Prerequisites>, Failure> {
+async fn prerequisites<'a>(world: &'a World, names: &BTreeSet<String>) -> Result<&'a Arc<Prerequisites>, Failure> {
     let kind = ConditionType::PrerequisitesMet;
     let failed = |error| Failure { kind, reason: "PluginsUnusable", message: chain(&error) };
-    world.prerequisites().await.map_err(failed)
+    world.prerequisites_for(names).await.map_err(failed)
 }
 
 fn of_moment(prerequisites: &Prerequisites, names: &BTreeSet<String>, moment: Moment) -> Vec<String> {
@@ -255,7 +256,7 @@ pub(super) async fn refusal(world: &World, spec: &SessionSpec) -> Option<Problem
 
 /// Says now what one check finds; for a session where it looks at an environment.
 pub(crate) async fn check_now(world: &World, name: &str, session: Option<&Session>) -> Result<CheckReport, Problem> {
-    let prerequisites = loaded(world).await?;
+    let prerequisites = loaded(world, [&name.to_owned()]).await?;
     if !prerequisites.holds(name) {
         let problem = Problem::new(Code::NoSuchPrerequisite, format!("there is no prerequisite {name:?}"));
         return Err(problem.hint(format!("`agentctl check` lists them; declare it as [prerequisites.{name}]")));
@@ -287,7 +288,9 @@ pub(crate) async fn views(
     sessions: &[Session],
     of: Option<&Session>,
 ) -> Result<Vec<PrerequisiteView>, Problem> {
-    let prerequisites = loaded(world).await?;
+    let prerequisites = loaded(world, []).await?;
+    // What is not settled by then is shown as far as it is known.
+    let _ = tokio::time::timeout(SETTLED, loaded(world, world.config.prerequisites.keys())).await;
     let wanted = of.map(|session| world.needed(&session.view().spec));
     let mut views = prerequisites.views();
     views.retain(|view| wanted.as_ref().is_none_or(|wanted| wanted.contains(&view.name)));
@@ -309,6 +312,9 @@ pub(crate) async fn views(
     Ok(views)
 }
 
-async fn loaded(world: &World) -> Result<&Arc<Prerequisites>, Problem> {
-    world.prerequisites().await.map_err(|error| Problem::new(Code::PluginUnusable, chain(&error)))
+async fn loaded<'a>(
+    world: &'a World,
+    names: impl IntoIterator<Item = &String>,
+) -> Result<&'a Arc<Prerequisites>, Problem> {
+    world.prerequisites_for(names).await.map_err(|error| Problem::new(Code::PluginUnusable, chain(&error)))
 }

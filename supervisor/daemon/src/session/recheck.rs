@@ -106,7 +106,8 @@ impl Memory {
                 continue;
             }
             for name in world.needed(&view.spec) {
-                if let Some(interval) = prerequisites.interval(&name) {
+                // One whose plugin is being compiled is nobody's obstacle, and holds up no other.
+                if let Some(interval) = prerequisites.interval(&name).filter(|_| prerequisites.is_settled(&name)) {
                     needs.push((session, (session.id().clone(), view.status.launches, name), interval));
                 }
             }
@@ -197,7 +198,7 @@ fn look_anew(world: &Arc<World>, running: &[Session], otherwise: &BTreeSet<Strin
         if !names.is_empty() && has_launched(view.status.phase) {
             let (world, session, launch) = (Arc::clone(world), session.clone(), view.status.launches);
             under_way.spawn(async move {
-                let Ok(prerequisites) = world.prerequisites().await else { return };
+                let Ok(prerequisites) = world.prerequisites_for(&names).await else { return };
                 let wanted = |name| Wanted { name, fresh: Fresh::Cached };
                 let (after, before): (Vec<String>, Vec<String>) =
                     names.into_iter().partition(|name| prerequisites.moment(name) == Moment::AfterEnvironment);
