@@ -13,6 +13,13 @@ pub(crate) struct Said {
     pub(crate) err: String,
 }
 
+impl Said {
+    /// The exit status, and what went to standard output and standard error.
+    pub(crate) fn parts(self) -> (Option<i32>, String, String) {
+        (self.status, self.out, self.err)
+    }
+}
+
 /// The command, with pipes for what it prints and nothing on its standard input.
 pub(crate) fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
@@ -36,7 +43,8 @@ pub(crate) async fn ctl_with(daemon: &Daemon, arguments: &[&str], input: &str) -
     end_of(child).await
 }
 
-async fn end_of(child: Child) -> Said {
+/// Waits for its end.
+pub(crate) async fn end_of(child: Child) -> Said {
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
     let Output { status, stdout, stderr } =
         within("agentctl ends", ended).await.expect("no panic").expect("it can be waited for");

@@ -96,6 +96,14 @@ impl Daemon {
         self.root().join("etc")
     }
 
+    /// Everybody of a session's tree, the keeper first: it starts a child in a process session of its own before.
+    pub(crate) async fn tree_of(&self, session: &Session) -> Vec<u32> {
+        session.turn("setsid-child").await;
+        let mut pids = vec![session.view().await.status.keeper_pid.expect("it has a keeper")];
+        pids.extend(process::pid_file(&self.pid_file()).iter().map(|(_, pid)| *pid));
+        pids
+    }
+
     /// Where a scripted agent that was given `--pidfile` writes.
     pub(crate) fn pid_file(&self) -> PathBuf {
         self.root().join("pids")

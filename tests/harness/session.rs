@@ -1,6 +1,7 @@
 //! One session, in the words of a test.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use agentd_api::event::TurnEnded;
 use agentd_api::session::{Phase, PromptAccepted, PromptRequest, SessionSpec, SessionView};
@@ -9,7 +10,7 @@ use agentd_api::{Body, Event, SessionId, TurnId};
 use serde_json::Value;
 
 use super::events::Events;
-use super::{Client, Response, journal};
+use super::{Client, Response, journal, within};
 
 /// A session of a daemon. It outlives the daemon, as sessions do.
 pub(crate) struct Session {
@@ -84,6 +85,25 @@ impl Session {
     pub(crate) async fn resume(&self) -> SessionView {
         self.client.call("POST", &self.path("/resume?wait=60"), "").await.expect::<SessionView>(202);
         self.wait_for_phase(Phase::Idle).await
+    }
+
+    /// Looks again and again until the session is as it should be, where no event says so: what is not in its journal.
+    pub(crate) async fn see(&self, what: &str, good: impl Fn(&SessionView) -> bool) -> SessionView {
+        within(what, async {
+            loop {
+                let view = self.view().await;
+                if good(&view) {
+                    return view;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+
+    /// Where the daemon keeps it.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.state.join("sessions").join(self.id.as_str())
     }
 
     /// The journal on the disk, checked.

@@ -16,7 +16,7 @@ async fn a_keeper_without_a_session_is_ended_with_its_agent() {
     let session = daemon.session(&daemon.scripted(&[])).await;
     let status = session.view().await.status;
     daemon.kill9();
-    fs::rename(daemon.state().join("sessions").join(session.id.as_str()), daemon.root().join("gone")).unwrap();
+    fs::rename(session.directory(), daemon.root().join("gone")).unwrap();
     daemon.run().await;
     process::gone(&[status.keeper_pid.unwrap(), status.agent_pid.unwrap()]).await;
     let runtime = daemon.root().join("run").join(session.id.as_str());
@@ -80,7 +80,7 @@ async fn a_journal_that_cannot_be_read_sets_its_session_aside_and_holds_up_nothi
     let other = daemon.session(&daemon.scripted(&[])).await;
     session.stop().await;
     daemon.terminate().await;
-    let sessions = daemon.state().join("sessions").join(session.id.as_str());
+    let sessions = session.directory();
     let journal = fs::read_to_string(sessions.join("journal.jsonl")).unwrap();
     // Not torn at its end, which is repaired, but wrong in the middle, which cannot be.
     fs::write(sessions.join("journal.jsonl"), journal.replace("\"kind\":\"condition\"", "\"kind\":condition")).unwrap();
@@ -103,7 +103,7 @@ async fn a_session_whose_document_cannot_be_read_keeps_its_agent_until_it_can() 
     let session = daemon.session(&daemon.scripted(&[])).await;
     let status = session.view().await.status;
     daemon.kill9();
-    let document = daemon.state().join("sessions").join(session.id.as_str()).join("session.json");
+    let document = session.directory().join("session.json");
     let content = fs::read(&document).unwrap();
     fs::write(&document, "{").unwrap();
     daemon.run().await;
@@ -202,5 +202,5 @@ async fn a_session_at_rest_is_woken_by_whoever_asks_it_something() {
     daemon.terminate().await;
     daemon.run().await;
     assert_eq!(daemon.client.call("DELETE", &session.path(""), "").await.status, 204);
-    assert!(!daemon.state().join("sessions").join(session.id.as_str()).exists());
+    assert!(!session.directory().exists());
 }

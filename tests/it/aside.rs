@@ -1,39 +1,19 @@
 //! Sessions that are set aside: listed with their reason, and their agents can be ended, with and without removing them.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, Output};
-use std::{fs, thread};
 
 use agentd_api::Code;
 use agentd_api::event::Body;
 use agentd_api::session::{Phase, SessionList};
 use nix::sys::signal::{Signal, kill};
 
-use crate::harness::{Daemon, Session, process};
-
-/// Everybody of the session's tree, the keeper first.
-async fn tree(daemon: &Daemon, session: &Session) -> Vec<u32> {
-    session.turn("setsid-child").await;
-    let mut pids = vec![session.view().await.status.keeper_pid.unwrap()];
-    pids.extend(process::pid_file(&daemon.pid_file()).iter().map(|(_, pid)| *pid));
-    pids
-}
-
-fn directory(daemon: &Daemon, session: &Session) -> PathBuf {
-    daemon.state().join("sessions").join(session.id.as_str())
-}
+use crate::harness::ctl::ctl;
+use crate::harness::{Daemon, process};
 
 async fn list(daemon: &Daemon) -> SessionList {
     daemon.client.get("/v1/sessions").await.expect(200)
-}
-
-/// agentctl, beside the test's own thread, since the daemon has to answer it.
-async fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
-    command.arg("--socket").arg(daemon.client.socket()).args(arguments).env("HOME", daemon.home());
-    tokio::task::spawn_blocking(move || thread::spawn(move || command.output().unwrap()).join().unwrap()).await.unwrap()
 }
 
 #[tokio::test]
@@ -42,9 +22,9 @@ async fn an_unreadable_session_is_listed_and_stopped_and_is_stopped_still_when_i
     daemon.configure(|config| config.replace("restart = \"never\"", "restart = \"on-failure\""));
     daemon.run().await;
     let session = daemon.session(&daemon.scripted(&["--launcher"])).await;
-    let tree = tree(&daemon, &session).await;
+    let tree = daemon.tree_of(&session).await;
     daemon.kill9();
-    let document = directory(&daemon, &session).join("session.json");
+    let document = session.directory().join("session.json");
     let content = fs::read(&document).unwrap();
     fs::write(&document, "{").unwrap();
     daemon.run().await;
@@ -56,8 +36,8 @@ async fn an_unreadable_session_is_listed_and_stopped_and_is_stopped_still_when_i
     assert!(problem.detail.contains("session.json") && problem.hint.is_some_and(|hint| hint.contains("rm --force")));
     assert!(process::is_alive(tree[0]), "nothing is ended for it");
 
-    let stopped = agentctl(&daemon, &["stop", session.id.as_str()]).await;
-    assert!(stopped.status.success(), "{stopped:?}");
+    let stopped = ctl(&daemon, &["stop", session.id.as_str()]).await;
+    assert!(stopped.status == Some(0), "{stopped:?}");
     process::gone(&tree).await;
     assert_eq!(list(&daemon).await.unreadable, unreadable, "it is kept");
     daemon.terminate().await;
@@ -77,9 +57,9 @@ async fn a_session_that_is_set_aside_is_removed_by_force_with_its_keeper_and_age
             daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
             daemon.run().await;
             let session = daemon.session(&daemon.scripted(&[])).await;
-            let tree = tree(&daemon, &session).await;
+            let tree = daemon.tree_of(&session).await;
             daemon.kill9();
-            let document = directory(&daemon, &session).join("session.json");
+            let document = session.directory().join("session.json");
             match content {
                 Some(content) => fs::write(&document, content).unwrap(),
                 None => fs::remove_file(&document).unwrap(),
@@ -92,10 +72,10 @@ async fn a_session_that_is_set_aside_is_removed_by_force_with_its_keeper_and_age
             let refused = daemon.client.call("DELETE", &session.path(""), "").await.problem();
             assert_eq!(refused.code, Code::SessionUnreadable, "{what}: {refused:?}");
             assert!(process::is_alive(tree[0]) && document.parent().unwrap().exists(), "{what}");
-            let removed = agentctl(&daemon, &["rm", "--force", session.id.as_str()]).await;
-            assert!(removed.status.success(), "{what}: {removed:?}");
+            let removed = ctl(&daemon, &["rm", "--force", session.id.as_str()]).await;
+            assert!(removed.status == Some(0), "{what}: {removed:?}");
             process::gone(&tree).await;
-            assert!(!directory(&daemon, &session).exists(), "{what}");
+            assert!(!session.directory().exists(), "{what}");
             let left = list(&daemon).await;
             assert!(left.unreadable.is_empty() && left.sessions.is_empty(), "{what}: {left:?}");
         }
@@ -107,12 +87,12 @@ async fn a_session_whose_journal_is_wrong_is_stopped_and_removed_with_its_agent(
     let mut daemon = Daemon::start().await;
     for removed in [false, true] {
         let session = daemon.session(&daemon.scripted(&[])).await;
-        let tree = tree(&daemon, &session).await;
+        let tree = daemon.tree_of(&session).await;
         daemon.kill9();
-        let journal = directory(&daemon, &session).join("journal.jsonl");
+        let journal = session.directory().join("journal.jsonl");
         let content = fs::read_to_string(&journal).unwrap();
         fs::write(&journal, content.replace("\"kind\":\"condition\"", "\"kind\":condition")).unwrap();
-        let document = directory(&daemon, &session).join("session.json");
+        let document = session.directory().join("session.json");
         let mut value: serde_json::Value = serde_json::from_slice(&fs::read(&document).unwrap()).unwrap();
         value.as_object_mut().unwrap().remove("fold");
         fs::write(document, value.to_string()).unwrap();
@@ -129,7 +109,7 @@ async fn a_session_whose_journal_is_wrong_is_stopped_and_removed_with_its_agent(
         let answer = daemon.client.call("DELETE", &session.path("?force=true"), "").await;
         assert_eq!(answer.status, 204, "{answer:?}");
         process::gone(&tree).await;
-        assert!(!directory(&daemon, &session).exists());
+        assert!(!session.directory().exists());
     }
 }
 
@@ -139,10 +119,10 @@ async fn the_stop_of_a_session_that_is_set_aside_leaves_its_files_as_they_are() 
     daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
     daemon.run().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
-    let tree = tree(&daemon, &session).await;
+    let tree = daemon.tree_of(&session).await;
     daemon.kill9();
     kill(process::pid(tree[0]), Signal::SIGSTOP).unwrap();
-    let directory = directory(&daemon, &session);
+    let directory = session.directory();
     fs::write(directory.join("session.json"), "{").unwrap();
     // What a writer would cut off and put aside.
     let mut journal = fs::File::options().append(true).open(directory.join("journal.jsonl")).unwrap();
@@ -153,8 +133,8 @@ async fn the_stop_of_a_session_that_is_set_aside_leaves_its_files_as_they_are() 
     };
     let before = files();
     daemon.run().await;
-    let stopped = agentctl(&daemon, &["stop", session.id.as_str()]).await;
-    assert!(stopped.status.success(), "{stopped:?}");
+    let stopped = ctl(&daemon, &["stop", session.id.as_str()]).await;
+    assert!(stopped.status == Some(0), "{stopped:?}");
     process::gone(&tree).await;
     assert_eq!(files(), before);
 }

@@ -25,8 +25,8 @@ async fn bounded() -> Daemon {
 }
 
 /// Bytes of the session's directory.
-fn length(daemon: &Daemon, session: &Session) -> u64 {
-    let directory = daemon.state().join("sessions").join(session.id.as_str());
+fn length(session: &Session) -> u64 {
+    let directory = session.directory();
     let entries = fs::read_dir(directory).expect("the session has a directory").flatten();
     // What was removed since it was listed has no length.
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
@@ -67,7 +67,7 @@ async fn a_flood_is_shortened_while_it_comes_and_the_turn_ends_with_its_answer()
     let accepted = session.prompt(&format!("flood {LINES} 1000")).await;
     within("the end of the flood", async {
         loop {
-            let length = length(&daemon, &session);
+            let length = length(&session);
             assert!(length <= BOUND + BESIDE, "{length} bytes");
             let status = session.view().await.status;
             if status.phase == Phase::Idle && status.last_seq > accepted.after_seq + 100 {
@@ -91,7 +91,7 @@ async fn a_flood_without_a_daemon_stays_within_the_bound_and_every_line_is_kept_
         matches!(last.map(|event| event.body), Some(Body::AgentOut(message)) if message.get().contains("end_turn"))
     })
     .await;
-    let (length, events) = (length(&daemon, &session), session.journal());
+    let (length, events) = (length(&session), session.journal());
     assert!(length > KEEP && length <= BOUND + BESIDE, "{length} bytes");
     assert_eq!(chunks(&events) + dropped(&events), LINES + 10);
     assert!(dropped(&events) > LINES / 2, "{} lines were left out", dropped(&events));
@@ -108,11 +108,11 @@ async fn an_agent_whose_requests_alone_pass_the_bound_is_not_read_until_a_daemon
     let begun = Instant::now();
     flooded_without_a_daemon(&mut daemon, &session, "flood-requests 6000 1000").await;
     let most = BOUND + (1 << 20);
-    until("the journal has all that it takes", || length(&daemon, &session) >= most).await;
+    until("the journal has all that it takes", || length(&session) >= most).await;
     // It is not read on if nothing comes for as long as it took to come so far.
     let (took, mut held, mut since) = (begun.elapsed(), 0, Instant::now());
     until("the journal grows no more", || {
-        let now = length(&daemon, &session);
+        let now = length(&session);
         if now != held {
             (held, since) = (now, Instant::now());
         }

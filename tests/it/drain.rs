@@ -1,19 +1,13 @@
 //! Draining stops every session in order and launches none, until it is undone or the daemon starts anew.
 
-use std::process::{Command, Output};
-
 use agentd_api::Code;
 use agentd_api::drain::DrainView;
 use agentd_api::event::Body;
 use agentd_api::session::{PermissionPolicy, Phase, RestartPolicy, SessionSpec, SessionView};
 
+use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, until};
-
-fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
-    command.arg("--socket").arg(daemon.client.socket()).args(arguments).env_clear().output().unwrap()
-}
 
 fn stops(session: &Session) -> Vec<String> {
     let reason = |body| match body {
@@ -35,10 +29,9 @@ async fn a_drain_stops_every_session_in_order_tells_how_far_it_is_and_leaves_no_
     sessions[1].prompt("hang").await;
     sessions[1].wait_for_phase(Phase::Busy).await;
 
-    let output = agentctl(&daemon, &["drain"]);
-    let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.starts_with("drained"), "{output:?}");
-    assert!(told.contains("stopping") && told.contains("slow"), "{told}");
+    let output = ctl(&daemon, &["drain"]).await;
+    assert!(output.status == Some(0) && output.out.starts_with("drained"), "{output:?}");
+    assert!(output.err.contains("stopping") && output.err.contains("slow"), "{output:?}");
     for session in &sessions {
         assert_eq!(session.view().await.status.phase, Phase::Stopped);
         let reasons = stops(session);
@@ -76,14 +69,14 @@ async fn a_drained_daemon_launches_nothing_by_any_way_and_does_again_when_that_i
         assert_eq!((problem.code, problem.status), (Code::Draining, 409));
         assert!(problem.hint.unwrap().contains("--undo"));
     }
-    let output = agentctl(&daemon, &["resume", stopped.id.as_str()]);
-    assert_eq!(output.status.code(), Some(4), "{output:?}");
-    let version = agentctl(&daemon, &["version"]);
-    assert!(String::from_utf8_lossy(&version.stdout).contains("drained"), "{version:?}");
+    let output = ctl(&daemon, &["resume", stopped.id.as_str()]).await;
+    assert_eq!(output.status, Some(4), "{output:?}");
+    let version = ctl(&daemon, &["version"]).await;
+    assert!(version.out.contains("drained"), "{version:?}");
 
     let put_off = crashing.wait_for_phase(Phase::BackingOff).await.status;
-    let output = agentctl(&daemon, &["drain", "--undo"]);
-    assert!(output.status.success(), "{output:?}");
+    let output = ctl(&daemon, &["drain", "--undo"]).await;
+    assert!(output.status == Some(0), "{output:?}");
     // Its restart was put off and not forgotten.
     assert!(put_off.next_restart_at.is_none(), "{put_off:#?}");
     let again = crashing.wait_for_phase(Phase::Idle).await;

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionList, SessionView};
 use agentd_api::{Body, Code, Event};
@@ -62,20 +61,6 @@ impl Small {
     }
 }
 
-/// Looks until the session is as it should be: no event says that its journal cannot be written.
-async fn seen(session: &Session, what: &str, good: impl Fn(&SessionView) -> bool) -> SessionView {
-    within(what, async {
-        loop {
-            let view = session.view().await;
-            if good(&view) {
-                return view;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-}
-
 /// A prompt that does not fit into what room a journal has left.
 fn long_prompt() -> serde_json::Value {
     serde_json::json!({ "prompt": "x".repeat(400_000) })
@@ -107,7 +92,7 @@ async fn sessions_are_shown_stopped_and_removed_on_a_full_disk_whoever_writes_th
     let (keeper, agent) = (view.status.keeper_pid.unwrap(), view.status.agent_pid.unwrap());
     small.fill();
 
-    let view = seen(&busy, "what the agent says cannot be written", is_refused).await;
+    let view = busy.see("what the agent says cannot be written", is_refused).await;
     let (_, reason, message) = writable(&view).unwrap();
     assert_eq!(reason, "DiskFull");
     assert!(
@@ -139,7 +124,7 @@ async fn sessions_are_shown_stopped_and_removed_on_a_full_disk_whoever_writes_th
     assert!(is_refused(&ended.view().await));
     small.free();
     for session in [&busy, &ended] {
-        seen(session, "it can be written again", |view| !is_refused(view)).await;
+        session.see("it can be written again", |view| !is_refused(view)).await;
     }
     assert!(is_accepted(&ended.view().await));
     assert_eq!(ended.resume().await.status.phase, Phase::Idle);
@@ -208,15 +193,15 @@ async fn an_agent_is_ended_although_nothing_at_all_can_be_written_and_the_journa
     let fault = refuse(&daemon, nix::errno::Errno::EROFS);
     session.stop().await;
     until("the agent is gone", || !process::is_alive(agent)).await;
-    let view = seen(&session, "why that is not recorded", is_refused).await;
+    let view = session.see("why that is not recorded", is_refused).await;
     let (_, reason, message) = writable(&view).unwrap();
     assert_eq!(reason, "ReadOnly");
     assert!(message.contains("Read-only file system"), "{message}");
     assert!(view.status.message.unwrap().contains("does not say so"));
 
     fs::remove_file(fault).unwrap();
-    seen(&session, "it can be written again", |view| !is_refused(view)).await;
-    seen(&session, "it is stopped", |view| view.status.phase == Phase::Stopped && view.status.message.is_none()).await;
+    session.see("it can be written again", |view| !is_refused(view)).await;
+    session.see("it is stopped", |view| view.status.phase == Phase::Stopped && view.status.message.is_none()).await;
     let ends = session.journal().into_iter().filter_map(|event| match event.body {
         Body::AgentExited(exited) => Some(exited.requested),
         _ => None,
@@ -248,10 +233,10 @@ async fn a_daemon_that_finds_an_agent_whose_end_is_not_recorded_shows_it_and_rem
         let said = view.status.message.as_ref().is_some_and(|message| message.contains("does not say so"));
         said && is_refused(view) && view.status.phase == Phase::Stopped
     };
-    seen(&session, "its end is shown", is_shown).await;
+    session.see("its end is shown", is_shown).await;
     daemon.kill9();
     daemon.run().await;
-    seen(&session, "its end is shown by the next daemon too", is_shown).await;
+    session.see("its end is shown by the next daemon too", is_shown).await;
     assert!(process::is_alive(keeper), "it waits for room");
     let removed = daemon.client.call("DELETE", &session.path(""), "").await;
     assert_eq!(removed.status.as_u16(), 204, "{removed:?}");
@@ -272,7 +257,7 @@ async fn a_stop_that_could_not_be_recorded_is_no_crash_though_the_keeper_dies_be
     nix::sys::signal::kill(process::pid(keeper), nix::sys::signal::Signal::SIGKILL).unwrap();
     until("the keeper is gone", || !process::is_alive(keeper)).await;
     fs::remove_file(fault).unwrap();
-    seen(&session, "it can be written again", |view| !is_refused(view)).await;
+    session.see("it can be written again", |view| !is_refused(view)).await;
     session.wait_for_phase(Phase::Stopped).await;
     let events = session.journal();
     let told = events.iter().filter(|event| match &event.body {

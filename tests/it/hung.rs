@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
 use crate::harness::session::said;
-use crate::harness::{Daemon, Session, process, until, within};
+use crate::harness::{Daemon, process, until, within};
 
 /// A daemon that gives keepers one second for an answer.
 async fn impatient() -> Daemon {
@@ -29,28 +29,6 @@ fn send(pid: u32, signal: Signal) {
 
 fn is_silent(view: &SessionView) -> bool {
     view.status.conditions.iter().any(|condition| condition.kind == ConditionType::KeeperAnswers)
-}
-
-/// Looks at the session, again and again: what is not in the journal is in no event.
-async fn see(session: &Session, what: &str, good: impl Fn(&SessionView) -> bool) -> SessionView {
-    within(what, async {
-        loop {
-            let view = session.view().await;
-            if good(&view) {
-                return view;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await
-}
-
-/// Everybody of the session's tree, the keeper first.
-async fn tree(daemon: &Daemon, session: &Session) -> Vec<u32> {
-    session.turn("setsid-child").await;
-    let mut pids = vec![session.view().await.status.keeper_pid.unwrap()];
-    pids.extend(process::pid_file(&daemon.pid_file()).iter().map(|(_, pid)| *pid));
-    pids
 }
 
 fn exits(journal: &[Event]) -> Vec<Option<String>> {
@@ -82,7 +60,7 @@ async fn a_prompt_to_a_hung_keeper_is_refused_in_time_and_carried_out_once_when_
     let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
     assert_eq!(list.sessions.len(), 2);
     send(keeper, Signal::SIGCONT);
-    see(&session, "the keeper answers again", |view| !is_silent(view)).await;
+    session.see("the keeper answers again", |view| !is_silent(view)).await;
     assert_eq!(within("the prompt", ask()).await.expect("an answer").status, 202);
     let answered = || session.journal().iter().filter_map(said).filter(|text| text == "once").count();
     until("the prompt is carried out", || answered() > 0).await;
@@ -97,7 +75,7 @@ async fn a_prompt_to_a_hung_keeper_is_refused_in_time_and_carried_out_once_when_
 async fn a_stop_ends_a_hung_keeper_with_its_whole_tree_and_says_so() {
     let daemon = impatient().await;
     let session = daemon.session(&daemon.scripted(&["--launcher"])).await;
-    let tree = tree(&daemon, &session).await;
+    let tree = daemon.tree_of(&session).await;
     send(tree[0], Signal::SIGSTOP);
     session.stop().await;
     process::gone(&tree).await;
@@ -111,11 +89,11 @@ async fn a_stop_ends_a_hung_keeper_with_its_whole_tree_and_says_so() {
 async fn a_session_with_a_hung_keeper_is_removed_by_force() {
     let daemon = impatient().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
-    let tree = tree(&daemon, &session).await;
+    let tree = daemon.tree_of(&session).await;
     send(tree[0], Signal::SIGSTOP);
     assert_eq!(daemon.client.call("DELETE", &session.path("?force=true"), "").await.status, 204);
     process::gone(&tree).await;
-    assert!(!daemon.state().join("sessions").join(session.id.as_str()).exists());
+    assert!(!session.directory().exists());
 }
 
 #[tokio::test]
@@ -137,7 +115,7 @@ async fn a_daemon_that_finds_a_hung_keeper_ends_in_time_and_takes_the_session_ov
         assert!(begun.elapsed() < Duration::from_secs(20), "it took {:?}", begun.elapsed());
         daemon.run().await;
         assert!(other.turn("say well").await.text.contains("well"), "another session is not affected");
-        let view = see(&session, "the keeper is found hung", is_silent).await;
+        let view = session.see("the keeper is found hung", is_silent).await;
         assert_eq!((view.status.phase, view.status.agent_pid), (Phase::Busy, status.agent_pid), "{view:#?}");
     }
     drop(asking.await);
@@ -145,7 +123,7 @@ async fn a_daemon_that_finds_a_hung_keeper_ends_in_time_and_takes_the_session_ov
     let turn = session.end_of(&accepted).await;
     let counted: Vec<u32> = turn.events.iter().filter_map(said).filter_map(|text| text.trim().parse().ok()).collect();
     assert_eq!(counted, (1..=u32::try_from(counted.len()).unwrap()).collect::<Vec<_>>());
-    let now = see(&session, "the session is at rest", |view| view.status.phase == Phase::Idle).await.status;
+    let now = session.see("the session is at rest", |view| view.status.phase == Phase::Idle).await.status;
     assert_eq!((now.agent_pid, now.keeper_pid), (status.agent_pid, status.keeper_pid), "nothing was ended");
 }
 
@@ -157,7 +135,7 @@ async fn a_keeper_that_falls_silent_after_it_was_asked_to_stop_is_ended_too() {
     std::fs::create_dir_all(&faults).unwrap();
     daemon.run().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
-    let tree = tree(&daemon, &session).await;
+    let tree = daemon.tree_of(&session).await;
     // It has killed its tree, and neither records that nor hears anything any more, SIGTERM among it.
     std::fs::write(faults.join("keeper.end.killed"), "pause").unwrap();
     session.stop().await;

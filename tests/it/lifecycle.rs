@@ -30,7 +30,7 @@ async fn a_session_is_created_prompted_stopped_resumed_and_deleted() {
     session.journal();
     assert_eq!(daemon.client.call("DELETE", &session.path(""), "").await.status, 204);
     assert_eq!(daemon.client.get(&session.path("")).await.problem().code, Code::NoSuchSession);
-    assert!(!daemon.state().join("sessions").join(session.id.as_str()).exists(), "its files are still there");
+    assert!(!session.directory().exists(), "its files are still there");
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use agentd_api::event::{AnsweredBy, Body, PermissionOutcome};
 use agentd_api::session::{PermissionPolicy, SessionView};
 use serde_json::json;
 
+use crate::harness::ctl::ctl;
 use crate::harness::{Daemon, Session};
-use crate::prerequisites_ctl::said;
 
 async fn asked(session: &Session) -> SessionView {
     session.wait_for("a permission request", |view| !view.status.permissions.is_empty()).await
@@ -65,11 +65,11 @@ async fn a_question_without_options_is_denied_as_cancelled_and_cannot_be_allowed
     let accepted = session.prompt("ask-without-options").await;
     let request = asked(&session).await.status.permissions.remove(0);
     let (id, permission) = (session.id.as_str(), request.id.as_str());
-    let (status, shown, _) = said(&daemon, &["show", id]).await;
+    let (status, shown, _) = ctl(&daemon, &["show", id]).await.parts();
     assert!(status == Some(0) && shown.contains(&format!("agentctl answer {id} {permission} deny\n")), "{shown}");
-    let (status, _, told) = said(&daemon, &["answer", id, permission, "allow"]).await;
+    let (status, _, told) = ctl(&daemon, &["answer", id, permission, "allow"]).await.parts();
     assert!(status == Some(1) && told.contains("cannot be allowed") && told.contains("deny it"), "{told}");
-    let (status, _, told) = said(&daemon, &["answer", id, permission, "deny"]).await;
+    let (status, _, told) = ctl(&daemon, &["answer", id, permission, "deny"]).await.parts();
     assert_eq!(status, Some(0), "{told}");
     let turn = session.end_of(&accepted).await;
     assert_eq!((turn.text.as_str(), turn.ended.stop_reason.as_deref()), ("chosen cancelled", Some("end_turn")));

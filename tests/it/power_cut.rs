@@ -4,7 +4,6 @@
 //! `AGENTD_POWER_SEED` repeats a run, as a failed one printed it; `AGENTD_POWER_CUTS` says how many there are.
 
 use std::fs;
-use std::path::PathBuf;
 
 use agentd_api::session::{Phase, SessionList};
 use agentd_api::{Body, Event};
@@ -12,12 +11,8 @@ use agentd_api::{Body, Event};
 use crate::harness::random::Random;
 use crate::harness::{Daemon, Session, process, until};
 
-fn directory(daemon: &Daemon, session: &Session) -> PathBuf {
-    daemon.state().join("sessions").join(session.id.as_str())
-}
-
-fn fold(daemon: &Daemon, session: &Session) -> Option<u64> {
-    let document = fs::read(directory(daemon, session).join("session.json")).unwrap();
+fn fold(session: &Session) -> Option<u64> {
+    let document = fs::read(session.directory().join("session.json")).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&document).unwrap();
     document["fold"]["state"]["seq"].as_u64()
 }
@@ -73,11 +68,11 @@ async fn whatever_a_power_cut_leaves_of_what_was_not_on_the_disk_every_session_c
             _ => drop(session.turn("say something").await),
         }
         power_off(&mut daemon);
-        let path = directory(&daemon, &session).join("journal.jsonl");
+        let path = session.directory().join("journal.jsonl");
         let bytes = fs::read(&path).unwrap();
         let known = records(&bytes);
         // Of session.json everything was brought to the disk before it.
-        let remembered = fold(&daemon, &session).unwrap_or(0);
+        let remembered = fold(&session).unwrap_or(0);
         let kept = known.iter().filter(|(_, event)| is_durable(event) || event.seq <= remembered);
         let kept = kept.map(|(end, _)| *end).max().unwrap_or(0);
         let at = kept + usize::try_from(random.below((bytes.len() - kept + 1) as u64)).unwrap();
@@ -110,10 +105,10 @@ async fn a_resume_behind_a_journal_that_ends_before_its_fold_is_not_swallowed() 
     session.turn("say before").await;
     session.stop().await;
     daemon.terminate().await;
-    let path = directory(&daemon, &session).join("journal.jsonl");
+    let path = session.directory().join("journal.jsonl");
     let bytes = fs::read(&path).unwrap();
     let known = records(&bytes);
-    assert_eq!(fold(&daemon, &session), known.last().map(|(_, event)| event.seq));
+    assert_eq!(fold(&session), known.last().map(|(_, event)| event.seq));
     // As an agentd left it that did not bring the end of a session to the disk.
     let cut = known[known.len() - 3].0;
     fs::write(&path, &bytes[..cut]).unwrap();
@@ -138,7 +133,7 @@ async fn a_fold_whose_past_is_not_kept_any_more_is_kept_and_the_conversation_wit
     }
     session.stop().await;
     daemon.terminate().await;
-    let directory = directory(&daemon, &session);
+    let directory = session.directory();
     assert!(agentd_journal::first_seq(&directory).unwrap() > 1, "its beginning is removed");
     let path = directory.join("journal.jsonl");
     let bytes = fs::read(&path).unwrap();
@@ -161,9 +156,9 @@ async fn nothing_is_remembered_ahead_of_the_journal_on_the_disk() {
     let session = daemon.session(&daemon.scripted(&[])).await;
     let hit = daemon.state().join("faults/journal.sync.before.hit");
     until("the session comes to rest", || hit.exists()).await;
-    assert_eq!(fold(&daemon, &session), None);
+    assert_eq!(fold(&session), None);
     session.turn("say something").await;
-    until("it is remembered when the disk has it", || fold(&daemon, &session).is_some()).await;
+    until("it is remembered when the disk has it", || fold(&session).is_some()).await;
 }
 
 #[tokio::test]
@@ -173,7 +168,7 @@ async fn a_journal_that_was_damaged_in_the_middle_is_left_as_it_is() {
     session.turn("say something").await;
     session.stop().await;
     daemon.terminate().await;
-    let path = directory(&daemon, &session).join("journal.jsonl");
+    let path = session.directory().join("journal.jsonl");
     let mut bytes = fs::read(&path).unwrap();
     let known = records(&bytes);
     let middle = known.len() / 2;

@@ -1,32 +1,13 @@
 //! What a person sees of prerequisites: `agentctl check`, `ls`, and launches that are refused, wait, or are forced.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Output, Stdio};
 
 use agentd_api::prerequisite::{Outcome, PrerequisiteList};
 use agentd_api::session::Phase;
 
-use crate::harness::{Daemon, within};
+use crate::harness::ctl::{agentctl, ctl, end_of};
+use crate::harness::within;
 use crate::prerequisites::{ALL, with, world};
-
-fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
-    command.env_clear().env("AGENTD_SOCKET", daemon.client.socket()).current_dir(daemon.work());
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-/// The exit status, and what went to standard output and standard error.
-pub(crate) async fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let child = agentctl(daemon, arguments).spawn().expect("it can be executed");
-    end_of(child, arguments).await
-}
-
-async fn end_of(child: std::process::Child, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
-    let Output { status, stdout, stderr } = within(&format!("{arguments:?}"), ended).await.unwrap().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
-}
 
 /// A line as words with one space between them.
 pub(crate) fn words(line: &str) -> String {
@@ -40,7 +21,7 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     world(&daemon, "vpn", "fail: no route");
     world(&daemon, "lab", "pass: it answers");
 
-    let (status, table, told) = said(&daemon, &["check"]).await;
+    let (status, table, told) = ctl(&daemon, &["check"]).await.parts();
     assert_eq!(status, Some(1), "{table}{told}");
     let lines: Vec<String> = table.lines().map(words).collect();
     assert_eq!(lines[0], "NAME OUTCOME CHECKED TOOK SUMMARY");
@@ -49,10 +30,10 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     assert!(lines[3].starts_with("vpn fail ") && lines[3].ends_with("ms fail: no route"), "{table}");
     assert_eq!(lines[4..], ["", "vpn (fail): fail: no route", "remedy: connect the VPN"]);
     assert!(told.contains("licence: agentctl check --session S"), "{told}");
-    assert_eq!(said(&daemon, &["check", "lab"]).await.0, Some(0));
-    let (status, _, told) = said(&daemon, &["check", "gone"]).await;
+    assert_eq!(ctl(&daemon, &["check", "lab"]).await.status, Some(0));
+    let (status, _, told) = ctl(&daemon, &["check", "gone"]).await.parts();
     assert!(status == Some(1) && told.contains("no prerequisite \"gone\""), "{status:?} {told}");
-    let (status, document, _) = said(&daemon, &["check", "vpn", "--json"]).await;
+    let (status, document, _) = ctl(&daemon, &["check", "vpn", "--json"]).await.parts();
     let list: PrerequisiteList = serde_json::from_str(&document).unwrap();
     let outcome = list.prerequisites[0].report.as_ref().map(|report| report.outcome);
     assert_eq!((status, list.prerequisites.len(), outcome), (Some(1), 1, Some(Outcome::Fail)));
@@ -60,13 +41,13 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     let command = daemon.scripted(&[]).command.unwrap();
     let mut new = vec!["new", "--name", "fix", "--ready", "60", "--require", "licence", "--tag", "fpga", "--"];
     new.extend(command.iter().map(String::as_str));
-    let (status, id, told) = said(&daemon, &new).await;
+    let (status, id, told) = ctl(&daemon, &new).await.parts();
     assert!(status == Some(1) && told.contains("agentctl check --session fix"), "{status:?} {told}");
     let view = daemon.client.get(&format!("/v1/sessions/{}", id.trim())).await;
     let view: agentd_api::session::SessionView = view.expect(200);
     assert_eq!((view.spec.requires, view.spec.tags), (vec!["licence".to_owned()], vec!["fpga".to_owned()]));
 
-    let (status, _, told) = said(&daemon, &["resume", "fix"]).await;
+    let (status, _, told) = ctl(&daemon, &["resume", "fix"]).await.parts();
     assert_eq!(status, Some(4), "{told}");
     let refusal =
         "agentctl: prerequisites of the session are not met\nvpn (fail): fail: no route\n  remedy: connect the VPN\n";
@@ -78,7 +59,7 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     let row = async |wanted: &str| {
         within(wanted, async {
             loop {
-                let (_, table, _) = said(&daemon, &["ls"]).await;
+                let (_, table, _) = ctl(&daemon, &["ls"]).await.parts();
                 let row = words(table.lines().nth(1).unwrap_or_default());
                 if row.contains(wanted) {
                     return (row, words(table.lines().next().unwrap_or_default()));
@@ -96,10 +77,10 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     );
     world(&daemon, "licence", "pass");
     world(&daemon, "vpn", "pass");
-    let (status, _, told) = end_of(waiting, &resume).await;
+    let (status, _, told) = end_of(waiting).await.parts();
     assert_eq!(status, Some(0), "{told}");
     assert!(told.contains("waiting: vpn (fail): fail: no route; connect the VPN; waited for until 20"), "{told}");
-    assert_eq!(said(&daemon, &["check", "--session", "fix"]).await.0, Some(0));
+    assert_eq!(ctl(&daemon, &["check", "--session", "fix"]).await.status, Some(0));
 
     world(&daemon, "vpn", "fail: it dropped");
     let (dropped, _) = row("it dropped").await;
@@ -108,11 +89,11 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
         "{dropped}"
     );
 
-    assert_eq!(said(&daemon, &["stop", "fix"]).await.0, Some(0));
-    assert_eq!(said(&daemon, &["resume", "fix"]).await.0, Some(4));
-    let (status, _, told) = said(&daemon, &["resume", "fix", "--force"]).await;
+    assert_eq!(ctl(&daemon, &["stop", "fix"]).await.status, Some(0));
+    assert_eq!(ctl(&daemon, &["resume", "fix"]).await.status, Some(4));
+    let (status, _, told) = ctl(&daemon, &["resume", "fix", "--force"]).await.parts();
     assert_eq!(status, Some(0), "{told}");
-    let (status, _, told) = said(&daemon, &["new", "--require", "gone"]).await;
+    let (status, _, told) = ctl(&daemon, &["new", "--require", "gone"]).await.parts();
     assert!(status == Some(1) && told.contains("\"gone\""), "{status:?} {told}");
 }
 
@@ -157,6 +138,6 @@ async fn who_waits_at_a_terminal_waits_on_when_the_daemon_is_replaced() {
     let waits = line("what it waits for still").await;
     assert!(waits.contains("waiting: vpn (fail)"), "{waits}");
     world(&daemon, "vpn", "pass");
-    assert_eq!(end_of(child, &resume).await.0, Some(0));
+    assert_eq!(end_of(child).await.status, Some(0));
     assert_eq!(session.view().await.status.phase, Phase::Idle);
 }

@@ -1,17 +1,11 @@
 //! How turns end when agent, keeper and daemon die, and what a session shows while its agent is about to be started again.
 
-use std::process::{Command, Output};
-
 use agentd_api::event::Body;
 use agentd_api::session::{PermissionPolicy, Phase, SessionSpec, SessionView};
 use agentd_api::{Code, Event};
 
+use crate::harness::ctl::ctl;
 use crate::harness::{Daemon, Session, journal, process, until, within};
-
-fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
-    command.arg("--socket").arg(daemon.client.socket()).args(arguments).env_clear().output().unwrap()
-}
 
 /// A daemon that starts crashed agents again after this time.
 async fn restarting(first: &str) -> Daemon {
@@ -74,9 +68,8 @@ async fn a_session_that_waits_for_its_restart_says_when_it_comes_and_a_stop_canc
     assert!((3000..=3700).contains(&ahead), "{ahead} s");
     assert!(view.status.message.is_some_and(|message| message.contains("signal 9")));
     let id = session.id.as_str();
-    let shown = |arguments: &[&str]| String::from_utf8(agentctl(&daemon, arguments).stdout).unwrap();
-    assert!(shown(&["ls"]).contains("backing-off"));
-    let text = shown(&["show", id]);
+    assert!(ctl(&daemon, &["ls"]).await.out.contains("backing-off"));
+    let text = ctl(&daemon, &["show", id]).await.out;
     assert!(text.contains("backing-off") && text.contains("next restart:"), "{text}");
     // It is not to be removed by mistake.
     let refused = daemon.client.call("DELETE", &session.path(""), "").await.problem();
@@ -88,8 +81,8 @@ async fn a_session_that_waits_for_its_restart_says_when_it_comes_and_a_stop_canc
     assert!(view.status.next_restart_at.is_some());
     // A prompt waits for the restart, and is dropped with it.
     let accepted = session.prompt("say later").await;
-    let output = agentctl(&daemon, &["stop", id]);
-    assert!(output.status.success(), "{output:?}");
+    let output = ctl(&daemon, &["stop", id]).await;
+    assert!(output.status == Some(0), "{output:?}");
     let view = session.view().await;
     assert_eq!((view.status.phase, view.status.next_restart_at), (Phase::Stopped, None));
     assert!(session.end_of(&accepted).await.ended.synthetic.is_some());

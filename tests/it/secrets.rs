@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use agentd_api::Code;
 use agentd_api::environment::EnvironmentView;
@@ -11,6 +10,7 @@ use agentd_api::secret::SecretList;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionPolicy, Phase, SessionView};
 use serde_json::{Value, json};
 
+use crate::harness::ctl::{Said, ctl};
 use crate::harness::planted::{Planted, Watch, found_below, found_in};
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, journal, process, until};
@@ -340,7 +340,7 @@ async fn a_required_secret_that_cannot_be_had_fails_the_launch_and_another_is_a_
     let checked: SecretList = daemon.client.post("/v1/secrets/check", &json!({})).await.expect(200);
     let available: Vec<_> = checked.secrets.iter().map(|one| (one.name.as_str(), one.available)).collect();
     assert_eq!(available, [("KEY", Some(false)), ("OPTIONAL", Some(false))]);
-    assert_eq!(agentctl(&daemon, &["secret", "check"]).0, 1);
+    assert_eq!(ctl(&daemon, &["secret", "check"]).await.status, Some(1));
 
     private(&key, "the value\n");
     session.resume().await;
@@ -349,22 +349,12 @@ async fn a_required_secret_that_cannot_be_had_fails_the_launch_and_another_is_a_
     assert_eq!((missing.status, missing.reason.as_str()), (ConditionStatus::False, "SecretUnavailable"));
     let said = &missing.message;
     assert!(said.contains("OPTIONAL") && said.contains("status 7") && said.contains("it is locked"), "{said}");
-    let (status, text) = agentctl(&daemon, &["secret", "check"]);
-    assert!(status == 0 && text.contains("status 7") && !text.contains("the value"), "{status}: {text}");
-    let (status, text) = agentctl(&daemon, &["secret", "ls"]);
-    assert!(status == 0 && text.contains("all agents, if there is one"), "{status}: {text}");
-}
-
-/// Its status, and what it printed.
-fn agentctl(daemon: &Daemon, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentctl"))
-        .arg("--socket")
-        .arg(daemon.client.socket())
-        .args(arguments)
-        .output()
-        .expect("agentctl can be executed");
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code().expect("it exits"), String::from_utf8(text).expect("it prints UTF-8"))
+    let Said { status, out, err } = ctl(&daemon, &["secret", "check"]).await;
+    let text = out + &err;
+    assert!(status == Some(0) && text.contains("status 7") && !text.contains("the value"), "{status:?}: {text}");
+    let Said { status, out, err } = ctl(&daemon, &["secret", "ls"]).await;
+    let text = out + &err;
+    assert!(status == Some(0) && text.contains("all agents, if there is one"), "{status:?}: {text}");
 }
 
 #[tokio::test]

@@ -13,12 +13,12 @@ use crate::harness::{Daemon, Session};
 const SECRET: &str = "planted-5c6f-secret";
 const NOWHERE: [PathBuf; 0] = [];
 
-fn file(daemon: &Daemon, session: &Session) -> PathBuf {
-    daemon.state().join("sessions").join(session.id.as_str()).join("environment.json")
+fn file(session: &Session) -> PathBuf {
+    session.directory().join("environment.json")
 }
 
-fn content(daemon: &Daemon, session: &Session) -> String {
-    fs::read_to_string(file(daemon, session)).expect("environment.json is there")
+fn content(session: &Session) -> String {
+    fs::read_to_string(file(session)).expect("environment.json is there")
 }
 
 async fn reported(daemon: &Daemon, session: &Session, query: &str) -> EnvironmentView {
@@ -111,8 +111,8 @@ async fn what_is_kept_of_an_environment_is_private_and_has_no_secret_in_clear() 
     let session = daemon.session(&daemon.scripted(&[])).await;
     // The script itself is the user's; what agentd keeps is below the state directory.
     assert_eq!(daemon.holders(SECRET), NOWHERE);
-    assert_eq!(fs::metadata(file(&daemon, &session)).unwrap().permissions().mode() & 0o7777, 0o600);
-    assert!(content(&daemon, &session).contains("shown"));
+    assert_eq!(fs::metadata(file(&session)).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert!(content(&session).contains("shown"));
     for query in ["?values=true", "?at=now&values=true", "/diff?values=true"] {
         let answer = daemon.client.get(&session.path(&format!("/environment{query}"))).await;
         assert_eq!(answer.status, 200, "{query}");
@@ -129,7 +129,7 @@ async fn a_sealed_environment_shows_nothing_and_gives_its_secrets_back_after_a_r
     let mut spec = daemon.scripted(&[]);
     spec.environment.refresh = Some(Refresh::Stored);
     let session = daemon.session(&spec).await;
-    let text = content(&daemon, &session);
+    let text = content(&session);
     assert!(!text.contains("PLAIN") && text.contains("xchacha20-poly1305"), "{text}");
     assert_eq!(daemon.holders(SECRET), NOWHERE);
     assert_eq!(daemon.holders("only-in-the-environment"), NOWHERE);
@@ -159,7 +159,7 @@ async fn without_its_key_a_session_is_not_launched_and_nothing_of_it_is_lost() {
     daemon.run().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     session.stop().await;
-    let sealed = content(&daemon, &session);
+    let sealed = content(&session);
     for gone in [true, false] {
         if gone {
             fs::remove_file(&key).unwrap();
@@ -173,7 +173,7 @@ async fn without_its_key_a_session_is_not_launched_and_nothing_of_it_is_lost() {
         assert!(ready.message.contains("environment.encryption"), "it does not say what to do: {ready:?}");
         let problem = daemon.client.get(&session.path("/environment")).await.problem();
         assert_eq!((problem.code, problem.status), (Code::KeyUnavailable, 409), "{problem:?}");
-        assert_eq!(content(&daemon, &session), sealed, "the file was written");
+        assert_eq!(content(&session), sealed, "the file was written");
     }
     write_key("1");
     session.resume().await;
@@ -186,11 +186,11 @@ async fn a_key_is_changed_for_all_sessions_and_a_credential_is_read_where_system
     encrypt(&daemon, "\"generated\"");
     daemon.run().await;
     let (one, two) = (daemon.session(&daemon.scripted(&[])).await, daemon.session(&daemon.scripted(&[])).await);
-    let before = [content(&daemon, &one), content(&daemon, &two)];
+    let before = [content(&one), content(&two)];
     let rotated: RotationView = daemon.client.call("POST", "/v1/environment/rotate-key", "").await.expect(200);
     assert_eq!((rotated.rewritten.len(), rotated.failed.len(), rotated.kept_keys.len()), (2, 0, 0), "{rotated:?}");
     for (session, before) in [&one, &two].into_iter().zip(before) {
-        let now = content(&daemon, session);
+        let now = content(session);
         assert!(now != before && now.contains(&rotated.key), "{now}");
         assert_eq!(reported(&daemon, session, "").await.launch, 1);
     }
@@ -204,7 +204,7 @@ async fn a_key_is_changed_for_all_sessions_and_a_credential_is_read_where_system
     daemon.run().await;
     let moved: RotationView = daemon.client.call("POST", "/v1/environment/rotate-key", "").await.expect(200);
     assert_eq!((moved.rewritten.len(), moved.kept_keys.len()), (2, 0), "{moved:?}");
-    assert!(moved.key != rotated.key && content(&daemon, &one).contains(&moved.key));
+    assert!(moved.key != rotated.key && content(&one).contains(&moved.key));
     daemon.terminate().await;
 
     // In clear again at the next launch, and readable until then.
@@ -213,7 +213,7 @@ async fn a_key_is_changed_for_all_sessions_and_a_credential_is_read_where_system
     assert_eq!(reported(&daemon, &one, "").await.launch, 1);
     one.stop().await;
     one.resume().await;
-    assert!(content(&daemon, &one).contains("EDITOR"));
+    assert!(content(&one).contains("EDITOR"));
     let refused = daemon.client.call("POST", "/v1/environment/rotate-key", "").await.problem();
     assert_eq!(refused.code, Code::InvalidRequest, "{refused:?}");
 }

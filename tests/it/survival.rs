@@ -179,7 +179,7 @@ async fn a_session_whose_file_is_corrupt_is_set_aside_and_the_others_live_on() {
     let bad = daemon.session(&daemon.scripted(&[])).await;
     bad.stop().await;
     daemon.kill9();
-    let file = daemon.state().join("sessions").join(bad.id.as_str()).join("session.json");
+    let file = bad.directory().join("session.json");
     std::fs::write(&file, b"{ \"cut off").unwrap();
     daemon.run().await;
     assert_eq!(good.turn("say fine").await.text, "fine");

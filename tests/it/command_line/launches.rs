@@ -21,6 +21,7 @@ fn scripted(flags: &[&str]) -> Vec<String> {
     std::iter::once(program).chain(flags.iter().map(|&flag| flag.to_owned())).collect()
 }
 
+/// Those that ignore the end of their input take their time to end: their sessions are `stopping` for a while.
 fn rows() -> Vec<Row> {
     let loud = "\x1b[31mone\x1b[0m\ntwo\nthree\nfour\nfive\nsix\nseven\neight\n\x1b]0;title\x07nine";
     let row = |agent, reason, remedy| Row { agent, reason, remedy };
@@ -32,17 +33,25 @@ fn rows() -> Vec<Row> {
         ),
         row(vec!["/nonexistent/agent".into()], "/nonexistent/agent", "agentctl agents"),
         row(
-            scripted(&["--complain", loud, "--refuse", "session/new", "-32000", "Authentication required"]),
+            scripted(&[
+                "--complain",
+                loud,
+                "--refuse",
+                "session/new",
+                "-32000",
+                "Authentication required",
+                "--ignore-eof",
+            ]),
             "Authentication required",
             "sign in with the agent's own program (it offers: Use an API key)",
         ),
         row(
-            scripted(&["--refuse", "initialize", "-32603", "no such client"]),
+            scripted(&["--refuse", "initialize", "-32603", "no such client", "--ignore-eof"]),
             "initialize failed: ",
             "agentctl events NAME --no-follow shows the whole exchange",
         ),
         row(
-            scripted(&["--protocol", "2"]),
+            scripted(&["--protocol", "2", "--ignore-eof"]),
             "version 2 of the Agent Client Protocol",
             "install a release of the agent that speaks version 1",
         ),
@@ -65,6 +74,7 @@ fn assert_told(said: &Said, row: &Row, name: &str, what: &str) {
     }
     let quoted = said.err.lines().filter(|line| line.starts_with("  | ")).count();
     assert!(quoted <= 8 && said.err.lines().count() <= quoted + 3, "{what}: too many lines:\n{}", said.err);
+    assert!(!said.err.contains("is stopped") && !said.err.contains("still"), "{what}: {}", said.err);
     assert!(!said.err.contains(['\x1b', '\x07']), "{what}: {:?}", said.err);
     assert_eq!(said.err.contains("  | nine") || said.err.contains("title␇nine"), row.agent.len() > 3 && quoted > 0);
 }
@@ -129,7 +139,7 @@ async fn an_agent_that_asks_for_a_login_at_the_first_prompt_fails_the_turn_and_s
 #[tokio::test]
 async fn a_conversation_that_is_lost_ends_a_resume_with_status_1_and_the_command_that_begins_another() {
     let daemon = Daemon::start().await;
-    let spec = SessionSpec { name: Some("fix".parse().unwrap()), ..daemon.scripted(&["--load-fails"]) };
+    let spec = SessionSpec { name: Some("fix".parse().unwrap()), ..daemon.scripted(&["--load-fails", "--ignore-eof"]) };
     let session = daemon.session(&spec).await;
     session.stop().await;
     let said = ctl(&daemon, &["resume", "fix"]).await;
@@ -137,6 +147,7 @@ async fn a_conversation_that_is_lost_ends_a_resume_with_status_1_and_the_command
     for text in ["could not restore the conversation", "agentctl resume --new-conversation"] {
         assert_eq!(said.err.matches(text).count(), 1, "{text:?}: {said:#?}");
     }
+    assert!(!said.err.contains("still"), "{said:#?}");
     assert_eq!(ctl(&daemon, &["resume", "--new-conversation", "fix"]).await.status, Some(0));
 }
 

@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 
 use super::stage::{SLACK, Stage, declared, fact};
 use super::world::{HOST, INSIDE_HOST, Manner, Peer, World};
+use crate::harness::ctl::ctl;
 use crate::harness::{Client, Daemon, Response, Session, within};
-use crate::prerequisites_ctl::{said, words};
+use crate::prerequisites_ctl::words;
 
 const ALL: &str = "required_by = \"all\"";
 const DISCONNECTED: &str = "vpn (fail): the address of git.corp.test cannot be had: the interface vpn0 is not connected; connect the VPN: its interface is vpn0";
@@ -131,7 +132,7 @@ async fn a_vpn_that_drops_in_mid_session_is_seen_everywhere_within_its_interval_
     let condition = met(&session.view().await);
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "PrerequisiteFailed"));
     assert_eq!(condition.message, told);
-    let (status, table, _) = said(&stage.daemon, &["ls"]).await;
+    let (status, table, _) = ctl(&stage.daemon, &["ls"]).await.parts();
     let row = words(table.lines().nth(1).unwrap_or_default());
     assert!(status == Some(0) && row.contains(" fix ") && row.contains(" idle ") && row.ends_with(told), "{table}");
 
@@ -143,7 +144,7 @@ async fn a_vpn_that_drops_in_mid_session_is_seen_everywhere_within_its_interval_
     assert_eq!((problem.status, problem.code), (409, Code::PrerequisitesNotMet));
     assert_eq!(problem.prerequisites[0].remedy.as_deref(), Some("connect the VPN with `nmcli con up corp`"));
     assert_eq!(fact(&problem.prerequisites[0], "name servers"), "10.99.0.53");
-    let (status, _, refusal) = said(&stage.daemon, &["resume", "fix"]).await;
+    let (status, _, refusal) = ctl(&stage.daemon, &["resume", "fix"]).await.parts();
     assert!(status == Some(4) && refusal.contains("remedy: connect the VPN with `nmcli con up corp`"), "{refusal}");
     assert_eq!(session.view().await.status.launches, 1, "nothing was begun");
 
