@@ -10,6 +10,8 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::AgentExited;
@@ -198,7 +200,11 @@ fn directory(state: &tempfile::TempDir) -> PathBuf {
     state.path().join("sessions/s1")
 }
 
-fn hold(mut command: Command, directory: &Path) -> Command {
+fn hold(command: Command, directory: &Path) -> Command {
+    hold_at(command, directory, &directory.join("k.sock"))
+}
+
+fn hold_at(mut command: Command, directory: &Path, socket: &Path) -> Command {
     if command.get_args().all(|argument| argument != "hold") {
         command.arg("hold");
     }
@@ -206,7 +212,7 @@ fn hold(mut command: Command, directory: &Path) -> Command {
         .args(["--session", "s1", "--launch", "1", "--state"])
         .arg(directory)
         .arg("--socket")
-        .arg(directory.join("k.sock"))
+        .arg(socket)
         .env("PLANTED", "in the keeper")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -558,6 +564,35 @@ fn a_second_keeper_of_a_session_is_refused() {
     assert_eq!(output.status.code(), Some(3), "{message}");
     assert!(message.contains("session \"s1\" is held already"), "{message}");
     keeper.connect();
+}
+
+#[test]
+fn a_keeper_listens_although_its_runtime_directory_is_removed_at_the_same_moment() {
+    let run = tempfile::tempdir().unwrap();
+    let directory_of_socket = run.path().join("s1");
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                let _ = std::fs::remove_dir_all(&directory_of_socket);
+            }
+        });
+        let listens = |_| {
+            let state = state();
+            let mut keeper =
+                hold_at(Command::new(KEEPER), &directory(&state), &directory_of_socket.join("k")).spawn().unwrap();
+            // It closes both when it listens, and says there why it cannot.
+            keeper.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+            let mut said = String::new();
+            keeper.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            keeper.kill().unwrap();
+            keeper.wait().unwrap();
+            said
+        };
+        let said: Vec<_> = (0..200).map(listens).filter(|said| !said.is_empty()).collect();
+        over.store(true, Ordering::Release);
+        assert_eq!(said, [""; 0]);
+    });
 }
 
 #[test]

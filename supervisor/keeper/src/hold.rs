@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use agentd_api::event::{Body, KeeperStarted};
 use agentd_fault::Point;
@@ -104,26 +106,41 @@ fn let_go() -> io::Result<()> {
     Ok(dup2_stdout(&null)?)
 }
 
+/// How often the socket is made whose directory somebody removes at the same moment, and how long after one another.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Listens at the path, in a directory that is made where it is missing.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, HoldError> {
     let length = path.as_os_str().len();
     if length > os::SOCKET_PATH_MAX {
         return Err(HoldError::PathTooLong { path: path.to_owned(), length });
     }
-    let failed = |source| HoldError::Listen { path: path.to_owned(), source };
+    let mut made = listen_once(path);
+    for _ in 1..TRIES {
+        match &made {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => thread::sleep(PAUSE),
+            _ => break,
+        }
+        made = listen_once(path);
+    }
+    made.map_err(|source| HoldError::Listen { path: path.to_owned(), source })
+}
+
+fn listen_once(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
     // Whose it was is gone: the journal's lock is held here.
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let before = umask(Mode::from_bits_truncate(0o177));
     let listener = UnixListener::bind(path);
     umask(before);
-    let listener = listener.map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = listener?;
+    listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
