@@ -52,7 +52,8 @@ async fn a_question_is_answered_under_its_id_exactly_as_the_agent_wrote_it() {
     for id in [r#""\ud83d""#, r#""a-\uDE00\/é""#] {
         let accepted = session.prompt(&format!("ask-as {id}")).await;
         let request = asked(&session).await.status.permissions.remove(0);
-        let (status, _, told) = said(&daemon, &["answer", session.id.as_str(), request.id.as_str(), "deny"]).await;
+        let (status, _, told) =
+            ctl(&daemon, &["answer", session.id.as_str(), request.id.as_str(), "deny"]).await.parts();
         assert_eq!(status, Some(0), "{told}");
         assert_eq!(session.end_of(&accepted).await.text, "answered", "{id}");
     }
