@@ -117,7 +117,8 @@ async fn a_mistake_at_the_start_costs_no_running_session_and_refuses_launches_un
     let doctor: DoctorView = daemon.client.get("/v1/doctor").await.expect(200);
     let check = doctor.checks.iter().find(|check| check.name == "configuration").unwrap();
     assert!(check.outcome == Outcome::Fail && check.summary.contains(&place), "{check:?}");
-    assert!(check.remedy.as_ref().unwrap().contains("agentctl reload"), "{check:?}");
+    assert!(check.remedy.as_ref().unwrap().contains("`agentctl config check`"), "{check:?}");
+    assert_eq!(check.run.iter().map(|command| command.line.as_str()).collect::<Vec<_>>(), ["agentctl reload"]);
 
     // A stop is served too; and a reload of what is still wrong changes nothing.
     other.stop().await;
