@@ -5,6 +5,7 @@
 //! path, beside the first: whoever has connected to that is still let in. Where another daemon that lives has the path by now, it is left to it.
 
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net as blocking;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentd_keeper::hold::identity;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
@@ -127,8 +131,8 @@ impl Socket {
         match file {
             Some(None) => {
                 // Another daemon starts at this socket's queue no more; this one is to be reached at once.
-                let made = guard.make_anew();
-                Ok(match made {
+                let made = own(&guard.path);
+                Ok(match guard.note_made(made) {
                     Some(again) => new(again, Some(listener), guard),
                     None => new(listener, None, guard),
                 })
@@ -193,14 +197,9 @@ impl Socket {
 }
 
 impl Guard {
-    /// Whether the path leads to another socket than ours, or nowhere.
-    fn is_astray(&self) -> bool {
-        !self.path.as_os_str().is_empty() && (self.file.is_none() || identity(&self.path) != self.file)
-    }
-
-    /// Listens at the path again; nothing where that cannot be now, which is said once.
-    fn make_anew(&mut self) -> Option<UnixListener> {
-        match own(&self.path).map_err(|error| chain(&error)) {
+    /// Notes what came of making the socket anew: gives the new listener, or nothing where it could not be made, which is said once.
+    fn note_made(&mut self, made: Result<(UnixListener, Identity), EndpointError>) -> Option<UnixListener> {
+        match made.map_err(|error| chain(&error)) {
             Ok((listener, file)) => {
                 self.is_lost |= !self.is_own;
                 (self.file, self.is_own, self.trouble) = (Some(file), true, None);
@@ -227,11 +226,30 @@ impl Guard {
 fn watch(guard: &Mutex<Guard>, anew: &mpsc::Sender<UnixListener>, runtime: &tokio::runtime::Handle) {
     while !anew.is_closed() {
         std::thread::sleep(LOOK);
+        // Nothing of this is done under the lock: the file system may be slow, and requests wait for the lock.
+        let (path, file) = {
+            let guard = lock(guard);
+            (guard.path.clone(), guard.file)
+        };
+        if path.as_os_str().is_empty() || (file.is_some() && identity(&path) == file) {
+            continue;
+        }
         let made = {
             let _entered = runtime.enter();
-            let mut guard = lock(guard);
-            if guard.is_astray() { guard.make_anew() } else { None }
+            own(&path)
         };
+        let mut guard = lock(guard);
+        if guard.path.as_os_str().is_empty() {
+            // The listening was ended meanwhile.
+            if let Ok((_, file)) = made
+                && identity(&path) == Some(file)
+            {
+                let _ = std::fs::remove_file(&path);
+            }
+            return;
+        }
+        let made = guard.note_made(made);
+        drop(guard);
         if made.is_some_and(|listener| anew.blocking_send(listener).is_err()) {
             return;
         }
@@ -244,10 +262,23 @@ fn lock(guard: &Mutex<Guard>) -> std::sync::MutexGuard<'_, Guard> {
 }
 
 /// The file at the path, if it leads to this listener: whoever answers there is the process that made the listener listen.
+///
+/// Where the queue of connections is full, a connection would wait for this process itself: then the file is taken for this listener's.
 fn leads_to(path: &Path, listener: &blocking::UnixListener) -> Option<Identity> {
     let file = identity(path)?;
-    let there = blocking::UnixStream::connect(path).ok()?;
-    platform::is_answered_by(&there, listener).then_some(file)
+    match connect_at_once(path) {
+        Ok(there) => platform::is_answered_by(&there, listener).then_some(file),
+        Err(Errno::EAGAIN) => Some(file),
+        Err(_) => None,
+    }
+}
+
+/// Connects without waiting: EAGAIN where the queue is full (unix(7)).
+fn connect_at_once(path: &Path) -> Result<blocking::UnixStream, Errno> {
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
+    fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(socket.into())
 }
 
 /// The same as [`own`], tried again where the directory is removed at the same moment: a daemon that is running would only make the socket
@@ -325,6 +356,28 @@ fn remove_stale(path: &Path, stale: Identity) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_whose_queue_is_full_is_looked_at_without_waiting_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("control.sock");
+        let listener = blocking::UnixListener::bind(&path).unwrap();
+        nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(1).unwrap()).unwrap();
+        let mut waiting = Vec::new();
+        let full = loop {
+            match connect_at_once(&path) {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error,
+            }
+        };
+        // macOS refuses what the queue has no room for.
+        assert!([Errno::EAGAIN, Errno::ECONNREFUSED].contains(&full), "{full}");
+        assert_eq!(leads_to(&path, &listener), identity(&path).filter(|_| full == Errno::EAGAIN));
+        for _ in &waiting {
+            listener.accept().unwrap();
+        }
+        assert_eq!(leads_to(&path, &listener), identity(&path));
+    }
 
     #[tokio::test]
     async fn a_socket_is_made_although_its_directory_is_removed_at_the_same_moment() {
