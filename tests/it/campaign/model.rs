@@ -461,7 +461,10 @@ impl Walk<'_> {
         let agrees = rest.last_seq == self.seq && rest.launches == self.launch.number;
         self.check(agrees, "the view is the journal", || format!("{rest:?}, and the journal says otherwise"));
         let (asked, waiting) = (self.permissions.len(), self.queue.len());
-        let quiet = !rest.turn_open && rest.queued == 0 && rest.permissions == 0 && asked == 0 && waiting == 0;
+        // What waits in a session that was given up waits for its next resume.
+        let may_wait = rest.phase == Phase::Failed;
+        let queue = rest.queued == waiting && (may_wait || waiting == 0);
+        let quiet = !rest.turn_open && queue && rest.permissions == 0 && asked == 0;
         self.check(quiet, "nothing waits", || {
             format!("{rest:?}, {asked} questions and {waiting} turns in the journal")
         });

@@ -10,7 +10,7 @@ use agentd_api::{Body, Event};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::history::{Answer, History, Note, Request, Rest, Seen, Violation, What};
+use super::history::{Answer, CRASHES, History, Note, Request, Rest, Seen, Violation, What};
 
 /// A session that was created, opened its conversation and went through one turn.
 const WHOLE: &str = "launch 1 create; keeper 1 10; agent 1 11; open 1; \
@@ -333,6 +333,15 @@ fn each_rule_of_a_session_at_rest_is_broken_by_a_history() {
     breaks(&resting(WHOLE, Phase::Busy), "the view is the journal", "busy");
     breaks(&resting(&format!("{WHOLE}; queue t2 hang"), Phase::Idle), "nothing waits", "a turn");
     breaks(&resting(&format!("{WHOLE}; ask p1"), Phase::Idle), "nothing waits", "a question");
+    let crashes = (2..=CRASHES + 1).map(|launch| {
+        format!("exit {before}; launch {launch} restart; agent {launch} {launch}1; open {launch}", before = launch - 1)
+    });
+    let crashes = crashes.collect::<Vec<_>>().join("; ");
+    let given_up = format!("{WHOLE}; {crashes}; queue t2 hang; exit {}", CRASHES + 1);
+    breaks(&resting(&given_up, Phase::Failed), "nothing waits", "a turn that the view does not have");
+    let mut history = resting(&given_up, Phase::Failed);
+    history.rest.as_mut().unwrap().queued = 1;
+    breaks_nothing(&history, "a turn that waits for the next resume");
     let open = format!("{WHOLE}; queue t2 hang; start t2 8; in 8; exit 1; stop");
     breaks(&resting(&open, Phase::Stopped), "no turn stays open", "a cut turn");
     let mut history = resting(WHOLE, Phase::Idle);
