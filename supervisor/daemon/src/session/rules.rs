@@ -82,6 +82,8 @@ pub(crate) enum Refusal {
     NoSuchPermission { permission: PermissionId },
     #[error("permission request {permission:?} was answered before", permission = permission.as_str())]
     PermissionAnswered { permission: PermissionId },
+    #[error("the agent that asked {permission:?} has ended", permission = permission.as_str())]
+    AgentEnded { permission: PermissionId },
     #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
     NoSuchOption { permission: PermissionId, offered: String },
     #[error("the agent offers no answer to {permission:?}, so it cannot be allowed", permission = permission.as_str())]
@@ -109,7 +111,7 @@ impl Refusal {
             Self::NoSuchPermission { .. } => {
                 (Code::NoSuchPermission, Some("`agentctl show` lists the requests that wait"))
             }
-            Self::PermissionAnswered { .. } => (Code::PermissionAnswered, None),
+            Self::PermissionAnswered { .. } | Self::AgentEnded { .. } => (Code::PermissionAnswered, None),
             Self::NoSuchOption { .. } => {
                 (Code::InvalidRequest, Some("answer with one of those ids, or with allow or deny"))
             }
@@ -255,6 +257,10 @@ fn answer_permission(state: &State, permission: PermissionId, answer: &Permissio
             Refusal::NoSuchPermission { permission }
         });
     };
+    // The question is closed with the turn; until then nobody is there to be told the answer.
+    if !matches!(state.run, Run::Running(_)) {
+        return Err(Refusal::AgentEnded { permission });
+    }
     let options = &open.request.options;
     let chosen = match answer {
         PermissionAnswer::Option(id) => options.iter().find(|option| option.id == *id),

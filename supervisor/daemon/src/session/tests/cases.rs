@@ -334,3 +334,18 @@ fn a_question_without_options_can_be_denied_and_a_client_that_allows_it_is_told_
     assert!(world.agent.as_ref().unwrap().unanswered.is_empty(), "the agent waits for an answer still");
     assert_eq!(world.phase(), Phase::Busy);
 }
+
+#[test]
+fn the_question_of_an_agent_that_has_ended_is_not_answered_any_more() {
+    let mut world = busy();
+    world.agent_asks(true);
+    world.settle();
+    let permission = world.state.permissions[0].request.id.clone();
+    world.agent_ends(false);
+    // Its end is known, and the turn and the question are not closed yet.
+    assert_eq!(world.state.permissions.len(), 1);
+    let answer = Command::Answer { permission: permission.clone(), answer: PermissionAnswer::Allow };
+    assert_eq!(world.ask(answer).unwrap_err(), Refusal::AgentEnded { permission });
+    world.settle();
+    assert!(world.state.permissions.is_empty());
+}
