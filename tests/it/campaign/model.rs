@@ -204,8 +204,9 @@ impl Walk<'_> {
             }
             Body::AgentExited(exited) => self.agent_exited(exited),
             Body::ConversationOpened(opened) => {
-                let fits = opened.launch == self.launch.number && self.launch.agent_runs();
-                self.check(fits, "launches", || "a conversation was opened without an agent".into());
+                // The agent may end between its answer, which opened the conversation, and this record of it.
+                let fits = opened.launch == self.launch.number && self.launch.agent_started && !self.launch.opened;
+                self.check(fits, "launches", || "a conversation was opened without an agent, or twice".into());
                 self.launch.opened = true;
             }
             Body::AgentOut(message) => {
