@@ -10,10 +10,21 @@ use agentd_api::session::{Phase, SessionList};
 use nix::sys::signal::{Signal, kill};
 
 use crate::harness::ctl::ctl;
-use crate::harness::{Daemon, process};
+use crate::harness::{Daemon, Session, process};
 
 async fn list(daemon: &Daemon) -> SessionList {
     daemon.client.get("/v1/sessions").await.expect(200)
+}
+
+/// A session with its processes, keeper first, whose daemon was killed; a hung keeper may take a second.
+async fn left_behind() -> (Daemon, Session, Vec<u32>) {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let tree = daemon.tree_of(&session).await;
+    daemon.kill9();
+    (daemon, session, tree)
 }
 
 #[tokio::test]
@@ -53,12 +64,7 @@ async fn a_session_that_is_set_aside_is_removed_by_force_with_its_keeper_and_age
     let newer = r#"{"version":99,"id":"x"}"#;
     for (what, content) in [("corrupt", Some("{")), ("newer", Some(newer)), ("gone", None)] {
         for is_hung in [false, true] {
-            let mut daemon = Daemon::prepare();
-            daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
-            daemon.run().await;
-            let session = daemon.session(&daemon.scripted(&[])).await;
-            let tree = daemon.tree_of(&session).await;
-            daemon.kill9();
+            let (mut daemon, session, tree) = left_behind().await;
             let document = session.directory().join("session.json");
             match content {
                 Some(content) => fs::write(&document, content).unwrap(),
@@ -115,12 +121,7 @@ async fn a_session_whose_journal_is_wrong_is_stopped_and_removed_with_its_agent(
 
 #[tokio::test]
 async fn the_stop_of_a_session_that_is_set_aside_leaves_its_files_as_they_are() {
-    let mut daemon = Daemon::prepare();
-    daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
-    daemon.run().await;
-    let session = daemon.session(&daemon.scripted(&[])).await;
-    let tree = daemon.tree_of(&session).await;
-    daemon.kill9();
+    let (mut daemon, session, tree) = left_behind().await;
     kill(process::pid(tree[0]), Signal::SIGSTOP).unwrap();
     let directory = session.directory();
     fs::write(directory.join("session.json"), "{").unwrap();

@@ -3,15 +3,15 @@
 mod faults;
 mod fixture;
 mod limits;
+mod replay;
 mod run;
+mod socket;
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::AgentExited;
@@ -476,57 +476,6 @@ fn a_program_that_cannot_be_executed_is_said_and_ends_the_keeper() {
     }
 }
 
-/// What the journal has after the request: the lines of JSON, and `replayed N`.
-fn muted(agent_says: &str, until: usize) -> Vec<String> {
-    let update =
-        |kind: &str| format!(r#"{{"method":"session/update","params":{{"update":{{"sessionUpdate":"{kind}"}}}}}}"#);
-    let text = format!(
-        "U='{}'; O='{}'; R='{}'; E='{}'; read x; {agent_says}; read x",
-        update("tool_call"),
-        update("plan"),
-        r#"{"id":5,"result":null}"#,
-        r#"{"id":5,"error":{"code":-32002,"message":"no"}}"#,
-    );
-    let (keeper, mut daemon) = Keeper::with(script(&text));
-    let rule = Mute { response_to: 5, updates: vec!["tool_call".to_owned()], quiet_ms: 150 };
-    daemon.say_and(&json!({"id": 5, "method": "session/load"}), Some(rule));
-    eventually("the replay is over", || {
-        let lines = keeper.texts(|body| match body {
-            Body::AgentOut(data) => Some(data.get().to_owned()),
-            Body::AgentReplayed(replayed) => Some(format!("replayed {}", replayed.lines)),
-            _ => None,
-        });
-        (lines.len() >= until).then_some(lines)
-    })
-}
-
-#[test]
-fn a_replay_before_the_response_is_not_journalled_twice() {
-    let lines = muted(r#"echo "$U"; echo "$O"; echo "$U"; echo "$R""#, 3);
-    assert!(lines[0].contains("plan"), "{lines:?}");
-    assert_eq!(lines[1..], ["replayed 2", r#"{"id":5,"result":null}"#]);
-}
-
-#[test]
-fn a_replay_after_the_response_is_not_journalled_twice() {
-    let lines = muted(r#"echo "$R"; sleep 0.05; echo "$U"; echo "$O"; echo "$U""#, 3);
-    assert!(lines[0].contains("plan"), "{lines:?}");
-    assert_eq!(lines[1..], ["replayed 2", r#"{"id":5,"result":null}"#]);
-}
-
-#[test]
-fn a_load_that_fails_is_told_at_once_and_what_follows_is_journalled() {
-    let lines = muted(r#"echo "$U"; echo "$E"; echo "$U""#, 3);
-    assert_eq!(lines[0], "replayed 1");
-    assert!(lines[1].contains("-32002") && lines[2].contains("tool_call"), "{lines:?}");
-}
-
-#[test]
-fn a_replay_that_the_agent_did_not_survive_is_told_before_its_end() {
-    let lines = muted(r#"echo "$U"; echo "$R"; exit 0"#, 2);
-    assert_eq!(lines, ["replayed 1", r#"{"id":5,"result":null}"#]);
-}
-
 #[test]
 fn an_agent_that_never_reads_blocks_nobody() {
     let (keeper, mut daemon) = Keeper::with(script("echo 1; exec sleep 600"));
@@ -554,58 +503,6 @@ fn a_request_that_is_not_known_is_refused_and_the_connection_stays() {
     assert_eq!(code(refused), "unknown-request");
     assert_eq!(code(daemon.call(&ToKeeper::Launch(Box::new(script(""))))), "already-launched");
     assert!(matches!(daemon.say(&json!(1)), FromKeeper::Appended(_)));
-}
-
-#[test]
-fn a_second_keeper_of_a_session_is_refused() {
-    let (keeper, _daemon) = Keeper::with(script("read x"));
-    let output = hold(Command::new(KEEPER), &keeper.directory()).output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{message}");
-    assert!(message.contains("session \"s1\" is held already"), "{message}");
-    keeper.connect();
-}
-
-#[test]
-fn a_keeper_listens_although_its_runtime_directory_is_removed_at_the_same_moment() {
-    let run = tempfile::tempdir().unwrap();
-    let directory_of_socket = run.path().join("s1");
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Acquire) {
-                let _ = std::fs::remove_dir_all(&directory_of_socket);
-            }
-        });
-        let listens = |_| {
-            let state = state();
-            let mut keeper =
-                hold_at(Command::new(KEEPER), &directory(&state), &directory_of_socket.join("k")).spawn().unwrap();
-            // It closes both when it listens, and says there why it cannot.
-            keeper.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
-            let mut said = String::new();
-            keeper.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            keeper.kill().unwrap();
-            keeper.wait().unwrap();
-            said
-        };
-        let said: Vec<_> = (0..200).map(listens).filter(|said| !said.is_empty()).collect();
-        over.store(true, Ordering::Release);
-        assert_eq!(said, [""; 0]);
-    });
-}
-
-#[test]
-fn a_socket_path_that_is_too_long_is_said() {
-    let state = tempfile::tempdir().unwrap();
-    let socket = state.path().join("x".repeat(120));
-    let output = Command::new(KEEPER)
-        .args(["hold", "--session", "s1", "--launch", "1", "--state"])
-        .args([state.path().as_os_str(), OsStr::new("--socket"), socket.as_os_str()])
-        .output()
-        .unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && message.contains("this system allows"), "{message}");
 }
 
 /// A limit on the length of files stands in for a full disk; prlimit(1) is how it ends.

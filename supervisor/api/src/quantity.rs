@@ -4,19 +4,21 @@
 //! and systemd.resource-control(5), `MemoryMax=`). `KB` and `MB` are refused: half of their readers take them for powers of 1000.
 //! A time is `250ms`, `10m`, `1h30m`, `1h 30m`; a plain number is seconds.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
+use serde::Deserialize;
+use serde::de::{self, Deserializer};
 
 /// A number of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenSize")]
 pub struct Size(pub u64);
 
 /// A length of time; without a unit it is seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenTime")]
 pub struct Time(pub Duration);
 
 /// What is wrong with a size or a time.
@@ -67,7 +69,7 @@ impl FromStr for Time {
         if text.starts_with(|first: char| first.is_ascii_digit() || first == '.')
             && let Ok(seconds) = text.parse::<f64>()
         {
-            return Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| InvalidQuantity::Time(text.to_owned()));
+            return Self::of_seconds(seconds);
         }
         let span: SignedDuration = text.parse().map_err(|_| InvalidQuantity::Time(text.to_owned()))?;
         Duration::try_from(span).map(Self).map_err(|_| InvalidQuantity::Negative)
@@ -75,71 +77,56 @@ impl FromStr for Time {
 }
 
 impl Time {
+    fn of_seconds(seconds: f64) -> Result<Self, InvalidQuantity> {
+        if seconds < 0.0 {
+            return Err(InvalidQuantity::Negative);
+        }
+        Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| InvalidQuantity::Time(seconds.to_string()))
+    }
+
     /// Whole seconds; a part of one counts as one.
     pub fn seconds(self) -> u64 {
         self.0.as_secs().saturating_add(u64::from(self.0.subsec_nanos() > 0))
     }
 }
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SizeVisitor)
+/// A size as it is written in TOML or JSON.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a size, as 67108864 or \"64M\"")]
+enum WrittenSize {
+    Bytes(u64),
+    Text(String),
+}
+
+impl TryFrom<WrittenSize> for Size {
+    type Error = InvalidQuantity;
+
+    fn try_from(written: WrittenSize) -> Result<Self, InvalidQuantity> {
+        match written {
+            WrittenSize::Bytes(bytes) => Ok(Self(bytes)),
+            WrittenSize::Text(text) => text.parse(),
+        }
     }
 }
 
-struct SizeVisitor;
-
-impl Visitor<'_> for SizeVisitor {
-    type Value = Size;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size, as 67108864 or \"64M\"")
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Size, E> {
-        Ok(Size(number))
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Size, E> {
-        u64::try_from(number).map(Size).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
-        text.parse().map_err(E::custom)
-    }
+/// A time as it is written in TOML or JSON.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a length of time, as 600 (seconds) or \"10m\"")]
+enum WrittenTime {
+    Seconds(u64),
+    Fraction(f64),
+    Text(String),
 }
 
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TimeVisitor)
-    }
-}
+impl TryFrom<WrittenTime> for Time {
+    type Error = InvalidQuantity;
 
-struct TimeVisitor;
-
-impl Visitor<'_> for TimeVisitor {
-    type Value = Time;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a length of time, as 600 (seconds) or \"10m\"")
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Time, E> {
-        Ok(Time(Duration::from_secs(number)))
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Time, E> {
-        let seconds = u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))?;
-        self.visit_u64(seconds)
-    }
-
-    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Time, E> {
-        let time = Duration::try_from_secs_f64(number);
-        time.map(Time).map_err(|_| E::invalid_value(Unexpected::Float(number), &self))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Time, E> {
-        text.parse().map_err(E::custom)
+    fn try_from(written: WrittenTime) -> Result<Self, InvalidQuantity> {
+        match written {
+            WrittenTime::Seconds(seconds) => Ok(Self(Duration::from_secs(seconds))),
+            WrittenTime::Fraction(seconds) => Self::of_seconds(seconds),
+            WrittenTime::Text(text) => text.parse(),
+        }
     }
 }
 
@@ -212,6 +199,8 @@ mod tests {
         let text = r#"{"memory":"2G","output_rate":"1M","idle_seconds":"10m","turn_seconds":"1h30m","permission_seconds":"250ms"}"#;
         let number = r#"{"memory":2147483648,"output_rate":1048576,"idle_seconds":600,"turn_seconds":5400,"permission_seconds":1}"#;
         assert_eq!(limits(text).unwrap(), limits(number).unwrap());
+        let longest = limits(r#"{"idle_seconds":18446744073709551615}"#).unwrap();
+        assert_eq!(longest.idle_seconds, Some(u64::MAX));
         assert_eq!(limits("{}").unwrap(), crate::session::SessionLimits::default());
         for wrong in
             [r#"{"memory":"2GB"}"#, r#"{"memory":-1}"#, r#"{"idle_seconds":"soon"}"#, r#"{"idle_seconds":true}"#]

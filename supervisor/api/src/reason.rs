@@ -6,7 +6,7 @@
 pub const WAITING: &str = "Waiting";
 /// The wait for prerequisites was longer than its limit.
 pub const WAIT_TIMED_OUT: &str = "WaitTimedOut";
-/// A prerequisite is not met, and nobody asked the launch to wait.
+/// A prerequisite is not met, and the launch was not asked to wait for it.
 pub const PREREQUISITE_FAILED: &str = "PrerequisiteFailed";
 /// `EnvironmentReady` is False while plugins of the launch are compiled or loaded. The message names them.
 pub const COMPILING_PLUGIN: &str = "CompilingPlugin";

@@ -287,13 +287,13 @@ pub(crate) struct SpecArgs {
     /// Its share of the processors beside the other sessions, 1 to 10000; 100 is usual. Under systemd only
     #[arg(long, value_name = "WEIGHT")]
     pub(crate) cpu_weight: Option<CpuWeight>,
-    /// Stop the session after so long without a turn, as 10m or a number of seconds; 0 is never
+    /// Stop the session after this long without a turn, as 10m or a number of seconds; 0 is never
     #[arg(long, value_name = "TIME")]
     pub(crate) idle: Option<Time>,
     /// Cancel a turn that takes longer, as 1h30m; 0 is never
     #[arg(long, value_name = "TIME")]
     pub(crate) turn_limit: Option<Time>,
-    /// Reject what the agent asks and nobody answers for so long, as 5m; 0 is never
+    /// Reject a permission request that has waited this long for an answer, as 5m; 0 is never
     #[arg(long, value_name = "TIME")]
     pub(crate) permission_limit: Option<Time>,
     /// A configured prerequisite that the session needs, see `agentctl check`; may be repeated

@@ -155,7 +155,7 @@ impl Error {
         if let Self::Problem { raw, .. } = self
             && json
         {
-            // The exit status says it too, where nobody reads this.
+            // The exit status says the same, also where standard error is closed.
             let mut out = io::stdout();
             let _ = out.write_all(raw.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
         }

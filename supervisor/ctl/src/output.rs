@@ -1,6 +1,6 @@
 //! The reader of standard output, and whether it has gone away.
 //!
-//! A program that only writes now and then learns from its next write that nobody reads any more. A stream of events may have no next
+//! A program that rarely writes learns only from its next write that the other end of the pipe was closed. A stream of events may have no next
 //! write for hours, and `agentctl events S | head -1` would stay as long.
 
 use std::io;
@@ -33,7 +33,8 @@ impl Reader {
         Ok(Self { gone: Some(gone) })
     }
 
-    /// Waits until nobody can read what is written; the error is the one that a write would give. Safe to drop before it is ready.
+    /// Waits until the other end of standard output is closed; the error is the one that a write would give. Safe to drop before it is
+    /// ready.
     pub(crate) async fn gone(&mut self) -> Error {
         if let Some(gone) = &mut self.gone {
             if gone.await.is_ok() {

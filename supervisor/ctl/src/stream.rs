@@ -153,7 +153,7 @@ impl Follower {
             {
                 match bring_up(&starter, &mut self.client).await {
                     Ok(()) => {}
-                    // Whoever may start it may do so yet.
+                    // The administrator may still start it.
                     Err(error @ Error::Managed { .. }) => managed = Some(error),
                     Err(error) => return Err(error),
                 }

@@ -73,7 +73,7 @@ impl Context {
     }
 }
 
-/// Starts agentd where nobody listens: through the service manager that has it, and by agentctl itself only where none has.
+/// Starts agentd where no daemon listens: through the service manager if a service is installed, otherwise as a child of its own.
 ///
 /// The service of the administrator may listen elsewhere than the client looked; `client` is then that of its socket.
 pub(crate) async fn bring_up(starter: &Starter, client: &mut Client) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Reads the configuration again beside the one that is in force, and decides whose new part takes effect.
+//! Reads the configuration again while another is in force, and decides which of the new files take effect.
 //!
 //! A mistake of the administrator's leaves everything as it was. A mistake of the user's leaves the user's former part in force, beside what
 //! the administrator says now. After a start with a mistake there is no former part: what can be read now is used, as at a start.

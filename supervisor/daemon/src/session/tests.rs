@@ -78,6 +78,7 @@ impl World {
         for entry in batch.entries {
             if entry.send {
                 let Body::AgentIn(line) = &entry.body else { panic!("only lines are sent: {entry:?}") };
+                assert!(matches!(self.state.run, Run::Running(_)), "nobody is there to be sent {line}");
                 let line: Value = serde_json::from_str(line.get()).unwrap();
                 self.deliver(&line);
             }
