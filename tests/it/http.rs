@@ -177,3 +177,16 @@ async fn agents_and_version_are_told() {
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(version["state_directory"], daemon.state().display().to_string());
 }
+
+#[tokio::test]
+async fn a_tilde_in_front_of_an_agents_program_is_the_home_of_its_sessions_and_not_that_of_agentd() {
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().expect("the tests run as a known user");
+    let mut daemon = Daemon::prepare();
+    let line = format!("home = \"{}\"\n", daemon.home().display());
+    daemon.configure(|config| config.replace(&line, "") + "\n[agents.mine]\ncommand = [\"~/bin/mine\"]\n");
+    daemon.set_environment([("PATH", "/usr/bin:/bin".to_owned()), ("HOME", "/nowhere".to_owned())]);
+    daemon.run().await;
+    let agents: serde_json::Value = daemon.client.get("/v1/agents").await.expect(200);
+    let mine = agents["agents"].as_array().unwrap().iter().find(|agent| agent["name"] == "mine").unwrap();
+    assert_eq!(mine["command"][0], user.dir.join("bin/mine").display().to_string(), "{agents}");
+}

@@ -20,7 +20,7 @@ use crate::config::{self, Config, Loaded, Read};
 use crate::directories::{Directories, DirectoryError};
 use crate::doctor::Clocks;
 use crate::drain::Drain;
-use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, SnapshotOptions, Snapshots, Trust, Wanted};
+use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, Seed, SnapshotOptions, Snapshots, Trust, Wanted};
 use crate::launch::{Launcher, Patience};
 use crate::plugins::{HostOnce, Managed, NoHost, Plugins};
 use crate::prerequisite::{self, Prerequisites, Surroundings, Who};
@@ -276,9 +276,13 @@ impl World {
 
     /// The agents that a session can name, with their commands; the demo agent first, unless the configuration has its own.
     pub(crate) fn agents(&self) -> Vec<(String, Vec<String>)> {
-        let home = self.config.environment.home.clone().or_else(std::env::home_dir);
-        let configured = self.config.agents.iter();
-        let configured = configured.map(|(name, agent)| (name.to_string(), agent.command_in(home.as_deref())));
+        let environment = &self.config.environment;
+        let needs_home = self.config.agents.values().any(config::Agent::is_in_home);
+        // The same home as that of sessions and of files with secrets, which need not be agentd's own $HOME.
+        let seed =
+            needs_home.then(|| Seed::find(environment.home.as_deref(), environment.shell.as_deref()).ok()).flatten();
+        let home = seed.as_ref().map(|seed| seed.home.as_path());
+        let configured = self.config.agents.iter().map(|(name, agent)| (name.to_string(), agent.command_in(home)));
         let demo = (config::DEMO.to_owned(), vec![self.programs.ctl.display().to_string(), "demo-agent".to_owned()]);
         let own = self.config.agents.keys().any(|name| name.as_str() == config::DEMO);
         (!own).then_some(demo).into_iter().chain(configured).collect()

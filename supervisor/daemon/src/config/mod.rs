@@ -82,13 +82,16 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// Whether the program is given by its place in the home directory.
+    pub(crate) fn is_in_home(&self) -> bool {
+        self.command.first().is_some_and(|program| program.starts_with("~/"))
+    }
+
     /// The command with `~` in front of its program as the home directory.
     pub(crate) fn command_in(&self, home: Option<&Path>) -> Vec<String> {
         let mut command = self.command.clone();
-        if let (Some(program), Some(home)) = (command.first_mut(), home)
-            && let Some(rest) = program.strip_prefix("~/")
-        {
-            *program = home.join(rest).display().to_string();
+        if let (Some(program), Some(home)) = (command.first_mut().filter(|_| self.is_in_home()), home) {
+            *program = home.join(&program[2..]).display().to_string();
         }
         command
     }

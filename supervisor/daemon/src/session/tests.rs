@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::batch::Batch;
 use super::next::{Facts, Step, next};
 use super::rules::{Bounds, Command, LaunchTerms, Refusal, decide};
-use super::state::State;
+use super::state::{Run, State};
 use super::verdict::Needed;
 use super::waits::{is_restarted, over, phase, waits};
 
