@@ -135,6 +135,19 @@ impl Daemon {
         fs::write(file, change(config)).expect("the configuration can be written");
     }
 
+    /// Gives keepers one second for an answer.
+    pub(crate) fn hurry_keepers(&self) {
+        self.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
+    }
+
+    /// A running daemon that gives keepers one second for an answer.
+    pub(crate) async fn impatient() -> Self {
+        let mut daemon = Self::prepare();
+        daemon.hurry_keepers();
+        daemon.run().await;
+        daemon
+    }
+
     /// The environment of the next start; nothing is added to it.
     pub(crate) fn set_environment<N: Into<OsString>, V: Into<OsString>>(
         &mut self,

@@ -16,11 +16,9 @@ async fn list(daemon: &Daemon) -> SessionList {
     daemon.client.get("/v1/sessions").await.expect(200)
 }
 
-/// A session with its processes, keeper first, whose daemon was killed; a hung keeper may take a second.
+/// A session with its processes, keeper first, whose daemon was killed. A hung keeper has a second for an answer.
 async fn left_behind() -> (Daemon, Session, Vec<u32>) {
-    let mut daemon = Daemon::prepare();
-    daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
-    daemon.run().await;
+    let mut daemon = Daemon::impatient().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     let tree = daemon.tree_of(&session).await;
     daemon.kill9();

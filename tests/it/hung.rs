@@ -15,14 +15,6 @@ use serde_json::json;
 use crate::harness::session::said;
 use crate::harness::{Daemon, process, until, within};
 
-/// A daemon that gives keepers one second for an answer.
-async fn impatient() -> Daemon {
-    let mut daemon = Daemon::prepare();
-    daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
-    daemon.run().await;
-    daemon
-}
-
 fn send(pid: u32, signal: Signal) {
     kill(process::pid(pid), signal).expect("the process is there");
 }
@@ -41,7 +33,7 @@ fn exits(journal: &[Event]) -> Vec<Option<String>> {
 
 #[tokio::test]
 async fn a_prompt_to_a_hung_keeper_is_refused_in_time_and_carried_out_once_when_it_is_asked_again() {
-    let daemon = impatient().await;
+    let daemon = Daemon::impatient().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     let other = daemon.session(&daemon.scripted(&[])).await;
     let before = session.view().await.status;
@@ -73,7 +65,7 @@ async fn a_prompt_to_a_hung_keeper_is_refused_in_time_and_carried_out_once_when_
 
 #[tokio::test]
 async fn a_stop_ends_a_hung_keeper_with_its_whole_tree_and_says_so() {
-    let daemon = impatient().await;
+    let daemon = Daemon::impatient().await;
     let session = daemon.session(&daemon.scripted(&["--launcher"])).await;
     let tree = daemon.tree_of(&session).await;
     send(tree[0], Signal::SIGSTOP);
@@ -87,7 +79,7 @@ async fn a_stop_ends_a_hung_keeper_with_its_whole_tree_and_says_so() {
 
 #[tokio::test]
 async fn a_session_with_a_hung_keeper_is_removed_by_force() {
-    let daemon = impatient().await;
+    let daemon = Daemon::impatient().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     let tree = daemon.tree_of(&session).await;
     send(tree[0], Signal::SIGSTOP);
@@ -98,7 +90,7 @@ async fn a_session_with_a_hung_keeper_is_removed_by_force() {
 
 #[tokio::test]
 async fn a_daemon_that_finds_a_hung_keeper_ends_in_time_and_takes_the_session_over_when_it_answers() {
-    let mut daemon = impatient().await;
+    let mut daemon = Daemon::impatient().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     let other = daemon.session(&daemon.scripted(&[])).await;
     let accepted = session.prompt("count 50 20").await;
@@ -130,7 +122,7 @@ async fn a_daemon_that_finds_a_hung_keeper_ends_in_time_and_takes_the_session_ov
 #[tokio::test]
 async fn a_keeper_that_falls_silent_after_it_was_asked_to_stop_is_ended_too() {
     let mut daemon = Daemon::prepare();
-    daemon.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
+    daemon.hurry_keepers();
     let faults = daemon.state().join("faults");
     std::fs::create_dir_all(&faults).unwrap();
     daemon.run().await;
@@ -146,7 +138,7 @@ async fn a_keeper_that_falls_silent_after_it_was_asked_to_stop_is_ended_too() {
 
 #[tokio::test]
 async fn a_keeper_of_another_session_that_answers_in_the_place_of_a_hung_one_is_left_alone() {
-    let daemon = impatient().await;
+    let daemon = Daemon::impatient().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     send(session.view().await.status.keeper_pid.unwrap(), Signal::SIGSTOP);
     let socket = daemon.root().join("run").join(session.id.as_str()).join("keeper.sock");

@@ -2,9 +2,8 @@
 //!
 //! What is new is made beside what is in force, and takes its place in one step; launches under way keep what they began with. A mistake in
 //! the administrator's files leaves everything as it was. One in the user's file leaves the user's former part in force beside what the
-//! administrator says now. A plugin that cannot be loaded is left out, and one that
-//! takes long to compile is not waited for. The answer says each. SIGHUP, `POST /v1/reload` and so
-//! `agentctl reload` are this.
+//! administrator says now. A plugin that cannot be loaded is left out, and one that takes long to compile is not waited for. The answer
+//! names each. SIGHUP, `POST /v1/reload` and `agentctl reload` all do this.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use agentd_keeper::hold::identity;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
@@ -276,6 +276,7 @@ fn leads_to(path: &Path, listener: &blocking::UnixListener) -> Option<Identity> 
 /// Connects without waiting: EAGAIN where the queue is full (unix(7)).
 fn connect_at_once(path: &Path) -> Result<blocking::UnixStream, Errno> {
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(socket.into())
