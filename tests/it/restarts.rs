@@ -174,3 +174,30 @@ async fn an_adapter_whose_inner_program_died_is_started_again_with_its_conversat
     assert_eq!(why, Some((1, "ConversationGone")));
     assert_eq!(exits(&events), [1]);
 }
+
+#[tokio::test]
+async fn a_stop_that_finds_the_agent_just_ended_is_answered_with_that_end() {
+    let mut daemon = Daemon::prepare();
+    daemon
+        .configure(|config| config.replace("restart = \"never\"", "restart = \"on-failure\"\nrestart_first = \"1h\""));
+    let faults = daemon.state().join("faults");
+    std::fs::create_dir_all(&faults).unwrap();
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    session.prompt("count 10000 100").await;
+    let view = session.wait_for_phase(Phase::Busy).await;
+    // The keeper is held before it records the end, and reads only behind that what the daemon asks of it.
+    let (ending, asked) = (faults.join("keeper.end.killed.hit"), faults.join("daemon.append.before.hit"));
+    std::fs::write(faults.join("keeper.end.killed"), "pause").unwrap();
+    process::kill9(view.status.agent_pid.unwrap());
+    until("the keeper has ended the tree", || ending.exists()).await;
+    std::fs::write(faults.join("daemon.append.before"), "delay 0").unwrap();
+    let (client, path) = (daemon.client.clone(), session.path("/stop"));
+    let stop = tokio::spawn(async move { client.call("POST", &path, "").await });
+    until("the daemon is about to ask for the stop", || asked.exists()).await;
+    std::fs::remove_file(ending).unwrap();
+    let view: SessionView = stop.await.unwrap().expect(202);
+    assert_eq!(view.status.phase, Phase::Stopped);
+    let is_closed = |event: &Event| matches!(&event.body, Body::TurnEnded(end) if end.synthetic.is_some());
+    assert!(session.journal().iter().any(is_closed), "what is shown as stopped has no open turn");
+}

@@ -420,6 +420,7 @@ impl Driver {
             return Ok(Ok(done));
         }
         let is_silent = |driver: &Self| matches!(driver.port, Port::Silent(_));
+        let is_stop = matches!(command, Command::Stop { .. });
         let written = !is_silent(self) && self.append(decision.batch).await?;
         if is_silent(self) {
             let Command::Stop { reason } = command else { return Ok(Err(silent::problem())) };
@@ -436,6 +437,10 @@ impl Driver {
             self.stop_agent().await?;
             self.publish();
             return Ok(Ok(done));
+        }
+        if is_stop && written && matches!(self.state.run, Run::Ended(_)) {
+            // The agent ended in the same moment. That is not shown before its turn is closed, and the caller is to see it.
+            self.settle().await?;
         }
         // After a broken line the journal was read again, and a turn that is in it was queued.
         let queued = done.turn.as_ref().is_some_and(|turn| *turn != TurnId::numbered(self.state.next_turn));
