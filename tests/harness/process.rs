@@ -12,6 +12,23 @@ pub(crate) fn pid(pid: u32) -> Pid {
     Pid::from_raw(i32::try_from(pid).expect("a pid fits"))
 }
 
+/// A process by its pid and when it was started: a pid alone is given again before a long test is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    pub(crate) pid: u32,
+    /// In clock ticks since boot, as journals have it (proc(5), field 22 of `stat`).
+    pub(crate) start_time: u64,
+}
+
+impl Identity {
+    /// Of the process that has the pid now, if there is one.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let start_time = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
+        Some(Self { pid, start_time })
+    }
+}
+
 /// Whether the process runs; one that ended and was not waited for does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };

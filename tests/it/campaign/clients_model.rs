@@ -8,6 +8,7 @@ use agentd_api::session::Phase;
 use agentd_api::{Body, Event, TurnId};
 
 use super::history::{Answer, History, Note, Request, Seen, Violation, What};
+use crate::harness::process::Identity;
 use crate::harness::session::said;
 
 /// A wall clock may be set by some milliseconds while the campaign runs.
@@ -230,18 +231,19 @@ fn permit(journal: &Index<'_>, permission: &str, option: &str, request: &Request
 pub(crate) fn account(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut asked: BTreeSet<&str> = BTreeSet::new();
+    let was_killed = |keeper: &Option<Identity>| keeper.is_some_and(|keeper| history.killed.contains(&keeper));
     let (journal, index) = (lives(&history.journal), Index::of(&history.journal));
-    let mut answered: Vec<(u32, &str, &str)> = Vec::new();
+    let mut answered: Vec<(Identity, &str, &str)> = Vec::new();
     let mut prompt = None;
-    let mut life: Option<(u32, Vec<&str>)> = None;
-    let mut lives: Vec<(u32, Vec<&str>)> = Vec::new();
+    let mut life: Option<(Identity, Vec<&str>)> = None;
+    let mut lives: Vec<(Identity, Vec<&str>)> = Vec::new();
     for note in &history.account {
         match note {
-            Note::Overlapped(pid) => {
-                let what = format!("agent {pid} was started while another one of the session was alive");
+            Note::Overlapped(agent) => {
+                let what = format!("agent {} was started while another one of the session was alive", agent.pid);
                 found.push(Violation::new("one agent at a time", 0, what));
             }
-            Note::Began(pid) => lives.extend(life.replace((*pid, Vec::new()))),
+            Note::Began(agent) => lives.extend(life.replace((*agent, Vec::new()))),
             Note::Asked(text) => {
                 if !asked.insert(text) {
                     let what = format!("agents of the session were asked {text:?} twice");
@@ -256,15 +258,17 @@ pub(crate) fn account(history: &History) -> Vec<Violation> {
             }
             Note::Answered(answer) => {
                 answered.extend(
-                    life.as_ref().zip(prompt.take()).map(|((pid, _), prompt)| (*pid, prompt.as_str(), answer.as_str())),
+                    life.as_ref()
+                        .zip(prompt.take())
+                        .map(|((agent, _), prompt)| (*agent, prompt.as_str(), answer.as_str())),
                 );
             }
         }
     }
-    for (pid, prompt, answer) in answered {
-        let Some(life) = journal.get(&pid) else { continue };
+    for (agent, prompt, answer) in answered {
+        let Some(life) = journal.get(&agent) else { continue };
         // What was in the pipe is lost with the keeper. That it answers with an error the agent notes before it does.
-        if history.killed.contains(&life.keeper) || (answer == "error" && history.killed.contains(&pid)) {
+        if was_killed(&life.keeper) || (answer == "error" && history.killed.contains(&agent)) {
             continue;
         }
         let Some(end) = index.turns(prompt).first().and_then(|turn| index.ends.get(turn)) else { continue };
@@ -275,21 +279,21 @@ pub(crate) fn account(history: &History) -> Vec<Violation> {
         };
         if !fits {
             let what =
-                format!("agent {pid} noted that it answered {prompt:?} with {answer:?}, and the turn ended as {end:?}");
+                format!("{agent:?} noted that it answered {prompt:?} with {answer:?}, and the turn ended as {end:?}");
             found.push(Violation::new("what an agent answers is how its turn ends", life.seq, what));
         }
     }
     lives.extend(life);
-    for (pid, noted) in lives {
-        let Some(recorded) = journal.get(&pid) else { continue };
+    for (agent, noted) in lives {
+        let Some(recorded) = journal.get(&agent) else { continue };
         let expected = recorded.said.iter().map(String::as_str).take(noted.len());
         let same = expected.eq(noted.iter().copied().take(recorded.said.len()));
         // The agent is killed between its line and its note at worst; what was in the pipe is lost with the keeper alone.
-        let whole = noted.len() <= recorded.said.len() || history.killed.contains(&recorded.keeper);
+        let whole = noted.len() <= recorded.said.len() || was_killed(&recorded.keeper);
         let known = recorded.said.len() <= noted.len() + 1;
         if !(same && whole && known) {
             let what = format!(
-                "agent {pid} noted that it said {} things, the journal has {}; the last of both: {:?} and {:?}",
+                "{agent:?} noted that it said {} things, the journal has {}; the last of both: {:?} and {:?}",
                 noted.len(),
                 recorded.said.len(),
                 noted.last(),
@@ -305,23 +309,26 @@ pub(crate) fn account(history: &History) -> Vec<Violation> {
 #[derive(Default)]
 struct Life {
     seq: u64,
-    keeper: u32,
+    keeper: Option<Identity>,
     said: Vec<String>,
 }
 
-/// By the agent's pid. An agent that still runs is still being written down.
-fn lives(journal: &[Event]) -> BTreeMap<u32, Life> {
-    let mut lives: BTreeMap<u32, Life> = BTreeMap::new();
-    let (mut keeper, mut agent) = (0, None);
+/// By the agent's process. An agent that still runs is still being written down.
+fn lives(journal: &[Event]) -> BTreeMap<Identity, Life> {
+    let mut lives: BTreeMap<Identity, Life> = BTreeMap::new();
+    let (mut keeper, mut agent) = (None, None);
     for event in journal {
         match &event.body {
-            Body::KeeperStarted(started) => keeper = started.pid,
+            Body::KeeperStarted(started) => {
+                keeper = Some(Identity { pid: started.pid, start_time: started.start_time });
+            }
             Body::AgentStarted(started) => {
-                agent = Some(started.pid);
-                lives.insert(started.pid, Life { seq: event.seq, keeper, said: Vec::new() });
+                let process = Identity { pid: started.pid, start_time: started.start_time };
+                agent = Some(process);
+                lives.insert(process, Life { seq: event.seq, keeper, said: Vec::new() });
             }
             Body::AgentOut(_) => {
-                if let Some((life, said)) = agent.and_then(|pid| lives.get_mut(&pid)).zip(said(event)) {
+                if let Some((life, said)) = agent.and_then(|agent| lives.get_mut(&agent)).zip(said(event)) {
                     life.said.push(said);
                 }
             }

@@ -9,6 +9,8 @@ use std::time::SystemTime;
 use agentd_api::session::Phase;
 use agentd_api::{Event, TurnId};
 
+use crate::harness::process::Identity;
+
 /// The rules of a session's restarts, as the campaign configures them.
 pub(crate) const RESTART_FIRST_MS: i64 = 100;
 /// After so many crashes since the last launch that a client asked for, a session is left as it is.
@@ -29,7 +31,7 @@ pub(crate) struct History {
     /// What the session's agents noted themselves, in order.
     pub(crate) account: Vec<Note>,
     /// Agents and keepers that were ended by a signal.
-    pub(crate) killed: BTreeSet<u32>,
+    pub(crate) killed: BTreeSet<Identity>,
     /// What the daemon shows once nothing is to be done any more; `None` while the session is still in motion.
     pub(crate) rest: Option<Rest>,
     /// What was found wrong at the moment at which it happened.
@@ -67,8 +69,8 @@ impl Seen {
 /// A line of an agent's account (tests/agents/account.rs).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Note {
-    Began(u32),
-    Overlapped(u32),
+    Began(Identity),
+    Overlapped(Identity),
     Asked(String),
     Said(String),
     Answered(String),
@@ -82,10 +84,14 @@ impl Note {
             .map(|line| {
                 let (word, text) = line.split_once(' ').expect("a word and a text");
                 let text: String = serde_json::from_str(text).expect("the text is a JSON string");
-                let pid = || text.parse().expect("a pid");
+                let process = || {
+                    let (pid, start_time) = text.split_once(' ').expect("a pid and a time");
+                    let start_time = start_time.parse().expect("clock ticks");
+                    Identity { pid: pid.parse().expect("a pid"), start_time }
+                };
                 match word {
-                    "began" => Self::Began(pid()),
-                    "overlapped" => Self::Overlapped(pid()),
+                    "began" => Self::Began(process()),
+                    "overlapped" => Self::Overlapped(process()),
                     "asked" => Self::Asked(text),
                     "said" => Self::Said(text),
                     "answered" => Self::Answered(text),

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::history::{CRASH_WINDOW_S, CRASHES, EXITS, History, RESTART_FIRST_MS, Request, Violation, What};
+use crate::harness::process::Identity;
 use crate::harness::session::said;
 
 /// What the agent answered a prompt with.
@@ -50,7 +51,7 @@ struct Launch {
     restart: bool,
     agent_started: bool,
     /// Its keeper and its agent.
-    processes: Vec<u32>,
+    processes: Vec<Identity>,
     opened: bool,
     exits: u32,
     /// `launch.failed` was written.
@@ -71,7 +72,7 @@ impl Launch {
 
 struct Walk<'a> {
     requests: &'a [Request],
-    killed: &'a BTreeSet<u32>,
+    killed: &'a BTreeSet<Identity>,
     found: Vec<Violation>,
     seq: u64,
     now: Timestamp,
@@ -148,7 +149,7 @@ impl Walk<'_> {
     fn ends_for_a_reason(&mut self, exited: &AgentExited) {
         let running = self.running.as_ref().and_then(|id| self.turns.get(id));
         let prompted = running.is_some_and(|turn| turn.sent && turn.prompt.starts_with("exit "));
-        let killed = self.launch.processes.iter().any(|pid| self.killed.contains(pid));
+        let killed = self.launch.processes.iter().any(|process| self.killed.contains(process));
         let ended = self.launch.stop || self.launch.unusable || self.launch.failed || killed;
         let by_itself = prompted && exited.status == Some(EXITS);
         // A keeper that never had an agent says so.
@@ -194,9 +195,11 @@ impl Walk<'_> {
                     format!("an agent was started for launch {} once more", started.launch)
                 });
                 self.launch.agent_started = true;
-                self.launch.processes.push(started.pid);
+                self.launch.processes.push(Identity { pid: started.pid, start_time: started.start_time });
             }
-            Body::KeeperStarted(started) => self.launch.processes.push(started.pid),
+            Body::KeeperStarted(started) => {
+                self.launch.processes.push(Identity { pid: started.pid, start_time: started.start_time });
+            }
             Body::AgentUnusable(unusable) => {
                 let fits = unusable.launch == self.launch.number && self.launch.agent_runs() && self.launch.opened;
                 self.check(fits, "launches", || "an agent without a conversation cannot have lost it".into());

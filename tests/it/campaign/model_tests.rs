@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::history::{Answer, CRASHES, History, Note, Request, Rest, Seen, Violation, What};
+use crate::harness::process::Identity;
 
 /// A session that was created, opened its conversation and went through one turn.
 const WHOLE: &str = "launch 1 create; keeper 1 10; agent 1 11; open 1; \
@@ -92,6 +93,11 @@ fn asked(what: What, answer: Answer) -> Request {
     Request { from, until: from + Duration::from_secs(4_000_000_000), what, answer }
 }
 
+/// A process of the records above.
+fn process(pid: u32) -> Identity {
+    Identity { pid, start_time: 1 }
+}
+
 /// The same, answered when this record and no later one was written.
 fn asked_at(seq: u64, what: What, answer: Answer) -> Request {
     let time: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -115,7 +121,7 @@ fn of(text: &str) -> History {
         match &event.body {
             Body::StopRequested(_) => requests.push(asked(What::Stop, Answer::Cut)),
             Body::TurnCancelling(_) => requests.push(asked(What::Cancel { turn: None }, Answer::Cut)),
-            Body::AgentStarted(started) => drop(killed.insert(started.pid)),
+            Body::AgentStarted(started) => drop(killed.insert(process(started.pid))),
             _ => {}
         }
     }
@@ -435,7 +441,7 @@ fn what_agents_note_is_held_against_the_journal() {
     let said = |numbers: &[u64]| numbers.iter().map(|number| Note::Said(format!("{number}\n"))).collect::<Vec<_>>();
     let with = |notes: Vec<Note>| {
         let mut history = of(WHOLE);
-        history.account = [vec![Note::Began(11), Note::Asked("count 2 0".into())], notes].concat();
+        history.account = [vec![Note::Began(process(11)), Note::Asked("count 2 0".into())], notes].concat();
         history
     };
     breaks_nothing(&with(said(&[1, 2])), "all of it");
@@ -445,11 +451,11 @@ fn what_agents_note_is_held_against_the_journal() {
     breaks(&with(said(&[])), kept, "the journal has more");
     breaks(&with(said(&[2, 1])), kept, "another order");
     let mut history = with(said(&[1, 2, 3]));
-    history.killed.insert(10);
+    history.killed.insert(process(10));
     breaks_nothing(&history, "what was in the pipe is lost with the keeper");
     let twice = [said(&[1, 2]), vec![Note::Asked("count 2 0".into())]].concat();
     breaks(&with(twice), "a prompt is sent once", "asked twice");
-    let both = [said(&[1, 2]), vec![Note::Overlapped(12)]].concat();
+    let both = [said(&[1, 2]), vec![Note::Overlapped(process(12))]].concat();
     breaks(&with(both), "one agent at a time", "two agents");
 }
 
@@ -467,7 +473,7 @@ fn what_happens_without_a_reason_is_found() {
     let other = without(&format!("{WHOLE}; queue t2 {by_itself}"), |history| history.killed.clear());
     breaks(&other, nobody, "an agent that ended otherwise than it was prompted to");
     let mut killed = without(&format!("{WHOLE}; {CRASHED}"), |history| history.killed.clear());
-    killed.killed.insert(10);
+    killed.killed.insert(process(10));
     breaks_nothing(&killed, "an agent whose keeper was killed");
 
     let asks = "somebody asks for it";
@@ -499,7 +505,7 @@ fn how_an_agent_notes_that_it_answered_is_how_its_turn_ends() {
     let with = |end: &str, answer: &str| {
         let start = "launch 1 create; keeper 1 10; agent 1 11; open 1; queue t1 hang; start t1 7; in 7; cancelling t1";
         let mut history = of(&format!("{start}; {end}"));
-        history.account = vec![Note::Began(11), Note::Asked("hang".into()), Note::Answered(answer.into())];
+        history.account = vec![Note::Began(process(11)), Note::Asked("hang".into()), Note::Answered(answer.into())];
         history
     };
     breaks_nothing(&with("answer 7 end_turn; end t1 end_turn", "end_turn"), "its answer");
@@ -507,7 +513,7 @@ fn how_an_agent_notes_that_it_answered_is_how_its_turn_ends() {
     breaks(&with("exit 1; end t1 !agent-exited", "end_turn"), rule, "as crashed");
     breaks(&with("answer 7 cancelled; end t1 cancelled", "end_turn"), rule, "with another answer");
     let mut lost = with("exit 1; end t1 !agent-exited", "end_turn");
-    lost.killed.insert(10);
+    lost.killed.insert(process(10));
     breaks_nothing(&lost, "what was in the pipe is lost with the keeper");
     breaks_nothing(&with("exit 1; end t1 !agent-exited", "error"), "killed before it said the error");
 }

@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 
 use super::history::Answer;
 use super::subject::Subject;
+use crate::harness::process::Identity;
 use crate::harness::random::Random;
 use crate::harness::{Daemon, process};
 
@@ -38,7 +39,7 @@ pub(crate) struct Field {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) killed: BTreeSet<u32>,
+    pub(crate) killed: BTreeSet<Identity>,
     pub(crate) kills: u64,
     pub(crate) stops: u64,
     pub(crate) points: u64,
@@ -119,7 +120,7 @@ impl Field {
 
     fn kill(&self, pid: u32) {
         // It is written down first: a process that is gone already ended by something else, which is allowed too.
-        self.tally().killed.insert(pid);
+        self.tally().killed.extend(Identity::of(pid));
         if kill(process::pid(pid), Signal::SIGKILL).is_ok() {
             self.count_kill();
         }
@@ -302,7 +303,7 @@ impl Field {
         {
             let mut tally = self.tally();
             tally.stops += 1;
-            tally.killed.insert(*pid);
+            tally.killed.extend(Identity::of(*pid));
         }
         kill(process::pid(*pid), Signal::SIGSTOP).ok();
         let begun = Instant::now();
