@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(250);
 const SAY: Duration = Duration::from_mins(1);
 /// A segment counts as at least so long, bytes: one line may be longer than a short segment.
 const LEAST_SEGMENT: u64 = 1 << 20;
-/// What a record takes in the journal beside its data, bytes; at least.
+/// About what a record takes in the journal beside its data, bytes.
 const RECORD: u64 = 100;
 
 /// See the module's comment.
@@ -29,7 +29,7 @@ pub(crate) struct Bound {
     most: Option<u64>,
     /// Of one segment.
     segment: u64,
-    /// How many bytes the journal has: as measured, and what was written since.
+    /// How many bytes the journal has: as measured, and about what was written since.
     length: u64,
     measured: Option<Instant>,
     run: Option<Run>,
@@ -54,9 +54,13 @@ impl Bound {
         bound
     }
 
-    /// So many bytes of data were written, in so many records.
-    pub(crate) fn grew(&mut self, records: u64, bytes: u64) {
+    /// So many bytes of data were written, in so many records. What seems to pass the bound by that is measured.
+    pub(crate) fn grew(&mut self, now: Instant, records: u64, bytes: u64) {
+        let had_passed = self.is_passed();
         self.length += records * RECORD + bytes;
+        if self.is_passed() && !had_passed {
+            self.measure(now);
+        }
     }
 
     /// The daemon writes, which may have shortened the journal before: the next record is measured anew.
@@ -73,7 +77,8 @@ impl Bound {
         self.length >= most
     }
 
-    /// Whether even what is essential has grown above the bound by a segment. Not measured: nobody shortens a journal without a daemon.
+    /// Whether even what is essential has grown above the bound by a segment. It is not measured again after that, since nobody shortens
+    /// a journal without a daemon.
     pub(crate) fn is_passed(&self) -> bool {
         self.most.is_some_and(|most| self.length >= most.saturating_add(self.segment))
     }
@@ -124,7 +129,7 @@ mod tests {
         let most = 1000 + 2 * LEAST_SEGMENT;
         let has = |length: u64| std::fs::File::create(&journal).unwrap().set_len(length).unwrap();
         has(most);
-        bound.grew(1, most - RECORD);
+        bound.grew(now, 1, most - RECORD);
         assert!(bound.is_reached(now + LOOK));
         assert!(!bound.is_passed());
         for _ in 0..3 {
@@ -137,7 +142,10 @@ mod tests {
         assert!(bound.say(now, false).is_none());
         bound.left_out(now, &record);
         assert!(bound.say(now + SAY, true).is_some(), "a long run is said while it lasts");
-        bound.grew(1, LEAST_SEGMENT);
+        bound.grew(now + LOOK, 1, LEAST_SEGMENT);
+        assert!(!bound.is_passed(), "what was written is shorter than was reckoned");
+        has(most + LEAST_SEGMENT);
+        bound.grew(now + LOOK, 1, LEAST_SEGMENT);
         assert!(bound.is_passed());
         has(most - 1);
         assert!(bound.is_reached(now + LOOK + LOOK / 2), "it is not measured at every record");
@@ -149,7 +157,7 @@ mod tests {
     fn a_journal_that_is_kept_whole_has_no_bound() {
         let directory = tempfile::tempdir().unwrap();
         let mut bound = Bound::new(directory.path().to_owned(), Keep(None), 1);
-        bound.grew(1, u64::MAX / 2);
+        bound.grew(Instant::now(), 1, u64::MAX / 2);
         assert!(!bound.is_reached(Instant::now()) && !bound.is_passed());
     }
 }

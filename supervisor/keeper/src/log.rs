@@ -200,7 +200,7 @@ impl Log {
         match &appended {
             Ok(_) => {
                 let bytes = records.iter().map(|record| record.data.get().len() as u64).sum();
-                self.bound.grew(records.len() as u64, bytes);
+                self.bound.grew(Instant::now(), records.len() as u64, bytes);
             }
             Err(AppendError::Write { source, .. }) => self.failed(source.raw_os_error()),
             Err(_) => {}
