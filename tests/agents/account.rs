@@ -1,7 +1,8 @@
 //! The scripted agent's own account of its life, for tests that kill it: one line `WORD JSON-STRING` for each thing that happened.
 //!
-//! `began "PID START"` comes first, or `overlapped "PID START"` while another agent holds the same account. `asked`, `said` and `answered` follow.
-//! `said` and `answered` are noted after the line was written to stdout, so that a killed agent never claims more than it wrote.
+//! `began` comes first, or `overlapped` while another agent holds the same account; the text is the agent's `stat` line (proc(5)). `asked`,
+//! `said` and `answered` follow. The last two are noted after the line was written to stdout, so that a killed agent never claims more than
+//! it wrote.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -22,7 +23,7 @@ impl Account {
         let held = Flock::lock(open(), FlockArg::LockExclusiveNonblock).ok();
         let word = if held.is_some() { "began" } else { "overlapped" };
         let account = Self { file: open(), _held: held };
-        account.note(word, &format!("{} {}", std::process::id(), started()));
+        account.note(word, &std::fs::read_to_string("/proc/self/stat").expect("/proc is mounted"));
         account
     }
 
@@ -31,12 +32,4 @@ impl Account {
         let line = format!("{word} {}\n", json!(text));
         (&self.file).write_all(line.as_bytes()).expect("the account can be written");
     }
-}
-
-/// When this process was started, in clock ticks since boot: field 22 of `stat` (proc(5)).
-fn started() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc is mounted");
-    // The name is in parentheses and may hold anything; field 3 follows it.
-    let after = stat.rsplit_once(") ").expect("the name ends").1;
-    after.split(' ').nth(19).and_then(|field| field.parse().ok()).expect("field 22 is a number")
 }

@@ -16,15 +16,21 @@ pub(crate) fn pid(pid: u32) -> Pid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) pid: u32,
-    /// In clock ticks since boot, as journals have it (proc(5), field 22 of `stat`).
+    /// In clock ticks since boot, as journals have it.
     pub(crate) start_time: u64,
 }
 
 impl Identity {
     /// Of the process that has the pid now, if there is one.
     pub(crate) fn of(pid: u32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let start_time = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Of the process whose `stat` line this is (proc(5)): fields 1 and 22. Field 2 is its name, in parentheses.
+    pub(crate) fn parse(stat: &str) -> Option<Self> {
+        let (before, after) = stat.rsplit_once(") ")?;
+        let pid = before.split(' ').next()?.parse().ok()?;
+        let start_time = after.split(' ').nth(19)?.parse().ok()?;
         Some(Self { pid, start_time })
     }
 }

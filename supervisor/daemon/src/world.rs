@@ -278,7 +278,7 @@ impl World {
     pub(crate) fn agents(&self) -> Vec<(String, Vec<String>)> {
         let environment = &self.config.environment;
         let needs_home = self.config.agents.values().any(config::Agent::is_in_home);
-        // The same home as that of sessions and of files with secrets, which need not be agentd's own $HOME.
+        // `~` is the home directory of the sessions. agentd's own HOME may name another one.
         let seed =
             needs_home.then(|| Seed::find(environment.home.as_deref(), environment.shell.as_deref()).ok()).flatten();
         let home = seed.as_ref().map(|seed| seed.home.as_path());

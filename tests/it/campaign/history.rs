@@ -84,11 +84,7 @@ impl Note {
             .map(|line| {
                 let (word, text) = line.split_once(' ').expect("a word and a text");
                 let text: String = serde_json::from_str(text).expect("the text is a JSON string");
-                let process = || {
-                    let (pid, start_time) = text.split_once(' ').expect("a pid and a time");
-                    let start_time = start_time.parse().expect("clock ticks");
-                    Identity { pid: pid.parse().expect("a pid"), start_time }
-                };
+                let process = || Identity::parse(&text).expect("a line of stat");
                 match word {
                     "began" => Self::Began(process()),
                     "overlapped" => Self::Overlapped(process()),
