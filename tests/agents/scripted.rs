@@ -9,6 +9,7 @@
 //! stdin) is therefore seen while the turn waits for something, and nowhere else.
 
 mod account;
+mod calls;
 mod flags;
 mod processes;
 
@@ -35,6 +36,9 @@ fn main() {
         ["stray", pidfile] => stray(Path::new(pidfile)),
         ["stray-parent", pidfile] => drop(spawn_stray(Path::new(pidfile))),
         ["tool", command] => tool(command),
+        ["ask", socket, method, path, body] => calls::ask_once(socket, method, path, body),
+        ["attack", table, directory, rounds] => calls::attack(table, directory, rounds),
+        ["call", table, directory, round, kind] => calls::call(table, directory, round, kind),
         _ => serve(Flags::parse(args.into_iter())),
     }
 }
@@ -293,6 +297,8 @@ impl Agent {
             "unicode" => self.say_in_escapes(&environment()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
             "tool" => self.tool(rest),
+            // As an agent does that asks nobody.
+            "do" => self.run_tool("unasked", rest),
             "ask" => self.ask_twice_allowed(),
             "ask-without-options" => {
                 let answer = self.permission(&json!({ "toolCallId": "asked", "title": "do something" }), &json!([]));
@@ -379,6 +385,11 @@ impl Agent {
             self.update(&status);
             return self.say(&format!("not allowed: {answer}"));
         }
+        self.run_tool(&call, command);
+    }
+
+    /// Runs CMD, which needs no leave or has it.
+    fn run_tool(&mut self, call: &str, command: &str) {
         self.update(&json!({ "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress" }));
         let mut child = myself()
             .args(["tool", command])

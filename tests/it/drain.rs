@@ -125,7 +125,7 @@ async fn an_agent_cannot_end_the_others_work() {
     let session = daemon.session(&spec).await;
     let (agentctl, socket) = (quoted(env!("CARGO_BIN_EXE_agentctl")), quoted(daemon.client.socket()));
     let turn = session.turn(&format!("tool {agentctl} --socket {socket} drain --no-wait 2>&1")).await;
-    assert!(turn.text.contains("not for a session to ask"), "{}", turn.text);
+    assert!(turn.text.contains("the call comes from inside the session"), "{}", turn.text);
     assert!(!daemon.client.get("/v1/drain").await.expect::<DrainView>(200).draining);
     assert_eq!(session.view().await.status.phase, Phase::Idle);
 }

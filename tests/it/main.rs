@@ -8,6 +8,7 @@ mod architecture;
 mod aside;
 mod author;
 mod bound;
+mod boundary;
 mod campaign;
 mod capabilities;
 mod closing;

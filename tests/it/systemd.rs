@@ -1,5 +1,6 @@
 //! agentd as a service of a user's systemd, in a booted lab (tests/systemd/lab).
 
+mod boundary;
 mod bounds;
 mod credentials;
 mod doctor;

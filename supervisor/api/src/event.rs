@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::bytes::ByteString;
-use crate::id::{PermissionId, TurnId};
+use crate::id::{PermissionId, SessionId, TurnId};
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
 use crate::session::{Condition, PermissionRequest, SessionSpec};
 
@@ -170,6 +170,9 @@ pub struct SessionCreated {
     /// The `Idempotency-Key` of the request that made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The session whose agent asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
 }
 
 /// Why a launch was begun.

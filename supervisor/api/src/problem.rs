@@ -69,6 +69,10 @@ pub enum Code {
     ForeignOrigin,
     /// The caller is not the user whose daemon this is.
     Forbidden,
+    /// The caller is inside a session, which may not do this: `control.guests`.
+    InSession,
+    /// The process that calls has ended, or cannot be placed inside or outside of the sessions.
+    CallerUnknown,
     /// The stored session cannot be read by this version.
     SessionUnreadable,
     /// The key that a stored environment is encrypted with is gone, or is another.
@@ -94,7 +98,7 @@ impl Code {
         match self {
             Self::MalformedRequest | Self::InvalidRequest | Self::InvalidId | Self::NoSuchDirectory => 400,
             Self::Unauthorized => 401,
-            Self::Forbidden | Self::ForeignHost | Self::ForeignOrigin => 403,
+            Self::Forbidden | Self::ForeignHost | Self::ForeignOrigin | Self::InSession | Self::CallerUnknown => 403,
             Self::NoSuchPath
             | Self::NoSuchSession
             | Self::NoSuchAgent

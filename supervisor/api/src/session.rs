@@ -292,6 +292,9 @@ pub struct SessionView {
     /// Rises with each change of the spec.
     pub generation: u64,
     pub created: Timestamp,
+    /// The session whose agent created this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
     pub spec: SessionSpec,
     pub status: SessionStatus,
 }

@@ -112,7 +112,7 @@ struct State {
 impl Listening {
     /// Opens, changes or closes TCP as this configuration says; after an error everything stays as it was.
     pub(crate) async fn apply(&self, config: &Config) -> Result<(), TcpError> {
-        let Control { tcp: Some(address), token: Some(source) } = &config.control else {
+        let Control { tcp: Some(address), token: Some(source), .. } = &config.control else {
             *self.state() = State::default();
             self.listener.send_replace(None);
             return Ok(());
@@ -129,7 +129,7 @@ impl Listening {
 
     /// What [`Self::apply`] would find, without any change.
     pub(crate) async fn check(&self, config: &Config) -> Result<(), TcpError> {
-        let Control { tcp: Some(address), token: Some(source) } = &config.control else { return Ok(()) };
+        let Control { tcp: Some(address), token: Some(source), .. } = &config.control else { return Ok(()) };
         Token::read_aside(source, config).await?;
         if self.state().asked != Some(*address) {
             listen(*address).await?;
@@ -171,7 +171,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, TcpError> {
 /// Looks for the token alone, where no daemon runs.
 pub(crate) fn check_token(config: &Config) -> Result<(), TcpError> {
     match &config.control {
-        Control { tcp: Some(_), token: Some(source) } => Token::read(source, config).map(drop),
+        Control { tcp: Some(_), token: Some(source), .. } => Token::read(source, config).map(drop),
         _ => Ok(()),
     }
 }

@@ -20,9 +20,10 @@ use agentd_fault::Point;
 use agentd_journal::{AppendError, Need, Record};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::Pid;
 
 use crate::agent::{self, Agent};
+use crate::caller::Caller;
 use crate::cgroup::Memory;
 use crate::connection::Connection;
 use crate::door::Door;
@@ -158,8 +159,8 @@ impl<'a> Keeper<'a> {
 
     fn accept(&mut self) {
         while let Some(stream) = self.door.accept() {
-            let uid = os::peer_uid(&stream).ok();
-            let may = uid == Some(0) || uid == Some(geteuid().as_raw());
+            // An agent is not the daemon: its own is below this process, another session's below another keeper.
+            let may = Caller::is_owner(&stream);
             let Some(mut connection) = may.then(|| Connection::new(stream).ok()).flatten() else { continue };
             let tail = self.tail();
             connection.send(&FromKeeper::Hello(Hello {

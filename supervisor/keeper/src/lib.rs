@@ -5,6 +5,7 @@
 
 mod agent;
 mod bound;
+pub mod caller;
 mod cgroup;
 mod check;
 pub mod cli;

@@ -144,6 +144,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     );
     field("conversation", status.conversation.clone());
     field("permissions", Some(format!("{:?}", view.spec.permissions).to_lowercase()));
+    field("created by", view.parent.as_ref().map(|parent| format!("the session {parent}")));
     field("created", Some(format!("{} ({} ago)", view.created, age(view.created, now))));
     field("updated", Some(format!("{} ({} ago)", status.updated, age(status.updated, now))));
     field("agent pid", status.agent_pid.map(|pid| pid.to_string()));

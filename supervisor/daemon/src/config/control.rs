@@ -3,18 +3,44 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use agentd_api::AgentName;
 use serde::Deserialize;
 
 use super::{Flaws, flaw};
 
 /// Where requests may come from besides the control socket.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Control {
     /// An address of this machine's loopback; port 0 is one that the system chooses, and `GET /v1/version` tells.
     pub(crate) tcp: Option<SocketAddr>,
     /// Where the token is that each request over TCP has to carry.
     pub(crate) token: Option<TokenSource>,
+    /// What an agent, and whatever it starts, may ask of agentd.
+    pub(crate) guests: Guests,
+    /// The agents that a session may be created with from inside another, besides that session's own.
+    pub(crate) guest_agents: Vec<AgentName>,
+    /// The most active sessions that one session has created.
+    pub(crate) guest_sessions: usize,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self { tcp: None, token: None, guests: Guests::default(), guest_agents: Vec::new(), guest_sessions: 4 }
+    }
+}
+
+/// What callers inside a session may do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Guests {
+    /// Nothing but ask for `/healthz`.
+    None,
+    /// Look at their own session.
+    #[default]
+    Own,
+    /// Create sessions below their own directory, and direct these.
+    Children,
 }
 
 /// Where a token is.

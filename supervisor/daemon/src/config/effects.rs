@@ -54,6 +54,10 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("limits.output_rate", NextLaunch),
     ("control.tcp", Now),
     ("control.token", Now),
+    // By whom a call is made is known when the connection is; what it may do is looked up at each call.
+    ("control.guests", Now),
+    ("control.guest_agents", Now),
+    ("control.guest_sessions", Now),
     ("launch.manager", NextStart),
     ("launch.stop_close", Now),
     ("launch.stop_term", Now),

@@ -31,7 +31,7 @@ use serde::Deserialize;
 
 pub(crate) use again::load_again;
 pub(crate) use assemble::{Loaded, Read, load, load_with};
-pub(crate) use control::{Control, TokenSource};
+pub(crate) use control::{Control, Guests, TokenSource};
 pub(crate) use effects::Effects;
 pub(crate) use environment::{Children, Encryption, Environment, Functions, KeySource, Provider};
 pub(crate) use files::{Sources, drop_ins};
@@ -158,6 +158,11 @@ fn check(config: &Config) -> Flaws {
     flaws.extend(plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers));
     flaws.extend(prerequisites::check(&config.prerequisites, &config.plugins));
     flaws.extend(control::check(&config.control));
+    let is_agent = |agent: &&AgentName| agent.as_str() == DEMO || config.agents.contains_key(*agent);
+    if let Some(agent) = config.control.guest_agents.iter().find(|agent| !is_agent(agent)) {
+        let message = format!("control.guest_agents has \"{agent}\", and there is no [agents.{agent}]");
+        flaws.push(flaw(&["control", "guest_agents"], message));
+    }
     let encryption = &config.environment.encryption;
     let sources = std::iter::once(("key", &encryption.key));
     for (key, source) in sources.chain(encryption.previous.iter().map(|source| ("previous", source))) {

@@ -1,6 +1,5 @@
 //! Draining: begun, undone, and how far it is.
 
-use agentd_api::{Code, Problem};
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 
@@ -13,15 +12,7 @@ pub(super) async fn drain(context: &Context, request: &Request<Incoming>) -> Ans
     let wait = wait(request)?;
     let status = match *request.method() {
         Method::POST => {
-            let requester = context.peer.requester();
-            if let Some(session) = &requester.session {
-                // It would end with the others, and everybody else's work with it.
-                let detail = format!(
-                    "the session {session} asks for the end of every session, which is not for a session to ask"
-                );
-                return Err(Problem::new(Code::Forbidden, detail).hint("a person may, from outside of the sessions"));
-            }
-            context.sessions.drain(requester);
+            context.sessions.drain(context.requester());
             StatusCode::ACCEPTED
         }
         Method::DELETE => {

@@ -8,14 +8,15 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
 use super::handlers::{Answer, flag, query};
-use super::json;
 use super::router::Context;
+use super::{access, json};
 use crate::env::{drift, without_secrets};
 use crate::session::{Session, build_now, kept};
 
 pub(super) async fn show(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let values = flag(request, "values")?;
     let at = moment(request, "at", Moment::Last)?;
+    builds_now(context, &[at])?;
     let session = context.sessions.find(id).await?;
     let mut view = without_secrets(environment(context, &session, at).await?);
     if !values {
@@ -32,6 +33,7 @@ pub(super) async fn show(context: &Context, id: &str, request: &Request<Incoming
 pub(super) async fn difference(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
     let values = flag(request, "values")?;
     let (from, to) = (moment(request, "from", Moment::Last)?, moment(request, "to", Moment::Now)?);
+    builds_now(context, &[from, to])?;
     let session = context.sessions.find(id).await?;
     let old = environment(context, &session, from).await?;
     let new = environment(context, &session, to).await?;
@@ -53,6 +55,14 @@ pub(super) async fn rotate(context: &Context) -> Answer {
     let rotated = tokio::task::spawn_blocking(move || environments.rotate()).await;
     let rotated = rotated.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     Ok(json(StatusCode::OK, &rotated.map_err(|error| error.problem())?))
+}
+
+/// Refuses a guest an environment that is built for the answer: scripts run for it, outside of the session.
+fn builds_now(context: &Context, moments: &[Moment]) -> Result<(), Problem> {
+    if moments.contains(&Moment::Now) {
+        access::owner_only(context, "an environment as it would be now takes scripts to be run")?;
+    }
+    Ok(())
 }
 
 /// A change without what must not be shown of it, and without what was not asked for.

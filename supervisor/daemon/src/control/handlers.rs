@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::quantity::Time;
-use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
+use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionView};
 use agentd_api::{Code, Problem};
+use agentd_keeper::caller::Who;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
@@ -16,7 +17,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::router::Context;
-use super::{Body, full, json};
+use super::{Body, access, children, full, json};
 use crate::session::{Command, LaunchTerms, Session};
 
 pub(super) type Answer = Result<Response<Body>, Problem>;
@@ -56,7 +57,11 @@ pub(super) fn agents(context: &Context) -> Response<Body> {
 }
 
 pub(super) async fn list(context: &Context) -> Response<Body> {
-    let list = SessionList { sessions: context.sessions.list().await, unreadable: context.sessions.unreadable() };
+    let mut list = SessionList { sessions: context.sessions.list().await, unreadable: context.sessions.unreadable() };
+    if context.caller.who != Who::Owner {
+        list.sessions.retain(|view| access::sees(&context.caller, view));
+        list.unreadable.clear();
+    }
     json(StatusCode::OK, &list)
 }
 
@@ -67,9 +72,12 @@ pub(super) async fn show(context: &Context, id: &str) -> Answer {
 pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Answer {
     let wait = wait(&request)?;
     let (key, terms) = (idempotency_key(&request)?, terms(context, &request)?);
-    let spec: SessionSpec = read(context, request).await?;
+    if terms.forced_by.is_some() {
+        access::owner_only(context, "a launch is forced by the owner alone")?;
+    }
+    let (spec, parent) = children::confined(context, read(context, request).await?).await?;
     let sessions = Arc::clone(&context.sessions);
-    let session = to_the_end(async move { sessions.create(spec, key, terms).await }).await?;
+    let session = to_the_end(async move { sessions.create(spec, key, terms, parent).await }).await?;
     settled(context, &session, wait).await;
     let mut response = json(StatusCode::ACCEPTED, &session.view());
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id())) {
@@ -270,7 +278,7 @@ const LONGEST_WAIT_FOR_NEEDS: Duration = Duration::from_hours(24 * 7);
 fn terms(context: &Context, request: &Request<Incoming>) -> Result<LaunchTerms, Problem> {
     let force = flag(request, "force")?;
     let Some(text) = query(request, "wait_for_prerequisites") else {
-        return Ok(LaunchTerms { wait_until: None, forced_by: force.then(|| context.peer.requester()) });
+        return Ok(LaunchTerms { wait_until: None, forced_by: force.then(|| context.requester()) });
     };
     if force {
         return Err(Problem::new(

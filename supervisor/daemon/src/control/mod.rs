@@ -4,6 +4,8 @@
 //! JSON. It is the only module that knows HTTP, and nothing in it decides anything about a session. A dropped connection
 //! cancels no work.
 
+mod access;
+mod children;
 mod doctor;
 mod drain;
 mod environment;
@@ -12,6 +14,7 @@ mod plugins;
 mod prerequisites;
 mod readiness;
 mod router;
+mod routes;
 mod scripts;
 mod secrets;
 mod server;

@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use agentd_api::prerequisite::Requester;
 use agentd_api::{Code, Problem};
+use agentd_keeper::caller::{Caller, Who};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
-use hyper::{Method, Request, Response};
+use hyper::{Request, Response};
 use tokio_util::sync::CancellationToken;
 
+use super::routes::{self, Call, Parts};
 use super::tcp::Gate;
 use super::{
-    Body, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts, secrets, snapshots,
+    Body, access, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts, secrets,
+    snapshots,
 };
-use crate::platform;
 use crate::reload::Reload;
 use crate::scarce;
 use crate::session::Sessions;
@@ -32,17 +34,26 @@ pub(crate) struct Context {
     /// Cancelled when the endpoint ends: what is waited for is answered as it is, and streams end.
     pub(crate) closing: CancellationToken,
     pub(crate) admission: Admission,
-    pub(crate) peer: Peer,
+    pub(crate) caller: Arc<Caller>,
 }
 
-/// Which of a connection's requests are answered.
+impl Context {
+    /// Who asks, for what is to be known afterwards.
+    pub(super) fn requester(&self) -> Requester {
+        let session = match &self.caller.who {
+            Who::Guest(session) => Some(session.clone()),
+            Who::Owner | Who::Stranger(_) => None,
+        };
+        Requester { uid: self.caller.uid, pid: self.caller.pid, session }
+    }
+}
+
+/// What a request must have besides a caller that may make it.
 #[derive(Debug, Clone)]
 pub(crate) enum Admission {
-    /// The kernel says that it is the daemon's own user, or root.
+    /// Nothing: the kernel says who calls.
     Everything,
-    /// It is somebody else.
-    Nothing,
-    /// Those that carry the token.
+    /// The token.
     Bearer(Arc<Gate>),
 }
 
@@ -50,34 +61,10 @@ impl Admission {
     fn check<T>(&self, request: &Request<T>) -> Result<(), Problem> {
         match self {
             Self::Everything => Ok(()),
-            Self::Nothing => Err(Problem::new(Code::Forbidden, "this agentd belongs to another user")),
             Self::Bearer(gate) => gate.check(request),
         }
     }
 }
-
-/// Who is at the other end, by the kernel's word; over TCP the daemon's owner, in no session, by the token's.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer {
-    pub(crate) uid: u32,
-    pub(crate) pid: Option<u32>,
-}
-
-impl Peer {
-    /// The daemon's own user.
-    pub(super) fn owner() -> Self {
-        Self { uid: nix::unistd::getuid().as_raw(), pid: None }
-    }
-
-    /// The same, with the session that it is in, for what is to be known afterwards. A process that has ended is in none.
-    pub(super) fn requester(self) -> Requester {
-        let session = self.pid.and_then(platform::session_of).and_then(|session| session.parse().ok());
-        Requester { uid: self.uid, pid: self.pid, session }
-    }
-}
-
-/// A path's parts after the percent-decoding that ids and names never need: one that has a `%` is none of ours.
-type Parts<'a> = &'a [&'a str];
 
 static REQUESTS: AtomicU64 = AtomicU64::new(1);
 
@@ -109,42 +96,9 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
     Ok(response)
 }
 
-/// The methods that each path answers to; a path that is not here is not there.
-#[allow(clippy::match_same_arms, reason = "a table with a row for each kind of path")]
-fn methods(parts: Parts<'_>) -> &'static [Method] {
-    const GET: &[Method] = &[Method::GET];
-    const POST: &[Method] = &[Method::POST];
-    const DELETE: &[Method] = &[Method::DELETE];
-    const COLLECTION: &[Method] = &[Method::GET, Method::POST];
-    const SWITCH: &[Method] = &[Method::GET, Method::POST, Method::DELETE];
-    const ITEM: &[Method] = &[Method::GET, Method::DELETE];
-    match parts {
-        ["healthz" | "readyz"]
-        | ["v1", "version" | "agents" | "doctor" | "plugins" | "prerequisites" | "scripts" | "secrets"] => GET,
-        ["v1", "plugins", _] => GET,
-        ["v1", "reload"] => COLLECTION,
-        ["v1", "drain"] => SWITCH,
-        ["v1", "prerequisites", _, "check"] => POST,
-        ["v1", "snapshots"] => COLLECTION,
-        ["v1", "snapshots", "refresh" | "invalidate"] => POST,
-        ["v1", "scripts", "allow" | "deny"] => POST,
-        ["v1", "secrets", "check"] => POST,
-        ["v1", "sessions"] => COLLECTION,
-        ["v1", "sessions", _] => ITEM,
-        ["v1", "sessions", _, "events" | "environment" | "validation"] => GET,
-        ["v1", "sessions", _, "environment", "diff"] => GET,
-        ["v1", "environment", "rotate-key"] => POST,
-        ["v1", "sessions", _, "prompt" | "cancel" | "stop" | "resume"] => POST,
-        ["v1", "sessions", _, "permissions", _] => POST,
-        ["v1", "sessions", _, "turns", _] => DELETE,
-        _ => &[],
-    }
-}
-
 fn allowed_methods(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let methods = methods(&parts);
-    (!methods.is_empty()).then(|| methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", "))
+    routes::methods(&parts)
 }
 
 /// How long a request waits for sessions to be taken over from the daemon before; a keeper that does not answer takes longer, and its
@@ -172,52 +126,63 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let method = request.method().clone();
-    let known = methods(&parts);
-    if known.is_empty() {
-        return Err(Problem::new(Code::NoSuchPath, format!("there is no {path:?}"))
-            .hint("the paths begin with /v1/sessions; the README lists them"));
-    }
-    if !known.contains(&method) {
-        let allowed = allowed_methods(&path).unwrap_or_default();
-        return Err(Problem::new(Code::MethodNotAllowed, format!("{method} {path} is not offered"))
-            .hint(format!("the path answers to {allowed}")));
-    }
+    let Some(route) = routes::find(&method, &parts) else {
+        access::check(context, routes::Access::Guest, None).await?;
+        return Err(not_offered(&method, &path));
+    };
+    access::check(context, route.access, named(&parts)).await?;
     wait_for_takeover(context, &parts).await;
-    match parts.as_slice() {
-        ["healthz"] => Ok(handlers::health()),
-        ["readyz"] => readiness::ready(context),
-        ["v1", "version"] => Ok(handlers::version(context)),
-        ["v1", "agents"] => Ok(handlers::agents(context)),
-        ["v1", "doctor"] => Ok(doctor::doctor(context).await),
-        ["v1", "plugins"] => plugins::list(context).await,
-        ["v1", "plugins", name] => plugins::show(context, name).await,
-        ["v1", "prerequisites"] => prerequisites::list(context, &request).await,
-        ["v1", "prerequisites", name, "check"] => prerequisites::check(context, name, request).await,
-        ["v1", "reload"] => plugins::reload(context, &request).await,
-        ["v1", "drain"] => drain::drain(context, &request).await,
-        ["v1", "scripts"] => scripts::scripts(context, &request).await,
-        ["v1", "scripts", decision] => scripts::decide_scripts(context, *decision == "allow", request).await,
-        ["v1", "secrets"] => Ok(secrets::list(context)),
-        ["v1", "secrets", "check"] => Ok(secrets::check(context).await),
-        ["v1", "snapshots"] if method == Method::POST => snapshots::add(context, request).await,
-        ["v1", "snapshots"] => Ok(snapshots::list(context).await),
-        ["v1", "snapshots", "refresh"] => snapshots::refresh(context).await,
-        ["v1", "snapshots", _] => snapshots::invalidate(context).await,
-        ["v1", "sessions"] if method == Method::POST => handlers::create(context, request).await,
-        ["v1", "sessions"] => Ok(handlers::list(context).await),
-        ["v1", "sessions", id] if method == Method::DELETE => handlers::remove(context, id, &request).await,
-        ["v1", "sessions", id] => handlers::show(context, id).await,
-        ["v1", "sessions", id, "events"] => super::stream::events(context, id, &request).await,
-        ["v1", "sessions", id, "environment"] => environment::show(context, id, &request).await,
-        ["v1", "sessions", id, "environment", "diff"] => environment::difference(context, id, &request).await,
-        ["v1", "environment", "rotate-key"] => environment::rotate(context).await,
-        ["v1", "sessions", id, "validation"] => super::validation::validation(context, id).await,
-        ["v1", "sessions", id, "prompt"] => handlers::prompt(context, id, request).await,
-        ["v1", "sessions", id, "cancel"] => handlers::cancel(context, id, None).await,
-        ["v1", "sessions", id, "stop"] => handlers::stop(context, id, &request).await,
-        ["v1", "sessions", id, "resume"] => handlers::resume(context, id, &request).await,
-        ["v1", "sessions", id, "permissions", permission] => handlers::permit(context, id, permission, request).await,
-        ["v1", "sessions", id, "turns", turn] => handlers::cancel(context, id, Some(turn)).await,
-        _ => Err(Problem::new(Code::NoSuchPath, format!("there is no {path:?}"))),
+    let at = |place: usize| parts.get(place).copied().unwrap_or_default();
+    let id = named(&parts).unwrap_or_default();
+    match route.call {
+        Call::Health => Ok(handlers::health()),
+        Call::Readiness => readiness::ready(context),
+        Call::Version => Ok(handlers::version(context)),
+        Call::Agents => Ok(handlers::agents(context)),
+        Call::Doctor => Ok(doctor::doctor(context).await),
+        Call::Plugins => plugins::list(context).await,
+        Call::Plugin => plugins::show(context, at(2)).await,
+        Call::Prerequisites => prerequisites::list(context, &request).await,
+        Call::CheckPrerequisite => prerequisites::check(context, at(2), request).await,
+        Call::Reload => plugins::reload(context, &request).await,
+        Call::Drain => drain::drain(context, &request).await,
+        Call::Scripts => scripts::scripts(context, &request).await,
+        Call::AllowScripts => scripts::decide_scripts(context, true, request).await,
+        Call::DenyScripts => scripts::decide_scripts(context, false, request).await,
+        Call::Secrets => Ok(secrets::list(context)),
+        Call::CheckSecrets => Ok(secrets::check(context).await),
+        Call::Snapshots => Ok(snapshots::list(context).await),
+        Call::AddSnapshot => snapshots::add(context, request).await,
+        Call::RefreshSnapshots => snapshots::refresh(context).await,
+        Call::InvalidateSnapshots => snapshots::invalidate(context).await,
+        Call::Create => handlers::create(context, request).await,
+        Call::List => Ok(handlers::list(context).await),
+        Call::Show => handlers::show(context, id).await,
+        Call::Remove => handlers::remove(context, id, &request).await,
+        Call::Events => super::stream::events(context, id, &request).await,
+        Call::Environment => environment::show(context, id, &request).await,
+        Call::EnvironmentDifference => environment::difference(context, id, &request).await,
+        Call::Validation => super::validation::validation(context, id).await,
+        Call::RotateKey => environment::rotate(context).await,
+        Call::Prompt => handlers::prompt(context, id, request).await,
+        Call::Cancel => handlers::cancel(context, id, None).await,
+        Call::CancelTurn => handlers::cancel(context, id, Some(at(4))).await,
+        Call::Stop => handlers::stop(context, id, &request).await,
+        Call::Resume => handlers::resume(context, id, &request).await,
+        Call::Permit => handlers::permit(context, id, at(4), request).await,
+    }
+}
+
+/// The session in a path.
+fn named<'a>(parts: Parts<'a>) -> Option<&'a str> {
+    parts.strip_prefix(&["v1", "sessions"]).and_then(<[&str]>::first).copied()
+}
+
+fn not_offered(method: &hyper::Method, path: &str) -> Problem {
+    match allowed_methods(path) {
+        None => Problem::new(Code::NoSuchPath, format!("there is no {path:?}"))
+            .hint("the paths begin with /v1/sessions; the README lists them"),
+        Some(allowed) => Problem::new(Code::MethodNotAllowed, format!("{method} {path} is not offered"))
+            .hint(format!("the path answers to {allowed}")),
     }
 }

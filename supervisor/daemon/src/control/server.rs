@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_keeper::caller::{Caller, Who, Why};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,10 +20,11 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::router::{self, Admission, Peer};
+use super::router::{self, Admission};
 pub use super::socket::EndpointError;
 use super::socket::{Socket, SocketState};
 use super::tcp::{self, Gate};
+use crate::launch::Keepers;
 use crate::reload::Reload;
 use crate::session::Sessions;
 use crate::world::Worlds;
@@ -94,9 +96,20 @@ struct Door {
     admission: Admission,
 }
 
-/// A descriptor that is given up when there is no other, so that one connection can be accepted.
-fn keep_one() -> Option<File> {
-    File::open("/dev/null").ok()
+/// As many as it takes to accept one connection and to look at who made it.
+const SPARE: usize = 3;
+
+/// Descriptors that are given up when there is no other, so that one connection can be served.
+#[derive(Default)]
+struct Spare(Vec<File>);
+
+impl Spare {
+    fn fill(&mut self) {
+        while self.0.len() < SPARE {
+            let Ok(file) = File::open("/dev/null") else { return };
+            self.0.push(file);
+        }
+    }
 }
 
 /// What connections come from.
@@ -107,8 +120,8 @@ trait Listen {
 
 /// A connection, and who is at its other end.
 trait Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// By the kernel's word; `None` for somebody who is not let in.
-    fn peer(&self) -> Option<Peer>;
+    /// By the kernel's word, which takes a look at a few files of proc(5).
+    fn caller(&self, keepers: &Keepers) -> Caller;
 }
 
 impl Door {
@@ -133,7 +146,8 @@ impl Door {
     async fn accept<L: Listen>(&self, listener: &mut L, until: impl Future<Output = ()>) {
         let permits = Arc::new(Semaphore::new(self.served.worlds.now().config.limits.connections));
         let (closing, mut until) = (&self.served.closing, std::pin::pin!(until));
-        let mut spare = keep_one();
+        let mut spare = Spare::default();
+        spare.fill();
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -149,12 +163,12 @@ impl Door {
                 (_, Err(error)) => {
                     // One at a time is served all the same, by the descriptor that was kept for it: `/healthz` among them.
                     let of_descriptors = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-                    if let Some(kept) = of_descriptors.then(|| spare.take()).flatten() {
+                    if of_descriptors && !spare.0.is_empty() {
                         tracing::warn!(%error, "no connection can be accepted but one at a time");
-                        drop(kept);
+                        spare.0.clear();
                         let one = tokio::time::timeout(AGAIN, listener.accept()).await;
                         if let Ok(Ok(stream)) = one {
-                            self.serve_briefly(stream).await;
+                            self.serve_briefly(stream, &mut spare).await;
                         }
                     } else {
                         // It passes, and spinning on it helps nobody.
@@ -162,25 +176,18 @@ impl Door {
                     }
                 }
             }
-            if spare.is_none() {
-                spare = keep_one();
-            }
+            spare.fill();
         }
     }
 
     /// Serves one request while there are no descriptors for more; further connections wait until it is answered.
-    async fn serve_briefly<S: Connection>(&self, stream: S) {
-        let (admission, peer) = self.admit(&stream);
-        let serving = serve_connection(stream, self.served.clone(), admission, peer, Some(&BRIEF));
+    async fn serve_briefly<S: Connection>(&self, stream: S, spare: &mut Spare) {
+        let caller = stream.caller(self.served.worlds.now().launcher.keepers());
+        // What it took to look is kept for the next one, and is not the request's.
+        spare.fill();
+        let serving = serve_connection(stream, self.served.clone(), self.admission.clone(), caller, Some(&BRIEF));
         // What takes longer is cut off: it is what the others wait for.
         let _ = tokio::time::timeout(BRIEF, serving).await;
-    }
-
-    fn admit<S: Connection>(&self, stream: &S) -> (Admission, Peer) {
-        match stream.peer() {
-            Some(peer) => (self.admission.clone(), peer),
-            None => (Admission::Nothing, Peer::owner()),
-        }
     }
 
     /// Serves a connection that had come before the end.
@@ -189,10 +196,10 @@ impl Door {
     }
 
     fn serve<S: Connection>(&self, stream: S, permit: Option<tokio::sync::OwnedSemaphorePermit>) {
-        let (admission, peer) = self.admit(&stream);
-        let served = self.served.clone();
+        let (served, admission) = (self.served.clone(), self.admission.clone());
         self.connections.spawn(async move {
-            serve_connection(stream, served, admission, peer, None).await;
+            let caller = stream.caller(served.worlds.now().launcher.keepers());
+            serve_connection(stream, served, admission, caller, None).await;
             drop(permit);
         });
     }
@@ -218,16 +225,19 @@ impl Listen for Arc<TcpListener> {
 }
 
 impl Connection for UnixStream {
-    fn peer(&self) -> Option<Peer> {
-        let peer = self.peer_cred().ok()?;
-        let is_ours = peer.uid() == Peer::owner().uid || peer.uid() == 0;
-        is_ours.then(|| Peer { uid: peer.uid(), pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()) })
+    fn caller(&self, keepers: &Keepers) -> Caller {
+        Caller::look(self, |pid, start_time| keepers.session(pid, start_time))
     }
 }
 
 impl Connection for TcpStream {
-    fn peer(&self) -> Option<Peer> {
-        self.peer_addr().is_ok_and(tcp::is_near).then(Peer::owner)
+    /// Whoever has the token is the owner, if the other end is this machine.
+    fn caller(&self, _keepers: &Keepers) -> Caller {
+        let owner = Caller::owner();
+        if self.peer_addr().is_ok_and(tcp::is_near) {
+            return owner;
+        }
+        Caller { who: Who::Stranger(Why::OtherUser), ..owner }
     }
 }
 
@@ -235,16 +245,17 @@ async fn serve_connection<S: Connection>(
     stream: S,
     served: Served,
     admission: Admission,
-    peer: Peer,
+    caller: Caller,
     brief: Option<&Duration>,
 ) {
+    let caller = Arc::new(caller);
     let (closing, begun) = (served.closing.clone(), Arc::new(Notify::new()));
     let asked = Arc::clone(&begun);
     let service = service_fn(move |request| {
         asked.notify_one();
         let Served { worlds, sessions, reload, closing } = served.clone();
-        let context =
-            router::Context { world: worlds.now(), sessions, reload, closing, admission: admission.clone(), peer };
+        let (admission, caller) = (admission.clone(), Arc::clone(&caller));
+        let context = router::Context { world: worlds.now(), sessions, reload, closing, admission, caller };
         router::answer(context, request)
     });
     let connection = http1::Builder::new()

@@ -4,6 +4,7 @@
 //! its sandbox is the keeper's; without a manager it is a child that makes itself the leader of a process session of its own.
 
 mod detached;
+mod keepers;
 mod link;
 mod systemd;
 mod unit;
@@ -12,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
+use agentd_keeper::caller::UNIT_PREFIX;
 use agentd_keeper::protocol::HoldArgs;
 
+pub(crate) use keepers::Keepers;
 pub(crate) use link::{Link, LinkError, Patience};
 pub(crate) use unit::Unit;
 
@@ -27,6 +30,7 @@ use crate::pulse;
 pub(crate) struct Launcher {
     keeper: PathBuf,
     how: How,
+    keepers: Keepers,
 }
 
 #[derive(Debug)]
@@ -68,7 +72,12 @@ impl Launcher {
             Manager::Auto => platform::is_of_systemd(),
         };
         let how = if by_systemd { How::Systemd(systemd::Units::new()) } else { How::Detached };
-        Self { keeper, how }
+        Self { keeper, how, keepers: Keepers::default() }
+    }
+
+    /// The keepers that are known.
+    pub(crate) fn keepers(&self) -> &Keepers {
+        &self.keepers
     }
 
     /// For people: who holds the sessions' processes.
@@ -107,7 +116,13 @@ impl Launcher {
         let mut pause = Duration::from_millis(1);
         loop {
             match Link::connect(&args.socket, patience).await {
-                Ok(link) => return Ok(link),
+                Ok(link) => {
+                    // Whoever answers in a keeper's place may say what it likes of itself.
+                    if link.peer == Some(link.hello.pid) {
+                        self.keepers.enter(link.hello.pid, link.hello.start_time, id);
+                    }
+                    return Ok(link);
+                }
                 Err(LinkError::Connect { .. }) if begun.elapsed() < LISTENS => {}
                 Err(LinkError::Connect { .. }) => {
                     let said = std::fs::read_to_string(&log).unwrap_or_default();
@@ -124,7 +139,7 @@ impl Launcher {
 
     /// Whether a process is in the session's unit or in none of agentd's: a keeper that was started without units has none.
     pub(crate) fn is_at_home(id: &SessionId, pid: u32) -> bool {
-        platform::unit_of(pid, systemd::UNIT_PREFIX).is_none_or(|unit| unit == systemd::unit_name(id))
+        platform::unit_of(pid, UNIT_PREFIX).is_none_or(|unit| unit == systemd::unit_name(id))
     }
 
     /// Ends what a keeper that is gone may have left in its unit; without a unit there is nothing to ask.

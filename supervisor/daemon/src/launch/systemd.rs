@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use agentd_api::SessionId;
+use agentd_keeper::caller::UNIT_PREFIX;
 use tokio::sync::Mutex;
 use zbus::conn::Builder;
 use zbus::{Connection, Message, Variant};
@@ -20,9 +21,6 @@ use super::{LaunchError, Unit};
 pub(super) struct Units {
     bus: Mutex<Option<Connection>>,
 }
-
-/// What the names of all sessions' units begin with.
-pub(super) const UNIT_PREFIX: &str = "agentd-session-";
 
 /// Where they all are, so that they can be bounded and counted together: units/systemd/user/agentd-sessions.slice, which is there
 /// without its file too.

@@ -160,14 +160,6 @@ pub(crate) fn marked_sessions() -> BTreeSet<String> {
     sessions
 }
 
-/// The session whose mark the process carries.
-pub(crate) fn session_of(pid: u32) -> Option<String> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let mark = format!("{SESSION_VARIABLE}=");
-    let session = environment.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(mark.as_bytes()))?;
-    String::from_utf8(session.to_vec()).ok()
-}
-
 /// Every process whose environment can be read: not another user's, and not a zombie's, which is empty.
 fn each_environment(mut look: impl FnMut(u32, &[u8])) {
     for pid in pids() {

@@ -107,11 +107,6 @@ pub(crate) fn marked_sessions() -> BTreeSet<String> {
     process::pids().unwrap_or_default().into_iter().filter_map(mark).collect()
 }
 
-/// The session whose mark the process carries.
-pub(crate) fn session_of(pid: u32) -> Option<String> {
-    mark(i32::try_from(pid).ok()?)
-}
-
 fn mark(pid: i32) -> Option<String> {
     let block = process::strings(pid).ok()?;
     String::from_utf8(strings::variable(&block, SESSION_VARIABLE)?.to_vec()).ok()

@@ -130,6 +130,7 @@ impl Driver {
 
     /// Makes a keeper the session's own; one without an agent is told to end.
     pub(super) async fn take(&mut self, link: Link) -> bool {
+        self.world.launcher.keepers().enter(link.hello.pid, link.hello.start_time, self.id());
         let has_ended = link.tail().ended;
         if link.hello.agent_pid.is_none() && !has_ended {
             // It has no agent yet, and the launch record died with the daemon before; or its agent has just ended.

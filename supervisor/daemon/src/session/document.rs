@@ -30,6 +30,9 @@ pub(crate) struct Document {
     /// The `Idempotency-Key` of the request that made the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
+    /// The session whose agent created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<SessionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fold: Option<Fold>,
 }
@@ -64,7 +67,12 @@ pub(crate) enum DocumentError {
 
 impl Document {
     pub(crate) fn new(id: SessionId, created: Timestamp, spec: SessionSpec, key: Option<String>) -> Self {
-        Self { version: VERSION, id, generation: 1, created, spec, key, fold: None }
+        Self { version: VERSION, id, generation: 1, created, spec, key, parent: None, fold: None }
+    }
+
+    /// The same, created by another session's agent.
+    pub(crate) fn of(self, parent: Option<SessionId>) -> Self {
+        Self { parent, ..self }
     }
 
     pub(crate) fn read(directory: &Path, id: &SessionId) -> Result<Self, DocumentError> {

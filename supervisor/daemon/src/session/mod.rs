@@ -58,7 +58,7 @@ pub(crate) use driver::Done;
 pub(crate) use environment::{build_now, kept};
 pub(crate) use permission::Rule;
 pub(crate) use recheck::recheck;
-pub(crate) use registry::Sessions;
+pub(crate) use registry::{Parent, Sessions};
 pub(crate) use rules::{Command, LaunchTerms};
 pub(crate) use tally::Tally;
 pub(crate) use validation::validate;
@@ -190,6 +190,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
         id: document.id.clone(),
         generation: document.generation,
         created: document.created,
+        parent: document.parent.clone(),
         spec: document.spec.clone(),
         status: SessionStatus {
             phase,

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
 use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
-use agentd_api::session::{SessionSpec, SessionView, UnreadableSession};
+use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
 use agentd_api::{Body, Code, Problem, SessionId, SessionName, TurnId};
 use agentd_fault::Point;
 use jiff::Timestamp;
@@ -39,6 +39,13 @@ pub(crate) struct Sessions {
     whole: watch::Sender<bool>,
     /// Somebody waits for it.
     wanted: Notify,
+}
+
+/// The session whose agent asks for another, and the most that it may have created and be active.
+#[derive(Debug, Clone)]
+pub(crate) struct Parent {
+    pub(crate) id: SessionId,
+    pub(crate) most: usize,
 }
 
 /// How long sessions that have a keeper are taken over before the others are read.
@@ -115,7 +122,7 @@ impl Sessions {
         let id = name.parse::<SessionId>().map_err(|error| error.to_string())?;
         let document =
             Document::read(&self.worlds.now().directories.session(&id), &id).map_err(|error| chain(&error))?;
-        self.start(document, may_have_remains).map(drop).map_err(|problem| problem.detail)
+        self.start(document, may_have_remains, None).map(drop).map_err(|problem| problem.detail)
     }
 
     /// Waits until every session has been read.
@@ -154,8 +161,13 @@ impl Sessions {
         lock(&self.known).values().filter_map(|session| session.view().spec.environment.snapshot).collect()
     }
 
-    /// Adds the session, unless another has its name, and starts its driver, unless it is at rest.
-    fn start(&self, mut document: Document, may_have_remains: bool) -> Result<Session, Problem> {
+    /// Adds the session, unless another has its name or its parent has as many as it may, and starts its driver, unless it is at rest.
+    fn start(
+        &self,
+        mut document: Document,
+        may_have_remains: bool,
+        parent: Option<&Parent>,
+    ) -> Result<Session, Problem> {
         let (asks, receiver) = mpsc::channel(ASKS);
         let state = document.take_state();
         let first = Published::new(view(&document, &state, (state.phase(), None)), state.seq, false);
@@ -179,6 +191,7 @@ impl Sessions {
             if let Some(name) = name.as_ref().filter(|name| is_taken(&sessions, name)) {
                 return Err(name_taken(name));
             }
+            parent.map_or(Ok(()), |parent| room_for_child(&sessions, parent))?;
             sessions.insert(id, session.clone());
         }
         if !is_at_rest {
@@ -293,11 +306,14 @@ impl Sessions {
         mut spec: SessionSpec,
         key: Option<String>,
         terms: LaunchTerms,
+        parent: Option<Parent>,
     ) -> Result<Session, Problem> {
         self.whole().await;
+        let creator = parent.as_ref().map(|parent| &parent.id);
         if let Some(known) = key.as_ref().and_then(|key| self.made_with(key)) {
-            return Self::repeated(known, &spec);
+            return Self::repeated(known, &spec, creator);
         }
+        parent.as_ref().map_or(Ok(()), |parent| room_for_child(&lock(&self.known), parent))?;
         // First: what can be said against the spec may be a consequence.
         self.worlds.now().launchable()?;
         self.check(&spec).await?;
@@ -306,7 +322,7 @@ impl Sessions {
             spec.agent = Some(self.worlds.now().config.default_agent.clone());
         }
         let id = SessionId::random();
-        let document = Document::new(id, Timestamp::now(), spec, key);
+        let document = Document::new(id, Timestamp::now(), spec, key).of(creator.cloned());
         let directory = self.worlds.now().directories.session(&document.id);
         // Under another name until it is whole: a crash in the middle leaves nothing that looks like a session.
         let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
@@ -317,7 +333,7 @@ impl Sessions {
             return Err(Problem::new(Code::Internal, format!("cannot make the session's files: {error}"))
                 .hint("is there room, and may agentd write, where its state is kept?"));
         }
-        let started = self.start(document, false);
+        let started = self.start(document, false, parent.as_ref());
         if started.is_err() {
             let _ = std::fs::remove_dir_all(&directory);
         }
@@ -330,15 +346,16 @@ impl Sessions {
     }
 
     /// The answer to a request that comes again: the session it made, if it asks for the same.
-    fn repeated(known: Session, spec: &SessionSpec) -> Result<Session, Problem> {
-        let mut made = known.view().spec;
+    fn repeated(known: Session, spec: &SessionSpec, creator: Option<&SessionId>) -> Result<Session, Problem> {
+        let SessionView { spec: mut made, parent, .. } = known.view();
         if spec.agent.is_none() && spec.command.is_none() {
             made.agent = None;
         }
-        if made == *spec {
+        if made == *spec && parent.as_ref() == creator {
             return Ok(known);
         }
-        let detail = format!("the idempotency key was given to the session \"{}\", which is another", known.id);
+        let which = if creator.is_none() { format!("the session \"{}\"", known.id) } else { "a session".to_owned() };
+        let detail = format!("the idempotency key was given to {which}, which is another");
         Err(Problem::new(Code::KeyReused, detail).hint("a new session needs a new key"))
     }
 
@@ -451,7 +468,7 @@ impl Sessions {
         if let Err(error) = std::fs::rename(session.directory(), &aside) {
             // It is there still, and so it is again one of ours.
             if let Ok(document) = Document::read(session.directory(), session.id()) {
-                self.start(document, false)?;
+                self.start(document, false, None)?;
             }
             return Err(not_removed(error));
         }
@@ -493,6 +510,20 @@ fn active(sessions: &BTreeMap<SessionId, Session>) -> usize {
     sessions.values().filter(|session| session.published.borrow().view.status.phase.is_active()).count()
 }
 
+/// Whether the parent may have another child that is not over.
+fn room_for_child(sessions: &BTreeMap<SessionId, Session>, parent: &Parent) -> Result<(), Problem> {
+    let is_child = |session: &&Session| {
+        let published = session.published.borrow();
+        published.view.parent.as_ref() == Some(&parent.id) && !matches!(published.view.status.phase, Phase::Stopped | Phase::Failed)
+    };
+    let (children, most) = (sessions.values().filter(is_child).count(), parent.most);
+    if children < most {
+        return Ok(());
+    }
+    let detail = format!("{children} sessions that the session {} created are active, and {most} is the limit", parent.id);
+    Err(Problem::new(Code::TooManySessions, detail).hint("stop one; control.guest_sessions sets the limit"))
+}
+
 /// By a name or by an id: both are looked up in the same place.
 fn is_taken(sessions: &BTreeMap<SessionId, Session>, name: &SessionName) -> bool {
     sessions.values().any(|session| {
@@ -521,7 +552,8 @@ async fn prepare(journal: &Journal, finished: &Path, document: &Document, terms:
     if let Some(script) = &spec.env_setup {
         crate::store::write(&directory.join("env-setup.sh"), script.as_bytes()).map_err(|error| error.to_string())?;
     }
-    let mut batch = Batch::of(Body::SessionCreated(SessionCreated { spec: spec.clone(), key: document.key.clone() }));
+    let (key, parent) = (document.key.clone(), document.parent.clone());
+    let mut batch = Batch::of(Body::SessionCreated(SessionCreated { spec: spec.clone(), key, parent }));
     if let Some(prompt) = &spec.initial_prompt {
         batch =
             batch.record(Body::TurnQueued(TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None }));

@@ -95,6 +95,10 @@ impl Driver {
             "the keeper of session {} does not answer; its agent goes on, and a stop of the session ends both",
             self.id()
         );
+        if let Some(keeper) = self.state.keeper {
+            // A daemon that has just begun has not talked to it, and its agent goes on.
+            self.world.launcher.keepers().enter(keeper.pid, keeper.start_time, self.id());
+        }
         let socket = self.world.directories.keeper_socket(self.id());
         self.port = Port::Silent(Search::begin(socket, self.journal.clone(), self.keeper_patience(), reach));
     }

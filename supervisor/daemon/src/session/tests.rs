@@ -57,7 +57,7 @@ impl World {
         let (room, down) = (usize::MAX, false);
         let mut world =
             Self { journal: Vec::new(), state, spec, restart, needed, agent: None, conversations: 0, room, down };
-        let created = SessionCreated { spec: world.spec.clone(), key: None };
+        let created = SessionCreated { spec: world.spec.clone(), key: None, parent: None };
         let started = LaunchStarted::new(1, LaunchReason::Create, false);
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
         world

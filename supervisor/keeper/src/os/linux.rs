@@ -12,7 +12,6 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::Process;
@@ -80,10 +79,6 @@ fn close_listed() -> io::Result<()> {
 /// Gives a pipe room for so many bytes, where the user's share of such room allows it (`pipe(7)`, "Pipe capacity").
 pub(crate) fn widen(pipe: impl AsFd, bytes: i32) {
     let _ = nix::fcntl::fcntl(pipe, nix::fcntl::FcntlArg::F_SETPIPE_SZ(bytes));
-}
-
-pub(crate) fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
-    Ok(getsockopt(&socket, PeerCredentials)?.uid())
 }
 
 pub(crate) fn start_time(pid: i32) -> io::Result<u64> {

@@ -17,7 +17,7 @@ use nix::libc;
 use nix::sys::event::{EvFlags, EventFilter, FilterFlag, KEvent, Kqueue};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, getpeereid};
+use nix::unistd::Pid;
 
 use super::Process;
 
@@ -63,10 +63,6 @@ pub(crate) fn close_inherited() -> io::Result<()> {
 
 /// A pipe grows by itself there, up to 64 KiB.
 pub(crate) fn widen(_pipe: impl AsFd, _bytes: i32) {}
-
-pub(crate) fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
-    Ok(getpeereid(socket)?.0.as_raw())
-}
 
 pub(crate) fn start_time(pid: i32) -> io::Result<u64> {
     Ok(process::of(pid)?.start_time)

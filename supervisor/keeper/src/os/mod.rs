@@ -2,19 +2,39 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+mod linux_peer;
 #[cfg(target_os = "macos")]
 mod macos;
+#[cfg(target_os = "macos")]
+mod macos_peer;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
     ADOPTS, Family, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, device, die_with_parent,
-    expendable, peer_uid, pin, proportional, reopen, resident, signal, start_time, widen,
+    expendable, pin, proportional, reopen, resident, signal, start_time, widen,
 };
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
     ADOPTS, Family, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, device, die_with_parent,
-    expendable, peer_uid, pin, proportional, reopen, resident, signal, start_time, widen,
+    expendable, pin, proportional, reopen, resident, signal, start_time, widen,
 };
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux_peer::{Peer, cgroups, program, relative};
+#[cfg(target_os = "macos")]
+pub(crate) use macos_peer::{Peer, cgroups, program, relative};
+
+/// One process with its parent and what the kernel calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Relative {
+    pub(crate) pid: i32,
+    /// 0 where the process has no parent that can be seen from here.
+    pub(crate) parent: i32,
+    pub(crate) start_time: u64,
+    /// The first 15 bytes of its program's name, unless the process gave itself another.
+    pub(crate) name: Vec<u8>,
+}
 
 /// One process, named so that its successor under the same pid is another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

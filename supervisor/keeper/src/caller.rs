@@ -1,0 +1,294 @@
+//! Who calls on a unix socket, by the kernel's word: the owner, a guest (whatever runs inside a session), or a stranger.
+//!
+//! ```text
+//!   another user                                        ──► stranger
+//!   below a keeper: the outermost one names the session ──► guest, or stranger where that keeper is not known
+//!   in the unit of a session                            ──► guest
+//!   below this very process (a script, a start-up file) ──► stranger
+//!   outside of this process's pid namespace             ──► owner: nobody there is below a keeper in here
+//!   gone, or moving faster than it can be followed      ──► stranger
+//!   anybody else                                        ──► owner
+//! ```
+//!
+//! A keeper is a subreaper: every descendant has it as an ancestor, whatever it does with process groups, sessions and its environment.
+//! Ancestry goes before the cgroup, since a process may move into a cgroup of its own user's. Keepers and units that this process
+//! itself is in are not looked at: they belong to an agentd around this one.
+//!
+//! Not responsible for what each may do.
+
+use std::os::fd::AsFd;
+
+use agentd_api::SessionId;
+
+use crate::os::{self, Peer, Relative};
+
+/// What the kernel calls a keeper, and what agentd runs for plugins and scripts.
+const KEEPER: &[u8] = b"agentd-keeper";
+/// A session's unit is called `agentd-session-ID.service`.
+pub const UNIT_PREFIX: &str = "agentd-session-";
+/// How often it is tried to follow a caller's parents while they come and go.
+const TRIES: u32 = 8;
+/// More ancestors than this nobody has in good faith.
+const LONGEST: usize = 256;
+
+/// The process at the other end of a connection, as it was when it was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    pub who: Who,
+    pub uid: u32,
+    /// As this process sees it.
+    pub pid: Option<u32>,
+    /// The path of its program; its name where the path may not be looked at.
+    pub program: Option<String>,
+}
+
+/// What a caller is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// The user of this process or root, outside of every session.
+    Owner,
+    /// An agent, or something that it started.
+    Guest(SessionId),
+    Stranger(Why),
+}
+
+/// Why a caller is a stranger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It belongs to another user.
+    OtherUser,
+    /// It ended before it was looked at.
+    Gone,
+    /// It is inside a session that is not known, or its parents cannot be followed.
+    Unplaced,
+    /// It was started by the process that it calls: a start-up file, a script, a command of a plugin.
+    OfAgentd,
+    /// There was no file descriptor left to look with.
+    Unseen,
+}
+
+impl Caller {
+    /// The user of this process, where something else than the kernel says so: a token.
+    pub fn owner() -> Self {
+        Self { who: Who::Owner, uid: nix::unistd::geteuid().as_raw(), pid: None, program: None }
+    }
+
+    /// Looks at who connected. `keepers` knows the keepers of sessions by pid and start time.
+    pub fn look(socket: impl AsFd, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Self {
+        let stranger = |uid, why| Self { who: Who::Stranger(why), uid, pid: None, program: None };
+        let peer = match Peer::of(socket) {
+            Ok(peer) => peer,
+            Err(error) => return stranger(u32::MAX, scarce(&error).unwrap_or(Why::Gone)),
+        };
+        if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
+            return stranger(peer.uid, Why::OtherUser);
+        }
+        if peer.is_outside {
+            return Self { who: Who::Owner, uid: peer.uid, pid: None, program: None };
+        }
+        let Some(pid) = peer.pid else { return stranger(peer.uid, Why::Gone) };
+        let seen = see(pid, keepers);
+        let (who, line) = match seen {
+            Ok((who, line)) if line.first().is_some_and(|caller| peer.is_still(caller)) => (who, line),
+            Ok(_) => return stranger(peer.uid, Why::Gone),
+            Err(why) => return stranger(peer.uid, why),
+        };
+        let name = || line.first().map(|caller| String::from_utf8_lossy(&caller.name).into_owned());
+        Self { who, uid: peer.uid, pid: u32::try_from(pid).ok(), program: os::program(pid).or_else(name) }
+    }
+
+    /// Looks whether whoever connected is in no session.
+    pub(crate) fn is_owner(socket: impl AsFd) -> bool {
+        Self::look(socket, |_, _| None).who == Who::Owner
+    }
+}
+
+/// Places a process of this user's, and says who its ancestors are.
+fn see(pid: i32, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Result<(Who, Vec<Relative>), Why> {
+    let own = i32::try_from(std::process::id()).map_err(|_| Why::Unplaced)?;
+    let line = line(pid)?;
+    let units = units(pid)?;
+    // Most callers are below no keeper and in no unit, and then nothing of this process matters but its pid.
+    let is_plain = units.is_empty() && !line.iter().any(|one| is_keeper(one, &keepers) || one.pid == own);
+    let (around, own_units) = if is_plain { (Vec::new(), Vec::new()) } else { (self::line(own)?, self::units(own)?) };
+    let units = units.into_iter().filter(|unit| !own_units.contains(unit)).collect();
+    Ok((place(&line, &around, units, keepers), line))
+}
+
+fn is_keeper(one: &Relative, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> bool {
+    one.name == KEEPER || known(one, keepers).is_some()
+}
+
+fn known(one: &Relative, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Option<SessionId> {
+    keepers(u32::try_from(one.pid).ok()?, one.start_time)
+}
+
+/// What a caller is, by its line of ancestors and by this process's own; each begins with the process itself.
+fn place(
+    line: &[Relative],
+    own: &[Relative],
+    units: Vec<SessionId>,
+    keepers: impl Fn(u32, u64) -> Option<SessionId>,
+) -> Who {
+    let (this, around) = own.split_first().map_or((None, own), |(this, around)| (Some(this), around));
+    let is_this = |one: &&Relative| Some(one.pid) == this.map(|this| this.pid);
+    let apart = line.iter().filter(|one| !around.iter().any(|shared| shared.pid == one.pid));
+    // The outermost: an agent may start a keeper, and call it what it likes.
+    match apart.filter(|one| is_keeper(one, &keepers)).next_back() {
+        Some(keeper) => match known(keeper, &keepers) {
+            Some(session) => Who::Guest(session),
+            None if line.iter().any(|one| is_this(&one)) => Who::Stranger(Why::OfAgentd),
+            None => Who::Stranger(Why::Unplaced),
+        },
+        None => match units.into_iter().next() {
+            Some(session) => Who::Guest(session),
+            None if line.iter().skip(1).any(|one| is_this(&one)) => Who::Stranger(Why::OfAgentd),
+            None => Who::Owner,
+        },
+    }
+}
+
+/// The sessions in whose units the process is.
+fn units(pid: i32) -> Result<Vec<SessionId>, Why> {
+    let cgroups = os::cgroups(pid).map_err(|error| scarce(&error).unwrap_or(Why::Gone))?;
+    let session = |name: &String| name.strip_prefix(UNIT_PREFIX)?.strip_suffix(".service")?.parse().ok();
+    Ok(cgroups.iter().filter_map(session).collect())
+}
+
+/// The process with its ancestors, from itself outwards.
+fn line(pid: i32) -> Result<Vec<Relative>, Why> {
+    let mut why = Why::Unplaced;
+    for _ in 0..TRIES {
+        match one_line(pid) {
+            Ok(line) => return Ok(line),
+            Err(found) => why = found,
+        }
+        if matches!(why, Why::Gone | Why::Unseen) {
+            break;
+        }
+    }
+    Err(why)
+}
+
+fn one_line(pid: i32) -> Result<Vec<Relative>, Why> {
+    let first = os::relative(pid).map_err(|error| scarce(&error).unwrap_or(Why::Gone))?;
+    let moved = |error: &std::io::Error| scarce(error).unwrap_or(Why::Unplaced);
+    let mut line = vec![first];
+    while let Some(child) = line.last().filter(|child| child.parent > 0) {
+        if line.len() >= LONGEST {
+            return Err(Why::Unplaced);
+        }
+        let parent = os::relative(child.parent).map_err(|error| moved(&error))?;
+        // A parent that ended in between may have left its pid to a stranger. It did not where it is the parent still.
+        let again = os::relative(child.pid).map_err(|error| moved(&error))?;
+        if (again.parent, again.start_time) != (child.parent, child.start_time) {
+            return Err(Why::Unplaced);
+        }
+        line.push(parent);
+    }
+    Ok(line)
+}
+
+/// Whether nothing could be looked at for want of a descriptor.
+fn scarce(error: &std::io::Error) -> Option<Why> {
+    matches!(error.raw_os_error(), Some(nix::libc::EMFILE | nix::libc::ENFILE)).then_some(Why::Unseen)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn one(pid: i32, parent: i32, name: &str) -> Relative {
+        Relative { pid, parent, start_time: u64::try_from(pid).unwrap(), name: name.into() }
+    }
+
+    /// Of pids and names, each the child of the next.
+    fn line(of: &[(i32, &str)]) -> Vec<Relative> {
+        let parents = of.iter().skip(1).map(|(pid, _)| *pid).chain([0]);
+        of.iter().zip(parents).map(|((pid, name), parent)| one(*pid, parent, name)).collect()
+    }
+
+    fn id(text: &str) -> SessionId {
+        text.parse().unwrap()
+    }
+
+    /// The daemon is 50; 60 is the keeper of the session `s`, 70 of `t`.
+    fn placed(caller: &[(i32, &str)], own: &[(i32, &str)], units: &[&str]) -> Who {
+        let known = |pid, _| [(60, "s"), (70, "t")].iter().find(|(keeper, _)| *keeper == pid).map(|(_, name)| id(name));
+        place(&line(caller), &line(own), units.iter().map(|unit| id(unit)).collect(), known)
+    }
+
+    #[test]
+    fn whoever_is_below_a_keeper_is_its_guest_and_the_outermost_counts() {
+        let daemon = [(50, "agentd"), (9, "bash"), (1, "init")];
+        let guest = |name: &str| Who::Guest(id(name));
+        for (caller, units, expected) in [
+            (&[(99, "agentctl"), (9, "bash"), (1, "init")][..], &[][..], Who::Owner),
+            (&[(99, "x"), (61, "sh"), (60, "agentd-keeper"), (50, "agentd"), (1, "init")], &[], guest("s")),
+            // By another name it is still that keeper.
+            (&[(99, "x"), (60, "other"), (1, "init")], &[], guest("s")),
+            // An agent's own keeper, or one that it gave another session's name, is inside.
+            (&[(99, "x"), (65, "agentd-keeper"), (60, "agentd-keeper"), (1, "init")], &[], guest("s")),
+            (&[(99, "x"), (70, "agentd-keeper"), (60, "agentd-keeper"), (1, "init")], &["t"], guest("s")),
+            (&[(99, "x"), (88, "agentd-keeper"), (1, "init")], &["s"], Who::Stranger(Why::Unplaced)),
+            (&[(99, "x"), (1, "init")], &["s"], guest("s")),
+            (&[(99, "x"), (88, "agentd-keeper"), (50, "agentd"), (1, "init")], &[], Who::Stranger(Why::OfAgentd)),
+            (&[(99, "x"), (50, "agentd"), (1, "init")], &[], Who::Stranger(Why::OfAgentd)),
+        ] {
+            assert_eq!(placed(caller, &daemon, units), expected, "{caller:?} {units:?}");
+        }
+    }
+
+    #[test]
+    fn an_agentd_inside_a_session_serves_that_sessions_agent_as_its_owner() {
+        let around = [(9, "sh"), (8, "agentd-keeper"), (1, "init")];
+        let daemon = [&[(50, "agentd")], &around[..]].concat();
+        assert_eq!(placed(&[&[(99, "agentctl")], &around[..]].concat(), &daemon, &[]), Who::Owner);
+        let inner = [&[(99, "x"), (60, "agentd-keeper")], &around[..]].concat();
+        assert_eq!(placed(&inner, &daemon, &[]), Who::Guest(id("s")));
+    }
+
+    #[test]
+    fn a_keeper_knows_what_is_below_it() {
+        let own = [(60, "agentd-keeper"), (50, "agentd"), (1, "init")];
+        assert_eq!(placed(&[(99, "x"), (60, "agentd-keeper"), (50, "agentd"), (1, "init")], &own, &[]), Who::Guest(id("s")));
+        assert_eq!(placed(&[(50, "agentd"), (1, "init")], &own, &[]), Who::Owner);
+    }
+
+    /// Has a program connect, and says who it is when it has done what `meanwhile` waits for.
+    fn of(program: &mut Command, listener: &UnixListener) -> (Who, std::process::Child) {
+        let child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        (Caller::look(&stream, |_, _| None).who, child)
+    }
+
+    #[test]
+    fn real_processes_are_placed_by_their_parents_or_found_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let connect = format!("import socket,sys; s=socket.socket(1); s.connect({path:?}); ");
+        // Below this very process, as a script of the daemon's is.
+        let (who, mut child) = of(Command::new("python3").args(["-c", &format!("{connect} sys.stdin.read()")]), &listener);
+        assert_eq!(who, Who::Stranger(Why::OfAgentd));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Gone, with the connection in a child's hands.
+        let fork = "import os\nif os.fork(): os._exit(0)\nos.setsid(); print(1, flush=True); sys.stdin.read()";
+        let mut gone = Command::new("python3");
+        gone.args(["-c", &format!("{connect}\n{fork}")]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = gone.spawn().unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        child.wait().unwrap();
+        assert_eq!(Caller::look(&stream, |_, _| None).who, Who::Stranger(Why::Gone));
+        // This process itself is below nobody but whoever started the tests.
+        let own = UnixStream::connect(&path).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let caller = Caller::look(&stream, |_, _| None);
+        assert_eq!((caller.who, caller.pid), (Who::Owner, Some(std::process::id())));
+        drop(own);
+    }
+}
