@@ -1,6 +1,7 @@
 //! An agent is a guest of agentd: what it asks for from inside its session is refused, however the process hides that it is inside.
 
 mod children;
+mod socket;
 pub(crate) mod table;
 
 use std::fs::{self, Permissions};

@@ -132,7 +132,9 @@ impl Client {
             return Err(Error::Session { detail, hint: Some("agentctl ls lists the sessions".to_owned()) });
         }
         let found = self.get(&format!("/v1/sessions/{}", escape(given))).await;
-        if !found.as_ref().is_err_and(|error| error.code() == Some(Code::NoSuchSession)) {
+        // An agent is not told of another's session whether there is one.
+        let is_unknown = |error: &Error| matches!(error.code(), Some(Code::NoSuchSession | Code::InSession));
+        if !found.as_ref().is_err_and(is_unknown) {
             return found;
         }
         let list = self.list().await?.value;
@@ -396,7 +398,7 @@ impl Client {
         let call = format!("{method} {path}");
         let broken = |source| Error::Broken { call: call.clone(), source };
         let unreachable = |source| Error::Unreachable { place: self.way.to_string(), source };
-        let stream = self.way.connect().await.map_err(unreachable)?;
+        let stream = self.way.connect().await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // It ends with the response's body; what goes wrong in it is seen there.

@@ -34,6 +34,8 @@ pub(crate) enum Error {
     },
     #[error("cannot reach agentd at {place}")]
     Unreachable { place: String, source: io::Error },
+    #[error(transparent)]
+    Distrusted(#[from] crate::trust::Distrust),
     #[error("agentd at {place} did not answer {call} within {seconds} s")]
     Silent { place: String, call: String, seconds: u64 },
     #[error("the connection to agentd broke off during {call}")]
@@ -99,6 +101,7 @@ impl Error {
         match self {
             Self::Problem { problem, .. } if matches!(problem.status, 409 | 429) => exit::REFUSED,
             Self::Unreachable { .. }
+            | Self::Distrusted(_)
             | Self::Silent { .. }
             | Self::Away { .. }
             | Self::NotStarted { .. }
@@ -131,6 +134,7 @@ impl Error {
                  --no-start agentctl starts it itself"
                     .into(),
             ),
+            Self::Distrusted(error) => Some(error.hint()),
             Self::Silent { .. } => Some("agentctl doctor looks for the cause, and agentctl service logs shows what agentd says".into()),
             Self::Url { .. } => Some("give http://127.0.0.1:PORT, with the port of control.tcp".into()),
             Self::NoToken { .. } => Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into()),

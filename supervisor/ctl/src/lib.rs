@@ -19,6 +19,7 @@ mod start;
 mod stream;
 mod table;
 mod terminal;
+mod trust;
 mod way;
 
 use std::process::ExitCode;

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use hyper::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use crate::error::Error;
+use crate::trust;
 
 /// Where a daemon is.
 #[derive(Clone)]
@@ -35,11 +36,22 @@ impl Way {
         Ok(Self::Tcp { authority: authority.to_string(), token: token.trim().to_owned() })
     }
 
-    pub(crate) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(match self {
-            Self::Socket(path) => Box::new(UnixStream::connect(path).await?),
-            Self::Tcp { authority, .. } => Box::new(TcpStream::connect(authority).await?),
-        })
+    /// Connects, unless whoever listens there is not to be trusted.
+    pub(crate) async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
+        let unreachable = |source: io::Error| Error::Unreachable { place: self.to_string(), source };
+        match self {
+            Self::Socket(path) => {
+                trust::check_directory(path)?;
+                let stream = UnixStream::connect(path).await.map_err(unreachable)?;
+                trust::check_listener(path, stream.peer_cred().map_err(unreachable)?.uid())?;
+                Ok(Box::new(stream))
+            }
+            Self::Tcp { authority, .. } => {
+                let found = lookup_host(authority.as_str()).await.map_err(unreachable)?;
+                let near = trust::near(authority, found)?;
+                Ok(Box::new(TcpStream::connect(near.as_slice()).await.map_err(unreachable)?))
+            }
+        }
     }
 
     /// What a request says of who it is for.

@@ -1,0 +1,100 @@
+//! Whom a request may be sent to: it can have a terminal's environment in it, or the token.
+//!
+//! Anybody may make `/tmp/agentd-UID` before its user does. So the directory of a socket must belong to this user or to root and be writable
+//! by nobody else, and so must the process that listens. The token goes to this machine only.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use nix::unistd::geteuid;
+
+/// Why nothing is sent there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Distrust {
+    #[error(
+        "{} is not used: its directory {directory} belongs to user {owner}, and not to you (user {uid}) or root",
+        socket.display()
+    )]
+    Directory { socket: Box<Path>, directory: String, owner: u32, uid: u32 },
+    #[error(
+        "{} is not used: others than its owner (user {owner}) can write its directory {directory}, whose mode is {mode:04o}",
+        socket.display()
+    )]
+    Writable { socket: Box<Path>, directory: String, owner: u32, mode: u32 },
+    #[error("{} is not used: user {owner} listens there, and not you (user {uid}) or root", socket.display())]
+    Listener { socket: Box<Path>, owner: u32, uid: u32 },
+    #[error("the token is not sent to {authority}, which is not this machine")]
+    Far { authority: String },
+}
+
+impl Distrust {
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Directory { directory, .. } => format!(
+                "find out who made it: ls -ld {directory}; remove it as root, or set XDG_RUNTIME_DIR to a directory of your own"
+            ),
+            Self::Writable { directory, .. } => format!("chmod go-w {directory}, if it is yours and nobody else needs it"),
+            Self::Listener { socket, .. } => format!("find out who put it there: ls -l {}", socket.display()),
+            Self::Far { .. } => "give http://127.0.0.1:PORT; to reach another machine, forward a port with ssh -L".into(),
+        }
+    }
+}
+
+/// Looks at the directory of a socket. One that is not there is for the connection to find.
+pub(crate) fn check_directory(socket: &Path) -> Result<(), Distrust> {
+    let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let Ok(metadata) = std::fs::metadata(directory) else { return Ok(()) };
+    judge(socket, directory, metadata.uid(), metadata.mode() & 0o7777, geteuid().as_raw())
+}
+
+fn judge(socket: &Path, directory: &Path, owner: u32, mode: u32, uid: u32) -> Result<(), Distrust> {
+    let (socket, directory) = (socket.into(), directory.display().to_string());
+    if owner != uid && owner != 0 {
+        return Err(Distrust::Directory { socket, directory, owner, uid });
+    }
+    if mode & 0o022 != 0 {
+        return Err(Distrust::Writable { socket, directory, owner, mode });
+    }
+    Ok(())
+}
+
+/// Looks at the user whose process listens, by the kernel's word.
+pub(crate) fn check_listener(socket: &Path, owner: u32) -> Result<(), Distrust> {
+    let uid = geteuid().as_raw();
+    if owner == uid || owner == 0 { Ok(()) } else { Err(Distrust::Listener { socket: socket.into(), owner, uid }) }
+}
+
+/// The addresses of an authority that are this machine.
+pub(crate) fn near(authority: &str, found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, Distrust> {
+    let near: Vec<SocketAddr> = found.filter(|address| address.ip().to_canonical().is_loopback()).collect();
+    if near.is_empty() { Err(Distrust::Far { authority: authority.to_owned() }) } else { Ok(near) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_trusted_where_nobody_but_its_user_and_root_can_put_a_socket_into_it() {
+        let judge = |owner, mode| judge(Path::new("/tmp/agentd-1000/control.sock"), Path::new("/tmp/agentd-1000"), owner, mode, 1000);
+        for (owner, mode) in [(1000, 0o700), (1000, 0o755), (0, 0o755), (0, 0o711)] {
+            assert!(judge(owner, mode).is_ok(), "{owner} {mode:o}");
+        }
+        for (owner, mode) in [(1001, 0o700), (1000, 0o770), (1000, 0o702), (0, 0o1777)] {
+            let error = judge(owner, mode).unwrap_err();
+            assert!(error.to_string().contains("/tmp/agentd-1000/control.sock is not used"), "{error}");
+            assert!(error.to_string().contains(&owner.to_string()) && error.hint().contains("/tmp/agentd-1000"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_token_goes_to_this_machine_alone() {
+        let addresses = |text: &[&str]| text.iter().map(|one| one.parse().unwrap()).collect::<Vec<SocketAddr>>().into_iter();
+        let found = near("both:1", addresses(&["192.0.2.1:1", "127.0.0.1:1", "[::ffff:127.0.0.1]:1", "[::1]:1"])).unwrap();
+        assert_eq!(found.len(), 3);
+        for far in [&["192.0.2.1:1"][..], &["[2001:db8::1]:1", "0.0.0.0:1", "[::]:1"], &[]] {
+            assert!(matches!(near("far:1", addresses(far)), Err(Distrust::Far { .. })), "{far:?}");
+        }
+    }
+}
