@@ -105,10 +105,12 @@ async fn a_session_without_work_is_stopped_when_its_time_is_over_and_not_while_i
     assert_eq!(turn.ended.stop_reason.as_deref(), Some("end_turn"), "it was cut short");
     session.wait_for_phase(Phase::Stopped).await;
     let asked = session.journal().into_iter().find_map(|event| match event.body {
-        Body::StopRequested(stop) => Some(stop.reason),
+        Body::StopRequested(stop) => Some(stop),
         _ => None,
     });
-    assert!(asked.is_some_and(|reason| reason.contains("idle")), "the reason is not in the journal");
+    let asked = asked.expect("the stop is in the journal");
+    assert!(asked.reason.contains("idle"), "{asked:?}");
+    assert_eq!((asked.cause.limit.as_deref(), asked.cause.requester), (Some("limits.idle"), None));
 }
 
 #[tokio::test]
@@ -162,6 +164,7 @@ async fn a_question_that_nobody_answers_is_rejected_when_its_time_is_over() {
     });
     let answered = answered.expect("the question was closed");
     assert_eq!(answered.by, AnsweredBy::Expiry);
+    assert_eq!(answered.cause.limit.as_deref(), Some("limits.permission"));
     assert!(matches!(answered.outcome, PermissionOutcome::Selected(_)), "{answered:?}");
 }
 

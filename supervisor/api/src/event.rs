@@ -4,6 +4,9 @@
 //! `seq` counts from 1 without gap in a session. `data` is an object of the kind, or, for `agent.out` and `agent.in`,
 //! the JSON-RPC message itself, to the byte.
 
+mod cause;
+mod environment;
+
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -14,6 +17,9 @@ use crate::bytes::ByteString;
 use crate::id::{PermissionId, SessionId, TurnId};
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
 use crate::session::{Condition, PermissionRequest, SessionSpec};
+
+pub use cause::Cause;
+pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
 
 /// One record with its place in the journal.
 #[derive(Debug, Clone)]
@@ -132,13 +138,13 @@ bodies! {
     "turn.queued" => TurnQueued(TurnQueued),
     "turn.started" => TurnStarted(TurnStarted),
     "turn.ended" => TurnEnded(TurnEnded),
-    /// A client asked for the running turn to be cancelled, or for a waiting one to be dropped.
+    /// The running turn is being cancelled: a client asked for it, or it reached its limit.
     "turn.cancelling" => TurnCancelling(TurnCancelling),
     "permission.requested" => PermissionRequested(PermissionRequested),
     "permission.resolved" => PermissionResolved(PermissionResolved),
-    /// A client asked for the session to be stopped.
     /// The running turn's agent has said nothing for a while.
     "turn.silent" => TurnSilent(TurnSilent),
+    /// A client asked for the session to be stopped, or a limit stops it.
     "stop.requested" => StopRequested(StopRequested),
     /// A daemon took the session over from one that ended without a word; what stands before went on without it.
     "daemon.recovered" => DaemonRecovered(DaemonRecovered),
@@ -173,6 +179,9 @@ pub struct SessionCreated {
     /// The session whose agent asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// The process that asked for it, where a client did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Requester>,
 }
 
 /// Why a launch was begun.
@@ -201,12 +210,15 @@ pub struct LaunchStarted {
     /// Who asked that it be launched whatever is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced_by: Option<Requester>,
+    /// The process that asked for it, where a client did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Requester>,
 }
 
 impl LaunchStarted {
     /// One that neither waits nor is forced.
     pub fn new(launch: u64, reason: LaunchReason, fresh: bool) -> Self {
-        Self { launch, reason, fresh, wait_until: None, forced_by: None }
+        Self { launch, reason, fresh, wait_until: None, forced_by: None, requester: None }
     }
 }
 
@@ -216,96 +228,6 @@ pub struct LaunchFailed {
     /// One CamelCase word, that of the condition that failed.
     pub reason: String,
     pub message: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EnvironmentBuilt {
-    pub launch: u64,
-    /// SHA-256 over every name and value, hex.
-    pub digest: String,
-    /// How many variables there are.
-    pub variables: u32,
-    /// The names that a provider took away.
-    #[serde(default)]
-    pub dropped: Vec<String>,
-    /// Names whose value differs from the launch before, or that it had not.
-    #[serde(default)]
-    pub changed: Vec<String>,
-    /// Names that the launch before had.
-    #[serde(default)]
-    pub removed: Vec<String>,
-    /// The same, with who did it; names only, for both sides.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<VariableChange>,
-    /// The agent's home directory, below which most agents keep their conversations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub home: Option<String>,
-    /// Processes that the login shell and the scripts had started in the background, and that were ended with them.
-    #[serde(default)]
-    pub killed: u32,
-    /// The same where they are left (`environment.children = "leave"`).
-    #[serde(default)]
-    pub left: u32,
-    /// How long the providers took, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duration_us: Option<u64>,
-    /// When the first of it expires, where something does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<Timestamp>,
-    /// When its providers are asked again, which is before that. Journals of older releases have none: there it is when it expires.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub renew_at: Option<Timestamp>,
-}
-
-/// Never a value, nor a file's content.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EnvironmentRefreshed {
-    pub launch: u64,
-    /// The files that were written anew, by name.
-    #[serde(default)]
-    pub files: Vec<String>,
-    /// The variables that hold no longer: the agent has what they were.
-    #[serde(default)]
-    pub stale: Vec<StaleVariable>,
-    /// When the next of it expires, where something does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<Timestamp>,
-    /// As of `environment.built`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub renew_at: Option<Timestamp>,
-}
-
-/// A variable of a running agent that would be another now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StaleVariable {
-    pub name: String,
-    /// The provider that gave what the agent has, or would give it now.
-    pub provider: String,
-    /// Since when what the agent has holds no longer. It is in the future where the provider gave another value early.
-    pub since: Timestamp,
-}
-
-/// What became of a variable since the launch before. Never its value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VariableChange {
-    pub name: String,
-    pub kind: VariableChangeKind,
-    /// The provider that set it last in the launch before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<String>,
-    /// The provider that sets it now, or that takes it away.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum VariableChangeKind {
-    Added,
-    Changed,
-    Removed,
-    #[serde(other)]
-    Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -454,6 +376,9 @@ pub struct TurnQueued {
     /// The `Idempotency-Key` of the request that queued it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The process that asked for it, where a client did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Requester>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -513,6 +438,8 @@ pub struct TurnSilent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnCancelling {
     pub turn: TurnId,
+    #[serde(flatten)]
+    pub cause: Cause,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -550,11 +477,16 @@ pub struct PermissionResolved {
     pub permission: PermissionId,
     pub outcome: PermissionOutcome,
     pub by: AnsweredBy,
+    #[serde(flatten)]
+    pub cause: Cause,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRequested {
+    /// For people.
     pub reason: String,
+    #[serde(flatten)]
+    pub cause: Cause,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

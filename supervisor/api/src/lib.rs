@@ -3,6 +3,7 @@
 //! Nothing here does anything: no I/O, no clock, no policy. The daemon's own types are free to change; these are not:
 //! fields are added, never renamed, and a reader ignores what it does not know.
 
+pub mod audit;
 pub mod bytes;
 pub mod compatibility;
 pub mod configuration;

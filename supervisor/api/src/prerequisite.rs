@@ -163,6 +163,9 @@ pub struct Requester {
     /// The process, where the kernel says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// The path of its program, where it may be looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// The session that the process ran in: an agent asked, or what it had started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,

@@ -226,6 +226,8 @@ pub(crate) enum Command {
     /// Install, upgrade, inspect or remove agentd as a service of systemd or launchd
     #[command(subcommand)]
     Service(service::ServiceCommand),
+    /// Show the calls that changed or revealed something, with their callers and outcomes
+    Audit(AuditArgs),
     /// Check agentd and its installation, with a remedy for each problem; exit status 1 if a check fails
     Doctor(DoctorArgs),
     /// List the configured agents
@@ -241,6 +243,19 @@ pub(crate) enum Command {
     /// Be an agent: speak the Agent Client Protocol on standard input and output
     #[command(hide = true)]
     DemoAgent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    /// Calls that concern this session or come from inside it; also one that was removed, by its id
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Calls since then: a timestamp, or a length of time before now, as 15m
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// The newest N calls
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) limit: u32,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentd_api::audit::AuditList;
 use agentd_api::doctor::DoctorView;
 use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
@@ -313,6 +314,20 @@ impl Client {
     pub(crate) async fn undo_drain(&self) -> Result<Document<DrainView>, Error> {
         let (status, raw) = self.call(Method::DELETE, "/v1/drain", None, Duration::ZERO).await?;
         document("DELETE /v1/drain".to_owned(), status, raw)
+    }
+
+    /// The audit log's records, oldest first.
+    pub(crate) async fn audit(
+        &self,
+        session: Option<&str>,
+        since: Option<&str>,
+        limit: u32,
+    ) -> Result<Document<AuditList>, Error> {
+        let parameter = |name: &str, value: Option<&str>| {
+            value.map_or_else(String::new, |value| format!("&{name}={}", escape(value)))
+        };
+        let (session, since) = (parameter("session", session), parameter("since", since));
+        self.get(&format!("/v1/audit?limit={limit}{session}{since}")).await
     }
 
     pub(crate) async fn secrets(&self) -> Result<Document<SecretList>, Error> {

@@ -236,7 +236,7 @@ impl Conversation {
                     // It waited for its restart, which is not made now.
                     self.down = Some(Down::Stopped);
                 }
-                vec![Item::Detail(format!("a stop was asked for: {}", stop.reason))]
+                vec![Item::Detail(format!("a stop was asked for: {}{}", stop.reason, stop.cause))]
             }
             Body::EnvironmentRefreshed(refreshed) if !refreshed.files.is_empty() => {
                 vec![Item::Detail(format!("files were written anew: {}", refreshed.files.join(", ")))]

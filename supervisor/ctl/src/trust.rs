@@ -34,9 +34,13 @@ impl Distrust {
             Self::Directory { directory, .. } => format!(
                 "find out who made it: ls -ld {directory}; remove it as root, or set XDG_RUNTIME_DIR to a directory of your own"
             ),
-            Self::Writable { directory, .. } => format!("chmod go-w {directory}, if it is yours and nobody else needs it"),
+            Self::Writable { directory, .. } => {
+                format!("chmod go-w {directory}, if it is yours and nobody else needs it")
+            }
             Self::Listener { socket, .. } => format!("find out who put it there: ls -l {}", socket.display()),
-            Self::Far { .. } => "give http://127.0.0.1:PORT; to reach another machine, forward a port with ssh -L".into(),
+            Self::Far { .. } => {
+                "give http://127.0.0.1:PORT; to reach another machine, forward a port with ssh -L".into()
+            }
         }
     }
 }
@@ -77,21 +81,28 @@ mod tests {
 
     #[test]
     fn a_directory_is_trusted_where_nobody_but_its_user_and_root_can_put_a_socket_into_it() {
-        let judge = |owner, mode| judge(Path::new("/tmp/agentd-1000/control.sock"), Path::new("/tmp/agentd-1000"), owner, mode, 1000);
+        let judge = |owner, mode| {
+            judge(Path::new("/tmp/agentd-1000/control.sock"), Path::new("/tmp/agentd-1000"), owner, mode, 1000)
+        };
         for (owner, mode) in [(1000, 0o700), (1000, 0o755), (0, 0o755), (0, 0o711)] {
             assert!(judge(owner, mode).is_ok(), "{owner} {mode:o}");
         }
         for (owner, mode) in [(1001, 0o700), (1000, 0o770), (1000, 0o702), (0, 0o1777)] {
             let error = judge(owner, mode).unwrap_err();
             assert!(error.to_string().contains("/tmp/agentd-1000/control.sock is not used"), "{error}");
-            assert!(error.to_string().contains(&owner.to_string()) && error.hint().contains("/tmp/agentd-1000"), "{error}");
+            assert!(
+                error.to_string().contains(&owner.to_string()) && error.hint().contains("/tmp/agentd-1000"),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn the_token_goes_to_this_machine_alone() {
-        let addresses = |text: &[&str]| text.iter().map(|one| one.parse().unwrap()).collect::<Vec<SocketAddr>>().into_iter();
-        let found = near("both:1", addresses(&["192.0.2.1:1", "127.0.0.1:1", "[::ffff:127.0.0.1]:1", "[::1]:1"])).unwrap();
+        let addresses =
+            |text: &[&str]| text.iter().map(|one| one.parse().unwrap()).collect::<Vec<SocketAddr>>().into_iter();
+        let found =
+            near("both:1", addresses(&["192.0.2.1:1", "127.0.0.1:1", "[::ffff:127.0.0.1]:1", "[::1]:1"])).unwrap();
         assert_eq!(found.len(), 3);
         for far in [&["192.0.2.1:1"][..], &["[2001:db8::1]:1", "0.0.0.0:1", "[::]:1"], &[]] {
             assert!(matches!(near("far:1", addresses(far)), Err(Distrust::Far { .. })), "{far:?}");

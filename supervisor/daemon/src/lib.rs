@@ -4,6 +4,7 @@
 //! `control`; hyper stands only in `control`, the names of operating systems only in `platform` and `launch`.
 
 mod acp;
+mod audit;
 pub mod capability;
 mod config;
 mod config_tool;

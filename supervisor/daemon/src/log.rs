@@ -10,9 +10,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::FilterFn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
+
+use crate::audit;
 
 /// Sets it up, once. `AGENTD_LOG` chooses what is logged (tracing-subscriber's `EnvFilter`); by default `info`.
 /// `file` is that of a daemon in the background, which stderr goes to.
@@ -29,11 +32,18 @@ pub(crate) fn start(file: Option<PathBuf>) {
     }
     if let Some(path) = file {
         let file = LogFile { path, longest: LONGEST, is_stderr: true, file: None };
-        registry.with(tracing_subscriber::fmt::layer().with_writer(Mutex::new(file)).with_ansi(false)).init();
+        let layer = tracing_subscriber::fmt::layer().with_writer(Mutex::new(file)).with_ansi(false);
+        registry.with(layer.with_filter(without_audit())).init();
         return;
     }
     let ansi = std::io::stderr().is_terminal();
-    registry.with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi)).init();
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
+    registry.with(layer.with_filter(without_audit())).init();
+}
+
+/// Leaves out the audit log's messages: its own file has them.
+fn without_audit() -> FilterFn {
+    FilterFn::new(|metadata| metadata.target() != audit::TARGET)
 }
 
 /// systemd.exec(5): `JOURNAL_STREAM` holds device and inode of the journal's socket that stderr is connected to.

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::Audit;
 use crate::config;
 use crate::control::{Endpoint, EndpointError, Served};
 use crate::directories::{Directories, DirectoryError, Places};
@@ -98,6 +99,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
     let endpoint = Endpoint::open(&directories.control_socket())?;
+    let audit = Audit::begin(&directories.state).map_err(ServeError::Start)?;
     let worlds = Arc::new(Worlds::new(World::new(loaded, directories, trust, programs)?));
     let world = worlds.now();
     begin(&world).await;
@@ -121,6 +123,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         worlds: Arc::clone(&worlds),
         sessions: Arc::clone(&sessions),
         reload: Arc::clone(&reload),
+        audit: Arc::new(audit),
         closing: closing.clone(),
     };
     let serving = tokio::spawn(endpoint.serve(served));

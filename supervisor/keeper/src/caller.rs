@@ -254,7 +254,10 @@ mod tests {
     #[test]
     fn a_keeper_knows_what_is_below_it() {
         let own = [(60, "agentd-keeper"), (50, "agentd"), (1, "init")];
-        assert_eq!(placed(&[(99, "x"), (60, "agentd-keeper"), (50, "agentd"), (1, "init")], &own, &[]), Who::Guest(id("s")));
+        assert_eq!(
+            placed(&[(99, "x"), (60, "agentd-keeper"), (50, "agentd"), (1, "init")], &own, &[]),
+            Who::Guest(id("s"))
+        );
         assert_eq!(placed(&[(50, "agentd"), (1, "init")], &own, &[]), Who::Owner);
     }
 
@@ -272,7 +275,8 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let connect = format!("import socket,sys; s=socket.socket(1); s.connect({path:?}); ");
         // Below this very process, as a script of the daemon's is.
-        let (who, mut child) = of(Command::new("python3").args(["-c", &format!("{connect} sys.stdin.read()")]), &listener);
+        let (who, mut child) =
+            of(Command::new("python3").args(["-c", &format!("{connect} sys.stdin.read()")]), &listener);
         assert_eq!(who, Who::Stranger(Why::OfAgentd));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -134,4 +134,14 @@ async fn journalctl_shows_daemon_keeper_and_the_agents_stderr_of_one_session_and
     let unit = format!("agentd-session-{id}.service");
     let agents = entries.iter().find(|entry| entry["SYSLOG_IDENTIFIER"] == "agentd-agent").expect("as above");
     assert_eq!((&agents["_SYSTEMD_USER_UNIT"], &agents["_UID"]), (&unit.into(), &"4711".into()));
+    let mut stop = serde_json::Value::Null;
+    until("journald has the audit record of the stop", || {
+        let audited = lab.journalctl(&["-o", "json", "AGENTD_AUDIT=1", &field]);
+        let mut audited = audited.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let found = audited.find(|entry| entry["MESSAGE"].as_str().is_some_and(|text| text.contains("/stop")));
+        stop = found.unwrap_or_default();
+        !stop.is_null()
+    })
+    .await;
+    assert_eq!((&stop["AGENTD_CALLER_UID"], &stop["AGENTD_STATUS"]), (&"4711".into(), &"202".into()), "{stop:#?}");
 }

@@ -1,5 +1,6 @@
 //! One function for each command: arguments to calls, answers to text.
 
+mod audit;
 mod check;
 mod config;
 mod doctor;
@@ -94,6 +95,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
             life::resume(context, &session, no_wait, new_conversation, terms.into()).await
         }
         Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
+        Command::Audit(args) => audit::audit(context, &args).await,
         Command::Check(args) => check::check(context, args).await,
         Command::Validate { session } => validate::validate(context, &session).await,
         Command::Env(args) => environment::env(context, args).await,

@@ -53,7 +53,11 @@ fn within(
     };
     if asked != own {
         let what = "it may say name, agent, directory, initial_prompt and permissions of it, and no more";
-        return Err(refused(parent, what, "leave out the rest: limits, tags, environment and needs are those of the parent"));
+        return Err(refused(
+            parent,
+            what,
+            "leave out the rest: limits, tags, environment and needs are those of the parent",
+        ));
     }
     let (agent, command) = match (asked.agent, asked.command) {
         (None, None) => (parent.spec.agent.clone(), parent.spec.command.clone()),
@@ -136,7 +140,10 @@ mod tests {
             within(&parent, serde_json::from_value(spec).unwrap(), |agent| agent.as_str() == "helper")
         };
         let child = ask(serde_json::json!({ "directory": "/w/a" })).unwrap();
-        assert_eq!((child.agent.clone(), child.env_setup, child.tags), (parent.spec.agent.clone(), None, vec!["lab".into()]));
+        assert_eq!(
+            (child.agent.clone(), child.env_setup, child.tags),
+            (parent.spec.agent.clone(), None, vec!["lab".into()])
+        );
         assert_eq!(child.limits.memory, Some(1000));
         for good in [
             serde_json::json!({ "directory": "/w", "agent": "claude", "permissions": "deny", "name": "b" }),

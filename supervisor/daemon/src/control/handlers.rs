@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::event::{Cause, StopRequested};
 use agentd_api::quantity::Time;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionView};
 use agentd_api::{Code, Problem};
@@ -97,16 +98,18 @@ pub(super) async fn resume(context: &Context, id: &str, request: &Request<Incomi
 }
 
 pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
-    let (wait, reason) = (wait(request)?, "asked for by a client");
+    let wait = wait(request)?;
+    let (reason, cause) = ("asked for by a client".to_owned(), cause(context));
     let session = match context.sessions.find(id).await {
         Err(problem) if problem.code == Code::SessionUnreadable => {
             let (sessions, id) = (Arc::clone(&context.sessions), id.to_owned());
-            let stopped = to_the_end(async move { sessions.stop_set_aside(&id, reason).await }).await?;
+            let stopped =
+                to_the_end(async move { sessions.stop_set_aside(&id, StopRequested { reason, cause }).await }).await?;
             return Ok(json(StatusCode::ACCEPTED, &stopped));
         }
         session => session?,
     };
-    session.ask(Command::Stop { reason: reason.to_owned() }).await?;
+    session.ask(Command::Stop { reason, cause }).await?;
     if let Some(wait) = wait {
         ended(&context.closing, &session, wait).await;
     }
@@ -117,17 +120,17 @@ pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incomi
     let force = flag(request, "force")?;
     let sessions = Arc::clone(&context.sessions);
     let session = context.sessions.find(id).await;
-    let (closing, id) = (context.closing.clone(), id.to_owned());
+    let (closing, id, cause) = (context.closing.clone(), id.to_owned(), cause(context));
     to_the_end(async move {
         let session = match session {
             Err(problem) if force && problem.code == Code::SessionUnreadable => {
-                return sessions.remove_set_aside(&id).await;
+                return sessions.remove_set_aside(&id, cause).await;
             }
             session => session?,
         };
         if force && session.may_run() {
             // It may end by itself in this moment, and that is as good.
-            let _ = session.ask(Command::Stop { reason: "to be removed".to_owned() }).await;
+            let _ = session.ask(Command::Stop { reason: "to be removed".to_owned(), cause }).await;
             ended(&closing, &session, LONGEST_WAIT).await;
         }
         sessions.remove(&session).await
@@ -142,7 +145,7 @@ pub(super) async fn prompt(context: &Context, id: &str, request: Request<Incomin
     let session = context.sessions.find(id).await?;
     let key = idempotency_key(&request)?;
     let PromptRequest { prompt } = read(context, request).await?;
-    let done = session.ask(Command::Prompt { text: prompt, key }).await?;
+    let done = session.ask(Command::Prompt { text: prompt, key, requester: Some(context.requester()) }).await?;
     let turn = done.turn.ok_or_else(|| Problem::new(Code::Internal, "the prompt became no turn"))?;
     Ok(json(StatusCode::ACCEPTED, &PromptAccepted { turn, after_seq: done.after_seq }))
 }
@@ -154,7 +157,7 @@ pub(super) async fn cancel(context: &Context, id: &str, turn: Option<&str>) -> A
             turn.parse().map_err(|error: agentd_api::id::InvalidId| Problem::new(Code::InvalidId, error.to_string()))
         })
         .transpose()?;
-    session.ask(Command::Cancel { turn }).await?;
+    session.ask(Command::Cancel { turn, cause: cause(context) }).await?;
     Ok(json(StatusCode::ACCEPTED, &session.view()))
 }
 
@@ -164,8 +167,13 @@ pub(super) async fn permit(context: &Context, id: &str, permission: &str, reques
         .parse()
         .map_err(|error: agentd_api::id::InvalidId| Problem::new(Code::InvalidId, error.to_string()))?;
     let answer: PermissionAnswer = read(context, request).await?;
-    session.ask(Command::Answer { permission, answer }).await?;
+    session.ask(Command::Answer { permission, answer, cause: cause(context) }).await?;
     Ok(json(StatusCode::OK, &session.view()))
+}
+
+/// The caller, for what is recorded of its call.
+fn cause(context: &Context) -> Cause {
+    Cause::call(context.requester())
 }
 
 /// Work of several steps goes on when the client that asked for it leaves in the middle.
@@ -276,9 +284,10 @@ const LONGEST_WAIT_FOR_NEEDS: Duration = Duration::from_hours(24 * 7);
 
 /// `?wait_for_prerequisites=TIME`, or `?force`: how the launch takes it that something is missing.
 fn terms(context: &Context, request: &Request<Incoming>) -> Result<LaunchTerms, Problem> {
-    let force = flag(request, "force")?;
+    let (force, requester) = (flag(request, "force")?, context.requester());
     let Some(text) = query(request, "wait_for_prerequisites") else {
-        return Ok(LaunchTerms { wait_until: None, forced_by: force.then(|| context.requester()) });
+        let forced_by = force.then(|| requester.clone());
+        return Ok(LaunchTerms { wait_until: None, forced_by, requester: Some(requester) });
     };
     if force {
         return Err(Problem::new(
@@ -290,7 +299,7 @@ fn terms(context: &Context, request: &Request<Incoming>) -> Result<LaunchTerms, 
     let wait = text.parse().ok().map(|Time(wait)| wait).filter(|wait| *wait <= LONGEST_WAIT_FOR_NEEDS);
     let until = wait.and_then(|wait| Timestamp::now().checked_add(wait).ok());
     let until = until.ok_or_else(|| not_a_wait("wait_for_prerequisites", &text, LONGEST_WAIT_FOR_NEEDS))?;
-    Ok(LaunchTerms { wait_until: Some(until), forced_by: None })
+    Ok(LaunchTerms { wait_until: Some(until), forced_by: None, requester: Some(requester) })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! cancels no work.
 
 mod access;
+mod audit;
 mod children;
 mod doctor;
 mod drain;

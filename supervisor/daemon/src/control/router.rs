@@ -16,9 +16,10 @@ use tokio_util::sync::CancellationToken;
 use super::routes::{self, Call, Parts};
 use super::tcp::Gate;
 use super::{
-    Body, access, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts, secrets,
-    snapshots,
+    Body, access, audit, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts,
+    secrets, snapshots,
 };
+use crate::audit::Audit;
 use crate::reload::Reload;
 use crate::scarce;
 use crate::session::Sessions;
@@ -31,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) world: Arc<World>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) reload: Arc<Reload>,
+    pub(crate) audit: Arc<Audit>,
     /// Cancelled when the endpoint ends: what is waited for is answered as it is, and streams end.
     pub(crate) closing: CancellationToken,
     pub(crate) admission: Admission,
@@ -44,7 +46,7 @@ impl Context {
             Who::Guest(session) => Some(session.clone()),
             Who::Owner | Who::Stranger(_) => None,
         };
-        Requester { uid: self.caller.uid, pid: self.caller.pid, session }
+        Requester { uid: self.caller.uid, pid: self.caller.pid, program: self.caller.program.clone(), session }
     }
 }
 
@@ -72,12 +74,15 @@ static REQUESTS: AtomicU64 = AtomicU64::new(1);
 pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let id = format!("{}-{}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let audited = audit::Audited::begin(&context, &method, &path);
+    let mut refusal = None;
     let mut response = match dispatch(&context, request).await {
         Ok(response) => response,
         Err(refused) => {
             let mut refused = scarce::judge(refused);
             refused.request_id = Some(id.clone());
             tracing::debug!(request = %id, %method, %path, code = %refused.code.as_str(), detail = %refused.detail, "refused");
+            refusal = Some(refused.code);
             let unauthorized = refused.code == Code::Unauthorized;
             let allow = (refused.code == Code::MethodNotAllowed).then(|| allowed_methods(&path)).flatten();
             let mut response = problem(&refused);
@@ -90,6 +95,9 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
             response
         }
     };
+    if let Some(audited) = audited {
+        audited.end(&context, &id, &response, refusal);
+    }
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
     }
@@ -139,6 +147,7 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         Call::Readiness => readiness::ready(context),
         Call::Version => Ok(handlers::version(context)),
         Call::Agents => Ok(handlers::agents(context)),
+        Call::Audit => audit::list(context, &request).await,
         Call::Doctor => Ok(doctor::doctor(context).await),
         Call::Plugins => plugins::list(context).await,
         Call::Plugin => plugins::show(context, at(2)).await,

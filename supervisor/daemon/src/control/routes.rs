@@ -29,6 +29,7 @@ pub(super) enum Call {
     Readiness,
     Version,
     Agents,
+    Audit,
     Doctor,
     Plugins,
     Plugin,
@@ -62,6 +63,22 @@ pub(super) enum Call {
     Permit,
 }
 
+impl Call {
+    /// Whether the answer reveals what a session says or has, or what the owner decided: such a call is recorded.
+    pub(super) fn reveals(self) -> bool {
+        matches!(
+            self,
+            Self::Audit
+                | Self::Environment
+                | Self::EnvironmentDifference
+                | Self::Events
+                | Self::Scripts
+                | Self::Secrets
+                | Self::Snapshots
+        )
+    }
+}
+
 /// One row: what is asked for by this method and path.
 #[derive(Debug)]
 pub(super) struct Route {
@@ -91,6 +108,7 @@ static ROUTES: &[Route] = &[
     get(&["readyz"], Access::Guest, Call::Readiness),
     get(&["v1", "version"], Access::Owner, Call::Version),
     get(&["v1", "agents"], Access::Owner, Call::Agents),
+    get(&["v1", "audit"], Access::Owner, Call::Audit),
     get(&["v1", "doctor"], Access::Owner, Call::Doctor),
     get(&["v1", "plugins"], Access::Owner, Call::Plugins),
     get(&["v1", "plugins", "*"], Access::Owner, Call::Plugin),

@@ -24,6 +24,7 @@ use super::router::{self, Admission};
 pub use super::socket::EndpointError;
 use super::socket::{Socket, SocketState};
 use super::tcp::{self, Gate};
+use crate::audit::Audit;
 use crate::launch::Keepers;
 use crate::reload::Reload;
 use crate::session::Sessions;
@@ -35,6 +36,7 @@ pub(crate) struct Served {
     pub(crate) worlds: Arc<Worlds>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) reload: Arc<Reload>,
+    pub(crate) audit: Arc<Audit>,
     /// Ends the endpoint.
     pub(crate) closing: CancellationToken,
 }
@@ -253,9 +255,9 @@ async fn serve_connection<S: Connection>(
     let asked = Arc::clone(&begun);
     let service = service_fn(move |request| {
         asked.notify_one();
-        let Served { worlds, sessions, reload, closing } = served.clone();
+        let Served { worlds, sessions, reload, audit, closing } = served.clone();
         let (admission, caller) = (admission.clone(), Arc::clone(&caller));
-        let context = router::Context { world: worlds.now(), sessions, reload, closing, admission, caller };
+        let context = router::Context { world: worlds.now(), sessions, reload, audit, closing, admission, caller };
         router::answer(context, request)
     });
     let connection = http1::Builder::new()

@@ -143,7 +143,7 @@ mod tests {
     fn a_drain_is_told_with_what_undoes_it() {
         let drain = Drain::default();
         assert_eq!(draining(&drain).outcome, Outcome::Pass);
-        drain.begin(agentd_api::prerequisite::Requester { uid: 7, pid: None, session: None });
+        drain.begin(agentd_api::prerequisite::Requester { uid: 7, pid: None, program: None, session: None });
         let check = draining(&drain);
         assert!(check.outcome == Outcome::Warn && check.summary.contains('7'), "{check:?}");
         assert_eq!(check.run[0].line, "agentctl drain --undo");

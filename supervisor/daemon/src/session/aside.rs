@@ -16,10 +16,9 @@ use crate::world::World;
 
 /// Ends the session's keeper and agent, if they run: in order where the keeper answers, else by force. The keeper records the stop, so that
 /// a daemon that can read the session one day does not take the end for a crash. Nobody else writes: that would repair the journal.
-pub(super) async fn end(world: &World, id: &SessionId, times: StopTimes, reason: &str) {
+pub(super) async fn end(world: &World, id: &SessionId, times: StopTimes, stop: StopRequested) {
     let directory = world.directories.session(id);
-    let stop = Body::StopRequested(StopRequested { reason: reason.to_owned() });
-    let is_recorded = ask(world, id, times, &stop).await;
+    let is_recorded = ask(world, id, times, &Body::StopRequested(stop)).await;
     let ended = ending::end(world, id, &directory, None).await;
     tracing::info!(agentd.session = %id, killed = ended.killed, "the session is set aside, and its agent is ended");
     if !is_recorded && (ended.by_force || ended.killed > 0) {

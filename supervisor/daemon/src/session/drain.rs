@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agentd_api::SessionId;
 use agentd_api::drain::{ActiveSession, DrainView};
+use agentd_api::event::{Cause, StopRequested};
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::Phase;
 use tokio::task::JoinHandle;
@@ -23,11 +24,12 @@ impl Sessions {
     /// Begins to stop every session; none is launched from now on.
     pub(crate) fn drain(self: &Arc<Self>, by: Requester) {
         let reason = format!("agentd is drained, as {by} asked");
-        if self.worlds().now().drain.begin(by) {
+        if self.worlds().now().drain.begin(by.clone()) {
             tracing::info!("{reason}: every session is stopped, and none is launched");
             // A session that waits to be started again does so no more.
             self.worlds().touch();
-            tokio::spawn(Arc::clone(self).stop_all(reason));
+            let cause = Cause::call(by);
+            tokio::spawn(Arc::clone(self).stop_all(StopRequested { reason, cause }));
         }
     }
 
@@ -68,7 +70,7 @@ impl Sessions {
         }
     }
 
-    async fn stop_all(self: Arc<Self>, reason: String) {
+    async fn stop_all(self: Arc<Self>, stop: StopRequested) {
         let world = self.worlds().now();
         // One that does not take what it is asked holds up no other, and is asked once at a time.
         let mut asked: BTreeMap<SessionId, JoinHandle<()>> = BTreeMap::new();
@@ -78,9 +80,9 @@ impl Sessions {
                 if session.view().status.phase == Phase::Stopping || asked.contains_key(session.id()) {
                     continue;
                 }
-                let (id, reason) = (session.id().clone(), reason.clone());
+                let (id, StopRequested { reason, cause }) = (session.id().clone(), stop.clone());
                 // It may end by itself in this moment, and that is as good.
-                let asking = async move { drop(session.ask(Command::Stop { reason }).await) };
+                let asking = async move { drop(session.ask(Command::Stop { reason, cause }).await) };
                 asked.insert(id, tokio::spawn(asking));
             }
             tokio::select! {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::event::StopRequested;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::{Phase, UnreadableSession};
 use agentd_api::{Body, Code, Problem, SessionId, TurnId};
@@ -189,8 +190,8 @@ impl Driver {
                 };
                 let Some(ask) = ask else { return };
                 match *ask {
-                    Ask::Do { command: Command::Stop { reason }, reply } => {
-                        aside::end(&self.world, self.id(), self.stop_times(), &reason).await;
+                    Ask::Do { command: Command::Stop { reason, cause }, reply } => {
+                        aside::end(&self.world, self.id(), self.stop_times(), StopRequested { reason, cause }).await;
                         let _ = reply.send(Ok(Done { turn: None, after_seq: self.state.seq }));
                     }
                     Ask::Do { reply, .. } => {
@@ -423,17 +424,17 @@ impl Driver {
         let is_stop = matches!(command, Command::Stop { .. });
         let written = !is_silent(self) && self.append(decision.batch).await?;
         if is_silent(self) {
-            let Command::Stop { reason } = command else { return Ok(Err(silent::problem())) };
-            self.stop_by_force(reason);
+            let Command::Stop { reason, cause } = command else { return Ok(Err(silent::problem())) };
+            self.stop_by_force(StopRequested { reason, cause });
             return Ok(Ok(done));
         }
-        if let Command::Stop { reason } = command
+        if let Command::Stop { reason, cause } = command
             && !written
             && matches!(self.port, Port::Keeper(_))
         {
             // An agent can be ended without a disk. Its end is recorded when there is room, and the stop with it: a keeper that dies
             // meanwhile is not to look like a crash.
-            self.stop_by_force(reason);
+            self.stop_by_force(StopRequested { reason, cause });
             self.stop_agent().await?;
             self.publish();
             return Ok(Ok(done));

@@ -239,7 +239,7 @@ fn counts_as_held(held: Result<bool, OpenError>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use agentd_api::event::StopRequested;
+    use agentd_api::event::{Cause, StopRequested};
     use nix::libc;
 
     use super::*;
@@ -261,7 +261,8 @@ mod tests {
     async fn nothing_is_written_behind_a_record_that_was_not_read() {
         let directory = tempfile::tempdir().unwrap();
         let journal = Journal { directory: directory.path().to_owned(), options: Options::default() };
-        let batch = || Batch::of(Body::StopRequested(StopRequested { reason: "test".to_owned() }));
+        let batch =
+            || Batch::of(Body::StopRequested(StopRequested { reason: "test".to_owned(), cause: Cause::default() }));
         Port::Direct.append(&journal, 1, 0, batch()).await.unwrap();
         let behind = Port::Direct.append(&journal, 2, 0, batch()).await.unwrap_err();
         assert!(matches!(behind, PortError::Behind { last: 1, after: 0 }), "{behind:?}");

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use agentd_api::event::{
-    AgentUnusable, AnsweredBy, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome, PermissionRequested,
-    Synthetic, SyntheticCause, TurnEnded, TurnStarted,
+    AgentUnusable, AnsweredBy, Cause, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome,
+    PermissionRequested, Synthetic, SyntheticCause, TurnEnded, TurnStarted,
 };
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, ResumeNote,
@@ -113,7 +113,7 @@ fn left_open(state: &State) -> Option<Batch> {
     };
     let orphaned = state.permissions.iter().filter(|open| !is_asked(open));
     let batch = orphaned.fold(Batch::default(), |batch, open| {
-        resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, false)
+        resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, &Cause::default(), false)
     });
     let batch = match &state.cut {
         Some(cut) if !matches!(state.run, Run::Ended(_)) => batch.record(end_of_cut(cut)),
@@ -140,7 +140,7 @@ const PARKED: &str = "Parked";
 fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batch> {
     let mut batch = Batch::default();
     for open in &state.permissions {
-        batch = resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, false);
+        batch = resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, &Cause::default(), false);
     }
     if let Some(cut) = &state.cut {
         batch = batch.record(end_of_cut(cut));
@@ -252,7 +252,7 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             PermissionPolicy::Deny => Some((by_policy(draft, &REJECTING), AnsweredBy::Policy)),
         };
         match answer {
-            Some((outcome, by)) => return Some(resolve(batch, &open, outcome, by, true)),
+            Some((outcome, by)) => return Some(resolve(batch, &open, outcome, by, &Cause::default(), true)),
             None if known.is_none() => return Some(batch),
             None => {}
         }

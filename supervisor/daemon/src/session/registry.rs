@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
+use agentd_api::event::{Cause, LaunchReason, LaunchStarted, SessionCreated, StopRequested, TurnQueued};
 use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
 use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
 use agentd_api::{Body, Code, Problem, SessionId, SessionName, TurnId};
@@ -256,19 +256,20 @@ impl Sessions {
     }
 
     /// Ends keeper and agent of a session that could not be read; its files are left as they are.
-    pub(crate) async fn stop_set_aside(&self, id: &str, reason: &str) -> Result<UnreadableSession, Problem> {
+    pub(crate) async fn stop_set_aside(&self, id: &str, stop: StopRequested) -> Result<UnreadableSession, Problem> {
         let found = self.set_aside(id).ok_or_else(|| no_such_session(id))?;
         // Under a name that is no id nothing was ever started.
         if let Ok(id) = id.parse() {
             let world = self.worlds.now();
-            aside::end(&world, &id, world.config.launch.stop_times(), reason).await;
+            aside::end(&world, &id, world.config.launch.stop_times(), stop).await;
         }
         Ok(found)
     }
 
     /// The same, and removes its files.
-    pub(crate) async fn remove_set_aside(&self, id: &str) -> Result<(), Problem> {
-        self.stop_set_aside(id, "to be removed").await?;
+    pub(crate) async fn remove_set_aside(&self, id: &str, cause: Cause) -> Result<(), Problem> {
+        let reason = "to be removed".to_owned();
+        self.stop_set_aside(id, StopRequested { reason, cause }).await?;
         let world = self.worlds.now();
         let sessions = world.directories.sessions();
         let removing = sessions.join(format!("{REMOVING}{id}"));
@@ -279,6 +280,11 @@ impl Sessions {
             world.directories.session_runtime(&id)
         });
         remove_files(runtime, removing).await
+    }
+
+    /// The id of the session with this id or name, of those that have been read.
+    pub(crate) fn id_of(&self, id_or_name: &str) -> Option<String> {
+        self.look_up(id_or_name).ok().map(|session| session.id.to_string())
     }
 
     fn look_up(&self, id_or_name: &str) -> Result<Session, Problem> {
@@ -514,13 +520,15 @@ fn active(sessions: &BTreeMap<SessionId, Session>) -> usize {
 fn room_for_child(sessions: &BTreeMap<SessionId, Session>, parent: &Parent) -> Result<(), Problem> {
     let is_child = |session: &&Session| {
         let published = session.published.borrow();
-        published.view.parent.as_ref() == Some(&parent.id) && !matches!(published.view.status.phase, Phase::Stopped | Phase::Failed)
+        published.view.parent.as_ref() == Some(&parent.id)
+            && !matches!(published.view.status.phase, Phase::Stopped | Phase::Failed)
     };
     let (children, most) = (sessions.values().filter(is_child).count(), parent.most);
     if children < most {
         return Ok(());
     }
-    let detail = format!("{children} sessions that the session {} created are active, and {most} is the limit", parent.id);
+    let detail =
+        format!("{children} sessions that the session {} created are active, and {most} is the limit", parent.id);
     Err(Problem::new(Code::TooManySessions, detail).hint("stop one; control.guest_sessions sets the limit"))
 }
 
@@ -543,7 +551,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// The session's files, and the first records of its journal: it exists, it has a first prompt, its launch begins.
 async fn prepare(journal: &Journal, finished: &Path, document: &Document, terms: LaunchTerms) -> Result<(), String> {
-    let LaunchTerms { wait_until, forced_by } = terms;
+    let LaunchTerms { wait_until, forced_by, requester } = terms;
     let (spec, directory) = (&document.spec, &journal.directory);
     make_private(directory).map_err(|error| chain(&error))?;
     fault(Point::DaemonCreateDirectory)?;
@@ -553,14 +561,21 @@ async fn prepare(journal: &Journal, finished: &Path, document: &Document, terms:
         crate::store::write(&directory.join("env-setup.sh"), script.as_bytes()).map_err(|error| error.to_string())?;
     }
     let (key, parent) = (document.key.clone(), document.parent.clone());
-    let mut batch = Batch::of(Body::SessionCreated(SessionCreated { spec: spec.clone(), key, parent }));
+    let mut batch = Batch::of(Body::SessionCreated(SessionCreated {
+        spec: spec.clone(),
+        key,
+        parent,
+        requester: requester.clone(),
+    }));
     if let Some(prompt) = &spec.initial_prompt {
-        batch =
-            batch.record(Body::TurnQueued(TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None }));
+        let queued =
+            TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None, requester: requester.clone() };
+        batch = batch.record(Body::TurnQueued(queued));
     }
     batch = batch.record(Body::LaunchStarted(LaunchStarted {
         wait_until,
         forced_by,
+        requester,
         ..LaunchStarted::new(1, LaunchReason::Create, false)
     }));
     Port::Direct.append(journal, 0, 0, batch).await.map_err(|error| chain(&error))?;

@@ -3,7 +3,7 @@
 //! A refusal is expected and is a value; it names what was asked, why it cannot be now, and what to do.
 
 use agentd_api::event::{
-    AnsweredBy, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
+    AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
     SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
 };
 use agentd_api::prerequisite::Requester;
@@ -22,13 +22,16 @@ pub(crate) enum Command {
     Prompt {
         text: String,
         key: Option<String>,
+        requester: Option<Requester>,
     },
     /// The running turn, or one by its id.
     Cancel {
         turn: Option<TurnId>,
+        cause: Cause,
     },
     Stop {
         reason: String,
+        cause: Cause,
     },
     Resume {
         fresh: bool,
@@ -37,6 +40,7 @@ pub(crate) enum Command {
     Answer {
         permission: PermissionId,
         answer: PermissionAnswer,
+        cause: Cause,
     },
 }
 
@@ -45,6 +49,8 @@ pub(crate) enum Command {
 pub(crate) struct LaunchTerms {
     pub(crate) wait_until: Option<Timestamp>,
     pub(crate) forced_by: Option<Requester>,
+    /// The process that asked for the launch.
+    pub(crate) requester: Option<Requester>,
 }
 
 /// Bounds that the configuration sets.
@@ -148,36 +154,43 @@ impl From<Batch> for Decision {
 pub(crate) fn decide(state: &State, command: Command, bounds: Bounds) -> Result<Decision, Refusal> {
     let phase = if bounds.restarts { Phase::BackingOff } else { state.phase() };
     match command {
-        Command::Prompt { text, key } => prompt(state, phase, text, key, bounds),
-        Command::Cancel { turn } => cancel(state, turn).map(Decision::from),
-        Command::Stop { reason } => match phase {
+        Command::Prompt { text, key, requester } => prompt(state, phase, (text, key, requester), bounds),
+        Command::Cancel { turn, cause } => cancel(state, turn, &cause).map(Decision::from),
+        Command::Stop { reason, cause } => match phase {
             // A stop is on its way, or what is asked for is so already.
             Phase::Stopped | Phase::Failed => Ok(Batch::default().into()),
             Phase::Stopping if !state.is_unusable() => Ok(Batch::default().into()),
             // A stop before the restart cancels the restart. The session is stopped at once, and its waiting prompts with it.
             Phase::BackingOff => {
-                let batch = Batch::of(Body::StopRequested(StopRequested { reason }));
+                let batch = Batch::of(Body::StopRequested(StopRequested { reason, cause }));
                 let waiting = state.queue.iter().map(|queued| dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
                 Ok(waiting.fold(batch, Batch::record).into())
             }
             Phase::Pending => Err(Refusal::NothingToStop { phase }),
-            _ => Ok(Batch::of(Body::StopRequested(StopRequested { reason })).into()),
+            _ => Ok(Batch::of(Body::StopRequested(StopRequested { reason, cause })).into()),
         },
-        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by } } => match phase {
+        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by, requester } } => match phase {
             _ if phase.is_active() => Err(Refusal::Active { phase }),
             _ if state.is_unclosed() => Err(Refusal::Unclosed),
             _ => {
                 let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
                 let launch = state.launches + 1;
-                Ok(Batch::of(Body::LaunchStarted(LaunchStarted { launch, reason, fresh, wait_until, forced_by }))
-                    .into())
+                let started = LaunchStarted { launch, reason, fresh, wait_until, forced_by, requester };
+                Ok(Batch::of(Body::LaunchStarted(started)).into())
             }
         },
-        Command::Answer { permission, answer } => answer_permission(state, permission, &answer).map(Decision::from),
+        Command::Answer { permission, answer, cause } => {
+            answer_permission(state, permission, &answer, &cause).map(Decision::from)
+        }
     }
 }
 
-fn prompt(state: &State, phase: Phase, text: String, key: Option<String>, bounds: Bounds) -> Result<Decision, Refusal> {
+fn prompt(
+    state: &State,
+    phase: Phase,
+    (text, key, requester): (String, Option<String>, Option<Requester>),
+    bounds: Bounds,
+) -> Result<Decision, Refusal> {
     if let Some(known) = key.as_ref().and_then(|key| state.keys.iter().find(|known| known.key == *key)) {
         // The answer to the first time was lost: this is the same prompt, and is not sent again.
         if known.digest != prompt_digest(&text) {
@@ -197,7 +210,7 @@ fn prompt(state: &State, phase: Phase, text: String, key: Option<String>, bounds
         return Err(Refusal::QueueFull { waiting: state.queue.len() });
     }
     let turn = TurnId::numbered(state.next_turn);
-    let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, key }));
+    let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, key, requester }));
     Ok(Decision { batch, turn: Some(turn), known_since: None })
 }
 
@@ -208,7 +221,7 @@ fn running_turn(state: &State) -> Option<&RunningTurn> {
     }
 }
 
-fn cancel(state: &State, turn: Option<TurnId>) -> Result<Batch, Refusal> {
+fn cancel(state: &State, turn: Option<TurnId>, cause: &Cause) -> Result<Batch, Refusal> {
     let running = running_turn(state);
     let wanted = match (turn, running) {
         (None, None) => return Err(Refusal::NoTurn),
@@ -219,15 +232,14 @@ fn cancel(state: &State, turn: Option<TurnId>) -> Result<Batch, Refusal> {
         if running.cancelling {
             return Ok(Batch::default());
         }
-        let mut batch = Batch::of(Body::TurnCancelling(TurnCancelling { turn: wanted }));
+        let mut batch = Batch::of(Body::TurnCancelling(TurnCancelling { turn: wanted, cause: cause.clone() }));
         if let Some(conversation) = &state.conversation {
             batch = batch.send(acp::cancel(conversation));
         }
         // ACP, "Cancellation": the client must answer all pending permission requests with `cancelled`.
-        return Ok(state
-            .permissions
-            .iter()
-            .fold(batch, |batch, open| resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, true)));
+        return Ok(state.permissions.iter().fold(batch, |batch, open| {
+            resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, cause, true)
+        }));
     }
     if state.queue.iter().any(|queued| queued.id == wanted) {
         return Ok(Batch::of(dropped(wanted, "it was cancelled while it waited")));
@@ -248,7 +260,12 @@ pub(super) fn dropped(turn: TurnId, detail: &str) -> Body {
     })
 }
 
-fn answer_permission(state: &State, permission: PermissionId, answer: &PermissionAnswer) -> Result<Batch, Refusal> {
+fn answer_permission(
+    state: &State,
+    permission: PermissionId,
+    answer: &PermissionAnswer,
+    cause: &Cause,
+) -> Result<Batch, Refusal> {
     let Some(open) = state.permissions.iter().find(|open| open.request.id == permission) else {
         let number = permission.as_str().strip_prefix('p').and_then(|n| n.parse::<u64>().ok());
         return Err(if number.is_some_and(|n| n >= 1 && n < state.next_permission) {
@@ -279,7 +296,7 @@ fn answer_permission(state: &State, permission: PermissionId, answer: &Permissio
             return Err(Refusal::NoSuchOption { permission, offered });
         }
     };
-    Ok(resolve(Batch::default(), open, outcome, AnsweredBy::Client, true))
+    Ok(resolve(Batch::default(), open, outcome, AnsweredBy::Client, cause, true))
 }
 
 /// The kinds that allow, the mildest first (ACP `PermissionOptionKind`). Ids, order and number of options differ by agent.
@@ -297,11 +314,13 @@ pub(super) fn resolve(
     open: &OpenPermission,
     outcome: PermissionOutcome,
     by: AnsweredBy,
+    cause: &Cause,
     agent_alive: bool,
 ) -> Batch {
     let answer = agent_alive.then(|| acp::permission_answer(&open.rpc, &outcome));
     let permission = open.request.id.clone();
-    let batch = batch.record(Body::PermissionResolved(PermissionResolved { permission, outcome, by }));
+    let batch =
+        batch.record(Body::PermissionResolved(PermissionResolved { permission, outcome, by, cause: cause.clone() }));
     match answer {
         Some(answer) => batch.send(answer),
         None => batch,

@@ -77,8 +77,8 @@ async fn look_for(socket: PathBuf, journal: Journal, patience: Patience) -> Opti
 /// An end that was asked for, or is due, and that the keeper could not be asked for.
 #[derive(Debug)]
 pub(super) struct Forced {
-    /// Why the session is stopped, where a client asked for that.
-    stop: Option<String>,
+    /// The stop, where a client asked for one.
+    stop: Option<StopRequested>,
     /// What became of the keeper, once it has ended.
     ended: Option<(String, u32)>,
 }
@@ -143,12 +143,12 @@ impl Driver {
     }
 
     /// A stop of a session whose keeper cannot be asked for it.
-    pub(super) fn stop_by_force(&mut self, reason: String) {
-        self.forced = Some(Forced { stop: Some(reason), ended: None });
+    pub(super) fn stop_by_force(&mut self, stop: StopRequested) {
+        self.forced = Some(Forced { stop: Some(stop), ended: None });
     }
 
     /// Ends the keeper, and records what became of the session.
-    pub(super) async fn force(&mut self, stop: Option<String>) -> Result<(), Broken> {
+    pub(super) async fn force(&mut self, stop: Option<StopRequested>) -> Result<(), Broken> {
         let known = self.state.keeper.map(|keeper| (keeper.pid, keeper.start_time));
         self.port = Port::Direct;
         let ended = ending::end(&self.world, self.id(), &self.journal.directory, known).await;
@@ -164,8 +164,8 @@ impl Driver {
     pub(super) async fn record_end(&mut self, killed: u32) -> Result<(), Broken> {
         let stop = self.forced.as_ref().and_then(|forced| forced.stop.clone());
         let mut batch = Batch::default();
-        if let Some(reason) = stop.filter(|_| self.state.phase().is_active() && self.state.phase() != Phase::Stopping) {
-            batch = batch.record(Body::StopRequested(StopRequested { reason }));
+        if let Some(stop) = stop.filter(|_| self.state.phase().is_active() && self.state.phase() != Phase::Stopping) {
+            batch = batch.record(Body::StopRequested(stop));
         }
         if let Run::Running(running) = &self.state.run {
             let (reason, killed) = match self.forced.as_ref().and_then(|forced| forced.ended.clone()) {

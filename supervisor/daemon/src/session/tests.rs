@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agentd_api::Event;
 use agentd_api::event::{
-    AgentExited, AgentStarted, Body, LaunchReason, LaunchStarted, SessionCreated, SyntheticCause, TurnEnded,
+    AgentExited, AgentStarted, Body, Cause, LaunchReason, LaunchStarted, SessionCreated, SyntheticCause, TurnEnded,
 };
 use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionSpec};
 use jiff::Timestamp;
@@ -57,7 +57,7 @@ impl World {
         let (room, down) = (usize::MAX, false);
         let mut world =
             Self { journal: Vec::new(), state, spec, restart, needed, agent: None, conversations: 0, room, down };
-        let created = SessionCreated { spec: world.spec.clone(), key: None, parent: None };
+        let created = SessionCreated { spec: world.spec.clone(), key: None, parent: None, requester: None };
         let started = LaunchStarted::new(1, LaunchReason::Create, false);
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
         world
@@ -250,13 +250,16 @@ impl World {
             }
         };
         match act {
-            Act::Prompt => client(self, Command::Prompt { text: "hi".into(), key: None }),
-            Act::Cancel => client(self, Command::Cancel { turn: None }),
-            Act::Stop => client(self, Command::Stop { reason: "test".into() }),
+            Act::Prompt => client(self, Command::Prompt { text: "hi".into(), key: None, requester: None }),
+            Act::Cancel => client(self, Command::Cancel { turn: None, cause: Cause::default() }),
+            Act::Stop => client(self, Command::Stop { reason: "test".into(), cause: Cause::default() }),
             Act::Resume { fresh } => client(self, Command::Resume { fresh: *fresh, terms: LaunchTerms::default() }),
             Act::Allow => {
                 if let Some(permission) = self.state.permissions.first().map(|open| open.request.id.clone()) {
-                    client(self, Command::Answer { permission, answer: PermissionAnswer::Allow });
+                    client(
+                        self,
+                        Command::Answer { permission, answer: PermissionAnswer::Allow, cause: Cause::default() },
+                    );
                 }
             }
             Act::AgentStarts { can_load } => self.start_agent(*can_load),
@@ -281,7 +284,7 @@ impl World {
         self.daemon_dies(0);
         self.room = usize::MAX;
         self.settle();
-        let _ = self.ask(Command::Stop { reason: "the end".into() });
+        let _ = self.ask(Command::Stop { reason: "the end".into(), cause: Cause::default() });
         self.settle();
         if matches!(self.phase(), Phase::Stopping) {
             // A launch that never got its agent.

@@ -132,7 +132,7 @@ mod tests {
         let (status, reason, message) = verdict(&reports, None);
         assert_eq!((status, reason), (ConditionStatus::False, FAILED));
         assert_eq!(message, "a (fail): found; repair it; c (unknown): found; repair it");
-        let by = Requester { uid: 1000, pid: None, session: None };
+        let by = Requester { uid: 1000, pid: None, program: None, session: None };
         let (status, reason, message) = verdict(&reports, Some(&by));
         assert_eq!((status, reason), (ConditionStatus::False, "Forced"));
         assert!(message.contains("as user 1000 asked: a (fail)"), "{message}");

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use agentd_api::event::{AnsweredBy, LaunchReason, LaunchStarted, PermissionOutcome, StopRequested, TurnSilent};
+use agentd_api::event::{AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, StopRequested, TurnSilent};
 use agentd_api::session::{ConditionType, Phase, RestartPolicy};
 use agentd_api::{Body, PermissionId, TurnId};
 use jiff::Timestamp;
@@ -205,7 +205,9 @@ pub(crate) fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_
         }
         Wait::Turn { turn } => {
             let bounds = Bounds { queued_turns: 0, restarts: false };
-            decide(state, Command::Cancel { turn: Some(turn.clone()) }, bounds).ok().map(|decision| decision.batch)
+            decide(state, Command::Cancel { turn: Some(turn.clone()), cause: Cause::limit("limits.turn") }, bounds)
+                .ok()
+                .map(|decision| decision.batch)
         }
         Wait::Word { turn, .. } => {
             let silent = TurnSilent { turn: turn.clone(), seconds: limit.as_secs() };
@@ -213,7 +215,7 @@ pub(crate) fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_
         }
         Wait::Work { .. } => {
             let reason = format!("it was idle for {seconds} s");
-            Some(Batch::of(Body::StopRequested(StopRequested { reason })))
+            Some(Batch::of(Body::StopRequested(StopRequested { reason, cause: Cause::limit("limits.idle") })))
         }
         Wait::Permission { permission } => {
             let open = state.permissions.iter().find(|open| open.request.id == *permission)?;
@@ -221,7 +223,7 @@ pub(crate) fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_
                 Some(option) => PermissionOutcome::Selected(option.id.clone()),
                 None => PermissionOutcome::Cancelled,
             };
-            Some(resolve(Batch::default(), open, outcome, AnsweredBy::Expiry, true))
+            Some(resolve(Batch::default(), open, outcome, AnsweredBy::Expiry, &Cause::limit("limits.permission"), true))
         }
         Wait::Restart { .. } => {
             let launch = state.launches + 1;

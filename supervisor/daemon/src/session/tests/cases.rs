@@ -1,6 +1,6 @@
 //! Single cases of the rules of a session, each in the world of the model.
 
-use agentd_api::event::{Body, LaunchReason, LaunchStarted, SyntheticCause, TurnEnded};
+use agentd_api::event::{Body, Cause, LaunchReason, LaunchStarted, SyntheticCause, TurnEnded};
 use agentd_api::session::{ConditionStatus, ConditionType, PermissionAnswer, PermissionPolicy, Phase, RestartPolicy};
 use agentd_api::{Code, Event};
 use jiff::Timestamp;
@@ -62,12 +62,12 @@ fn an_agent_that_can_neither_load_nor_resume_begins_anew_and_a_condition_says_wh
 #[test]
 fn a_cancelled_turns_questions_are_answered_cancelled_even_those_that_come_later() {
     let mut world = ready(PermissionPolicy::Ask);
-    world.ask(Command::Prompt { text: "go".into(), key: None }).unwrap();
+    world.ask(Command::Prompt { text: "go".into(), key: None, requester: None }).unwrap();
     world.settle();
     world.agent_asks(true);
     world.settle();
     assert_eq!(world.state.permissions.len(), 1);
-    world.ask(Command::Cancel { turn: None }).unwrap();
+    world.ask(Command::Cancel { turn: None, cause: Cause::default() }).unwrap();
     world.settle();
     world.agent_asks(true);
     world.settle();
@@ -79,19 +79,23 @@ fn a_cancelled_turns_questions_are_answered_cancelled_even_those_that_come_later
 fn each_refusal_has_a_code_and_says_what_can_be_done() {
     let mut world = ready(PermissionPolicy::Ask);
     for _ in 0..4 {
-        world.ask(Command::Prompt { text: "go".into(), key: None }).unwrap();
+        world.ask(Command::Prompt { text: "go".into(), key: None, requester: None }).unwrap();
         world.settle();
     }
     let problem = |world: &mut World, command| world.ask(command).unwrap_err().problem();
-    let answer = |n: &str| Command::Answer { permission: n.parse().unwrap(), answer: PermissionAnswer::Allow };
+    let answer = |n: &str| Command::Answer {
+        permission: n.parse().unwrap(),
+        answer: PermissionAnswer::Allow,
+        cause: Cause::default(),
+    };
     world.agent_asks(true);
     world.settle();
     world.ask(answer("p1")).unwrap();
     world.settle();
     for (command, code) in [
-        (Command::Prompt { text: "more".into(), key: None }, Code::QueueFull),
-        (Command::Prompt { text: " \n".into(), key: None }, Code::InvalidRequest),
-        (Command::Cancel { turn: Some("t9".parse().unwrap()) }, Code::NoSuchTurn),
+        (Command::Prompt { text: "more".into(), key: None, requester: None }, Code::QueueFull),
+        (Command::Prompt { text: " \n".into(), key: None, requester: None }, Code::InvalidRequest),
+        (Command::Cancel { turn: Some("t9".parse().unwrap()), cause: Cause::default() }, Code::NoSuchTurn),
         (Command::Resume { fresh: false, terms: LaunchTerms::default() }, Code::WrongPhase),
         (answer("p1"), Code::PermissionAnswered),
         (answer("p2"), Code::NoSuchPermission),
@@ -99,16 +103,19 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
         let problem = problem(&mut world, command.clone());
         assert_eq!(problem.code, code, "{command:?}: {problem:?}");
     }
-    world.ask(Command::Stop { reason: "x".into() }).unwrap();
+    world.ask(Command::Stop { reason: "x".into(), cause: Cause::default() }).unwrap();
     world.settle();
-    assert_eq!(problem(&mut world, Command::Prompt { text: "x".into(), key: None }).code, Code::WrongPhase);
-    assert_eq!(problem(&mut world, Command::Cancel { turn: None }).code, Code::WrongPhase);
+    assert_eq!(
+        problem(&mut world, Command::Prompt { text: "x".into(), key: None, requester: None }).code,
+        Code::WrongPhase
+    );
+    assert_eq!(problem(&mut world, Command::Cancel { turn: None, cause: Cause::default() }).code, Code::WrongPhase);
 }
 
 /// A turn that runs, of a session whose agent is started again after a crash.
 fn busy() -> World {
     let mut world = opened_world(PermissionPolicy::Ask, RestartPolicy::OnFailure);
-    world.ask(Command::Prompt { text: "go".into(), key: None }).unwrap();
+    world.ask(Command::Prompt { text: "go".into(), key: None, requester: None }).unwrap();
     world.settle();
     assert_eq!(world.phase(), Phase::Busy);
     world
@@ -179,8 +186,8 @@ fn a_stop_before_the_restart_cancels_it_and_a_resume_makes_it_at_once() {
         world
     };
     let mut world = crashed();
-    world.ask(Command::Prompt { text: "next".into(), key: None }).expect("it waits for the restart");
-    world.ask(Command::Stop { reason: "test".into() }).expect("there is a restart to stop");
+    world.ask(Command::Prompt { text: "next".into(), key: None, requester: None }).expect("it waits for the restart");
+    world.ask(Command::Stop { reason: "test".into(), cause: Cause::default() }).expect("there is a restart to stop");
     world.settle();
     assert_eq!(world.phase(), Phase::Stopped);
     assert!(waits(&world.state, &world.facts()).is_empty() && world.state.queue.is_empty());
@@ -189,7 +196,7 @@ fn a_stop_before_the_restart_cancels_it_and_a_resume_makes_it_at_once() {
         assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "Stopped"), "{kind:?}");
     }
     let recorded = world.journal.len();
-    world.ask(Command::Stop { reason: "again".into() }).expect("it is stopped already");
+    world.ask(Command::Stop { reason: "again".into(), cause: Cause::default() }).expect("it is stopped already");
     assert_eq!(world.journal.len(), recorded);
 
     let mut world = crashed();
@@ -229,7 +236,7 @@ fn an_agent_that_has_lost_its_conversation_is_started_again_like_one_that_crashe
             break;
         }
         assert_eq!(world.phase(), Phase::BackingOff, "crash {crash}");
-        world.ask(Command::Prompt { text: "again".into(), key: None }).unwrap();
+        world.ask(Command::Prompt { text: "again".into(), key: None, requester: None }).unwrap();
         world.act(&Act::TimePasses { which: 0 });
         world.act(&Act::AgentStarts { can_load: true });
         for _ in 0..2 {
@@ -247,8 +254,8 @@ fn a_stop_while_an_agent_without_its_conversation_is_ended_keeps_it_from_being_s
     let Some(Step::Append(batch)) = next(&world.state, &world.facts()) else { panic!("the turn is to be ended") };
     world.write(batch);
     assert_eq!(world.phase(), Phase::Stopping);
-    world.ask(Command::Prompt { text: "next".into(), key: None }).expect("it waits for the restart");
-    world.ask(Command::Stop { reason: "test".into() }).unwrap();
+    world.ask(Command::Prompt { text: "next".into(), key: None, requester: None }).expect("it waits for the restart");
+    world.ask(Command::Stop { reason: "test".into(), cause: Cause::default() }).unwrap();
     world.settle();
     assert_eq!(world.phase(), Phase::Stopped);
 }
@@ -274,7 +281,8 @@ fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very
     let mut state = State::new(Timestamp::UNIX_EPOCH);
     let queue = |state: &mut State, key: Option<&str>, second: i64| {
         let turn = agentd_api::TurnId::numbered(state.next_turn);
-        let queued = agentd_api::event::TurnQueued { turn, prompt: "go".into(), key: key.map(str::to_owned) };
+        let queued =
+            agentd_api::event::TurnQueued { turn, prompt: "go".into(), key: key.map(str::to_owned), requester: None };
         let time = Timestamp::from_second(second).unwrap();
         state.apply(&Event { seq: state.seq + 1, time, body: Body::TurnQueued(queued) });
     };
@@ -303,7 +311,7 @@ fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very
 #[test]
 fn a_prompt_that_is_known_though_the_journal_lost_all_before_it_is_answered_from_its_beginning() {
     let mut world = busy();
-    let prompt = || Command::Prompt { text: "go on".into(), key: Some("k".into()) };
+    let prompt = || Command::Prompt { text: "go on".into(), key: Some("k".into()), requester: None };
     world.ask(prompt()).unwrap();
     // The journal ended before it, and is empty.
     world.state.keys.iter_mut().for_each(|key| key.seq = 0);
@@ -323,7 +331,7 @@ fn a_question_without_options_can_be_denied_and_a_client_that_allows_it_is_told_
     world.says(&json!({"id": id, "method": "session/request_permission", "params": params}));
     world.settle();
     let permission = world.state.permissions[0].request.id.clone();
-    let answer = |answer| Command::Answer { permission: permission.clone(), answer };
+    let answer = |answer| Command::Answer { permission: permission.clone(), answer, cause: Cause::default() };
     for wrong in [PermissionAnswer::Allow, PermissionAnswer::Option("yes".into())] {
         let refusal = world.ask(answer(wrong)).unwrap_err();
         assert_eq!(refusal, Refusal::NoOptions { permission: permission.clone() });
@@ -344,7 +352,8 @@ fn the_question_of_an_agent_that_has_ended_is_not_answered_any_more() {
     world.agent_ends(false);
     // Its end is known, and the turn and the question are not closed yet.
     assert_eq!(world.state.permissions.len(), 1);
-    let answer = Command::Answer { permission: permission.clone(), answer: PermissionAnswer::Allow };
+    let answer =
+        Command::Answer { permission: permission.clone(), answer: PermissionAnswer::Allow, cause: Cause::default() };
     assert_eq!(world.ask(answer).unwrap_err(), Refusal::AgentEnded { permission });
     world.settle();
     assert!(world.state.permissions.is_empty());
