@@ -302,3 +302,89 @@ async fn a_script_listed_by_its_own_path_is_approved_with_the_directory_too() {
     let condition = yard.refused().await;
     assert!(condition.message.contains(".caco-env.sh"), "{}", condition.message);
 }
+
+#[tokio::test]
+async fn an_approved_script_knows_its_own_name_and_finds_what_lies_beside_it() {
+    let mut daemon = Daemon::prepare();
+    let beside = daemon.root().join("shared place");
+    fs::create_dir(&beside).unwrap();
+    let shared = beside.join("env.sh");
+    daemon.configure(|config| {
+        let shared = shared.display();
+        format!(
+            "{config}\n[[environment.providers]]\nplugin = \"snapshot\"\n[[environment.providers]]\nplugin = \"env-script\"\n\
+             settings = {{ scripts = [\"{shared}\"] }}\n[plugins.env-script]\ngrant = {{ script = [\"{shared}\"] }}\n"
+        )
+    });
+    daemon.run().await;
+    let place = beside.canonicalize().unwrap();
+    let mut scripts = vec![(
+        "",
+        "source \"$(dirname \"${BASH_SOURCE[0]}\")/lib.sh\"\nexport PLACE=\"$(cd \"$(dirname \"${BASH_SOURCE[0]}\")/..\" && pwd)\"\n",
+        place.parent().unwrap().to_owned(),
+    )];
+    if Path::new("/bin/zsh").exists() {
+        scripts.push(("#!/bin/zsh\n", "source \"${0:A:h}/lib.sh\"\nexport PLACE=${${(%):-%x}:h}\n", place.clone()));
+    }
+    if Path::new("/usr/bin/fish").exists() {
+        let text = "source (status dirname)/lib.fish\nset -gx PLACE (status dirname)\n";
+        scripts.push(("#!/usr/bin/fish\n", text, place.clone()));
+    }
+    if Path::new("/usr/bin/tcsh").exists() {
+        // It tells a script nothing of where that lies, and gets a copy.
+        let text = format!("source {}\nsetenv PLACE none\n", quoted(beside.join("lib.csh")));
+        scripts.push(("#!/usr/bin/tcsh -f\n", Box::leak(text.into_boxed_str()), PathBuf::from("none")));
+    }
+    write(&beside.join("lib.sh"), "export FROM_SCRIPT=beside\n");
+    write(&beside.join("lib.fish"), "set -gx FROM_SCRIPT beside\n");
+    write(&beside.join("lib.csh"), "setenv FROM_SCRIPT beside\n");
+    let yard = Yard::new(&daemon, "yard");
+    for (first, text, expected) in scripts {
+        write(&shared, &format!("{first}{text}"));
+        yard.allow().await;
+        let mut spec = daemon.scripted(&[]);
+        spec.directory.clone_from(&yard.directory);
+        let session = daemon.session(&spec).await;
+        let environment = session.turn("env").await.text;
+        assert!(environment.contains("\"FROM_SCRIPT\":\"beside\""), "{text}: {environment}");
+        assert!(environment.contains(&format!("\"PLACE\":\"{}\"", expected.display())), "{text}: {environment}");
+        session.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_sessions_own_script_runs_as_it_was_given_and_what_was_written_there_otherwise_only_when_it_is_approved() {
+    let daemon = Daemon::start().await;
+    let mut spec = daemon.scripted(&[]);
+    spec.env_setup = Some("export FROM_SCRIPT=given\n".to_owned());
+    let session = daemon.session(&spec).await;
+    let has = async |word: &str| {
+        let environment = session.turn("env").await.text;
+        assert!(environment.contains(&format!("\"FROM_SCRIPT\":\"{word}\"")), "{environment}");
+    };
+    has("given").await;
+    session.stop().await;
+
+    // Whoever is in a session of this user can write here.
+    let (script, canary) = (session.directory().join("env-setup.sh"), daemon.root().join("canary"));
+    write(&script, &format!("touch {}\nexport FROM_SCRIPT=written\n", quoted(&canary)));
+    daemon.client.call("POST", &session.path("/resume?wait=60"), "").await;
+    let view = session.wait_for_phase(Phase::Failed).await;
+    assert!(!canary.exists(), "it ran");
+    let refused = view.status.conditions.into_iter().find(|one| one.kind == ConditionType::EnvironmentReady).unwrap();
+    assert_eq!(refused.reason, "ScriptNotApproved", "{refused:?}");
+    let script = script.canonicalize().unwrap();
+    let command = format!("agentctl env allow {}", quoted(&script));
+    assert!(refused.message.contains(&command), "{}", refused.message);
+
+    let (status, _, stderr) = agentctl(&daemon, &["env", "allow", "--yes", &script.display().to_string()]);
+    assert_eq!(status, 0, "{stderr}");
+    session.resume().await;
+    has("written").await;
+    assert!(canary.exists());
+    session.stop().await;
+    // What it was given is approved whatever else was.
+    write(&script, "export FROM_SCRIPT=given\n");
+    session.resume().await;
+    has("given").await;
+}

@@ -12,6 +12,7 @@ use agentd_api::configuration::{Consequence, Mistake};
 use ctutils::CtEq as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use zeroize::Zeroizing;
 
 use crate::config::{Config, Control, Read, TokenSource};
 use crate::env::{Seed, chain, secret_credential, secret_file};
@@ -49,7 +50,7 @@ impl TcpError {
 
 /// What each request over TCP has to carry.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Token(Vec<u8>);
+pub(crate) struct Token(Zeroizing<Vec<u8>>);
 
 impl Token {
     /// A token as RFC 6750 section 2.1 has it, so that it can stand in a header.
@@ -58,7 +59,7 @@ impl Token {
         if token.len() < SHORTEST || !token.iter().all(may_stand) {
             return Err(TcpError::NoToken);
         }
-        Ok(Self(token))
+        Ok(Self(token.into()))
     }
 
     /// The same on a thread of its own and within [`ANSWER`]: the file may be on a server that is silent.

@@ -68,7 +68,8 @@ pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent,
         environment: &record.environment,
         directory: &record.directory,
         stdin: true,
-        inherit: [None; 2],
+        inherit: [None; 3],
+        traced: false,
     })?;
     let started = AgentStarted {
         launch: record.launch,

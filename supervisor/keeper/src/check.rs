@@ -1,7 +1,7 @@
-//! Whether a file is what somebody saw when he said that it may be read.
+//! Whether a file is what somebody saw when they said that it may be read.
 //!
-//! The program opens the file by its name, a moment after it was looked at here. In that moment nobody but the file's owner could have
-//! put another one there: that the daemon makes sure of. That somebody did is seen afterwards, and then the program has no result.
+//! The bytes that are looked at here are those that the program gets (`os::Substitution`). A file that becomes another one while the program
+//! runs is seen afterwards, and then the program has no result: what it sourced beside the file may belong to the other one.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -26,6 +26,7 @@ pub(crate) struct Checked {
     path: PathBuf,
     file: File,
     stamp: Stamp,
+    content: Vec<u8>,
 }
 
 /// Which file it is and when it last changed: contents, mode, owner or links. Its name is not part of it, and is looked up again.
@@ -51,9 +52,14 @@ impl Stamp {
 impl Checked {
     pub(crate) fn open(expected: &ExpectedFile) -> Result<Self, Unexpected> {
         let path = PathBuf::from(OsStr::from_bytes(expected.path.as_bytes()));
-        let (file, digest) = digest(&path).map_err(|_| Unexpected)?;
+        let (file, content, digest) = read(&path).map_err(|_| Unexpected)?;
         let stamp = Stamp::of(&file.metadata().map_err(|_| Unexpected)?);
-        if digest == expected.sha256 { Ok(Self { path, file, stamp }) } else { Err(Unexpected) }
+        if digest == expected.sha256 { Ok(Self { path, file, stamp, content }) } else { Err(Unexpected) }
+    }
+
+    /// What was looked at.
+    pub(crate) fn content(&self) -> &[u8] {
+        &self.content
     }
 
     /// Whether it has been the same all the time.
@@ -63,7 +69,8 @@ impl Checked {
     }
 }
 
-fn digest(path: &PathBuf) -> io::Result<(File, String)> {
+/// The file, its content and that one's digest.
+fn read(path: &PathBuf) -> io::Result<(File, Vec<u8>, String)> {
     // A pipe in the file's place must not make us wait, and a link is not what was looked at.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
     let mut file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -76,7 +83,7 @@ fn digest(path: &PathBuf) -> io::Result<(File, String)> {
     for byte in Sha256::digest(&content) {
         let _ = write!(text, "{byte:02x}"); // a string takes everything
     }
-    Ok((file, text))
+    Ok((file, content, text))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub enum Role {
 
 /// How the binary is used.
 pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRECTORY --socket PATH
-                   [--rotate BYTES] [--keep BYTES|all] [--sync never|asked|always] [--orphan-ttl SECONDS]
+                   [--rotate BYTES] [--keep BYTES|all] [--sync never|asked|always] [--orphan-ttl SECONDS] [--core BYTES]
 agentd-keeper run
 agentd-keeper look SECONDS
 agentd-keeper dump-environment FD
@@ -68,7 +68,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
 
 fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError> {
     let (mut session, mut launch, mut state, mut socket) = (None, None, None, None);
-    let (mut rotate, mut keep, mut sync, mut orphan_ttl) = (None, None, None, None);
+    let (mut rotate, mut keep, mut sync, mut orphan_ttl, mut core) = (None, None, None, None, None);
     while let Some(name) = args.next() {
         let slot = match name.to_str() {
             Some("--session") => &mut session,
@@ -79,6 +79,7 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
             Some("--keep") => &mut keep,
             Some("--sync") => &mut sync,
             Some("--orphan-ttl") => &mut orphan_ttl,
+            Some("--core") => &mut core,
             _ => return Err(UsageError::Argument(name)),
         };
         match args.next() {
@@ -106,6 +107,8 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
         Some(keep) => Keep(Some(keep.to_str().and_then(|keep| keep.parse().ok()).ok_or(UsageError::Value("--keep"))?)),
     };
     let orphan_ttl = orphan_ttl.map(|ttl| number(ttl, "--orphan-ttl")).transpose()?.map(Duration::from_secs);
+    let core =
+        core.map(|core: OsString| core.to_str().and_then(|core| core.parse().ok()).ok_or(UsageError::Value("--core")));
     Ok(HoldArgs {
         session: session.and_then(|session| session.into_string().ok()).ok_or(UsageError::Value("--session"))?,
         launch: launch.and_then(|launch| launch.to_str()?.parse().ok()).ok_or(UsageError::Value("--launch"))?,
@@ -114,6 +117,7 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
         journal,
         keep,
         orphan_ttl,
+        core: core.transpose()?,
     })
 }
 
@@ -143,6 +147,9 @@ impl HoldArgs {
         }
         if let Some(ttl) = self.orphan_ttl {
             add("--orphan-ttl", ttl.as_secs().max(1).to_string().into());
+        }
+        if let Some(core) = self.core {
+            add("--core", core.to_string().into());
         }
         arguments
     }
@@ -174,14 +181,14 @@ mod tests {
     #[test]
     fn arguments_parse_to_what_they_were_made_of() {
         for (sync, _) in SYNCS {
-            for (rotate, keep, orphan_ttl) in [
-                (Options::default().rotate, Keep::default(), None),
-                (1, Keep(None), Some(Duration::from_secs(90))),
-                (1, Keep(Some(0)), None),
+            for (rotate, keep, orphan_ttl, core) in [
+                (Options::default().rotate, Keep::default(), None, None),
+                (1, Keep(None), Some(Duration::from_secs(90)), Some(0)),
+                (1, Keep(Some(0)), None, Some(u64::MAX)),
             ] {
                 let journal = Options { rotate, sync };
                 let (session, state, socket) = ("a b".to_owned(), "/s".into(), "/r/k".into());
-                let args = HoldArgs { session, launch: 2, state, socket, journal, keep, orphan_ttl };
+                let args = HoldArgs { session, launch: 2, state, socket, journal, keep, orphan_ttl, core };
                 assert_eq!(parse(args.arguments()), Ok(Role::Hold(args)));
             }
         }

@@ -20,9 +20,9 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, getpid, getsid, setsid};
 use crate::bound::Bound;
 use crate::keeper::Keeper;
 use crate::log::Log;
-use crate::os;
 use crate::protocol::{HoldArgs, PROTOCOL};
 use crate::signals::Signals;
+use crate::{os, private};
 
 /// Why an agent cannot be held.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,7 @@ pub enum HoldError {
 pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
     let setup = |action| move |source| HoldError::Setup { action, source };
     os::close_inherited().map_err(setup("close what was inherited"))?;
+    private::close(args.core).map_err(setup("close its memory to others"))?;
     forget_environment();
     if getsid(None).ok() != Some(getpid()) {
         setsid().map_err(io::Error::from).map_err(setup("begin a process session"))?;

@@ -334,7 +334,11 @@ impl<'a> Keeper<'a> {
     /// Carries a request out, and says what follows from it once it is answered. No answer: the daemon cannot be told.
     fn answer(&mut self, request: Result<ToKeeper, serde_json::Error>) -> (Option<FromKeeper>, Option<Input>) {
         let (answer, then) = match request {
-            Ok(ToKeeper::Launch(record)) => self.launch(&record),
+            Ok(ToKeeper::Launch(mut record)) => {
+                let answered = self.launch(&record);
+                record.forget();
+                answered
+            }
             Ok(ToKeeper::Append(append)) => {
                 let answer = self.append(append);
                 let appended = matches!(answer, FromKeeper::Appended(_));

@@ -26,6 +26,7 @@ mod machine;
 pub mod mask;
 mod mute;
 mod os;
+pub mod private;
 pub mod protocol;
 mod rate;
 pub mod run;

@@ -150,6 +150,8 @@ impl From<Errno> for Not {
 /// gone. To be called in a process that has its three standard descriptors and no other.
 pub fn look(seconds: u32, mut input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
     os::close_inherited().map_err(LookError::Inherited)?;
+    // It reads files that are secrets.
+    crate::private::close(None).map_err(LookError::Inherited)?;
     alarm::set(seconds);
     let mut resolved = PathBuf::new();
     while let Some(question) = frame::read(&mut input).map_err(LookError::Question)? {

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use memchr::memmem::{self, Finder};
+use zeroize::Zeroizing;
 
 /// What stands in a value's place.
 pub const MASK: &str = "‹secret›";
@@ -90,7 +91,7 @@ pub struct Mask {
 }
 
 struct Needle {
-    value: Vec<u8>,
+    value: Zeroizing<Vec<u8>>,
     found_as: Finder<'static>,
     /// It has characters that JSON writers escape by habit.
     escapable: bool,
@@ -102,7 +103,7 @@ impl Needle {
     fn new(value: Vec<u8>) -> Self {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~:,;@%^*()[]{}|?!# ".contains(byte);
         let escapable = !value.iter().all(plain);
-        Self { found_as: Finder::new(&value).into_owned(), escapable, value, added: 0 }
+        Self { found_as: Finder::new(&value).into_owned(), escapable, value: value.into(), added: 0 }
     }
 
     fn is_escaped_in(&self, text: &[u8]) -> bool {

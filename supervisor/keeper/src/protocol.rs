@@ -17,6 +17,7 @@ use agentd_api::ByteString;
 use agentd_journal::Options;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use zeroize::Zeroize as _;
 
 /// The version of this protocol.
 pub const PROTOCOL: u32 = 1;
@@ -74,6 +75,14 @@ pub struct LaunchRecord {
     /// prints to stderr.
     #[serde(default)]
     pub is_unit: bool,
+}
+
+impl LaunchRecord {
+    /// Overwrites the values that it holds, when they are not needed any more.
+    pub fn forget(&mut self) {
+        let values = self.environment.iter_mut().map(|variable| &mut variable.value);
+        values.chain(&mut self.secrets).for_each(|value| value.0.zeroize());
+    }
 }
 
 /// How much of stderr is kept where nobody said so: what agents say there in a turn, many times over, and at most 1.4 GB a day.
@@ -282,6 +291,8 @@ pub struct HoldArgs {
     /// How long the agent goes on with no daemon connected before it is ended; for ever where this is absent. Time in which the
     /// machine sleeps does not count.
     pub orphan_ttl: Option<Duration>,
+    /// The soft limit of core files that the agent is to have, where it is not the keeper's own.
+    pub core: Option<u64>,
 }
 
 /// What `agentd-keeper run` reads from its stdin as one frame: one program, run in a process session of its own, with null stdin,
@@ -325,7 +336,8 @@ pub struct RunRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arg0: Option<ByteString>,
     /// A file that the program reads: if it is another one, the program is not started, and if it becomes another one while the
-    /// program runs, there is no result.
+    /// program runs, there is no result. What the program reads under the file's name are the bytes of this digest, whatever lies there
+    /// when it opens it; where that cannot be done it is not started ([`RunOutcome::NotSealed`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<ExpectedFile>,
 }
@@ -414,4 +426,6 @@ pub enum RunOutcome {
     NotExecuted(String),
     /// [`RunRequest::expect`] is not what it was.
     Changed,
+    /// The program was not started, since it cannot be given the bytes of [`RunRequest::expect`] here: this system has no tracing, or forbids it.
+    NotSealed,
 }

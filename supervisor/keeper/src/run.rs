@@ -16,17 +16,19 @@ use agentd_api::ByteString;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::check::Checked;
 use crate::fifo::Fifo;
 use crate::frame::{self, FrameError};
-use crate::os;
 use crate::protocol::{RunOutcome, RunRequest, RunResult, Trace};
 use crate::signals::Signals;
 use crate::spawn::{self, Program, Spawned};
 use crate::trace::Reader;
 use crate::tree;
 use crate::wait::{self, Read};
+use crate::{os, private};
 
 /// The least number a capture may have: below are the descriptors that this process and the standard library open.
 const LEAST_CAPTURE: RawFd = 10;
@@ -55,6 +57,7 @@ pub enum RunError {
 pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(), RunError> {
     let setup = |action| move |source| RunError::Setup { action, source };
     os::close_inherited().map_err(setup("close what was inherited"))?;
+    private::close(None).map_err(setup("close its memory to others"))?;
     let request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;
     let started = Instant::now();
     // Before anything else is open, so that the numbers are free.
@@ -72,6 +75,9 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
         (fifo, captured) = (Some(made), Some(reader));
     }
     let stdin = request.stdin.as_ref().map(|text| with_path(text, fifo.as_ref()));
+    // The last thing before the program starts; what is read here is what the program will read.
+    let checked = request.expect.as_ref().map(Checked::open).transpose();
+    let sealed = checked.as_ref().ok().and_then(Option::as_ref).map(|checked| seal(&request, checked)).transpose();
     let program = Program {
         path: &request.program,
         arg0: request.arg0.as_ref(),
@@ -79,16 +85,25 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
         environment: &request.environment,
         directory: &request.directory,
         stdin: stdin.is_some(),
-        inherit: [request.capture_fd, request.trace_fd],
+        inherit: [
+            request.capture_fd,
+            request.trace_fd,
+            sealed.as_ref().ok().and_then(Option::as_ref).map(|sealed| sealed.number),
+        ],
+        traced: request.expect.is_some(),
     };
-    // The last thing before the program opens it.
-    let checked = request.expect.as_ref().map(Checked::open).transpose();
-    let spawned = checked.is_ok().then(|| spawn::spawn(&program));
-    drop((inherit, inherit_trace));
+    let spawned = match (&checked, &sealed) {
+        (Err(_), _) => Err(RunOutcome::Changed),
+        (_, Err(NotSealed)) => Err(RunOutcome::NotSealed),
+        _ => spawn::spawn(&program).map_err(|error| match error.raw_os_error() {
+            Some(spawn::NOT_TRACED) => RunOutcome::NotSealed,
+            _ => RunOutcome::NotExecuted(error.to_string()),
+        }),
+    };
+    drop((inherit, inherit_trace, sealed));
     let mut result = match spawned {
-        None => result(RunOutcome::Changed),
-        Some(Err(error)) => result(RunOutcome::NotExecuted(error.to_string())),
-        Some(Ok(spawned)) => {
+        Err(outcome) => result(outcome),
+        Ok(spawned) => {
             let deadline = started.checked_add(Duration::from_millis(request.deadline_ms));
             let mut run = Run::new(spawned, stdin.unwrap_or_default(), captured, traced, &request);
             let outcome =
@@ -107,6 +122,14 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
         Err(FrameError::Io(_)) if cancelled => Ok(()),
         written => written.map_err(RunError::Result),
     }
+}
+
+/// The program cannot be given the bytes that were looked at.
+struct NotSealed;
+
+fn seal(request: &RunRequest, checked: &Checked) -> Result<os::Sealed, NotSealed> {
+    let can = request.expect.as_ref().is_some_and(|expected| os::can_substitute(expected.path.as_bytes()));
+    if can { os::seal(checked.content()).map_err(|_| NotSealed) } else { Err(NotSealed) }
 }
 
 fn result(outcome: RunOutcome) -> RunResult {
@@ -262,6 +285,8 @@ struct Run {
     leave: bool,
     /// More of stdout than is kept ends the run.
     whole_stdout: bool,
+    /// The program is traced until it has opened the file that was looked at.
+    substitution: Option<os::Substitution>,
 }
 
 impl Run {
@@ -289,6 +314,10 @@ impl Run {
             trace_on_stderr: request.trace == Some(Trace::Zsh),
             leave: request.leave,
             whole_stdout: request.whole_stdout,
+            substitution: request
+                .expect
+                .as_ref()
+                .map(|expected| os::Substitution::new(spawned.pid, expected.path.as_bytes())),
         }
     }
 
@@ -339,11 +368,19 @@ impl Run {
             self.family.take_changes(Instant::now());
             if signals.take_children() {
                 let mut status = None;
-                tree::reap(|pid, ended| {
-                    if pid == self.pid {
-                        status = Some(ended);
-                    }
-                });
+                let traced = self.substitution.as_mut().filter(|substitution| !substitution.is_done());
+                let step = traced.map(os::Substitution::step);
+                if let Some(os::Step::Ended(ended)) = step {
+                    status = Some(ended);
+                }
+                // The stops of a program that is traced are no ends.
+                if !matches!(step, Some(os::Step::Watching)) {
+                    tree::reap(|pid, ended| {
+                        if pid == self.pid {
+                            status = Some(ended);
+                        }
+                    });
+                }
                 if let Some(status) = status {
                     return Ok(outcome(status));
                 }
@@ -363,6 +400,11 @@ impl Run {
 
     fn finish(mut self, outcome: RunOutcome) -> RunResult {
         let by_itself = matches!(outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
+        let unopened = self.substitution.as_ref().is_some_and(|substitution| !substitution.is_done());
+        if unopened && !by_itself {
+            // It would stop at each signal, and has nothing to clean up before its file is opened.
+            let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
+        }
         let (left, killed) = if self.leave && by_itself {
             (tree::count(&mut self.family), 0)
         } else {
@@ -377,6 +419,10 @@ impl Run {
         self.read(4 << 20);
         let outcome = match outcome {
             RunOutcome::Exited(_) if self.too_much() => RunOutcome::TooMuchOutput,
+            // Whatever it gave does not come from the file.
+            RunOutcome::Exited(_) if unopened && !self.captured.bytes.is_empty() => {
+                RunOutcome::NotExecuted("it did not open the file that it was given".to_owned())
+            }
             outcome => outcome,
         };
         let mut stderr = self.stderr.into_bytes();

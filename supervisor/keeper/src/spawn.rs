@@ -11,8 +11,8 @@ use agentd_api::ByteString;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 
-use crate::os;
 use crate::protocol::Variable;
+use crate::{os, private};
 
 /// The program and all that it gets.
 pub(crate) struct Program<'a> {
@@ -25,8 +25,13 @@ pub(crate) struct Program<'a> {
     /// Whether stdin is a pipe; else it is null.
     pub(crate) stdin: bool,
     /// Descriptors, by their numbers, that the program shall have too.
-    pub(crate) inherit: [Option<RawFd>; 2],
+    pub(crate) inherit: [Option<RawFd>; 3],
+    /// Whether it is traced by this process from its exec on.
+    pub(crate) traced: bool,
 }
+
+/// What a program fails with that cannot be traced: neither a directory nor an exec has this error.
+pub(crate) const NOT_TRACED: i32 = libc::ENOTSUP;
 
 /// A program that runs. This process's ends of the pipes do not block.
 #[derive(Debug)]
@@ -51,8 +56,13 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
     if let Some(arg0) = program.arg0 {
         command.arg0(arg0.as_os_str());
     }
-    prepare(&mut command, program.inherit);
-    let mut child = command.spawn().map_err(|error| explain(&error, program))?;
+    prepare(&mut command, program.inherit, program.traced);
+    let failed = |error: io::Error| match error.raw_os_error() {
+        Some(NOT_TRACED) => error,
+        _ => explain(&error, program),
+    };
+    let mut child = command.spawn().map_err(failed)?;
+    os::make_expendable(child.id(), &os::expendable());
     let stdin = child.stdin.take().map(OwnedFd::from);
     let stdout = child.stdout.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
     let stderr = child.stderr.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
@@ -65,13 +75,14 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
 
 /// What the child does between fork and exec. This process is small, so that the fork is cheap.
 #[allow(unsafe_code, reason = "there is no safe way to do something between fork and exec")]
-fn prepare(command: &mut Command, inherit: [Option<RawFd>; 2]) {
+fn prepare(command: &mut Command, inherit: [Option<RawFd>; 3], traced: bool) {
     let keeper = std::process::id();
-    let expendable = os::expendable();
+    let (expendable, core) = (os::expendable(), private::core_limit());
     let before_exec = move || {
         nix::unistd::setsid()?;
         os::die_with_parent(keeper)?;
         os::become_expendable(&expendable);
+        private::restore_core_limit(core);
         // What is ignored stays so across exec: whoever started the keeper under nohup did not mean the agent.
         for number in 1..=64 {
             // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition; what cannot be set is left alone.
@@ -80,6 +91,9 @@ fn prepare(command: &mut Command, inherit: [Option<RawFd>; 2]) {
         for fd in inherit.into_iter().flatten() {
             // SAFETY: the descriptor is open: it was made in the parent, which waits for this exec.
             fcntl(unsafe { BorrowedFd::borrow_raw(fd) }, FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+        }
+        if traced && os::trace_me().is_err() {
+            return Err(io::Error::from_raw_os_error(NOT_TRACED));
         }
         Ok(())
     };

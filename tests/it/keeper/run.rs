@@ -281,3 +281,123 @@ fn a_run_whose_file_is_not_the_expected_one_does_not_begin_and_one_whose_file_ch
     let result = run_script(&format!("echo more >>{}", quoted(&script)));
     assert_eq!((result.outcome, result.stdout), (RunOutcome::Changed, of("")));
 }
+
+/// What a run of `program` captures of the environment, whose script is approved as `text` when the program starts.
+fn given(program: &str, args: &[&str], script: &std::path::Path, text: &str, then: impl FnOnce()) -> RunResult {
+    use agentd_keeper::protocol::ExpectedFile;
+    std::fs::write(script, text).unwrap();
+    let expect = Some(ExpectedFile { path: script.as_os_str().into(), sha256: digest(text) });
+    let runner = start_run(&RunRequest { program: program.into(), args: strings(args), expect, ..request("") });
+    then();
+    end_run(runner)
+}
+
+#[test]
+fn what_a_shell_reads_under_a_files_name_is_what_was_looked_at_whatever_lies_there_by_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().canonicalize().unwrap();
+    let (script, canary) = (directory.join("given script.sh"), directory.join("canary"));
+    let (started, go) = (directory.join("started"), directory.join("go"));
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let evil = format!("touch {}\n", quoted(&canary));
+    for shell in ["/bin/bash", "/bin/dash", "/bin/zsh", "/bin/ksh"] {
+        if !std::path::Path::new(shell).exists() {
+            continue;
+        }
+        let _ = std::fs::remove_file(&started);
+        // The shell is started, and waits; meanwhile another file comes to lie under the name.
+        let source = format!("echo >{}; read x <{}; . {}", quoted(&started), quoted(&go), quoted(&script));
+        let args: &[&str] = if shell.ends_with("zsh") { &["-f", "-c", &source] } else { &["-c", &source] };
+        let where_it_is = match shell {
+            "/bin/bash" => "echo approved $BASH_SOURCE",
+            "/bin/zsh" => "echo approved $0",
+            "/bin/ksh" => "echo approved ${.sh.file}",
+            _ => "echo approved",
+        };
+        let result = given(shell, args, &script, &format!("{where_it_is}\n"), || {
+            eventually("the shell waits", || started.exists().then_some(()));
+            let other = directory.join("other");
+            std::fs::write(&other, &evil).unwrap();
+            std::fs::rename(&other, &script).unwrap();
+            std::fs::write(&go, "go\n").unwrap();
+        });
+        assert!(!canary.exists(), "{shell}: what was not approved ran");
+        // It changed meanwhile, and what else it would have read may belong to the other one.
+        assert_eq!(result.outcome, RunOutcome::Changed, "{shell}");
+        let result = given(shell, args, &script, &format!("{where_it_is}\n"), || {
+            std::fs::write(&go, "go\n").unwrap();
+        });
+        let named = if shell.ends_with("dash") { String::new() } else { format!(" {}", script.display()) };
+        assert_eq!(
+            (result.outcome, result.stdout.display().trim()),
+            (RunOutcome::Exited(0), &*format!("approved{named}")),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn a_compiled_file_beside_a_script_of_zsh_is_not_taken_instead_of_it() {
+    if !std::path::Path::new("/bin/zsh").exists() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().canonicalize().unwrap();
+    let (script, canary) = (directory.join("script.zsh"), directory.join("canary"));
+    std::fs::write(&script, format!("touch {}\n", quoted(&canary))).unwrap();
+    let compile = format!("zcompile {}", quoted(&script));
+    assert!(Command::new("/bin/zsh").args(["-f", "-c", &compile]).status().unwrap().success());
+    let compiled = directory.join("script.zsh.zwc");
+    let later = std::time::SystemTime::now() + std::time::Duration::from_hours(1);
+    std::fs::File::options().append(true).open(&compiled).unwrap().set_modified(later).unwrap();
+    let source = format!(". {}", quoted(&script));
+    // By itself zsh takes the compiled file.
+    std::fs::write(&script, "echo approved\n").unwrap();
+    std::fs::File::options().append(true).open(&compiled).unwrap().set_modified(later).unwrap();
+    assert!(Command::new("/bin/zsh").args(["-f", "-c", &source]).status().unwrap().success());
+    assert!(canary.exists(), "zsh takes no compiled file here, so this test shows nothing");
+    std::fs::remove_file(&canary).unwrap();
+    let result = given("/bin/zsh", &["-f", "-c", &source], &script, "echo approved\n", || {
+        std::fs::File::options().append(true).open(&compiled).unwrap().set_modified(later).unwrap();
+    });
+    assert_eq!((result.outcome, result.stdout.display().trim()), (RunOutcome::Exited(0), "approved"));
+    assert!(!canary.exists(), "the compiled file was not approved");
+}
+
+#[test]
+fn a_script_that_is_swapped_in_a_loop_never_runs_unapproved() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().canonicalize().unwrap();
+    let (script, canary) = (directory.join("script.sh"), directory.join("canary"));
+    let (approved, evil) = ("echo approved\n", format!("touch {}\n", quoted(&canary)));
+    std::fs::write(&script, approved).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                for text in [evil.as_str(), approved] {
+                    std::fs::write(directory.join("next"), text).unwrap();
+                    std::fs::rename(directory.join("next"), &script).unwrap();
+                }
+            }
+        });
+        let source = format!(". {}", quoted(&script));
+        for _ in 0..60 {
+            use agentd_keeper::protocol::ExpectedFile;
+            let expect = Some(ExpectedFile { path: script.as_os_str().into(), sha256: digest(approved) });
+            let result = run(&RunRequest { program: "/bin/bash".into(), expect, ..request(&source) });
+            match result.outcome {
+                RunOutcome::Changed => {}
+                RunOutcome::Exited(0) => assert_eq!(result.stdout.display().trim(), "approved"),
+                other => panic!("{other:?}"),
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(!canary.exists(), "what was not approved ran");
+}
+
+fn digest(text: &str) -> String {
+    use sha2::{Digest as _, Sha256};
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -7,6 +7,7 @@
 //! Not its job: how each shell is spoken to (`shell`), whether a script may run (`trust`), and keeping what was captured.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use agentd_api::ByteString;
 use agentd_keeper::protocol::{ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
 
+use super::copy::Copy;
 use super::seed::{Seed, USER_PATH};
 use super::shell::{self, Attempt, Home, Interpreter, OF_THE_RUN, Shell, Start};
 use super::trust::Script;
@@ -54,7 +56,7 @@ pub(crate) struct Capture {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaptureError {
     #[error("cannot run {keeper:?}")]
-    Helper { keeper: PathBuf, source: std::io::Error },
+    Helper { keeper: PathBuf, source: io::Error },
     #[error(
         "the login shell {shell:?} is none of bash, zsh, fish, nu, csh, tcsh, ksh, dash and sh; set environment.shell"
     )]
@@ -79,6 +81,8 @@ pub(crate) enum CaptureError {
     ArgumentList { what: String },
     #[error("{what} changed while it was run")]
     Changed { what: String },
+    #[error("{what} cannot be copied to where only agentd writes, so it was not run; is there room in /tmp?")]
+    Copy { what: String, source: io::Error },
     #[error("{what} has an environment of more than {limit} bytes")]
     TooLarge { what: String, limit: u64 },
 }
@@ -113,7 +117,7 @@ impl CaptureError {
 
     /// Whether agentd could not start the program for want of something. What the program printed says nothing of that.
     fn is_scarcity(&self) -> bool {
-        let is_own = matches!(self, Self::Helper { .. } | Self::NotExecuted { .. });
+        let is_own = matches!(self, Self::Helper { .. } | Self::NotExecuted { .. } | Self::Copy { .. });
         is_own && scarce::in_text(&chain(self)).is_some()
     }
 }
@@ -188,7 +192,7 @@ impl Capture {
     }
 
     /// The environment after sourcing `script`, in `directory`, given nothing but `environment`: with bash, or the shell that its first
-    /// line names. With another content than it was looked at with it does not run.
+    /// line names. What runs are the bytes that were looked at, whatever lies under the script's name by then.
     pub(crate) async fn script(
         &self,
         script: &Script,
@@ -203,16 +207,32 @@ impl Capture {
             Interpreter::Named { shell, program, flags } => (shell, find(&program, path.as_deref()), flags),
             Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
         };
-        let start = kind.script(&program, flags.as_deref(), &script.path, &self.keeper);
         let mut variables: Vec<Variable> =
             environment.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
         if path.is_none() {
             // Without one lmod's `module load` makes a PATH of the module alone.
             variables.push(Variable { name: "PATH".into(), value: USER_PATH.into() });
         }
+        let mut start = kind.script(&program, flags.as_deref(), &script.path, &self.keeper);
         let mut request = self.request(&program, &start, variables, directory, deadline);
         request.expect = Some(expected(script));
-        let result = self.run(&request).await?;
+        let sealed = if kind.keeps_descriptors() { Some(self.run(&request).await?) } else { None };
+        let result = match sealed {
+            Some(result) if result.outcome != RunOutcome::NotSealed => result,
+            _ => {
+                let failed = |source| CaptureError::Copy { what: what.clone(), source };
+                let copied = script.clone();
+                let copy = tokio::task::spawn_blocking(move || Copy::make(&copied)).await;
+                let copy = copy.map_err(io::Error::other).and_then(|copy| copy).map_err(failed)?;
+                start = kind.script(&program, flags.as_deref(), copy.path(), &self.keeper);
+                (request.args, request.stdin, request.expect) = (start.args.clone(), start.stdin.clone(), None);
+                let mut result = self.run(&request).await?;
+                for text in [&mut result.captured, &mut result.stderr] {
+                    *text = copy.named(text.as_bytes()).into();
+                }
+                result
+            }
+        };
         let failed = match interpret(&what, request.deadline_ms, &result) {
             Ok(all) => {
                 if let RunOutcome::Exited(status @ 1..) = result.outcome {
@@ -269,8 +289,14 @@ impl Capture {
         let start = Start { args: kind.check(&script.path), ..Start::default() };
         let path = Variable { name: "PATH".into(), value: USER_PATH.into() };
         let request = self.request(&program, &start, vec![path], directory, Instant::now() + self.longest);
-        let request = RunRequest { capture_fifo: false, expect: Some(expected(script)), ..request };
-        let result = self.run(&request).await?;
+        let expect = kind.keeps_descriptors().then(|| expected(script));
+        let mut request = RunRequest { capture_fifo: false, expect, ..request };
+        let mut result = self.run(&request).await?;
+        if result.outcome == RunOutcome::NotSealed {
+            // It is only read, so it may be another one by now.
+            request.expect = None;
+            result = self.run(&request).await?;
+        }
         match result.outcome {
             // A shell that only the session's own PATH has is for the launch to find.
             RunOutcome::Exited(0) | RunOutcome::NotExecuted(_) => Ok(None),
@@ -407,6 +433,10 @@ fn failure(what: &str, deadline_ms: u64, result: &RunResult) -> CaptureError {
             CaptureError::TimedOut { what, seconds, stderr }
         }
         RunOutcome::Changed => CaptureError::Changed { what },
+        RunOutcome::NotSealed => {
+            let reason = "it cannot be given what was approved: the system forbids tracing".to_owned();
+            CaptureError::NotExecuted { what, reason }
+        }
         RunOutcome::TooMuchOutput => CaptureError::TooLarge { what, limit: MAX_ENVIRONMENT },
         _ if too_long(&result.stderr) => CaptureError::ArgumentList { what },
         RunOutcome::Exited(0) => CaptureError::NoEnvironment { what, stderr },

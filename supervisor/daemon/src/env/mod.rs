@@ -4,6 +4,7 @@
 //! pipeline is the configuration's; the last words are agentd's own: the named secrets, and one variable.
 
 mod capture;
+mod copy;
 mod drift;
 mod files;
 mod functions;

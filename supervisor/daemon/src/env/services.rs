@@ -8,12 +8,14 @@ use std::time::Instant;
 
 use agentd_api::scripts::ScriptState;
 use agentd_plugins::{Failure, Level, MachineServices, Places, Services, Sourced};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
 use agentd_api::doctor::shell_word;
 
 use super::capture::{Capture, CaptureError, Variables};
 use super::functions;
+use super::merge::hex;
 use super::results::{self, Key, Results};
 use super::secrets::{Hidden, Secrets};
 use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
@@ -28,6 +30,19 @@ pub(crate) struct Placeholders {
     pub(crate) config: PathBuf,
     pub(crate) cwd: PathBuf,
     pub(crate) session: PathBuf,
+    /// The digest of the script that the session was given with its spec, which is an approval of it.
+    pub(crate) given: Option<String>,
+}
+
+/// Whose word a script is, by where it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Under the user's configuration: it needs no approval.
+    User,
+    /// The session's own. Whoever is in the session can write there, so it is as it was given, or approved.
+    Session,
+    /// In the working directory, or anywhere: from whoever wrote it there.
+    Foreign,
 }
 
 /// Where a session's places are, their links resolved; of one that is not there or does not answer, nothing.
@@ -99,7 +114,7 @@ impl LoginOnce {
 impl Placeholders {
     /// The places with their links resolved, of those that answer by then. `of_all` has those that are no session's, where they are known.
     pub(crate) async fn real(&self, machine: &Machine, of_all: Option<&Places>, deadline: Instant) -> Real {
-        let Self { config, cwd, session } = self.clone();
+        let Self { config, cwd, session, given: _ } = self.clone();
         // First what is the user's own, whose answer a silent working directory must not take with it.
         let mut paths = vec![session];
         if of_all.is_none() {
@@ -118,19 +133,38 @@ impl Placeholders {
         Real { places: Places { cwd: text(directory.clone()), session, config, home }, directory }
     }
 
-    /// The path, and whether what lies there is the user's own word or whoever wrote the working directory's.
-    pub(super) fn resolve(&self, path: &str) -> Option<(PathBuf, bool)> {
+    /// What stands for the session's script in [`Self::given`].
+    pub(crate) fn digest_of(script: Option<&str>) -> Option<String> {
+        script.map(|script| hex(&Sha256::digest(script)))
+    }
+
+    /// Whether a script may run as it is.
+    pub(super) fn admit(&self, whose: Whose, script: &Script) -> bool {
+        match whose {
+            Whose::User => true,
+            Whose::Session if self.given.as_ref() == Some(&script.digest) => script.state != ScriptState::Denied,
+            Whose::Session | Whose::Foreign => script.state == ScriptState::Approved,
+        }
+    }
+
+    /// What `agentctl env allow` takes for a script of `env-script`: the directory approves all that lie in it.
+    pub(super) fn to_allow<'a>(&'a self, whose: Whose, script: &'a Path) -> &'a Path {
+        if whose == Whose::Foreign { &self.cwd } else { script }
+    }
+
+    /// The path, and whose word it is what lies there.
+    pub(super) fn resolve(&self, path: &str) -> Option<(PathBuf, Whose)> {
         let below = |place: &Path, rest: &str| place.join(rest.trim_start_matches('/'));
         if let Some(rest) = path.strip_prefix("{config}") {
-            return Some((below(&self.config, rest), true));
+            return Some((below(&self.config, rest), Whose::User));
         }
         if let Some(rest) = path.strip_prefix("{session}") {
-            return Some((below(&self.session, rest), true));
+            return Some((below(&self.session, rest), Whose::Session));
         }
         if let Some(rest) = path.strip_prefix("{cwd}") {
-            return Some((below(&self.cwd, rest), false));
+            return Some((below(&self.cwd, rest), Whose::Foreign));
         }
-        path.starts_with('/').then(|| (PathBuf::from(path), false))
+        path.starts_with('/').then(|| (PathBuf::from(path), Whose::Foreign))
     }
 }
 
@@ -169,7 +203,7 @@ fn failure(error: &CaptureError) -> Failure {
 }
 
 impl CallServices {
-    fn resolve(&self, path: &str) -> Result<(PathBuf, bool), Failure> {
+    fn resolve(&self, path: &str) -> Result<(PathBuf, Whose), Failure> {
         self.places.resolve(path).ok_or_else(|| {
             Failure::Failed(format!(
                 "the script {path:?} is neither absolute nor begins with {{config}}, {{cwd}} or {{session}}"
@@ -178,9 +212,10 @@ impl CallServices {
     }
 
     /// The refusal of a script, with what to do about it.
-    fn not_approved(&self, script: &Path, what: &str) -> Failure {
+    fn not_approved(&self, whose: Whose, script: &Path, what: &str) -> Failure {
         // Scripts that a provider of one's own asks for are listed nowhere, and so are approved one by one.
-        let place = if self.plugin == config::ENV_SCRIPT { &self.places.cwd } else { script };
+        let is_listed = self.plugin == config::ENV_SCRIPT;
+        let place = if is_listed { self.places.to_allow(whose, script) } else { script };
         let message =
             format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(&place.to_string_lossy()));
         *locked(&self.unapproved) = Some(message.clone());
@@ -226,27 +261,27 @@ impl Services for CallServices {
     }
 
     async fn source_script(&self, path: &str, environment: Variables, deadline: Instant) -> Result<Sourced, Failure> {
-        let (file, ours) = self.resolve(path)?;
+        let (file, whose) = self.resolve(path)?;
         let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
         let standing = tokio::task::spawn_blocking(move || trust.standing(&looked_at)).await;
-        let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| {
-            if ours { Failure::Unavailable(chain(&error)) } else { self.not_approved(&file, &chain(&error)) }
+        let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| match whose {
+            Whose::User | Whose::Session => Failure::Unavailable(chain(&error)),
+            Whose::Foreign => self.not_approved(whose, &file, &chain(&error)),
         })?;
         let gone = || Failure::NotFound(format!("there is no script {}", file.display()));
         let script = standing.ok_or_else(gone)?;
-        if !ours {
+        if !self.places.admit(whose, &script) {
             let how = match script.state {
-                ScriptState::Approved => None,
-                ScriptState::Changed => Some("has changed since it was approved"),
-                ScriptState::Denied => Some("was denied"),
-                _ => Some("has not been approved"),
+                ScriptState::Changed => "has changed since it was approved",
+                ScriptState::Denied => "was denied",
+                _ if whose == Whose::Session => "is not what the session was given, and has not been approved",
+                _ => "has not been approved",
             };
-            if let Some(how) = how {
-                return Err(self.not_approved(&script.named, &format!("the script {} {how}", script.named.display())));
-            }
+            let what = format!("the script {} {how}", script.named.display());
+            return Err(self.not_approved(whose, &script.named, &what));
         }
         self.hidden.script(script.path.clone());
-        let environment = self.sourced(&script, ours, environment, deadline).await?;
+        let environment = self.sourced(&script, whose, environment, deadline).await?;
         self.hidden.variables(&environment);
         let environment = functions::entering(self.functions, environment);
         Ok(Sourced { path: script.path.display().to_string(), environment })
@@ -258,7 +293,7 @@ impl Services for CallServices {
             None => Err(Failure::NotFound(format!("the configuration has no secret {name:?} for this session"))),
             Some(Ok(given)) => {
                 self.hidden.value(&given.value);
-                Ok(given.value)
+                Ok(given.value.to_vec())
             }
             Some(Err(missing)) => Err(Failure::Unavailable(self.hidden.text(&missing.to_string()))),
         }
@@ -271,7 +306,7 @@ impl CallServices {
     async fn sourced(
         &self,
         script: &Script,
-        ours: bool,
+        whose: Whose,
         given: Variables,
         deadline: Instant,
     ) -> Result<Variables, Failure> {
@@ -284,7 +319,9 @@ impl CallServices {
         }
         let run = self.capture.script(script, &self.places.cwd, given.clone(), deadline).await;
         let after = run.map_err(|error| match &error {
-            CaptureError::Changed { .. } if !ours => self.not_approved(&script.named, &chain(&error)),
+            CaptureError::Changed { .. } if whose != Whose::User => {
+                self.not_approved(whose, &script.named, &chain(&error))
+            }
             _ => self.failed(error.script_reason(), &error),
         })?;
         // What was written to while the script ran belongs to neither the one state nor the other.
@@ -308,12 +345,40 @@ mod tests {
 
     #[test]
     fn placeholders_are_resolved_and_only_the_users_own_places_need_no_approval() {
-        let places = Placeholders { config: "/c".into(), cwd: "/w".into(), session: "/s".into() };
-        assert_eq!(places.resolve("{config}/env-setup.sh"), Some(("/c/env-setup.sh".into(), true)));
-        assert_eq!(places.resolve("{session}/env-setup.sh"), Some(("/s/env-setup.sh".into(), true)));
-        assert_eq!(places.resolve("{cwd}/.agentd-env.sh"), Some(("/w/.agentd-env.sh".into(), false)));
-        assert_eq!(places.resolve("/opt/x.sh"), Some(("/opt/x.sh".into(), false)));
+        let places = Placeholders { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
+        assert_eq!(places.resolve("{config}/env-setup.sh"), Some(("/c/env-setup.sh".into(), Whose::User)));
+        assert_eq!(places.resolve("{session}/env-setup.sh"), Some(("/s/env-setup.sh".into(), Whose::Session)));
+        assert_eq!(places.resolve("{cwd}/.agentd-env.sh"), Some(("/w/.agentd-env.sh".into(), Whose::Foreign)));
+        assert_eq!(places.resolve("/opt/x.sh"), Some(("/opt/x.sh".into(), Whose::Foreign)));
         assert_eq!(places.resolve("x.sh"), None);
+    }
+
+    #[test]
+    fn a_sessions_own_script_runs_as_it_was_given_or_approved_and_never_when_it_was_denied() {
+        use ScriptState::{Approved, Changed, Denied, NotApproved};
+        let given = Placeholders::digest_of(Some("export A=1"));
+        let places = Placeholders { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given };
+        let script = |text: &str, state| Script {
+            named: "/s/env-setup.sh".into(),
+            path: "/s/env-setup.sh".into(),
+            digest: Placeholders::digest_of(Some(text)).unwrap(),
+            content: text.as_bytes().to_vec(),
+            state,
+            decided: None,
+        };
+        for (text, state, of_session, of_directory) in [
+            ("export A=1", NotApproved, true, false),
+            ("export A=2", NotApproved, false, false),
+            ("export A=2", Approved, true, true),
+            ("export A=1", Changed, true, false),
+            ("export A=2", Changed, false, false),
+            ("export A=1", Denied, false, false),
+        ] {
+            let script = script(text, state);
+            assert_eq!(places.admit(Whose::Session, &script), of_session, "{text} {state:?}");
+            assert_eq!(places.admit(Whose::Foreign, &script), of_directory, "{text} {state:?}");
+            assert!(places.admit(Whose::User, &script));
+        }
     }
 
     #[test]

@@ -214,6 +214,11 @@ impl Shell {
         start
     }
 
+    /// Whether it leaves the descriptors open that it was started with, so that it can be given a script by one.
+    pub(crate) fn keeps_descriptors(self) -> bool {
+        self != Self::Csh
+    }
+
     /// The status of sourcing a file that it cannot parse. Others have it too, so the shell is asked then, and only then: with `-n`, `extglob`
     /// is never set and what needs it is an error.
     pub(crate) fn syntax_statuses(self) -> &'static [i32] {

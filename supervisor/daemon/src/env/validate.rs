@@ -9,13 +9,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use agentd_api::scripts::ScriptState;
 use agentd_api::validation::Warning;
 
 use agentd_api::doctor::shell_word;
 
 use super::capture::Capture;
-use super::services::{Placeholders, chain, locked};
+use super::services::{Placeholders, Whose, chain, locked};
 use super::trust::{Script, Trust, TrustError};
 use crate::capability::Place;
 
@@ -109,11 +108,11 @@ fn of_virtual_env(root: &Path, place: Option<Place>, of_python: Option<Place>) -
 /// What is to be said of how a script stands, before a shell looks at it. `ran` has those of the last launch.
 fn standing(
     path: &Path,
-    ours: bool,
+    places: (&Placeholders, Whose),
     looked: &Result<Option<Script>, TrustError>,
     ran: Option<&Digests>,
-    directory: &Path,
 ) -> Option<Warning> {
+    let (places, whose) = places;
     let before = |path: &Path| ran.and_then(|ran| ran.get(path));
     match looked {
         Err(error) => Some(warning("ScriptUnreadable", path, chain(error))),
@@ -124,12 +123,12 @@ fn standing(
                 format!("the script {} is not there any more; it ran at the last launch", path.display()),
             )
         }),
-        Ok(Some(script)) if !ours && script.state != ScriptState::Approved => {
+        Ok(Some(script)) if !places.admit(whose, script) => {
             let message = format!(
                 "the script {} is {}; a launch fails before `agentctl env allow {}`",
                 script.named.display(),
                 script.state.as_str(),
-                shell_word(&directory.to_string_lossy())
+                shell_word(&places.to_allow(whose, &script.named).to_string_lossy())
             );
             Some(warning("ScriptNotApproved", &script.named, message))
         }
@@ -152,10 +151,10 @@ pub(crate) async fn scripts(
     syntax: (&Syntax, &Capture),
 ) -> Scripts {
     let mut all = Scripts::default();
-    for (path, ours) in names.iter().filter_map(|name| places.resolve(name)) {
+    for (path, whose) in names.iter().filter_map(|name| places.resolve(name)) {
         let (trust, asked) = (Arc::clone(trust), path.clone());
         let Ok(looked) = tokio::task::spawn_blocking(move || trust.standing(&asked)).await else { continue };
-        let found = standing(&path, ours, &looked, ran, &places.cwd);
+        let found = standing(&path, (places, whose), &looked, ran);
         let refused = found.as_ref().is_some_and(|one| one.reason != "ScriptChanged");
         all.warnings.extend(found);
         match looked {
@@ -202,6 +201,8 @@ impl Syntax {
 
 #[cfg(test)]
 mod tests {
+    use agentd_api::scripts::ScriptState;
+
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -248,8 +249,10 @@ mod tests {
     #[test]
     fn a_script_that_may_not_run_has_changed_or_is_gone_is_named() {
         let ran = |digest: &str| Digests::from([("/w/s".into(), digest.to_owned())]);
+        let places = Placeholders { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
         let reason = |ours, looked: &Result<Option<Script>, TrustError>, ran: Option<&Digests>| {
-            standing(Path::new("/w/s"), ours, looked, ran, Path::new("/w")).map(|one| one.reason)
+            let whose = if ours { Whose::User } else { Whose::Foreign };
+            standing(Path::new("/w/s"), (&places, whose), looked, ran).map(|one| one.reason)
         };
         let named = |reason: &str| Some(reason.to_owned());
         let approved = Ok(Some(script(ScriptState::Approved)));

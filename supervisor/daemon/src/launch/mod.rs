@@ -104,10 +104,14 @@ impl Launcher {
         let runtime = args.socket.parent().unwrap_or_else(|| Path::new("/"));
         make_private(runtime)?;
         let log = runtime.join("keeper.log");
-        let arguments = args.arguments();
         match &self.how {
-            How::Detached => detached::start(&self.keeper, &arguments, &log)?,
+            How::Detached => {
+                // The daemon's own limit, which the keeper inherits, is none for an agent.
+                let args = HoldArgs { core: agentd_keeper::private::core_limit(), ..args.clone() };
+                detached::start(&self.keeper, &args.arguments(), &log)?;
+            }
             How::Systemd(units) => {
+                let arguments = args.arguments();
                 let _ = std::fs::remove_file(&log);
                 pulse::elsewhere(units.start(id, &self.keeper, &arguments, unit)).await?;
             }

@@ -262,7 +262,7 @@ mod tests {
         let mut environment = Environment::default();
         let set = |(name, value): &(&str, &str)| agentd_plugins::Change::set(*name, *value);
         environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
-        let places = Placeholders { config: "/c".into(), cwd: directory.into(), session: "/s".into() };
+        let places = Placeholders { config: "/c".into(), cwd: directory.into(), session: "/s".into(), given: None };
         Subject::new((SessionId::random(), None, agent.to_owned(), 1), places, &environment)
     }
 

@@ -49,7 +49,7 @@ impl Services for CheckServices {
             None => Err(Failure::NotFound(format!("the configuration has no secret {name:?} for this check"))),
             Some(Ok(given)) => {
                 self.hidden.value(&given.value);
-                Ok(given.value)
+                Ok(given.value.to_vec())
             }
             Some(Err(missing)) => Err(Failure::Unavailable(self.hidden.text(&missing.to_string()))),
         }

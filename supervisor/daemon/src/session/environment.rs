@@ -172,6 +172,7 @@ pub(super) fn places(world: &World, id: &SessionId, spec: &SessionSpec) -> Place
         config: world.directories.config.clone(),
         cwd: spec.directory.clone(),
         session: world.directories.session(id),
+        given: Placeholders::digest_of(spec.env_setup.as_deref()),
     }
 }
 

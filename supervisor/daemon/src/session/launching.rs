@@ -119,6 +119,7 @@ impl Driver {
             journal: world.config.journal.options(),
             keep: world.config.journal.keep_session.0,
             orphan_ttl: world.config.limits.orphan.map(|span| span.0),
+            core: None,
         };
         let unit = Unit::of(&self.document.id, &self.document.spec, &world.config);
         let started = start_keeper(world, &self.document.id, &args, &unit, record).await;

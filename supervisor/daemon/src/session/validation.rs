@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::bringup::Progress;
 use crate::capability::Machine;
-use crate::env::{Digests, Environment, NamedPlaces, Placeholders, Scripts};
+use crate::env::{Digests, Environment, NamedPlaces, Scripts};
 use crate::plugins::NoHost;
 use crate::store;
 use crate::workspace::{self, WorkspaceError};
@@ -49,11 +49,7 @@ pub(super) struct Look {
 
 /// Looks at a session's scripts before they are run.
 pub(super) async fn look(world: &World, id: &SessionId, spec: &SessionSpec) -> Result<Look, NoHost> {
-    let places = Placeholders {
-        config: world.directories.config.clone(),
-        cwd: spec.directory.clone(),
-        session: world.directories.session(id),
-    };
+    let places = super::environment::places(world, id, spec);
     let ran = ran(world, id);
     let scripts = world.pipeline().await?.look_at_scripts(&places, &world.trust, ran.as_ref()).await;
     Ok(Look { scripts, ran })

@@ -47,6 +47,19 @@ pub(crate) fn become_expendable(score: &str) {
     }
 }
 
+/// The same from its parent, when it has done its exec: of a process that refuses tracing the file is root's until then.
+pub(crate) fn make_expendable(pid: u32, score: &str) {
+    let file = format!("/proc/{pid}/oom_score_adj");
+    if fs::read_to_string(&file).is_ok_and(|now| now.trim() != score) {
+        let _ = fs::write(&file, score);
+    }
+}
+
+/// From here on nobody but root can look into this process's memory, and it leaves no core.
+pub(crate) fn refuse_tracing() -> io::Result<()> {
+    Ok(prctl::set_dumpable(false)?)
+}
+
 /// `proc_pid_oom_score_adj(5)`.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 /// In thousandths of the memory there is: who holds an agent, and uses less than half of what the session may, is killed last.

@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
-use super::Process;
+use super::{Process, Sealed, Step};
 
 /// Whether a process whose parent ended becomes a child of this one.
 pub(crate) const ADOPTS: bool = false;
@@ -45,6 +45,46 @@ pub(crate) fn expendable() -> String {
 }
 
 pub(crate) fn become_expendable(_score: &str) {}
+
+pub(crate) fn make_expendable(_pid: u32, _score: &str) {}
+
+/// The system lets a process look into another only with the consent of an administrator (`taskgated(8)`), so nothing is done here.
+pub(crate) fn refuse_tracing() -> io::Result<()> {
+    Ok(())
+}
+
+/// No system call of another process can be changed here.
+pub(crate) fn can_substitute(_path: &[u8]) -> bool {
+    false
+}
+
+pub(crate) fn seal(_content: &[u8]) -> io::Result<Sealed> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn trace_me() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Never made: see [`can_substitute`].
+#[derive(Debug)]
+pub(crate) struct Substitution;
+
+impl Substitution {
+    pub(crate) fn new(_pid: i32, _path: &[u8]) -> Self {
+        Self
+    }
+
+    #[allow(clippy::unused_self, reason = "another system has something here")]
+    pub(crate) fn is_done(&self) -> bool {
+        true
+    }
+
+    #[allow(clippy::unused_self, reason = "another system has something here")]
+    pub(crate) fn step(&mut self) -> Step {
+        Step::Done
+    }
+}
 
 /// Closes every descriptor but the first three.
 #[allow(unsafe_code, reason = "a descriptor that nobody in this process owns can only be closed by its number")]

@@ -8,17 +8,44 @@ mod linux_peer;
 mod macos;
 #[cfg(target_os = "macos")]
 mod macos_peer;
+#[cfg(target_os = "linux")]
+mod substitute;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
     ADOPTS, Family, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, device, die_with_parent,
-    expendable, pin, proportional, reopen, resident, signal, start_time, widen,
+    expendable, make_expendable, pin, proportional, refuse_tracing, reopen, resident, signal, start_time, widen,
 };
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
-    ADOPTS, Family, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, device, die_with_parent,
-    expendable, pin, proportional, reopen, resident, signal, start_time, widen,
+    ADOPTS, Family, SOCKET_PATH_MAX, Substitution, become_expendable, become_subreaper, can_substitute,
+    close_inherited, device, die_with_parent, expendable, make_expendable, pin, proportional, refuse_tracing, reopen,
+    resident, seal, signal, start_time, trace_me, widen,
 };
+#[cfg(target_os = "linux")]
+pub(crate) use substitute::{Substitution, can_substitute, seal, trace_me};
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::process::ExitStatus;
+
+/// Bytes that nobody can change any more, as an open file.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    /// The descriptor that the program inherits.
+    pub(crate) number: RawFd,
+    _file: OwnedFd,
+}
+
+/// How far a program is that shall be given a file's bytes.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It has not opened the file.
+    Watching,
+    /// It has opened the file, and goes on by itself.
+    Done,
+    /// It has ended before.
+    Ended(ExitStatus),
+}
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux_peer::{Peer, cgroups, program, relative};

@@ -163,7 +163,7 @@ async fn plan(
         programs_change
             || units_change
             || running.version != new.version
-            || host.program_of(running.pid).is_some_and(|program| program.replaced)
+            || running.program(host).is_some_and(|program| program.replaced)
     };
     let restart: Vec<&Running> = running.iter().filter(|running| running.unit.is_some() && stale(running)).collect();
     let stray = running.iter().find(|running| running.unit.is_none());

@@ -72,7 +72,7 @@ fn text(
         let whose = daemon.user.as_ref().map(|user| format!("{user}: ")).unwrap_or_default();
         let by = if daemon.unit.is_some() { "" } else { ", started by no manager" };
         field("agentd", &format!("{whose}{} (pid {}){by}", daemon.version, daemon.pid));
-        if let Some(program) = host.program_of(daemon.pid) {
+        if let Some(program) = daemon.program(host) {
             let replaced = if program.replaced { " (replaced since: restart agentd)" } else { "" };
             field("file", &format!("{}{replaced}", program.path.display()));
         }
@@ -92,7 +92,7 @@ fn document(
     let file = |path: &Path, standing: Standing| json!({ "path": path, "state": word(standing) });
     let unit = |state: &State| json!({ "state": state.active, "enabled": state.enabled, "pid": state.pid, "stale": state.stale });
     let daemon = |daemon: &Running| {
-        let program = host.program_of(daemon.pid);
+        let program = daemon.program(host);
         json!({
             "unit": daemon.unit,
             "user": daemon.user,

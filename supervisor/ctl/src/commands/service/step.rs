@@ -223,10 +223,11 @@ async fn terminate(pid: u32) -> Result<(), ServiceError> {
         Err(errno) => return Err(failed(errno.into())),
     }
     let deadline = Instant::now() + PATIENCE;
-    let program = PathBuf::from(format!("/proc/{pid}/exe"));
-    let knew = program.read_link().is_ok();
-    // One that has ended and whose parent does not look holds nothing any more, and has no program.
-    while kill(process, None).is_ok() && (!knew || program.read_link().is_ok()) {
+    // One that has ended and whose parent does not look holds nothing any more, and has no arguments.
+    let command_line = PathBuf::from(format!("/proc/{pid}/cmdline"));
+    let has_arguments = || fs::read(&command_line).is_ok_and(|arguments| !arguments.is_empty());
+    let knew = has_arguments();
+    while kill(process, None).is_ok() && (!knew || has_arguments()) {
         if Instant::now() >= deadline {
             return Err(failed(io::ErrorKind::TimedOut.into()));
         }

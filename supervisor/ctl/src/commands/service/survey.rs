@@ -6,7 +6,7 @@ use agentd_api::compatibility::Compatibility;
 use agentd_api::session::SessionView;
 
 use super::ServiceError;
-use super::host::{Host, is_instance, unit_of};
+use super::host::{Host, Program, is_instance, unit_of};
 use super::manager::Service;
 use super::material::{self, PROGRAMS, Unit};
 use super::record::{Record, Standing, digest_of, standing};
@@ -75,6 +75,16 @@ pub(super) struct Running {
     pub(super) version: String,
     pub(super) compatibility: Compatibility,
     pub(super) sessions: Vec<SessionView>,
+    /// Its program's file by its own word: the daemon's process is closed to others of its user.
+    pub(super) said: Option<PathBuf>,
+}
+
+impl Running {
+    /// Its program, and whether another was put in its place since.
+    pub(super) fn program(&self, host: &Host) -> Option<Program> {
+        let said = || self.said.as_deref().filter(|_| host.os == "linux").map(Program::of_link);
+        host.program_of(self.pid).or_else(said)
+    }
 }
 
 #[derive(Debug)]
@@ -256,6 +266,7 @@ pub(super) async fn running(
         version: version.version,
         compatibility: version.compatibility,
         sessions: client.list().await?.value.sessions,
+        said: version.program,
     })
 }
 

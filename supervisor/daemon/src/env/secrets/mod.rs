@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use agentd_api::secret::SecretView;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use zeroize::Zeroizing;
 
 pub(crate) use declared::{Declared, Named};
 pub(crate) use hidden::Hidden;
@@ -49,7 +50,7 @@ pub(crate) struct Secrets {
 pub(crate) struct Given {
     pub(crate) name: String,
     pub(crate) variable: String,
-    pub(crate) value: Vec<u8>,
+    pub(crate) value: Zeroizing<Vec<u8>>,
     /// Where it came from.
     pub(crate) origin: String,
 }
@@ -208,7 +209,7 @@ impl Secrets {
         for Named { name, variable, source, required, .. } in wanted {
             let origin = source.to_string();
             match results.remove(&name).unwrap_or(Err(SourceError::Defect)) {
-                Ok(value) => taken.given.push(Given { name, variable, value, origin }),
+                Ok(value) => taken.given.push(Given { name, variable, value: value.into(), origin }),
                 Err(error) => taken.missing.push(Missing { name, origin, required, reason: chain(&error) }),
             }
         }
