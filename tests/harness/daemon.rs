@@ -21,6 +21,8 @@ pub(crate) struct Daemon {
     program: PathBuf,
     /// What the command begins with: a program that becomes the daemon, somewhere else.
     entrance: Vec<String>,
+    /// Shared by all tests: what is in it is found by its content, and compiling takes longer than most tests.
+    cache: PathBuf,
     /// What the daemon is started with, and nothing else.
     environment: Vec<(OsString, OsString)>,
     pub(crate) client: Client,
@@ -53,7 +55,15 @@ impl Daemon {
         let client = Client::new(root.join("run/control.sock"));
         let environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
         let program = env!("CARGO_BIN_EXE_agentd").into();
-        Self { directory, child: None, program, entrance: Vec::new(), environment, client }
+        Self {
+            directory,
+            child: None,
+            program,
+            entrance: Vec::new(),
+            cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache"),
+            environment,
+            client,
+        }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -128,6 +138,11 @@ impl Daemon {
         self.entrance = entrance;
     }
 
+    /// Where the next start keeps compiled plugins: for a daemon of another user.
+    pub(crate) fn set_cache(&mut self, cache: PathBuf) {
+        self.cache = cache;
+    }
+
     /// Changes the configuration of the next start.
     pub(crate) fn configure(&self, change: impl FnOnce(String) -> String) {
         let file = self.root().join("config/agentd.toml");
@@ -169,9 +184,8 @@ impl Daemon {
             .arg(self.root().join("run"))
             .arg("--state-dir")
             .arg(self.state())
-            // Shared by all tests: what is in it is found by its content, and compiling takes longer than most tests.
             .arg("--cache-dir")
-            .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache"))
+            .arg(&self.cache)
             .arg("--config-dir")
             .arg(self.root().join("config"))
             .arg("--system-config-dir")

@@ -18,6 +18,7 @@ mod compiling;
 mod configuration;
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod crowd;
 mod doctor;
 mod drain;
 mod drift;
@@ -49,6 +50,7 @@ mod plugins;
 mod power_cut;
 mod prerequisites;
 mod prerequisites_ctl;
+mod private;
 mod real_agent;
 mod reload;
 mod requests;

@@ -17,6 +17,12 @@ pub enum Code {
     NoSuchPath,
     MethodNotAllowed,
     BodyTooLarge,
+    /// The request's body did not come within its time.
+    BodyTimeout,
+    /// The caller holds as many connections as one may, or all are in use. `Retry-After` says when to ask again.
+    TooManyConnections,
+    /// The same of requests that go on: events and `?wait=`.
+    TooManyStreams,
     NoSuchSession,
     NoSuchAgent,
     NoSuchTurn,
@@ -108,6 +114,7 @@ impl Code {
             | Self::NoSuchPlugin
             | Self::NoSuchPrerequisite => 404,
             Self::MethodNotAllowed => 405,
+            Self::BodyTimeout => 408,
             Self::NameTaken
             | Self::WrongPhase
             | Self::PermissionAnswered
@@ -127,12 +134,20 @@ impl Code {
             | Self::Internal
             | Self::Unknown => 500,
             Self::TooBusy
+            | Self::TooManyConnections
+            | Self::TooManyStreams
             | Self::DirectorySilent
             | Self::KeeperSilent
             | Self::JournalNotWritable
             | Self::NotReady
             | Self::OutOfResources => 503,
         }
+    }
+
+    /// After how many seconds the same request may be sent again, where that alone can help: the header `Retry-After`. Nothing was done
+    /// of a request that is answered with such a code.
+    pub fn retry_after(self) -> Option<u32> {
+        matches!(self, Self::TooManyConnections | Self::TooManyStreams).then_some(1)
     }
 
     /// The code as it stands in the document.

@@ -1,7 +1,7 @@
 //! The daemon's HTTP interface, as calls. One connection a call: they stay on this machine, and are cheap.
 //!
 //! A call that fails is not tried again here: prompting twice is worse than an error. Who may ask again safely is the event
-//! stream (`stream.rs`).
+//! stream (`stream.rs`), and whoever finds no room for the connection: nothing was done of that request.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::Range;
 use crate::error::Error;
@@ -34,6 +34,8 @@ use crate::way::Way;
 
 /// How long the daemon may take for an answer, on top of what it was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it is asked again where the daemon has no room for the connection.
+const CROWDED: Duration = Duration::from_secs(15);
 /// How much longer an environment may take that is built for the answer, with a login shell and scripts.
 const BUILDING: Duration = Duration::from_mins(2);
 /// How much longer a reload may take, which compiles plugins.
@@ -354,13 +356,15 @@ impl Client {
 
     /// The body of an event stream, as NDJSON, once the daemon began to answer.
     pub(crate) async fn events(&self, id: &str, query: &str) -> Result<Incoming, Error> {
-        let path = format!("/v1/sessions/{id}/events{query}");
-        let response = self.send(&Method::GET, &path, None, PATIENCE).await?;
-        if response.status().is_success() {
-            return Ok(response.into_body());
+        let (path, since) = (format!("/v1/sessions/{id}/events{query}"), Instant::now());
+        loop {
+            let response = self.send(&Method::GET, &path, None, PATIENCE).await?;
+            if response.status().is_success() {
+                return Ok(response.into_body());
+            }
+            let (call, status) = (format!("GET {path}"), response.status().as_u16());
+            wait_for_room(refusal(call.clone(), status, collect(call, response).await?), since).await?;
         }
-        let (call, status) = (format!("GET {path}"), response.status().as_u16());
-        Err(refusal(call.clone(), status, collect(call, response).await?))
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Document<T>, Error> {
@@ -392,10 +396,26 @@ impl Client {
         body: Option<Vec<u8>>,
         wait: Duration,
     ) -> Result<(u16, Bytes), Error> {
+        let since = Instant::now();
+        loop {
+            match self.call_once(&method, path, body.clone(), wait).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => wait_for_room(error, since).await?,
+            }
+        }
+    }
+
+    async fn call_once(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        wait: Duration,
+    ) -> Result<(u16, Bytes), Error> {
         let call = format!("{method} {path}");
         let limit = PATIENCE + wait;
         let answer = async {
-            let response = self.send(&method, path, body, limit).await?;
+            let response = self.send(method, path, body, limit).await?;
             let status = response.status();
             Ok::<_, Error>((status, collect(call.clone(), response).await?))
         };
@@ -434,6 +454,17 @@ impl Client {
 
     fn silent(&self, call: &str, limit: Duration) -> Error {
         Error::Silent { place: self.way.to_string(), call: call.to_owned(), seconds: limit.as_secs() }
+    }
+}
+
+/// Returns when a request that found no room may be sent again; the error, where it was another one or it was asked for long enough.
+async fn wait_for_room(error: Error, since: Instant) -> Result<(), Error> {
+    match error.code().and_then(Code::retry_after) {
+        Some(seconds) if since.elapsed() < CROWDED => {
+            sleep(Duration::from_secs(seconds.into())).await;
+            Ok(())
+        }
+        _ => Err(error),
     }
 }
 

@@ -35,6 +35,9 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("limits.launches", Now),
     ("limits.queued_turns", Now),
     ("limits.connections", NextStart),
+    ("limits.connections_per_caller", NextStart),
+    ("limits.streams_per_caller", NextStart),
+    ("limits.body_time", Now),
     ("limits.body", Now),
     // The keeper is given these when it starts the agent.
     ("limits.line", NextLaunch),

@@ -19,8 +19,14 @@ pub(crate) struct Limits {
     pub(crate) launches: usize,
     /// Turns that wait in one session.
     pub(crate) queued_turns: usize,
-    /// Connections to the control endpoint, at once; further ones wait to be accepted.
+    /// Connections to the control endpoint, at once; further ones are refused. Half of them can be streams.
     pub(crate) connections: usize,
+    /// Of these, connections of one process, or one session of processes, whose requests are short.
+    pub(crate) connections_per_caller: usize,
+    /// The same of those that go on: events and `?wait=`.
+    pub(crate) streams_per_caller: usize,
+    /// For a request's body to come; one that stops for a third of it is not waited for.
+    pub(crate) body_time: Time,
     /// Bytes of a request's body.
     #[serde(deserialize_with = "size")]
     pub(crate) body: usize,
@@ -163,6 +169,9 @@ impl Default for Limits {
             launches: 8,
             queued_turns: 32,
             connections: 512,
+            connections_per_caller: 64,
+            streams_per_caller: 32,
+            body_time: seconds(30),
             body: 4 << 20,
             line: 32 << 20,
             plugin_memory: 64 << 20,

@@ -181,6 +181,9 @@ fn check(config: &Config) -> Flaws {
         ("active_sessions", config.limits.active_sessions),
         ("launches", config.limits.launches),
         ("connections", config.limits.connections),
+        ("connections_per_caller", config.limits.connections_per_caller),
+        ("streams_per_caller", config.limits.streams_per_caller),
+        ("body_time", usize::try_from(config.limits.body_time.0.as_millis()).unwrap_or(usize::MAX)),
         ("body", config.limits.body),
         ("line", usize::try_from(config.limits.line).unwrap_or(usize::MAX)),
     ] {

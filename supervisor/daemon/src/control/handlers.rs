@@ -15,6 +15,7 @@ use hyper::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::router::Context;
@@ -203,18 +204,43 @@ pub(super) async fn bounded(closing: &CancellationToken, wait: Duration, until: 
     }
 }
 
+/// All of a body, which has at most so many bytes and takes at most so long, and never pauses for a third of that.
+async fn whole<B>(body: B, limit: usize, time: Duration) -> Result<Vec<u8>, Problem>
+where
+    B: hyper::body::Body<Data = bytes::Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut body = std::pin::pin!(Limited::new(body, limit));
+    let (mut whole, end) = (Vec::new(), Instant::now() + time);
+    loop {
+        let by = end.min(Instant::now() + time / 3);
+        let frame = tokio::time::timeout_at(by, body.frame()).await.map_err(|_| {
+            let detail = format!(
+                "the request's body has not come within {} s, or paused for a third of that",
+                time.as_secs_f64()
+            );
+            Problem::new(Code::BodyTimeout, detail).hint("send it at once; limits.body_time sets the limit")
+        })?;
+        let Some(frame) = frame else { return Ok(whole) };
+        let frame = frame.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                Problem::new(Code::BodyTooLarge, format!("the request's body has more than {limit} bytes"))
+                    .hint("limits.body sets the limit")
+            } else {
+                Problem::new(Code::MalformedRequest, format!("the request's body could not be read: {error}"))
+            }
+        })?;
+        if let Ok(data) = frame.into_data() {
+            whole.extend_from_slice(&data);
+        }
+    }
+}
+
 /// A body as the document it is meant to be.
 pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Request<Incoming>) -> Result<T, Problem> {
-    let limit = context.world.config.limits.body;
-    let body = Limited::new(request.into_body(), limit).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            Problem::new(Code::BodyTooLarge, format!("the request's body has more than {limit} bytes"))
-                .hint("limits.body sets the limit")
-        } else {
-            Problem::new(Code::MalformedRequest, format!("the request's body could not be read: {error}"))
-        }
-    })?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
+    let limits = &context.world.config.limits;
+    let body = whole(request.into_body(), limits.body, limits.body_time.0).await?;
+    serde_json::from_slice(&body).map_err(|error| {
         Problem::new(Code::MalformedRequest, format!("the request's body is not what this call takes: {error}"))
             .hint("the body is one JSON document; the README has an example of each")
     })
@@ -304,7 +330,39 @@ fn terms(context: &Context, request: &Request<Incoming>) -> Result<LaunchTerms, 
 
 #[cfg(test)]
 mod tests {
-    use super::parameter;
+    use std::time::Duration;
+
+    use agentd_api::Code;
+    use bytes::Bytes;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use tokio_stream::wrappers::ReceiverStream;
+
+    use super::{parameter, whole};
+
+    #[tokio::test]
+    async fn a_body_that_stops_or_trickles_is_not_waited_for_longer_than_its_time() {
+        let time = Duration::from_millis(300);
+        for (pause, pieces) in [(Duration::from_secs(600), 1), (Duration::from_millis(20), usize::MAX)] {
+            let (sender, receiver) = tokio::sync::mpsc::channel(1);
+            tokio::spawn(async move {
+                for _ in 0..pieces {
+                    let piece = Frame::data(Bytes::from_static(b"{"));
+                    if sender.send(Ok::<_, std::io::Error>(piece)).await.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(pause).await;
+                }
+                sender.closed().await;
+            });
+            let refused = whole(StreamBody::new(ReceiverStream::new(receiver)), 1 << 20, time).await.unwrap_err();
+            assert_eq!((refused.code, refused.status), (Code::BodyTimeout, 408), "{pause:?}");
+        }
+        let done = whole(http_body_util::Full::new(Bytes::from_static(b"{}")), 2, time).await;
+        assert_eq!(done.unwrap(), b"{}");
+        let long = whole(http_body_util::Full::new(Bytes::from_static(b"{}")), 1, time).await;
+        assert_eq!(long.unwrap_err().code, Code::BodyTooLarge);
+    }
 
     #[test]
     fn a_parameter_is_found_by_its_whole_name_and_decoded() {

@@ -14,6 +14,7 @@ mod handlers;
 mod plugins;
 mod prerequisites;
 mod readiness;
+mod room;
 mod router;
 mod routes;
 mod scripts;
@@ -28,7 +29,7 @@ mod validation;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
 use agentd_api::{Code, Problem};
@@ -66,5 +67,8 @@ fn problem(problem: &Problem) -> Response<Body> {
     let mut response = Response::new(full(bytes));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if let Some(seconds) = problem.code.retry_after() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
     response
 }

@@ -13,6 +13,7 @@ use hyper::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response};
 use tokio_util::sync::CancellationToken;
 
+use super::room::{Full, Place, StreamPlace};
 use super::routes::{self, Call, Parts};
 use super::tcp::Gate;
 use super::{
@@ -37,6 +38,15 @@ pub(crate) struct Context {
     pub(crate) closing: CancellationToken,
     pub(crate) admission: Admission,
     pub(crate) caller: Arc<Caller>,
+    /// The connection's place among all; none where it came before the end or while there are no descriptors.
+    pub(super) place: Option<Arc<Place>>,
+}
+
+impl Context {
+    /// Counts the connection as a stream while what is given lives; refused where there are too many.
+    pub(super) fn stream(&self) -> Result<Option<StreamPlace>, Problem> {
+        self.place.as_ref().map(|place| place.stream().map_err(Full::problem)).transpose()
+    }
 }
 
 impl Context {
@@ -131,6 +141,9 @@ async fn wait_for_takeover(context: &Context, parts: Parts<'_>) {
 
 async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
     context.admission.check(&request)?;
+    if let Some(place) = &context.place {
+        place.prove();
+    }
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let method = request.method().clone();
@@ -139,6 +152,9 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         return Err(not_offered(&method, &path));
     };
     access::check(context, route.access, named(&parts)).await?;
+    // A call that waits is a stream until it is answered.
+    let waits = handlers::wait(&request).is_ok_and(|wait| wait.is_some_and(|wait| !wait.is_zero()));
+    let _stream = if waits { context.stream()? } else { None };
     wait_for_takeover(context, &parts).await;
     let at = |place: usize| parts.get(place).copied().unwrap_or_default();
     let id = named(&parts).unwrap_or_default();

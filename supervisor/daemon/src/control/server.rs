@@ -14,12 +14,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::libc;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::room::{Bounds, Full, Party, Place, Room};
 use super::router::{self, Admission};
 pub use super::socket::EndpointError;
 use super::socket::{Socket, SocketState};
@@ -55,6 +57,10 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long the one connection has that is served while there are no descriptors.
 const BRIEF: Duration = Duration::from_secs(2);
+/// How many refused connections are waited for at once, so that they read why; further ones are refused without a wait.
+const REFUSALS: usize = 32;
+/// How long one of them may take for its request, and again for its end.
+const REFUSAL: Duration = Duration::from_secs(1);
 /// At the end: how long a connection that was let in may take for its first request.
 const FIRST: Duration = Duration::from_secs(2);
 /// At the end: how long requests may take to be answered; whoever is slower is cut off.
@@ -74,7 +80,15 @@ impl Endpoint {
     /// Serves until it is closed, then lets requests that were let in be answered.
     pub(crate) async fn serve(self, served: Served) {
         let connections = TaskTracker::new();
-        let door = |admission: Admission| Door { served: served.clone(), connections: connections.clone(), admission };
+        let bounds = Bounds::of(&served.worlds.now().config.limits);
+        let refusals = Arc::new(Semaphore::new(REFUSALS));
+        let door = |admission: Admission| Door {
+            served: served.clone(),
+            connections: connections.clone(),
+            admission,
+            room: Room::new(bounds),
+            refusals: Arc::clone(&refusals),
+        };
         let listening = Arc::clone(&served.worlds.now().tcp);
         let (mut socket, local) = (self.socket, door(Admission::Everything));
         let near = door(Admission::Bearer(Arc::new(Gate::new(Arc::clone(&listening)))));
@@ -91,11 +105,13 @@ impl Endpoint {
 }
 
 /// One way in, with a number of connections of its own: who may not come in by one cannot close the other.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Door {
     served: Served,
     connections: TaskTracker,
     admission: Admission,
+    room: Arc<Room>,
+    refusals: Arc<Semaphore>,
 }
 
 /// As many as it takes to accept one connection and to look at who made it.
@@ -146,7 +162,6 @@ impl Door {
 
     /// Accepts until the endpoint is closed or `until`.
     async fn accept<L: Listen>(&self, listener: &mut L, until: impl Future<Output = ()>) {
-        let permits = Arc::new(Semaphore::new(self.served.worlds.now().config.limits.connections));
         let (closing, mut until) = (&self.served.closing, std::pin::pin!(until));
         let mut spare = Spare::default();
         spare.fill();
@@ -155,14 +170,11 @@ impl Door {
                 biased;
                 () = closing.cancelled() => return,
                 () = until.as_mut() => return,
-                accepted = async {
-                    let permit = Arc::clone(&permits).acquire_owned().await;
-                    (permit, listener.accept().await)
-                } => accepted,
+                accepted = listener.accept() => accepted,
             };
             match accepted {
-                (permit, Ok(stream)) => self.serve(stream, permit.ok()),
-                (_, Err(error)) => {
+                Ok(stream) => self.receive(stream),
+                Err(error) => {
                     // One at a time is served all the same, by the descriptor that was kept for it: `/healthz` among them.
                     let of_descriptors = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
                     if of_descriptors && !spare.0.is_empty() {
@@ -187,23 +199,66 @@ impl Door {
         let caller = stream.caller(self.served.worlds.now().launcher.keepers());
         // What it took to look is kept for the next one, and is not the request's.
         spare.fill();
-        let serving = serve_connection(stream, self.served.clone(), self.admission.clone(), caller, Some(&BRIEF));
+        let serving = serve_connection(stream, self.served.clone(), self.admission.clone(), caller, None, Some(&BRIEF));
         // What takes longer is cut off: it is what the others wait for.
         let _ = tokio::time::timeout(BRIEF, serving).await;
     }
 
     /// Serves a connection that had come before the end.
     fn let_in(&self, stream: UnixStream) {
-        self.serve(stream, None);
+        let door = self.clone();
+        self.connections.spawn(async move {
+            let caller = stream.caller(door.served.worlds.now().launcher.keepers());
+            door.serve(stream, caller, None).await;
+        });
     }
 
-    fn serve<S: Connection>(&self, stream: S, permit: Option<tokio::sync::OwnedSemaphorePermit>) {
-        let (served, admission) = (self.served.clone(), self.admission.clone());
+    /// Serves a connection if there is room for it, and else says so to it.
+    fn receive<S: Connection>(&self, stream: S) {
+        let door = self.clone();
         self.connections.spawn(async move {
-            let caller = stream.caller(served.worlds.now().launcher.keepers());
-            serve_connection(stream, served, admission, caller, None).await;
-            drop(permit);
+            let caller = stream.caller(door.served.worlds.now().launcher.keepers());
+            let is_near = matches!(door.admission, Admission::Bearer(_));
+            let party = if is_near { Party::default() } else { Party::of(&caller) };
+            match door.room.enter(party) {
+                // Over TCP the token comes with the request.
+                Ok(place) if is_near => door.serve(stream, caller, Some(place.unproven())).await,
+                Ok(place) => door.serve(stream, caller, Some(place)).await,
+                Err(full) => door.refuse(stream, full).await,
+            }
         });
+    }
+
+    async fn refuse<S: Connection>(&self, mut stream: S, full: Full) {
+        let answer = refusal(full);
+        let Ok(_permit) = self.refusals.try_acquire() else {
+            drop(timeout(Duration::ZERO, stream.write_all(&answer)).await);
+            return;
+        };
+        let refusing = async {
+            let mut request = [0; 4 << 10];
+            // An answer that comes before the request confuses some clients.
+            let _ = timeout(REFUSAL, stream.read(&mut request)).await;
+            stream.write_all(&answer).await?;
+            stream.shutdown().await?;
+            // What is not read makes the answer unreadable (unix(7), ECONNRESET).
+            let rest = async { while stream.read(&mut request).await.is_ok_and(|n| n > 0) {} };
+            let _ = timeout(REFUSAL, rest).await;
+            io::Result::Ok(())
+        };
+        tokio::select! {
+            () = self.served.closing.cancelled() => {}
+            _ = timeout(REFUSAL * 3, refusing) => {}
+        }
+    }
+
+    async fn serve<S: Connection>(&self, stream: S, caller: Caller, place: Option<Place>) {
+        let (served, admission) = (self.served.clone(), self.admission.clone());
+        let evicted = place.as_ref().map(Place::evicted).unwrap_or_default();
+        tokio::select! {
+            () = evicted.cancelled() => {}
+            () = serve_connection(stream, served, admission, caller, place, None) => {}
+        }
     }
 }
 
@@ -243,21 +298,36 @@ impl Connection for TcpStream {
     }
 }
 
+/// The answer to a connection for which there is no room, as it goes over the wire.
+fn refusal(full: Full) -> Vec<u8> {
+    let problem = full.problem();
+    let body = serde_json::to_string(&problem).unwrap_or_default();
+    let retry = problem.code.retry_after().unwrap_or(1);
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: {retry}\r\nconnection: close\r\n\
+         content-type: application/problem+json\r\ncontent-length: {}\r\n\r\n{body}\n",
+        body.len() + 1
+    )
+    .into_bytes()
+}
+
 async fn serve_connection<S: Connection>(
     stream: S,
     served: Served,
     admission: Admission,
     caller: Caller,
+    place: Option<Place>,
     brief: Option<&Duration>,
 ) {
-    let caller = Arc::new(caller);
+    let (caller, place) = (Arc::new(caller), place.map(Arc::new));
     let (closing, begun) = (served.closing.clone(), Arc::new(Notify::new()));
     let asked = Arc::clone(&begun);
     let service = service_fn(move |request| {
         asked.notify_one();
         let Served { worlds, sessions, reload, audit, closing } = served.clone();
-        let (admission, caller) = (admission.clone(), Arc::clone(&caller));
-        let context = router::Context { world: worlds.now(), sessions, reload, audit, closing, admission, caller };
+        let (admission, caller, place) = (admission.clone(), Arc::clone(&caller), place.clone());
+        let context =
+            router::Context { world: worlds.now(), sessions, reload, audit, closing, admission, caller, place };
         router::answer(context, request)
     });
     let connection = http1::Builder::new()

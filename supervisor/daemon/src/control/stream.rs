@@ -83,9 +83,11 @@ pub(super) async fn events(
         }
     };
 
+    let stream = if follow { context.stream()? } else { None };
     let (sender, receiver) = mpsc::channel(1);
     let closing = context.closing.clone();
     tokio::spawn(async move {
+        let _stream = stream;
         tokio::select! {
             () = closing.cancelled() => {}
             () = pump(reader, first, &session, format, follow, &sender) => {}

@@ -1,0 +1,162 @@
+//! A process that holds as many connections as it can get keeps nobody else from anything: the owner's calls are answered meanwhile, and the
+//! crowd is told that there is no room.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use agentd_api::session::{Phase, SessionView};
+use agentd_api::{Code, Problem};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+use crate::harness::ctl::{Said, agentctl, end_of};
+use crate::harness::{Daemon, within};
+
+const STREAMS: usize = 600;
+const BODIES: usize = 700;
+/// What one caller may hold by default: calls, and streams beside them.
+const CALLS_OF_ONE: usize = 64;
+const STREAMS_OF_ONE: usize = 32;
+
+/// A connection to the daemon, with this sent over it.
+async fn connected(socket: &Path, request: &str) -> UnixStream {
+    let mut stream = loop {
+        match UnixStream::connect(socket).await {
+            Ok(stream) => break stream,
+            // The queue of connections is full: the daemon is about to take some.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    // One that is refused at once may be closed already.
+    let _ = stream.write_all(request.as_bytes()).await;
+    stream
+}
+
+/// The first of an answer, which is all of a refusal.
+async fn first(stream: &mut UnixStream) -> String {
+    let mut bytes = vec![0; 4096];
+    let n = within("an answer", stream.read(&mut bytes)).await.unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..n]).into_owned()
+}
+
+/// Whether it is a refusal as it should be.
+fn is_refused(answer: &str, code: Code) -> bool {
+    if !answer.starts_with("HTTP/1.1 503 ") {
+        return false;
+    }
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a refusal is whole");
+    assert!(head.to_lowercase().contains("\r\nretry-after: 1"), "{answer}");
+    let problem: Problem = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    assert!(problem.hint.is_some(), "{problem:?}");
+    problem.code == code || problem.code == Code::TooManyConnections
+}
+
+/// `agentctl` as its owner runs it in a terminal of their own: in another process session than the crowd.
+async fn owner(daemon: &Daemon, arguments: &[&str]) -> (Said, Duration) {
+    let inner = agentctl(daemon, arguments);
+    let mut command = Command::new("/usr/bin/setsid");
+    command.arg("--wait").arg(inner.get_program()).args(inner.get_args());
+    command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir(daemon.work()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let said = end_of(command.spawn().expect("util-linux has setsid")).await;
+    assert_eq!(said.status, Some(0), "{arguments:?}: {said:?}");
+    (said, begun.elapsed())
+}
+
+#[tokio::test]
+async fn streams_and_unfinished_bodies_of_one_process_keep_the_owner_from_nothing() {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| format!("{config}\n[limits]\nbody_time = \"5m\"\n"));
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let other = daemon.session(&daemon.scripted(&[])).await;
+    let accepted = session.prompt("ask").await;
+    let asked = session.wait_for("a question", |view| !view.status.permissions.is_empty()).await;
+    let question = asked.status.permissions[0].id.to_string();
+    let (_, quiet) = owner(&daemon, &["ls"]).await;
+
+    let socket = daemon.client.socket();
+    let follow = format!(
+        "GET {} HTTP/1.1\r\nhost: agentd\r\naccept: text/event-stream\r\n\r\n",
+        session.path("/events?after=0")
+    );
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for _ in 0..STREAMS {
+        let mut stream = connected(socket, &follow).await;
+        let answer = first(&mut stream).await;
+        if answer.starts_with("HTTP/1.1 200 ") {
+            held.push(stream);
+        } else {
+            assert!(is_refused(&answer, Code::TooManyStreams), "{answer}");
+            refused += 1;
+        }
+    }
+    assert_eq!((held.len(), refused), (STREAMS_OF_ONE, STREAMS - STREAMS_OF_ONE));
+    // Nothing is answered to a body that is not finished, so that those that were let in are those that are still waited for.
+    let unfinished = "POST /v1/sessions HTTP/1.1\r\nhost: agentd\r\ncontent-length: 100\r\n\r\n{";
+    let mut bodies = JoinSet::new();
+    for _ in 0..BODIES {
+        let mut stream = connected(socket, unfinished).await;
+        bodies.spawn(async move {
+            let mut bytes = vec![0; 4096];
+            let n = stream.read(&mut bytes).await.unwrap_or(0);
+            String::from_utf8_lossy(&bytes[..n]).into_owned()
+        });
+    }
+    for _ in 0..BODIES - CALLS_OF_ONE {
+        let answer = within("a refusal", bodies.join_next()).await.expect("there are more").unwrap();
+        assert!(is_refused(&answer, Code::TooManyConnections), "{answer}");
+    }
+
+    let mut took = Vec::new();
+    for arguments in [
+        &["ls"][..],
+        &["answer", session.id.as_str(), &question, "yes"],
+        &["show", session.id.as_str()],
+        &["stop", other.id.as_str()],
+        &["ls"],
+    ] {
+        let (_, time) = owner(&daemon, arguments).await;
+        took.push((arguments[0], time));
+    }
+    eprintln!("quiet {quiet:?}; in the crowd {took:?}");
+    assert!(took.iter().all(|(_, time)| *time < Duration::from_secs(20)), "{took:?}");
+    bodies.abort_all();
+    drop((bodies, held));
+
+    // All is well after it, for the process that was the crowd too.
+    within("room again", async {
+        while daemon.client.attempt("GET", "/v1/sessions", "", None).await.is_none_or(|answer| answer.status != 200) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(session.end_of(&accepted).await.text, "chosen yes");
+    let view: SessionView = other.view().await;
+    assert_eq!(view.status.phase, Phase::Stopped);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_answered_and_agentctl_asks_again_where_there_was_no_room() {
+    let mut daemon = Daemon::prepare();
+    let limits = "[limits]\nbody_time = \"2s\"\nconnections_per_caller = 4\n";
+    daemon.configure(|config| format!("{config}\n{limits}"));
+    daemon.run().await;
+    let unfinished = "POST /v1/sessions HTTP/1.1\r\nhost: agentd\r\ncontent-length: 100\r\n\r\n{";
+    let mut slow = connected(daemon.client.socket(), unfinished).await;
+    let answer = first(&mut slow).await;
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("body-timeout"), "{answer}");
+    drop(slow);
+    // These are all that this process session may have, until their time is over; agentctl waits for that.
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(connected(daemon.client.socket(), unfinished).await);
+    }
+    let said = end_of(agentctl(&daemon, &["ls"]).spawn().unwrap()).await;
+    assert_eq!(said.status, Some(0), "{said:?}");
+    drop(held);
+}
