@@ -9,6 +9,8 @@
 //! stdin) is therefore seen while the turn waits for something, and nowhere else.
 
 mod account;
+#[cfg(target_os = "linux")]
+mod attempts;
 mod calls;
 mod flags;
 mod processes;
@@ -39,6 +41,8 @@ fn main() {
         ["ask", socket, method, path, body] => calls::ask_once(socket, method, path, body),
         ["attack", table, directory, rounds] => calls::attack(table, directory, rounds),
         ["call", table, directory, round, kind] => calls::call(table, directory, round, kind),
+        #[cfg(target_os = "linux")]
+        ["attempt", file, ref name @ ..] => attempts::attempts(Path::new(file), name.first().copied()),
         _ => serve(Flags::parse(args.into_iter())),
     }
 }

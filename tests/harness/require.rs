@@ -179,6 +179,17 @@ pub(crate) fn namespaces() -> Option<()> {
     }
 }
 
+/// A kernel that has all of the isolation level `guard`.
+pub(crate) fn guard() -> Option<()> {
+    let said = Command::new(env!("CARGO_BIN_EXE_agentd-keeper")).arg("isolation").output();
+    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    match said.as_deref() {
+        Ok(r#"{"missing":[]}"#) => Some(()),
+        Ok(survey) => missing("namespaces", &format!("this kernel lacks a part of the isolation: {survey}")),
+        Err(error) => missing("namespaces", &format!("the keeper does not tell what this kernel can do: {error}")),
+    }
+}
+
 /// A systemd that can be booted in a lab (tests/systemd/lab).
 pub(crate) fn systemd() -> Option<()> {
     if !nix::unistd::geteuid().is_root() {

@@ -20,6 +20,7 @@ use std::fs;
 use std::path::Path;
 
 use agentd_api::event::OpenedBy;
+use agentd_api::isolation::Isolation;
 
 use crate::harness::{Daemon, process, require};
 use crate::real_agent::{Model, RealAgent, argument, whole_life};
@@ -40,6 +41,7 @@ fn gemini(program: &Path, daemon: &Daemon, model: &Model) -> RealAgent {
             ("GEMINI_CLI_NO_RELAUNCH", "true".to_owned()),
         ],
         reopened_by: OpenedBy::Load,
+        isolation: Isolation::None,
     }
 }
 

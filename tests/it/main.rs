@@ -28,6 +28,8 @@ mod events;
 mod faults;
 mod full_disk;
 mod gemini;
+#[cfg(target_os = "linux")]
+mod guard;
 #[path = "../plugins/guest.rs"]
 #[allow(dead_code, reason = "the plugin host's own tests use the rest")]
 mod guest;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::event::OpenedBy;
+use agentd_api::isolation::Isolation;
 use serde_json::{Value, json};
 
 use crate::harness::{Daemon, process, require, within};
@@ -75,6 +76,7 @@ fn opencode(program: &Path, model: &Model) -> RealAgent {
         command: vec![argument(program), "acp".to_owned()],
         settings: settings(model),
         reopened_by: OpenedBy::Resume,
+        isolation: Isolation::None,
     }
 }
 
@@ -172,4 +174,27 @@ async fn opencode_comes_through_a_whole_life() {
     let mut daemon = Daemon::start().await;
     let model = Model::start(TOOL).await;
     whole_life(&mut daemon, &opencode(&program, &model), &model).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_comes_through_a_whole_life_behind_walls() {
+    let (Some(program), Some(())) = (require::opencode(), require::guard()) else { return };
+    let mut daemon = Daemon::start().await;
+    let model = Model::start(TOOL).await;
+    let guarded = RealAgent { isolation: Isolation::Guard, ..opencode(&program, &model) };
+    whole_life(&mut daemon, &guarded, &model).await;
+
+    daemon.client.post("/v1/reload", &json!({})).await;
+    let session = daemon.session(&guarded.spec(&daemon)).await;
+    assert_eq!(session.view().await.status.isolation.map(|held| held.level), Some(Isolation::Guard));
+    let script = daemon.work().join("tools.sh");
+    std::fs::write(&script, crate::guard::use_of_tools(&daemon.work().join("tools"))).unwrap();
+    session.turn(&format!("run: sh {} > done", argument(&script))).await;
+    assert_eq!(std::fs::read_to_string(daemon.work().join("done")).unwrap(), "all of it worked\n");
+    let hidden = format!("run: cat {}/agentd.toml > seen", argument(&daemon.root().join("config")));
+    session.turn(&hidden).await;
+    assert_eq!(std::fs::read_to_string(daemon.work().join("seen")).unwrap(), "");
+    session.stop().await;
+    process::assert_only(&[daemon.pid()], daemon.root(), "something is left");
 }

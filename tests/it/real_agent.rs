@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentd_api::event::{Body, OpenedBy, SyntheticCause};
+use agentd_api::isolation::Isolation;
 use agentd_api::session::{PermissionPolicy, Phase, SessionSpec};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -65,6 +66,8 @@ pub(crate) struct RealAgent {
     pub(crate) settings: Vec<(&'static str, String)>,
     /// How a conversation is opened again.
     pub(crate) reopened_by: OpenedBy,
+    /// What its sessions are kept from.
+    pub(crate) isolation: Isolation,
 }
 
 impl RealAgent {
@@ -77,6 +80,7 @@ impl RealAgent {
         std::fs::write(&file, exports.concat()).expect("the directory is writable");
         spec.env_setup = Some(format!(". {}\n", quoted(&file)));
         spec.permissions = PermissionPolicy::Allow;
+        spec.isolation = Some(self.isolation);
         spec
     }
 }

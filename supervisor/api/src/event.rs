@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::bytes::ByteString;
 use crate::id::{PermissionId, SessionId, TurnId};
+use crate::isolation::Isolated;
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
 use crate::session::{Condition, PermissionRequest, SessionSpec};
 
@@ -249,6 +250,9 @@ pub struct AgentStarted {
     /// As in `keeper.started`.
     pub start_time: u64,
     pub command: Vec<String>,
+    /// What the agent is kept from.
+    #[serde(default, skip_serializing_if = "Isolated::is_none")]
+    pub isolation: Isolated,
 }
 
 /// Some text, and whether it was cut.

@@ -12,6 +12,7 @@ pub mod drain;
 pub mod environment;
 pub mod event;
 pub mod id;
+pub mod isolation;
 pub mod lock;
 pub mod paths;
 pub mod plugin;

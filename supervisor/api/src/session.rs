@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
+use crate::isolation::{Isolated, Isolation};
 use crate::quantity;
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
@@ -47,6 +48,9 @@ pub struct SessionSpec {
     /// Words that the configuration's prerequisites may be required by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// What the agent is kept from; without it, as its agent is configured. It can only be stricter than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
 }
 
 /// How much an agent is told in front of the first prompt after a resume.
@@ -155,6 +159,7 @@ impl SessionSpec {
             resume_note: None,
             requires: Vec::new(),
             tags: Vec::new(),
+            isolation: None,
         }
     }
 }
@@ -317,6 +322,9 @@ pub struct SessionStatus {
     /// The agent's own name for the conversation (ACP `sessionId`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
+    /// The isolation that the running agent was started with; absent where no agent runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolated>,
     /// The pid that was started; the agent may be a descendant of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_pid: Option<u32>,

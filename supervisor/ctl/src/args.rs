@@ -293,6 +293,9 @@ pub(crate) struct SpecArgs {
     /// Whether an agent that crashed is started again; by default as configured
     #[arg(long, value_enum)]
     pub(crate) restart: Option<Restart>,
+    /// What the agent is kept from; by default as its agent is configured, and never less than that
+    #[arg(long, value_enum)]
+    pub(crate) isolation: Option<Level>,
     /// Memory of the agent and everything it starts, as 2G or a number of bytes
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
@@ -371,6 +374,15 @@ pub(crate) enum SnapshotCommand {
     Refresh,
     /// Forget the stored environment; the next launch runs the login shell
     Invalidate,
+}
+
+/// As [`agentd_api::isolation::Isolation`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Level {
+    /// Nothing
+    None,
+    /// agentd's files, and every process outside of the session
+    Guard,
 }
 
 /// As [`agentd_api::session::RestartPolicy`].

@@ -121,6 +121,16 @@ impl Directories {
         self.session_runtime(id).join("files")
     }
 
+    /// What is there of this directory inside a guarded session: the socket of its guests.
+    pub(crate) fn session_guest(&self, id: &SessionId) -> PathBuf {
+        self.session_runtime(id).join("guest")
+    }
+
+    /// Where a guarded session reaches the control endpoint.
+    pub(crate) fn guest_socket(&self, id: &SessionId) -> PathBuf {
+        self.session_guest(id).join(agentd_api::paths::CONTROL_SOCKET)
+    }
+
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.runtime.join(agentd_api::paths::CONTROL_SOCKET)
     }

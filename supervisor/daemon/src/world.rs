@@ -21,6 +21,7 @@ use crate::directories::{Directories, DirectoryError};
 use crate::doctor::Clocks;
 use crate::drain::Drain;
 use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, Seed, SnapshotOptions, Snapshots, Trust, Wanted};
+use crate::guest::Guests;
 use crate::launch::{Launcher, Patience};
 use crate::plugins::{HostOnce, Managed, NoHost, Plugins};
 use crate::prerequisite::{self, Prerequisites, Surroundings, Who};
@@ -50,6 +51,8 @@ pub(crate) struct World {
     pub(crate) drain: Arc<Drain>,
     /// What was found when the configuration was last read.
     pub(crate) standing: Arc<Standing>,
+    /// Where the agents of guarded sessions come in.
+    pub(crate) guests: Arc<Guests>,
     /// Where requests come in besides the socket.
     pub(crate) tcp: Arc<Listening>,
     /// Whether drivers get on.
@@ -138,6 +141,7 @@ impl World {
             shutdown: CancellationToken::new(),
             drain: Arc::default(),
             standing: Arc::default(),
+            guests: Arc::default(),
             tcp: Arc::default(),
             pulses: Arc::default(),
             programs,
@@ -171,6 +175,7 @@ impl World {
             shutdown: self.shutdown.clone(),
             drain: Arc::clone(&self.drain),
             standing: Arc::clone(&self.standing),
+            guests: Arc::clone(&self.guests),
             tcp: Arc::clone(&self.tcp),
             pulses: Arc::clone(&self.pulses),
             programs: self.programs.clone(),

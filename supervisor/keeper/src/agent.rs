@@ -10,12 +10,14 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::{AgentStarted, Body, Text};
+use agentd_api::isolation::{Isolated, Isolation};
 use agentd_fault::Point;
 use agentd_journal::Record;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::enter;
 use crate::flood::Flood;
 use crate::journald::{Journald, Who};
 use crate::lines::{Lines, Piece};
@@ -25,7 +27,7 @@ use crate::mute::{Mute, Verdict};
 use crate::os::{self, Family};
 use crate::protocol::{self, Hide, LaunchRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
 use crate::rate::Bucket;
-use crate::spawn::{self, Program};
+use crate::spawn::{self, Program, Spawned};
 use crate::wait::{self, Read};
 
 /// How much of what the daemon sends may wait for an agent that does not read, bytes.
@@ -61,22 +63,20 @@ pub(crate) struct Agent {
 
 /// Starts the agent; with it comes its record.
 pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)> {
-    let spawned = spawn::spawn(&Program {
-        path: &record.program,
-        arg0: None,
-        args: &record.args,
-        environment: &record.environment,
-        directory: &record.directory,
-        stdin: true,
-        inherit: [None; 3],
-        traced: false,
-    })?;
+    let (spawned, isolation) = match &record.enclosure {
+        Some(enclosure) => {
+            let (spawned, missing) = enter::spawn(record, enclosure)?;
+            (spawned, Isolated { level: Isolation::Guard, missing })
+        }
+        None => (spawn_open(record)?, Isolated::default()),
+    };
     let started = AgentStarted {
         launch: record.launch,
         pid: spawned.pid.unsigned_abs(),
         // It is not reaped yet, so it has one even if it has ended already.
         start_time: os::start_time(spawned.pid).unwrap_or_default(),
         command: [&record.program].into_iter().chain(&record.args).map(|word| word.display().into_owned()).collect(),
+        isolation,
     };
     let agent = Agent {
         pid: spawned.pid,
@@ -91,6 +91,20 @@ pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent,
         journald: record.is_unit.then(|| Journald::connect(session)).flatten(),
     };
     Ok((agent, started))
+}
+
+/// Starts the agent's program without walls.
+fn spawn_open(record: &LaunchRecord) -> io::Result<Spawned> {
+    spawn::spawn(&Program {
+        path: &record.program,
+        arg0: None,
+        args: &record.args,
+        environment: &record.environment,
+        directory: &record.directory,
+        stdin: true,
+        inherit: [None; 3],
+        traced: false,
+    })
 }
 
 impl Agent {

@@ -18,6 +18,9 @@ pub enum Role {
     /// With how many seconds it may live.
     Look(u32),
     DumpEnvironment(RawFd),
+    /// With the descriptors of the request and of the report.
+    Enter(RawFd, RawFd),
+    Isolation,
     Version,
 }
 
@@ -27,14 +30,16 @@ pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRE
 agentd-keeper run
 agentd-keeper look SECONDS
 agentd-keeper dump-environment FD
+agentd-keeper enter FD FD
+agentd-keeper isolation
 agentd-keeper --version";
 
 /// Why the arguments make no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    #[error("a role is missing: hold, run, look or dump-environment")]
+    #[error("a role is missing: hold, run, look, dump-environment, enter or isolation")]
     NoRole,
-    #[error("{0:?} is not a role: there are hold, run, look and dump-environment")]
+    #[error("{0:?} is not a role: there are hold, run, look, dump-environment, enter and isolation")]
     Role(OsString),
     #[error("{0:?} is not known, stands twice or has no value")]
     Argument(OsString),
@@ -53,10 +58,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
             let seconds = args.next().and_then(|seconds| seconds.to_str()?.parse().ok()).filter(|seconds| *seconds > 0);
             Role::Look(seconds.ok_or(UsageError::Value("how many seconds"))?)
         }
-        Some("dump-environment") => {
-            let fd = args.next().and_then(|fd| fd.to_str()?.parse().ok()).filter(|fd| *fd >= 0);
-            Role::DumpEnvironment(fd.ok_or(UsageError::Value("the descriptor's number"))?)
-        }
+        Some("dump-environment") => Role::DumpEnvironment(descriptor(args.next())?),
+        Some("enter") => Role::Enter(descriptor(args.next())?, descriptor(args.next())?),
+        Some("isolation") => Role::Isolation,
         Some("--version") => Role::Version,
         _ => return Err(UsageError::Role(role)),
     };
@@ -64,6 +68,11 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
         None => Ok(parsed),
         Some(extra) => Err(UsageError::Argument(extra)),
     }
+}
+
+fn descriptor(number: Option<OsString>) -> Result<RawFd, UsageError> {
+    let number = number.and_then(|number| number.to_str()?.parse().ok()).filter(|number| *number >= 0);
+    number.ok_or(UsageError::Value("the descriptor's number"))
 }
 
 fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError> {
@@ -176,6 +185,8 @@ mod tests {
         assert_eq!(parsed("run"), Ok(Role::Run));
         assert_eq!(parsed("look 30"), Ok(Role::Look(30)));
         assert_eq!(parsed("dump-environment 12"), Ok(Role::DumpEnvironment(12)));
+        assert_eq!(parsed("enter 4 7"), Ok(Role::Enter(4, 7)));
+        assert_eq!(parsed("isolation"), Ok(Role::Isolation));
     }
 
     #[test]
@@ -204,6 +215,7 @@ mod tests {
             ("look 0", "how many seconds"),
             ("dump-environment x", "the descriptor's number"),
             ("dump-environment -1", "the descriptor's number"),
+            ("enter 4", "the descriptor's number"),
             ("hold --session", "\"--session\" is not known, stands twice or has no value"),
             ("hold --session a --session b", "\"--session\" is not known, stands twice"),
             ("hold --session a --launch x --state /s --socket /k", "--launch is missing"),

@@ -11,6 +11,7 @@ mod check;
 pub mod cli;
 mod connection;
 mod door;
+pub mod enter;
 pub mod environment;
 mod essential;
 mod fifo;

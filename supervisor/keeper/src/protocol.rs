@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::ByteString;
+use agentd_api::isolation::IsolationMissing;
 use agentd_journal::Options;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -75,6 +76,29 @@ pub struct LaunchRecord {
     /// prints to stderr.
     #[serde(default)]
     pub is_unit: bool,
+    /// What the agent is kept from; nothing where a daemon of an older release does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enclosure: Option<Enclosure>,
+}
+
+/// The walls of the level `guard`. Every path is absolute. One that is not there is left out, unless it can be made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enclosure {
+    pub missing: IsolationMissing,
+    /// Directories that are empty inside and cannot be written.
+    pub directories: Vec<PathBuf>,
+    /// Files that are empty inside and cannot be written.
+    pub files: Vec<PathBuf>,
+    /// Directories that are there inside although they lie below a hidden one. The agent's own directory is one always.
+    pub shown: Vec<Shown>,
+}
+
+/// A directory that is there inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    pub path: PathBuf,
+    /// Nothing can be made, removed or renamed in it from inside.
+    pub read_only: bool,
 }
 
 impl LaunchRecord {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use agentd_keeper::cli::{self, Role, USAGE};
 use agentd_keeper::hold::HoldError;
-use agentd_keeper::{environment, hold, look, run};
+use agentd_keeper::{enter, environment, hold, look, run};
 
 fn main() -> ExitCode {
     let role = match cli::parse(std::env::args_os().skip(1)) {
@@ -30,6 +30,8 @@ fn main() -> ExitCode {
         },
         Role::Run => run::run(std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
         Role::Look(seconds) => look::look(seconds, std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
+        Role::Enter(request, report) => enter::enter(request, report).map_err(Box::from),
+        Role::Isolation => enter::survey(&mut std::io::stdout()).map_err(Box::from),
         Role::DumpEnvironment(fd) => environment::dump(fd).map_err(Box::from),
         Role::Version => writeln!(std::io::stdout(), "agentd-keeper {}", env!("CARGO_PKG_VERSION")).map_err(Box::from),
     };

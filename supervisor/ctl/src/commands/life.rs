@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentd_api::doctor::shell_word;
 use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
+use agentd_api::isolation::Isolation;
 use agentd_api::quantity::Time;
 use agentd_api::reason::is_progress;
 use agentd_api::session::{
@@ -14,7 +15,7 @@ use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
-use crate::args::{EnvFrom, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
+use crate::args::{EnvFrom, Level, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
 use crate::client::{Document, Terms};
 use crate::conversation::Conversation;
 use crate::error::Error;
@@ -325,6 +326,10 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         },
         requires: args.require,
         tags: args.tag,
+        isolation: args.isolation.map(|level| match level {
+            Level::None => Isolation::None,
+            Level::Guard => Isolation::Guard,
+        }),
         ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
     })
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agentd_api::isolation::Isolation;
 use agentd_api::reason::is_progress;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use jiff::Timestamp;
@@ -145,6 +146,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("conversation", status.conversation.clone());
     field("permissions", Some(format!("{:?}", view.spec.permissions).to_lowercase()));
     field("created by", view.parent.as_ref().map(|parent| format!("the session {parent}")));
+    field("isolation", Some(isolation(view)));
     field("created", Some(format!("{} ({} ago)", view.created, age(view.created, now))));
     field("updated", Some(format!("{} ({} ago)", status.updated, age(status.updated, now))));
     field("agent pid", status.agent_pid.map(|pid| pid.to_string()));
@@ -166,6 +168,15 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
         lines.push(format!("\nanswer with: agentctl answer {} {} {answers}\n", label(view), request.id));
     }
     lines.concat()
+}
+
+/// What the agent is kept from, and what that lacks; before an agent runs, what was asked for.
+fn isolation(view: &SessionView) -> String {
+    let Some(held) = &view.status.isolation else {
+        return view.spec.isolation.map_or("as the agent is configured", Isolation::as_str).to_owned();
+    };
+    let without = held.missing.iter().map(|missing| format!("; without {}: {}", missing.part.as_str(), missing.reason));
+    without.fold(held.level.as_str().to_owned(), |text, without| text + &without)
 }
 
 /// What was asked for: a configured agent, or a program of one's own.

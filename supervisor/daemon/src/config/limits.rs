@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agentd_api::isolation::IsolationMissing;
 use agentd_api::quantity::{InvalidQuantity, Size, Time, size, some_size};
 use agentd_api::session::{CpuWeight, RestartPolicy, ResumeNote};
 use agentd_keeper::protocol::{Keep, StopTimes};
@@ -82,6 +83,8 @@ pub(crate) struct Launch {
     /// The pause before the first restart; each further one is twice as long, up to the longest.
     pub(crate) restart_first: Time,
     pub(crate) restart_longest: Time,
+    /// What becomes of a launch where the kernel lacks a part of the agent's isolation.
+    pub(crate) isolation_missing: IsolationMissing,
 }
 
 impl Launch {
@@ -203,6 +206,7 @@ impl Default for Launch {
             restart: RestartPolicy::OnFailure,
             restart_first: seconds(1),
             restart_longest: seconds(60),
+            isolation_missing: IsolationMissing::Fail,
         }
     }
 }

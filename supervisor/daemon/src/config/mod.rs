@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use agentd_api::AgentName;
 use agentd_api::environment::Refresh;
+use agentd_api::isolation::Isolation;
 use agentd_api::quantity::Time;
 use serde::Deserialize;
 
@@ -79,6 +80,9 @@ pub(crate) struct Agent {
     /// What its sessions' later launches do with the environment of the one before; without it, as `environment.refresh` says.
     #[serde(default)]
     pub(crate) refresh: Option<Refresh>,
+    /// What its sessions are kept from at least.
+    #[serde(default)]
+    pub(crate) isolation: Isolation,
 }
 
 impl Agent {

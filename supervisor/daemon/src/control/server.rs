@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::SessionId;
 use agentd_keeper::caller::{Caller, Who, Why};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,6 +28,7 @@ pub use super::socket::EndpointError;
 use super::socket::{Socket, SocketState};
 use super::tcp::{self, Gate};
 use crate::audit::Audit;
+use crate::guest::Arrival;
 use crate::launch::Keepers;
 use crate::reload::Reload;
 use crate::session::Sessions;
@@ -91,6 +93,7 @@ impl Endpoint {
         };
         let listening = Arc::clone(&served.worlds.now().tcp);
         let (mut socket, local) = (self.socket, door(Admission::Everything));
+        let guests = door(Admission::Everything);
         let near = door(Admission::Bearer(Arc::new(Gate::new(Arc::clone(&listening)))));
         tokio::join!(
             async {
@@ -98,6 +101,7 @@ impl Endpoint {
                 socket.close(|stream| local.let_in(stream));
             },
             near.accept_near(listening.listener()),
+            guests.accept_guests(),
         );
         connections.close();
         let _ = tokio::time::timeout(LAST, connections.wait()).await;
@@ -160,6 +164,22 @@ impl Door {
         }
     }
 
+    /// Serves what comes by the sockets of guarded sessions, with a number of connections of their own.
+    async fn accept_guests(&self) {
+        let Some(mut arrivals) = self.served.worlds.now().guests.arrivals() else { return };
+        let closing = &self.served.closing;
+        loop {
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return,
+                arrival = arrivals.recv() => match arrival {
+                    Some(Arrival { session, stream }) => self.receive(stream, Some(session)),
+                    None => return,
+                }
+            }
+        }
+    }
+
     /// Accepts until the endpoint is closed or `until`.
     async fn accept<L: Listen>(&self, listener: &mut L, until: impl Future<Output = ()>) {
         let (closing, mut until) = (&self.served.closing, std::pin::pin!(until));
@@ -173,7 +193,7 @@ impl Door {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok(stream) => self.receive(stream),
+                Ok(stream) => self.receive(stream, None),
                 Err(error) => {
                     // One at a time is served all the same, by the descriptor that was kept for it: `/healthz` among them.
                     let of_descriptors = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
@@ -213,11 +233,15 @@ impl Door {
         });
     }
 
-    /// Serves a connection if there is room for it, and else says so to it.
-    fn receive<S: Connection>(&self, stream: S) {
+    /// Serves a connection if there is room for it, and else says so to it. One that came by the socket of a guarded session is
+    /// that session's guest.
+    fn receive<S: Connection>(&self, stream: S, guest: Option<SessionId>) {
         let door = self.clone();
         self.connections.spawn(async move {
-            let caller = stream.caller(door.served.worlds.now().launcher.keepers());
+            let mut caller = stream.caller(door.served.worlds.now().launcher.keepers());
+            if let Some(session) = guest.filter(|_| caller.who != Who::Stranger(Why::OtherUser)) {
+                caller.who = Who::Guest(session);
+            }
             let is_near = matches!(door.admission, Admission::Bearer(_));
             let party = if is_near { Party::default() } else { Party::of(&caller) };
             match door.room.enter(party) {

@@ -64,6 +64,8 @@ use services::{CallServices, LoginOnce, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
 pub(crate) const SESSION_VARIABLE: &str = agentd_keeper::protocol::SESSION_VARIABLE;
+/// The variable of a guarded session that says where its own control socket is.
+pub(crate) const SOCKET_VARIABLE: &str = "AGENTD_SOCKET";
 /// The name agentd's own step goes by.
 const OWN: &str = "agentd";
 /// How long the session's places have to say where they are; the directory has answered just before.
@@ -150,6 +152,8 @@ pub(crate) struct Target {
     pub(crate) places: Placeholders,
     /// Where its files are.
     pub(crate) files: PathBuf,
+    /// Where it reaches the control endpoint, where that is a socket of its own.
+    pub(crate) socket: Option<PathBuf>,
     /// What it begins with.
     pub(crate) chosen: Arc<Chosen>,
     pub(crate) machine: Machine,
@@ -430,6 +434,9 @@ impl Pipeline {
         let named = taken.given.iter().map(named).collect();
         let mut own = functions::withheld(self.functions, environment);
         own.push(Change::set(SESSION_VARIABLE, target.id.as_str()));
+        own.extend(
+            target.socket.as_ref().map(|socket| Change::set(SOCKET_VARIABLE, socket.as_os_str().as_encoded_bytes())),
+        );
         let steps = [(secrets::STEP, named), (OWN, own)];
         for (number, (name, changes)) in (self.steps.len() + 1..).zip(steps) {
             environment

@@ -21,6 +21,7 @@ use super::needs::Needs;
 use super::state::Run;
 use crate::capability::{Machine, Place};
 use crate::env::{Built, SessionFile};
+use crate::isolation;
 use crate::workspace;
 use crate::world::World;
 
@@ -136,14 +137,14 @@ async fn launch_record(world: &World, job: &Job, built: &Built) -> Result<Launch
             })?
         }
     };
+    let mut variables: Vec<Variable> =
+        environment.pairs().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
+    isolation::set_socket(world, &job.id, &job.spec, &mut variables);
     Ok(LaunchRecord {
         launch: job.launch,
         program: program.into_os_string().into(),
         args: args.iter().map(|arg| ByteString::from(arg.as_str())).collect(),
-        environment: environment
-            .pairs()
-            .map(|(name, value)| Variable { name: name.into(), value: value.into() })
-            .collect(),
+        environment: variables,
         directory: job.spec.directory.as_os_str().into(),
         secrets: built.hidden.clone(),
         max_line: world.config.limits.line,
@@ -155,6 +156,7 @@ async fn launch_record(world: &World, job: &Job, built: &Built) -> Result<Launch
         // In a unit of its own the session has a cgroup, which knows better than anybody who looks once a second.
         limits: if world.launcher.has_cgroups() { Limits::default() } else { bounds },
         is_unit: world.launcher.has_cgroups(),
+        enclosure: isolation::enclosure(world, &job.id, &job.spec),
     })
 }
 

@@ -35,6 +35,7 @@ use super::waits::{self, Wait, is_restarted};
 use super::writable::Writable;
 use super::{Published, aside, ending};
 use crate::env::chain;
+use crate::guest::GuestSocket;
 use crate::launch::{Link, LinkError};
 use crate::pulse;
 use crate::world::{World, Worlds};
@@ -99,6 +100,8 @@ pub(crate) struct Driver {
     /// What of the agent's environment expires, while it is asked for again.
     pub(super) refresh: Refresh,
     pub(super) files: Files,
+    /// Where the agent reaches the control endpoint, while it runs guarded.
+    pub(super) guest: Option<GuestSocket>,
     /// Something could not be written; tried again then.
     pub(super) retry: Option<Instant>,
     pub(super) requests: u64,
@@ -164,6 +167,7 @@ impl Driver {
             next_restart: None,
             refresh: Refresh::default(),
             files: Files::Perhaps,
+            guest: None,
             retry: None,
             requests: 0,
             durable: 0,
@@ -220,6 +224,7 @@ impl Driver {
         self.publish();
         loop {
             self.settle().await?;
+            self.mind_guests();
             self.remember(false).await;
             pulse::is_held_up(self.retry.is_some() || self.writable.is_refused());
             let shutdown = self.world.shutdown.clone();

@@ -21,6 +21,7 @@ use crate::env::{
     Built, Environment, EnvironmentError, Environments, Finding, Kept, Placeholders, Renewal, Target, Unbuilt, chain,
     describe, drift, not_to_be_given_again, renew_at,
 };
+use crate::isolation;
 use crate::world::World;
 
 /// Gets the launch its environment, keeps it, and reports what there is to say of it.
@@ -160,6 +161,7 @@ fn target(world: &World, id: &SessionId, spec: &SessionSpec, launch: u64) -> Tar
         launch,
         places: places(world, id, spec),
         files: world.directories.session_files(id),
+        socket: isolation::is_guarded(world, spec).then(|| world.directories.guest_socket(id)),
         chosen: world.chosen(id, spec),
         machine: world.machine.clone(),
         secrets: Arc::clone(&world.secrets),

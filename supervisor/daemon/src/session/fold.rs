@@ -180,6 +180,7 @@ impl State {
             fresh: preparing.fresh,
             pid: agent.pid,
             start_time: agent.start_time,
+            isolation: agent.isolation.clone(),
             pending: BTreeMap::new(),
             asked: Vec::new(),
             opening: Opening::Initializing,

@@ -111,6 +111,14 @@ impl Driver {
             let batch = fail_launch(&self.state, launch, kind, "FilesNotWritten", &message, &self.facts());
             return self.append(batch).await.map(drop);
         }
+        if record.enclosure.is_some()
+            && let Err(error) = self.open_to_guests()
+        {
+            let message = format!("the session's own control socket cannot be made: {error}");
+            let kind = ConditionType::AgentStarted;
+            let batch = fail_launch(&self.state, launch, kind, "GuestSocketNotMade", &message, &self.facts());
+            return self.append(batch).await.map(drop);
+        }
         let args = HoldArgs {
             session: self.document.id.to_string(),
             launch,

@@ -20,6 +20,7 @@ mod environment;
 mod exit;
 mod fold;
 mod follow;
+mod guest;
 mod journal_port;
 mod launching;
 mod mending;
@@ -200,6 +201,10 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             conditions: state.conditions.clone(),
             agent: state.agent.clone(),
             conversation: state.conversation.clone(),
+            isolation: match &state.run {
+                Run::Running(running) => Some(running.isolation.clone()),
+                Run::Ended(_) | Run::Preparing(_) => None,
+            },
             agent_pid,
             keeper_pid: keeper.map(|keeper| keeper.pid),
             keeper_protocol: keeper.map(|keeper| keeper.protocol),

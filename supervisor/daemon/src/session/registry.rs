@@ -24,6 +24,7 @@ use super::rules::{Command, LaunchTerms};
 use super::{Published, Session, aside, cleanup, needs, view};
 use crate::directories::make_private;
 use crate::env::{assigned_secrets, chain};
+use crate::isolation;
 use crate::platform;
 use crate::workspace;
 use crate::world::Worlds;
@@ -393,6 +394,7 @@ impl Sessions {
             return Err(problem.hint("`agentctl check` lists what is declared; add it as [prerequisites.NAME]"));
         }
         world.agent_command(spec)?;
+        isolation::check(&world, spec)?;
         world.check_source(spec)?;
         workspace::check(&world.machine, &spec.directory).await.map_err(|error| error.problem())?;
         let sessions = lock(&self.known);

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
+use agentd_api::isolation::Isolated;
 use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{PermissionId, TurnId};
@@ -144,6 +145,9 @@ pub(crate) struct Running {
     pub(crate) fresh: bool,
     pub(crate) pid: u32,
     pub(crate) start_time: u64,
+    /// What the agent is kept from.
+    #[serde(default)]
+    pub(crate) isolation: Isolated,
     /// Requests sent to the agent in this launch and not answered yet.
     pub(crate) pending: BTreeMap<u64, Pending>,
     /// Requests of the agent not answered yet, in the order they came.

@@ -7,6 +7,7 @@ use agentd_api::Event;
 use agentd_api::event::{
     AgentExited, AgentStarted, Body, Cause, LaunchReason, LaunchStarted, SessionCreated, SyntheticCause, TurnEnded,
 };
+use agentd_api::isolation::Isolated;
 use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionSpec};
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -155,7 +156,13 @@ impl World {
         }
         let launch = self.state.launches;
         self.agent = Some(Agent { can_load, asked: Vec::new(), questions: 100, unanswered: Vec::new(), dead: false });
-        self.record(Body::AgentStarted(AgentStarted { launch, pid: 7, start_time: 1, command: vec!["a".into()] }));
+        self.record(Body::AgentStarted(AgentStarted {
+            launch,
+            pid: 7,
+            start_time: 1,
+            command: vec!["a".into()],
+            isolation: Isolated::default(),
+        }));
     }
 
     fn agent_ends(&mut self, requested: bool) {

@@ -34,6 +34,29 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
+/// The program that this process runs.
+pub(crate) fn own_program() -> io::Result<std::path::PathBuf> {
+    std::env::current_exe()
+}
+
+/// There are no namespaces here.
+pub(crate) fn hide(_enclosure: &crate::protocol::Enclosure, _directory: &Path) -> Result<(), String> {
+    Err(NO_GUARD.to_owned())
+}
+
+/// There is no Landlock here.
+pub(crate) fn scope() -> Result<(), String> {
+    Err(NO_GUARD.to_owned())
+}
+
+/// What cannot be had here can be tried in this process.
+pub(crate) fn attempt(what: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    what()
+}
+
+const NO_GUARD: &str =
+    "macOS has neither user namespaces nor Landlock; use the level \"none\" here, or a Linux machine";
+
 /// There is no such request here: an agent whose keeper was killed ends when it reads the end of its stdin.
 pub(crate) fn die_with_parent(_parent: u32) -> io::Result<()> {
     Ok(())

@@ -1,6 +1,8 @@
 //! What differs between operating systems, and nothing else: the only place of this crate that names one.
 
 #[cfg(target_os = "linux")]
+mod guard;
+#[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
 mod linux_peer;
@@ -12,15 +14,17 @@ mod macos_peer;
 mod substitute;
 
 #[cfg(target_os = "linux")]
+pub(crate) use guard::{attempt, hide, own_program, scope};
+#[cfg(target_os = "linux")]
 pub(crate) use linux::{
     ADOPTS, Family, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, device, die_with_parent,
     expendable, make_expendable, pin, proportional, refuse_tracing, reopen, resident, signal, start_time, widen,
 };
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
-    ADOPTS, Family, SOCKET_PATH_MAX, Substitution, become_expendable, become_subreaper, can_substitute,
-    close_inherited, device, die_with_parent, expendable, make_expendable, pin, proportional, refuse_tracing, reopen,
-    resident, seal, signal, start_time, trace_me, widen,
+    ADOPTS, Family, SOCKET_PATH_MAX, Substitution, attempt, become_expendable, become_subreaper, can_substitute,
+    close_inherited, device, die_with_parent, expendable, hide, make_expendable, own_program, pin, proportional,
+    refuse_tracing, reopen, resident, scope, seal, signal, start_time, trace_me, widen,
 };
 #[cfg(target_os = "linux")]
 pub(crate) use substitute::{Substitution, can_substitute, seal, trace_me};

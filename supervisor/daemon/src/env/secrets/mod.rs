@@ -105,6 +105,14 @@ impl Secrets {
         self.named.iter().map(Named::view).collect()
     }
 
+    /// The files that secrets are read from, as the configuration names them.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.named.iter().filter_map(|named| match &named.source {
+            declared::Source::File(path) => Some(path),
+            declared::Source::Credential(_) | declared::Source::Command(_) | declared::Source::Snapshot(_) => None,
+        })
+    }
+
     /// The same, and whether each could be had just now. What was had is forgotten.
     pub(crate) async fn check(&self) -> Vec<SecretView> {
         let hidden = Hidden::default();
