@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, require, scripted_agent, until};
+use crate::harness::{Daemon, Session, process, require, scripted_agent, until};
 
 /// A file that `[secrets]` names, outside of every directory of agentd's.
 fn secret(daemon: &Daemon) -> PathBuf {
@@ -96,6 +96,29 @@ async fn a_guarded_session_has_a_socket_of_its_own_that_each_daemon_makes_anew()
     session.resume().await;
     sees_itself(&daemon, &session).await;
     session.turn("remember").await;
+
+    let status = session.view().await.status;
+    process::kill9(status.keeper_pid.unwrap());
+    process::gone(&[status.agent_pid.unwrap()]).await;
+    session.wait_for_phase(Phase::Failed).await;
+}
+
+#[tokio::test]
+async fn a_directory_that_became_a_link_into_agentds_own_is_refused() {
+    let Some(()) = require::guard() else { return };
+    let daemon = Daemon::start().await;
+    let directory = daemon.root().join("project");
+    fs::create_dir(&directory).unwrap();
+    let spec = SessionSpec { directory: directory.clone(), ..at(&daemon, Isolation::Guard) };
+    let session = daemon.session(&spec).await;
+    let (own, state) = (quoted(&directory), daemon.state().join("sessions"));
+    session.turn(&format!("tool cd /; rmdir {own} && ln -s {} {own}", quoted(&state))).await;
+    assert_eq!(fs::read_link(&directory).unwrap(), state, "the agent may do that");
+    session.stop().await;
+    session.post("/resume?wait=30", &json!({})).await;
+    let failed = session.wait_for_phase(Phase::Failed).await;
+    let message = failed.status.message.unwrap_or_default();
+    assert!(message.contains("leads by a link into agentd's own directories"), "{message}");
 }
 
 #[tokio::test]

@@ -81,7 +81,8 @@ pub(crate) fn spawn(record: &LaunchRecord, enclosure: &Enclosure) -> io::Result<
         environment: &[],
         directory: &ByteString::from("/"),
         stdin: true,
-        inherit: numbers.map(Some),
+        inherit: [Some(numbers[0]), Some(numbers[1]), None],
+        traced: false,
     })?;
     drop((request_reader, report_writer));
     match tell(request_writer, record, enclosure).and_then(|()| listen(report_reader)) {
@@ -190,10 +191,11 @@ fn enclose(enclosure: &Enclosure, directory: &Path) -> Result<Vec<MissingPart>, 
         return Ok(missing);
     }
     // Half a wall is worse than none: it is tried by another process first.
-    match os::attempt(hide) {
+    let lacks = match os::attempt(hide) {
         Ok(()) => hide().map_err(|reason| unavailable(IsolationPart::Namespaces, &reason))?,
-        Err(reason) => missing.push(MissingPart { part: IsolationPart::Namespaces, reason }),
-    }
+        Err(reason) => Some(reason),
+    };
+    missing.extend(lacks.map(|reason| MissingPart { part: IsolationPart::Namespaces, reason }));
     if let Err(reason) = os::scope() {
         missing.push(MissingPart { part: IsolationPart::Landlock, reason });
     }

@@ -13,7 +13,7 @@ use super::Surroundings;
 use super::services::CheckServices;
 use crate::capability::{OnMachine, Patience};
 use crate::config;
-use crate::env::{Environment, Hidden, Placeholders, Real, SESSION_VARIABLE, chain, hex};
+use crate::env::{Environment, Hidden, Placeholders, Real, SESSION_VARIABLE, SOCKET_VARIABLE, chain, hex};
 use crate::plugins::{self, Managed, SettingError, combined};
 
 /// A prerequisite, with the plugin that checks it.
@@ -66,7 +66,7 @@ impl Subject {
             digest.update(part);
         }
         let mut variables = environment.variables();
-        variables.retain(|(name, _)| name != SESSION_VARIABLE);
+        variables.retain(|(name, _)| name != SESSION_VARIABLE && name != SOCKET_VARIABLE);
         for (name, value) in &variables {
             for part in [name.as_bytes(), b"=", value, b"\0"] {
                 digest.update(part);

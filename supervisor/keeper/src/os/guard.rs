@@ -19,9 +19,10 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use agentd_api::isolation::IsolationMissing;
 use landlock::{CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetStatus, Scope};
 use nix::errno::Errno;
 use nix::libc;
@@ -40,14 +41,26 @@ pub(crate) fn own_program() -> io::Result<PathBuf> {
     Ok(PathBuf::from("/proc/self/exe"))
 }
 
-/// Makes agentd's files disappear for this process and all that comes of it. The error says what is missing and how it can be had.
-pub(crate) fn hide(enclosure: &Enclosure, directory: &Path) -> Result<(), String> {
+/// Makes agentd's files disappear for this process and all that comes of it. The error says what is missing and how it can be had. Gives what
+/// could be changed under agentd all the same, where that is allowed.
+pub(crate) fn hide(enclosure: &Enclosure, directory: &Path) -> Result<Option<String>, String> {
     let hidden = Hidden::find(enclosure, directory)?;
+    // Root could replace every link, also those of the system; for root it is no wall anyway.
+    let loose = hidden.loose.as_ref().filter(|_| !geteuid().is_root()).map(|link| {
+        format!(
+            "agentd's directories are reached by the link {}, which the agent can replace; name the directory itself in agentd's options",
+            link.display()
+        )
+    });
+    if let Some(reason) = loose.as_ref().filter(|_| enclosure.missing == IsolationMissing::Fail) {
+        return Err(reason.clone());
+    }
     // A process that cannot be dumped does not own its files in /proc, and could not write its maps.
     let _ = prctl::set_dumpable(true);
     enter_namespaces().map_err(|error| no_namespaces(&error))?;
     hidden.cover().map_err(|error| no_mounts(&error))?;
-    enter_namespaces().map_err(|error| no_namespaces(&error))
+    enter_namespaces().map_err(|error| no_namespaces(&error))?;
+    Ok(loose)
 }
 
 /// A step that failed, with what it was about.
@@ -164,7 +177,7 @@ fn ended_well(pid: nix::unistd::Pid) -> bool {
 }
 
 /// Does this in a child of its own, and tells how it ended. To be called in a process with one thread.
-pub(crate) fn attempt(what: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+pub(crate) fn attempt<T>(what: impl FnOnce() -> Result<T, String>) -> Result<(), String> {
     let (mut reader, mut writer) = io::pipe().map_err(|error| error.to_string())?;
     let tried = child(move || {
         if let Err(reason) = what() {
@@ -186,16 +199,21 @@ struct Hidden {
     directories: Vec<PathBuf>,
     files: Vec<PathBuf>,
     shown: Vec<Shown>,
+    /// A link on the way to a directory that could be replaced.
+    loose: Option<PathBuf>,
 }
 
 impl Hidden {
     fn find(enclosure: &Enclosure, directory: &Path) -> Result<Self, String> {
-        let mut directories = Vec::new();
+        let (mut directories, mut loose) = (Vec::new(), None);
         for path in &enclosure.directories {
             // One that is not there could be made by the agent, with a configuration in it.
             let _ = DirBuilder::new().recursive(true).mode(0o700).create(path);
             match path.canonicalize() {
-                Ok(path) => directories.push(path),
+                Ok(real) => {
+                    loose = loose.or_else(|| link_of_ones_own(path));
+                    directories.push(real);
+                }
                 // Nobody of this user can make it either.
                 Err(error) if matches!(of_io(&error), Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => {}
                 Err(error) => return Err(format!("the directory {} cannot be covered: {error}", path.display())),
@@ -206,25 +224,33 @@ impl Hidden {
         let files = enclosure.files.iter().filter_map(|path| path.canonicalize().ok()).collect();
         let own = Shown { path: directory.to_owned(), read_only: false };
         let mut shown = Vec::new();
-        for Shown { path, read_only } in enclosure.shown.iter().chain([&own]) {
-            let Ok(path) = path.canonicalize() else { continue };
+        for Shown { path: named, read_only } in enclosure.shown.iter().chain([&own]) {
+            let Ok(path) = named.canonicalize() else { continue };
             if directories.contains(&path) {
-                return Err(format!(
-                    "the session's directory {} is a directory of agentd's own; use another one",
-                    path.display()
-                ));
+                let text = format!("the session's directory {} is a directory of agentd's own", named.display());
+                return Err(format!("{text}; use another one"));
             }
-            if directories.iter().any(|hidden| path.starts_with(hidden)) {
-                shown.push(Shown { path, read_only: *read_only });
+            if !directories.iter().any(|hidden| path.starts_with(hidden)) {
+                continue;
             }
+            // An agent could make a link of its own directory, and be shown what the link leads to at the next launch.
+            let is_named_so = enclosure.directories.iter().chain(&directories).any(|hidden| {
+                let below = named.strip_prefix(hidden).ok();
+                below.is_some_and(|below| hidden.canonicalize().is_ok_and(|hidden| hidden.join(below) == path))
+            });
+            if !is_named_so {
+                let text = format!("the directory {} leads by a link into agentd's own directories", named.display());
+                return Err(format!("{text}; name the directory itself"));
+            }
+            shown.push(Shown { path, read_only: *read_only });
         }
-        Ok(Self { directories, files, shown })
+        Ok(Self { directories, files, shown, loose })
     }
 
     /// The directories above that could be renamed, the outer first.
     fn pins(&self) -> Vec<PathBuf> {
         let all = self.directories.iter().chain(&self.files).flat_map(|path| path.ancestors().skip(1));
-        let can_be_renamed = |path: &&Path| path.parent().is_some_and(|above| access(above, AccessFlags::W_OK).is_ok());
+        let can_be_renamed = |path: &&Path| path.parent().is_some_and(is_ones_own);
         let mut pins: Vec<PathBuf> = all.filter(can_be_renamed).map(Path::to_owned).collect();
         pins.sort();
         pins.dedup();
@@ -278,6 +304,19 @@ impl Hidden {
         }
         fs::remove_file(nothing).map_err(|error| failed("unlink", &error))
     }
+}
+
+/// Whether this user can change what is in the directory, or can give itself the right to.
+fn is_ones_own(directory: &Path) -> bool {
+    access(directory, AccessFlags::W_OK).is_ok()
+        || directory.metadata().is_ok_and(|metadata| metadata.uid() == geteuid().as_raw())
+}
+
+/// The first link of a path that this user can replace.
+fn link_of_ones_own(path: &Path) -> Option<PathBuf> {
+    let ways = path.ancestors().collect::<Vec<_>>().into_iter().rev();
+    let mut links = ways.filter(|way| way.is_symlink());
+    links.find(|link| link.parent().is_some_and(is_ones_own)).map(Path::to_owned)
 }
 
 /// Binds with everything that is mounted below: in a namespace of an ordinary user mounts are locked together.
@@ -338,4 +377,49 @@ fn no_landlock(error: &str) -> String {
         "Landlock with scopes for signals and abstract sockets (ABI 6): {error}; it needs Linux 6.12, with landlock in lsm= of its command \
          line"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn enclosure(directories: &[PathBuf]) -> Enclosure {
+        Enclosure { directories: directories.to_vec(), ..Enclosure::default() }
+    }
+
+    #[test]
+    fn a_directory_below_a_hidden_one_is_shown_only_by_its_own_name() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().canonicalize().unwrap().join(name);
+        let hidden = enclosure(&[at("state")]);
+        for name in ["state/projects/one", "state/sessions", "work"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let found = |name: &str| Hidden::find(&hidden, &at(name));
+        assert!(found("work").unwrap().shown.is_empty());
+        assert_eq!(found("state/projects/one").unwrap().shown[0].path, at("state/projects/one"));
+        assert!(found("state").unwrap_err().contains("agentd's own; use another"));
+        symlink(at("state/sessions"), at("work/link")).unwrap();
+        symlink("../sessions", at("state/projects/link")).unwrap();
+        for link in ["work/link", "state/projects/link"] {
+            assert!(found(link).unwrap_err().contains("leads by a link into agentd's own"), "{link}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_the_agent_can_replace_is_found_and_what_is_not_there_is_made() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().canonicalize().unwrap().join(name);
+        fs::create_dir_all(at("dotfiles/agentd")).unwrap();
+        symlink(at("dotfiles/agentd"), at("config")).unwrap();
+        let find = |name: &str| Hidden::find(&enclosure(&[at(name)]), Path::new("/")).unwrap();
+        assert_eq!(find("config").loose, Some(at("config")));
+        assert_eq!(find("config/below").loose, Some(at("config")));
+        let made = find("none/yet");
+        assert!(made.loose.is_none() && at("none/yet").is_dir());
+        assert!(made.pins().contains(&at("none")) && made.pins().is_sorted());
+        assert!(!made.pins().contains(&at("none/yet")), "a cover is a mount itself");
+    }
 }

@@ -40,7 +40,7 @@ pub(crate) fn own_program() -> io::Result<std::path::PathBuf> {
 }
 
 /// There are no namespaces here.
-pub(crate) fn hide(_enclosure: &crate::protocol::Enclosure, _directory: &Path) -> Result<(), String> {
+pub(crate) fn hide(_enclosure: &crate::protocol::Enclosure, _directory: &Path) -> Result<Option<String>, String> {
     Err(NO_GUARD.to_owned())
 }
 
@@ -50,8 +50,8 @@ pub(crate) fn scope() -> Result<(), String> {
 }
 
 /// What cannot be had here can be tried in this process.
-pub(crate) fn attempt(what: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    what()
+pub(crate) fn attempt<T>(what: impl FnOnce() -> Result<T, String>) -> Result<(), String> {
+    what().map(drop)
 }
 
 const NO_GUARD: &str =

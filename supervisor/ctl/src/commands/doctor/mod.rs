@@ -5,6 +5,7 @@
 
 mod cgroups;
 mod installation;
+mod isolation;
 mod lock;
 mod process;
 mod storage;
@@ -148,6 +149,10 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
     checks.push(storage::disk(&storage::volumes(&places)));
     checks.push(storage::path_length(&places[0].path, host.os));
 
+    if !is_other {
+        // For another user the kernel may say something else.
+        checks.extend(isolation::look(&from).await.map(|survey| isolation::check(&survey, host.os)));
+    }
     if running.is_none() && !is_other {
         checks.push(configuration().await);
     }
