@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::print_raw;
 use crate::processes::myself;
 
 /// Tries what each line of the file's `names` says, and prints `NAME yes` or `NAME no REASON` for each. With a name, tries that alone.
@@ -25,7 +26,7 @@ pub(crate) fn attempts(file: &Path, name: Option<&str>) {
     if let Some(name) = name {
         let tried = There(there).attempt(name);
         if let Err(error) = &tried {
-            print!("{error}");
+            print_raw(error.to_string().as_bytes());
         }
         std::process::exit(i32::from(tried.is_err()));
     }
@@ -36,7 +37,8 @@ pub(crate) fn attempts(file: &Path, name: Option<&str>) {
             .output()
             .expect("an attempt can be started");
         let worked = if tried.status.success() { "yes" } else { "no" };
-        println!("{name}\t{worked}\t{}", String::from_utf8_lossy(&tried.stdout).replace(['\n', '\t'], " "));
+        let reason = String::from_utf8_lossy(&tried.stdout).replace(['\n', '\t'], " ");
+        print_raw(format!("{name}\t{worked}\t{reason}\n").as_bytes());
     }
 }
 

@@ -180,6 +180,7 @@ pub(crate) fn namespaces() -> Option<()> {
 }
 
 /// A kernel that has all of the isolation level `guard`.
+#[cfg(target_os = "linux")]
 pub(crate) fn guard() -> Option<()> {
     let said = Command::new(env!("CARGO_BIN_EXE_agentd-keeper")).arg("isolation").output();
     let said = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());

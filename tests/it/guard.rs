@@ -47,7 +47,7 @@ fn at(daemon: &Daemon, isolation: Isolation) -> SessionSpec {
 async fn tried(daemon: &Daemon, session: &Session, there: &Value) -> Vec<(String, bool, String)> {
     let file = daemon.work().join(format!("attempts-{}.json", session.id));
     fs::write(&file, there.to_string()).unwrap();
-    let turn = session.turn(&format!("tool {} attempt {}", quoted(&scripted_agent()), quoted(&file))).await;
+    let turn = session.turn(&format!("tool {} attempt {}", quoted(scripted_agent()), quoted(&file))).await;
     let lines = turn.text.lines().filter_map(|line| {
         let mut parts = line.split('\t');
         let (name, worked, reason) = (parts.next()?, parts.next()?, parts.next().unwrap_or_default());

@@ -4,6 +4,7 @@ mod boundary;
 mod bounds;
 mod credentials;
 mod doctor;
+mod guard;
 mod lost;
 mod mistakes;
 mod recovery;

@@ -73,10 +73,10 @@ pub(crate) fn spawn(record: &LaunchRecord, enclosure: &Enclosure) -> io::Result<
     let numbers = [request_reader.as_raw_fd(), report_writer.as_raw_fd()];
     let mut args: Vec<ByteString> = vec!["enter".into()];
     args.extend(numbers.map(|number| ByteString::from(number.to_string().as_str())));
-    let arg0 = ByteString::from("agentd-keeper");
+    let name = ByteString::from("agentd-keeper");
     let spawned = spawn::spawn(&Program {
         path: &os::own_program()?.into_os_string().into(),
-        arg0: Some(&arg0),
+        arg0: Some(&name),
         args: &args,
         environment: &[],
         directory: &ByteString::from("/"),

@@ -27,7 +27,7 @@ pub(crate) fn use_of_tools(directory: &Path) -> String {
         lines.push(
             "printf '[package]\\nname = \"empty\"\\nedition = \"2024\"\\n[workspace]\\n' > empty/Cargo.toml".to_owned(),
         );
-        let rustc = quoted(&bin.join("rustc")).to_string();
+        let rustc = quoted(bin.join("rustc"));
         lines.push(format!("cd empty; RUSTC={rustc} {} build -q --offline; ./target/debug/empty", quoted(&cargo)));
     }
     lines.push("echo all of it worked".to_owned());

@@ -7,7 +7,7 @@
 //!
 //! **Two namespaces.** A mount can be taken away by whoever has rights in the namespace that made it, and root keeps its rights at exec.
 //! So the covers are made in an outer namespace, and the agent runs in an inner one, where mounts of the outer are locked
-//! (mount_namespaces(7), "Restrictions on mount namespaces").
+//! (`mount_namespaces(7)`, "Restrictions on mount namespaces").
 //!
 //! **Pins.** A directory above a cover could be renamed, and another put in its place for agentd to find. A mount point cannot be renamed, so
 //! each such directory is bound onto itself. rename(2) and link(2) into or out of it therefore give EXDEV.
@@ -23,7 +23,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use agentd_api::isolation::IsolationMissing;
-use landlock::{CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetStatus, Scope};
+use landlock::{CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetCreated, RulesetStatus, Scope};
 use nix::errno::Errno;
 use nix::libc;
 use nix::mount::{MsFlags, mount};
@@ -364,7 +364,7 @@ pub(crate) fn scope() -> Result<(), String> {
         .set_compatibility(CompatLevel::HardRequirement)
         .scope(Scope::Signal | Scope::AbstractUnixSocket)
         .and_then(Ruleset::create)
-        .and_then(|ruleset| ruleset.restrict_self());
+        .and_then(RulesetCreated::restrict_self);
     match entered {
         Ok(status) if status.ruleset == RulesetStatus::FullyEnforced => Ok(()),
         Ok(status) => Err(no_landlock(&format!("{:?}", status.ruleset))),
