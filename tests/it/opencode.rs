@@ -23,6 +23,8 @@ use agentd_api::event::OpenedBy;
 use agentd_api::isolation::Isolation;
 use serde_json::{Value, json};
 
+#[cfg(target_os = "linux")]
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, process, require, within};
 use crate::real_agent::{Model, RealAgent, argument, whole_life};
 
@@ -190,9 +192,9 @@ async fn opencode_comes_through_a_whole_life_behind_walls() {
     assert_eq!(session.view().await.status.isolation.map(|held| held.level), Some(Isolation::Guard));
     let script = daemon.work().join("tools.sh");
     std::fs::write(&script, crate::guard::use_of_tools(&daemon.work().join("tools"))).unwrap();
-    session.turn(&format!("run: sh {} > done", argument(&script))).await;
+    session.turn(&format!("run: sh {} > done", quoted(&script))).await;
     assert_eq!(std::fs::read_to_string(daemon.work().join("done")).unwrap(), "all of it worked\n");
-    let hidden = format!("run: cat {}/agentd.toml > seen", argument(&daemon.root().join("config")));
+    let hidden = format!("run: cat {} > seen", quoted(daemon.root().join("config/agentd.toml")));
     session.turn(&hidden).await;
     assert_eq!(std::fs::read_to_string(daemon.work().join("seen")).unwrap(), "");
     session.stop().await;

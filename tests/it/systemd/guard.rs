@@ -13,7 +13,7 @@ async fn a_guarded_session_in_a_unit_sees_nothing_of_agentd_and_keeps_its_socket
     let id = lab.session_in("/home/worker/project", &["--permissions", "allow", "--isolation", "guard"]);
     let view = lab.agentctl(&["show", id.as_str()]);
     assert_eq!(view["status"]["isolation"]["level"], "guard", "{view:#}");
-    let look = "tool set -- $(ls -A ~/.config/agentd ~/.local/state/agentd/sessions 2>/dev/null); echo found $#; \
+    let look = "tool set -- $(ls -A ~/.config/agentd) $(ls -A ~/.local/state/agentd); echo found $#; \
                 kill -CONT $PPID && echo child of the agent; kill -CONT $(cat keeper) 2>&1; touch made; id -u";
     lab.write("/home/worker/project/keeper", &view["status"]["keeper_pid"].to_string());
     lab.worker(&["agentctl", "prompt", id.as_str(), look]);
