@@ -53,7 +53,11 @@ fn plugins(root: &Path, number: usize) -> Result<String> {
         fs::write(&file, &component)?;
         let pin = Sha256::digest(&component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         write!(text, "{{ plugin = \"whitelist-{n}\" }}, ")?;
-        writeln!(declared, "[plugins.whitelist-{n}]\nfile = {:?}\nsha256 = \"{pin}\"", file.display().to_string())?;
+        writeln!(
+            declared,
+            "[plugins.whitelist-{n}]\nfile = {:?}\nsha256 = \"{pin}\"\ngrant.variables = [\"*\"]",
+            file.display().to_string()
+        )?;
     }
     Ok(format!("{text}]\n{declared}"))
 }

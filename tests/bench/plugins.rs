@@ -112,6 +112,7 @@ async fn boxed(
             launch: 1,
         }),
         environment: environment.to_vec(),
+        foreign: Vec::new(),
         settings: Vec::new(),
         places: Places::default(),
         services: Arc::clone(&services),

@@ -113,7 +113,8 @@ async fn from_nothing(language: &str, tools: &[(&str, PathBuf)]) {
     assert_eq!((inspection.imports.contains(&"file".to_owned()), inspection.wants.len()), (true, 1));
 
     // Nothing is granted; with the lines that it prints, all is.
-    let unknown = author.agentctl(["check", path, "--json"]);
+    let case = project.join("tests/case.toml");
+    let unknown = author.agentctl(["check", path, "--json", "--case", case.to_str().unwrap()]);
     assert_eq!(unknown.status, 1, "{unknown:#?}");
     let lines = unknown.json::<Check>().lines.expect("it can be granted");
     let mut daemon = Daemon::prepare();
@@ -127,7 +128,7 @@ async fn from_nothing(language: &str, tools: &[(&str, PathBuf)]) {
     );
     daemon.configure(|config| format!("{}\n{lines}", config.replace("[environment]", &provider)));
     fs::copy(daemon.root().join("config/agentd.toml"), author.path("config/agentd.toml")).unwrap();
-    let known = author.agentctl(["check", path]);
+    let known = author.agentctl(["check", path, "--case", case.to_str().unwrap()]);
     assert_eq!(known.status, 0, "{known:#?}");
 
     daemon.run().await;
@@ -230,6 +231,22 @@ fn a_component_is_compared_with_its_grant_its_pin_and_its_settings() {
     author.write("config/agentd.toml", &lines);
     let loads = check(0);
     assert!(loads.declared_in.is_some() && loads.problem.is_none() && loads.lines.is_none() && loads.unused.is_empty());
+
+    // Which variables it gives is told by its cases: one that is granted is not told of, and one that is not is named with its line.
+    let case = "[answers]\n[[answers.script]]\npath = \"{config}/env-setup.sh\"\nenvironment = { A = \"1\", PAGER = \"x\" }\n\
+        [[answers.script]]\npath = \"{cwd}/.agentd-env.sh\"\nfailure = { not-found = \"\" }\n\
+        [[answers.script]]\npath = \"{session}/env-setup.sh\"\nfailure = { not-found = \"\" }\n";
+    let case = author.write("case.toml", case);
+    assert!(loads.undecided.is_some_and(|text| text.contains("--case")));
+    author.write("config/agentd.toml", &lines.replace("grant = { ", "grant = { variables = [\"A\", \"B\", \"*\"], "));
+    let said = author.agentctl(["check", path, "--name", "scripts", "--json", "--case", case.to_str().unwrap()]);
+    assert_eq!(said.status, 1, "{said:#?}");
+    let compared: Check = said.json();
+    let refused: Vec<&str> = compared.refused.iter().map(|refusal| refusal.what.as_str()).collect();
+    assert_eq!(refused, ["it gives the variable \"PAGER\", which nothing grants"]);
+    assert!(compared.refused[0].hint.as_ref().is_some_and(|hint| hint.contains("exact name")), "{compared:?}");
+    assert_eq!((compared.unused, compared.undecided), (vec!["variables \"B\"".to_owned()], None));
+    assert!(compared.lines.unwrap().contains("variables = [\"A\", \"B\", \"*\", \"PAGER\"]"));
 
     // One digit of the pin is another.
     let pinned = &nowhere.inspection.sha256;

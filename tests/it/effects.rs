@@ -21,14 +21,14 @@ use crate::harness::{Daemon, Session};
 
 /// What the provider takes a value from.
 #[derive(Clone, Copy)]
-enum From<'a> {
+pub(crate) enum From<'a> {
     Text(&'a str),
     /// A variable of the environment so far, by a name of eight bytes.
     Variable(&'a str),
 }
 
 #[derive(Clone, Copy)]
-enum Kind<'a> {
+pub(crate) enum Kind<'a> {
     Set(From<'a>),
     Unset,
     Prepend(From<'a>),
@@ -37,7 +37,7 @@ enum Kind<'a> {
 }
 
 /// One change: of this variable, for so many milliseconds.
-type Given<'a> = (&'a str, Kind<'a>, Option<u64>);
+pub(crate) type Given<'a> = (&'a str, Kind<'a>, Option<u64>);
 
 /// Where the changes are in the guest's memory, and how long one is.
 const CHANGES: usize = 8192;
@@ -97,7 +97,7 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 /// A component that gives these changes each time it is asked.
-fn component(given: &[Given<'_>]) -> Vec<u8> {
+pub(crate) fn component(given: &[Given<'_>]) -> Vec<u8> {
     let mut memory = Memory { strings: Vec::new(), changes: vec![0; CHANGE * given.len()], fetch: String::new() };
     for (n, (name, kind, valid_for)) in given.iter().enumerate() {
         let at = CHANGE * n;
@@ -161,7 +161,7 @@ fn prepared(providers: &[(&str, &[Given<'_>])]) -> Daemon {
         writeln!(
             text,
             "[[environment.providers]]\nplugin = \"{name}\"\n\
-             [plugins.{name}]\nfile = '{}'\nsha256 = \"{pin}\"\ngrant = {{ secret = [\"*\"] }}",
+             [plugins.{name}]\nfile = '{}'\nsha256 = \"{pin}\"\ngrant = {{ secret = [\"*\"], variables = [\"*\", \"PATH\"] }}",
             file.display()
         )
         .unwrap();

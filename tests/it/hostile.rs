@@ -19,7 +19,7 @@ use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, until};
 
 /// What the guest does in a directory whose name ends with the letter, and what the session is told of it.
-type Deed<'a> = (char, &'a str, &'a str);
+pub(crate) type Deed<'a> = (char, &'a str, &'a str);
 
 const DEEDS: &[Deed<'_>] = &[
     ('l', "(loop $again (br $again))", "took longer than its 2 s"),
@@ -45,7 +45,7 @@ const DEEDS: &[Deed<'_>] = &[
 ];
 
 /// The component with all of them in it; in any other directory it does nothing.
-fn component(imports: &str, fields: &str, deeds: &[Deed<'_>]) -> Vec<u8> {
+pub(crate) fn component(imports: &str, fields: &str, deeds: &[Deed<'_>]) -> Vec<u8> {
     // The working directory is the eighth parameter and the ninth: where it is, and its length.
     let mut provide = "(local $which i32)
         (local.set $which (i32.load8_u (i32.sub (i32.add (local.get 7) (local.get 8)) (i32.const 1))))"
@@ -64,7 +64,7 @@ fn alone() -> Vec<u8> {
 }
 
 /// Has the daemon's pipeline end with this component, and with what else declares it.
-fn install(daemon: &Daemon, component: &[u8], declared: &str) {
+pub(crate) fn install(daemon: &Daemon, component: &[u8], declared: &str) {
     use sha2::Digest as _;
     let pin = sha2::Sha256::digest(component).iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
@@ -86,7 +86,7 @@ fn install(daemon: &Daemon, component: &[u8], declared: &str) {
 }
 
 /// A session in a directory of this name.
-fn in_directory(daemon: &Daemon, name: &str) -> SessionSpec {
+pub(crate) fn in_directory(daemon: &Daemon, name: &str) -> SessionSpec {
     let directory = daemon.work().join(name);
     fs::create_dir_all(&directory).unwrap();
     SessionSpec { directory, ..daemon.scripted(&[]) }

@@ -71,6 +71,7 @@ mod trust;
 mod turns;
 mod units;
 mod validate;
+mod variables;
 mod whole_life;
 #[cfg(target_os = "linux")]
 mod worlds;

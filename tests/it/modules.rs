@@ -14,6 +14,9 @@ use crate::harness::{Daemon, require};
 const COMPONENT: &[u8] = include_bytes!("../../plugins/dist/environment-modules.wasm");
 const MODULECMD: &str = "/usr/lib/x86_64-linux-gnu/modulecmd.tcl";
 
+/// What modules change here, and what modulecmd is told about its own ways.
+const VARIABLES: &str = "[\"*\", \"PATH\", \"MODULES_PAGER\"]";
+
 const GCC: &str = "#%Module1.0\nprepend-path PATH /apps/gcc/bin\nsetenv CC {gcc of \"12\"\nand more}\nconflict llvm\n";
 const LLVM: &str = "#%Module1.0\nsetenv CC clang\n";
 
@@ -37,7 +40,8 @@ async fn loading(modules: &[&str], grant: &str, more: &str) -> Option<Daemon> {
         let providers =
             "[environment]\nproviders = [\"snapshot\", \"whitelist\", \"environment-modules\", \"env-script\"]";
         let declared = format!(
-            "[plugins.environment-modules]\nsha256 = \"{pin}\"\ngrant = {{ command = [\"{MODULECMD} {grant}\"] }}\n\
+            "[plugins.environment-modules]\nsha256 = \"{pin}\"\ngrant = {{ variables = {VARIABLES}, command = [\
+             {{ run = \"{MODULECMD} {grant}\", variables = {VARIABLES} }}] }}\n\
              settings = {{ modules = {modules:?}, modulepath = ['{}'] }}\n{more}\n",
             modulefiles.display()
         );

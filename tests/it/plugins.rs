@@ -16,7 +16,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A daemon whose pipeline ends with this component, granted nothing.
+/// A daemon whose pipeline ends with this component, granted one variable.
 fn daemon_with(component: &[u8], pin: &str) -> Daemon {
     let daemon = Daemon::prepare();
     let file = daemon.root().join("config/hostile.wasm");
@@ -25,7 +25,7 @@ fn daemon_with(component: &[u8], pin: &str) -> Daemon {
         let environment = "[environment]\ndeadline = \"500ms\"\nproviders = [\"snapshot\", \"whitelist\", \"hostile\"]";
         config.replace("[environment]", environment)
             + &format!(
-                "\n[plugins.hostile]\nfile = '{}'\nsha256 = \"{pin}\"\nlimits = {{ memory = 8_388_608 }}\n",
+                "\n[plugins.hostile]\nfile = '{}'\nsha256 = \"{pin}\"\ngrant.variables = [\"NAME\"]\nlimits = {{ memory = 8_388_608 }}\n",
                 file.display()
             )
     });

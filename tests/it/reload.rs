@@ -47,7 +47,7 @@ fn place(daemon: &Daemon, name: &str, component: &[u8]) -> String {
     let folder = daemon.root().join("config/plugins");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join(format!("{name}.wasm")), component).unwrap();
-    format!("[plugins.{name}]\nsha256 = \"{}\"\n", pin(component))
+    format!("[plugins.{name}]\nsha256 = \"{}\"\ngrant.variables = [\"NAME\"]\n", pin(component))
 }
 
 fn file(daemon: &Daemon) -> PathBuf {
@@ -123,13 +123,15 @@ async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
     assert_eq!(name_of(&first).await, None);
 
     let declared = place(&daemon, "toolchain", &giving("one"));
-    fs::write(
-        file(&daemon),
-        with(&plain, "toolchain", &format!("{declared}grant = {{ command = [\"/bin/true\"] }}\n")),
-    )
-    .unwrap();
+    fs::write(file(&daemon), with(&plain, "toolchain", &format!("{declared}grant.command = [\"/bin/true\"]\n")))
+        .unwrap();
     let view = reload(&daemon).await;
-    let changed = ["environment.providers", "plugins.toolchain.grant.command", "plugins.toolchain.sha256"];
+    let changed = [
+        "environment.providers",
+        "plugins.toolchain.grant.command",
+        "plugins.toolchain.grant.variables",
+        "plugins.toolchain.sha256",
+    ];
     assert_eq!(view.changed, changed);
     assert_eq!((view.files, view.restart, view.plugins), (vec![file(&daemon)], vec![], 3));
     assert_eq!(name_now(&daemon).await.as_deref(), Some("one"));
@@ -151,7 +153,8 @@ async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
 
     fs::write(file(&daemon), &plain).unwrap();
     fs::remove_file(daemon.root().join("config/plugins/toolchain.wasm")).unwrap();
-    assert_eq!(reload(&daemon).await.changed, ["environment.providers", "plugins.toolchain.sha256"]);
+    let changed = ["environment.providers", "plugins.toolchain.grant.variables", "plugins.toolchain.sha256"];
+    assert_eq!(reload(&daemon).await.changed, changed);
     assert_eq!(name_now(&daemon).await, None);
     assert!(plugins(&daemon).await.iter().all(|plugin| plugin.source == "built-in"));
     assert_eq!(daemon.client.get("/v1/plugins/toolchain").await.problem().code, agentd_api::Code::NoSuchPlugin);
@@ -418,7 +421,8 @@ async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user
     fs::write(system.join("plugins/corp.wasm"), &component).unwrap();
     // Of the same name, and not where it is looked for first.
     place(&daemon, "corp", &giving("user"));
-    fs::write(&admins, format!("[plugins.corp]\nsha256 = \"{}\"\n", pin(&component))).unwrap();
+    fs::write(&admins, format!("[plugins.corp]\nsha256 = \"{}\"\ngrant.variables = [\"NAME\"]\n", pin(&component)))
+        .unwrap();
     fs::write(file(&daemon), with(&plain, "corp", "")).unwrap();
     daemon.run().await;
     assert_eq!(name_now(&daemon).await.as_deref(), Some("corp"));
@@ -442,13 +446,14 @@ async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user
         assert_eq!(told.consequence, Consequence::LeftOut);
         assert!(words.iter().all(|path| told.to_string().contains(&path.display().to_string())), "{told}");
         assert!(view.changed.contains(&"limits.queued_turns".to_owned()), "{view:?}");
-        assert!(plugin(&daemon, "corp").await.grant.is_empty());
+        let corp = plugin(&daemon, "corp").await;
+        assert!(corp.grant.keys().eq(["variables"]), "{corp:?}");
         assert_eq!(name_now(&daemon).await, None, "what does not need it is launched");
     }
     assert_eq!(plugin(&daemon, "own").await.state, PluginState::Failed);
     // What is denied to users' plugins no grant of theirs gives; the built-in one of the same kind is none of theirs.
     let component = include_bytes!("../../plugins/dist/snapshot.wasm");
-    let declared = place(&daemon, "own", component) + "grant = { login-shell = true }\n";
+    let declared = place(&daemon, "own", component) + "grant.login-shell = true\n";
     fs::write(file(&daemon), with(&plain, "own", &declared)).unwrap();
     fs::write(&policy, "[plugin_policy]\ndeny = { login-shell = true }\n").unwrap();
     let told = mistake(&daemon, Consequence::LeftOut).await;

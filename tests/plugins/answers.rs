@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Allowed, Completed, Ending, ExchangeEnding, Exchanged, Failure, FileKind, Interface, Invocation, Level, Liveness,
-    MachineServices, Metadata, Mounted, NameService, NetworkProblem, Route, Services, Sourced, Step, Variables, Way,
+    Allowed, COMMAND_PATH, Completed, Ending, ExchangeEnding, Exchanged, Failure, FileKind, Interface, Invocation,
+    Level, Liveness, MachineServices, Metadata, Mounted, NameService, NetworkProblem, Route, Services, Sourced, Step,
+    Variables, Way,
 };
 
 /// Answers.
@@ -55,7 +56,7 @@ impl Services for Answers {
 impl MachineServices for Answers {
     async fn run_command(&self, run: Invocation, allowed: Allowed<'_>, until: Instant) -> Result<Completed, Failure> {
         assert_eq!(run.arguments, ["one", "two words"]);
-        assert_eq!(run.environment, [(text("FIXTURE"), b"1".to_vec())]);
+        assert_eq!(run.environment, [(text("FIXTURE"), b"1".to_vec()), (text("PATH"), COMMAND_PATH.into())]);
         assert_eq!((run.directory.as_deref(), run.input.as_slice()), (Some("{cwd}"), &b"input"[..]));
         assert!(until <= Instant::now() + Duration::from_secs(1), "its own time, not the call's");
         resolved(&run.program, allowed)?;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Call, Failure, Grant, Host, HostOptions, Level, Limits, LoadError, Places, Plugin, Services, SessionFacts, Source,
-    Sourced, Variables, builtin,
+    Call, CommandGrant, Failure, Grant, Host, HostOptions, Level, Limits, LoadError, Places, Plugin, Services,
+    SessionFacts, Source, Sourced, Variables, builtin,
 };
 use tempfile::TempDir;
 
@@ -86,12 +86,13 @@ pub(crate) fn everything() -> Grant {
     Grant {
         login_shell: true,
         script: anything(),
-        command: vec!["**".to_owned()],
+        command: vec![CommandGrant::from("**").with_variables(["*"])],
         file: anything(),
         network: anything(),
         mount: anything(),
         process: anything(),
         secret: anything(),
+        variables: Some(anything()),
     }
 }
 
@@ -105,6 +106,7 @@ pub(crate) fn call(services: impl Services + 'static) -> Call {
             launch: 1,
         }),
         environment: Vec::new(),
+        foreign: Vec::new(),
         settings: Vec::new(),
         places: Places::default(),
         services: Arc::new(services),

@@ -17,7 +17,7 @@ async fn each_loads_describes_itself_and_imports_only_what_its_grant_allows() {
     for built_in in builtin() {
         // What a check of one's own may run is for the administrator to say.
         let grant = match built_in.name {
-            "command" => Grant { command: vec!["/bin/check **".to_owned()], ..built_in.grant() },
+            "command" => Grant { command: vec!["/bin/check **".into()], ..built_in.grant() },
             _ => built_in.grant(),
         };
         let plugin = bench.load(source(built_in.name), &grant).await.unwrap();

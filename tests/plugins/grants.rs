@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentd_plugins::{
-    Call, Capability, Change, Effect, Grant, LoadError, Moment, Outcome, Places, Plugin, Refusal, Setting, Source,
-    Terms, World, admit,
+    Call, Capability, Change, CommandGrant, Effect, Grant, LoadError, Moment, Outcome, Places, Plugin, Refusal,
+    Setting, Source, Terms, World, admit,
 };
 
 use crate::answers::{Answers, BOTH, PROVIDER};
@@ -27,12 +27,13 @@ fn wanted() -> Grant {
     Grant {
         login_shell: true,
         script: list(&["{config}/fixture.sh", "/nowhere/**"]),
-        command: list(&["/usr/bin/fixture one *"]),
+        command: vec![CommandGrant::from("/usr/bin/fixture one *").with_variables(["FIXTURE"])],
         file: list(&["{cwd}", "{cwd}/*"]),
         network: list(&["*.example:27000"]),
         mount: list(&["/fixture", "/fixture/a/*"]),
         process: list(&["fixture"]),
         secret: list(&["fix*"]),
+        variables: Some(list(&["FIXTURE_*"])),
     }
 }
 
@@ -155,7 +156,7 @@ async fn provided(terms: Terms) -> (Plugin, Result<Vec<Change>, String>) {
 async fn what_is_granted_in_part_is_refused_call_by_call_and_told_when_it_is_loaded() {
     let grant = Grant {
         script: list(&["{session}/**"]),
-        command: list(&["/usr/bin/fixture two **"]),
+        command: vec!["/usr/bin/fixture two **".into()],
         file: list(&["{cwd}/*"]),
         network: list(&["*:443"]),
         mount: list(&["/home"]),
@@ -225,7 +226,7 @@ async fn what_the_administrator_denies_is_denied_whatever_is_granted() {
     let bench = Bench::new();
     for (deny, import) in [
         (Grant { login_shell: true, ..Grant::default() }, "shell-environment"),
-        (Grant { command: list(&["**"]), ..Grant::default() }, "command"),
+        (Grant { command: vec!["**".into()], ..Grant::default() }, "command"),
         (Grant { network: list(&["*:*"]), ..Grant::default() }, "network"),
     ] {
         let terms = Terms { grant: everything(), deny: Some(deny), ..Terms::default() };
@@ -243,6 +244,34 @@ async fn a_variable_by_a_secret_that_is_not_granted_is_no_answer() {
     let words =
         "the variable \"FIXTURE_TOKEN\" by the secret \"fixture\", which is outside of what this plugin is granted";
     assert_eq!(changes.unwrap_err(), format!("plugin \"provider\" answered with {words}"));
+}
+
+#[tokio::test]
+async fn variables_of_its_answer_and_of_its_programs_are_bounded_by_the_grant() {
+    let error_of = async |grant: Grant, deny: Option<Grant>| {
+        provided(Terms { grant, deny, ..Terms::default() }).await.1.map(|changes| lines(&changes))
+    };
+    let variables = |names: &[&str]| Some(list(names));
+    let none = error_of(Grant { variables: None, ..wanted() }, None).await.unwrap_err();
+    assert!(none.starts_with("plugin \"provider\" answered with the variable \"FIXTURE_"), "{none}");
+    assert!(none.contains("add to its grant: variables = [\"FIXTURE_BYTES\", "), "{none}");
+    let part = error_of(Grant { variables: variables(&["FIXTURE_?*", "X"]), ..wanted() }, None).await;
+    assert!(part.is_ok(), "{part:?}");
+    let deny = Grant { variables: variables(&["*_TOKEN"]), ..Grant::default() };
+    let denied = error_of(wanted(), Some(deny)).await.unwrap_err();
+    assert!(denied.ends_with("the variable \"FIXTURE_TOKEN\", which is denied by the administrator"), "{denied}");
+
+    // The program is given FIXTURE by the plugin.
+    let granted = |names: &[&str]| Grant {
+        command: vec![CommandGrant::from("/usr/bin/fixture one *").with_variables(names.iter().copied())],
+        ..wanted()
+    };
+    for (grant, expected) in [(granted(&["FIXTURE"]), true), (granted(&["F*"]), true), (granted(&["FIX"]), false)] {
+        let run = error_of(grant, None).await.unwrap()["RUN"].clone();
+        let refused = run.contains("is given \"FIXTURE\", and this plugin is not granted to set that for it");
+        assert_eq!(!refused, expected, "{run}");
+        assert!(expected || run.contains("{ run = \"...\", variables = [\"FIXTURE\"] }"), "{run}");
+    }
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ fn asked(settings: &[(&str, &str)]) -> Call {
 async fn check(name: &str, call: Call) -> Result<Report, CallError> {
     let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
     let grant = match name {
-        "command" => Grant { command: vec!["/opt/check **".to_owned()], ..built_in.grant() },
+        "command" => Grant { command: vec!["/opt/check **".into()], ..built_in.grant() },
         _ => built_in.grant(),
     };
     Bench::new().load(source(name), &grant).await.unwrap().check(call).await

@@ -125,6 +125,9 @@ pub struct Check {
     pub refused: Vec<ToolRefusal>,
     /// What is granted, and it does not ask for.
     pub unused: Vec<String>,
+    /// What was not compared, and what it takes to do so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undecided: Option<String>,
     /// Why it would not be loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<ToolProblem>,

@@ -16,6 +16,8 @@ pub struct Call {
     pub session: Option<SessionFacts>,
     /// The environment so far.
     pub environment: Vec<(String, Vec<u8>)>,
+    /// Names in it whose values another plugin wrote: to pass those on is to pass on what that plugin chose.
+    pub foreign: Vec<String>,
     pub settings: Vec<Setting>,
     /// Where the places are that paths and patterns begin with.
     pub places: Places,

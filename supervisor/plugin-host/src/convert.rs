@@ -11,7 +11,7 @@ use crate::call::{
 };
 use crate::grant::Capability;
 use crate::services::CONTENT;
-use crate::text::{line, shown};
+use crate::text::{is_line, line, shown};
 
 /// What holds for less than this holds for this long: an environment that is always out of date is none.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub(crate) fn settings(settings: Vec<Setting>) -> Vec<types::Setting> {
 pub(crate) fn flaw(change: &Change) -> Option<String> {
     let name = change.name();
     if name.is_empty() || name.contains(['=', '\0']) {
-        return Some(format!("a variable of the name {name:?}"));
+        return Some(format!("a variable of the name {}", shown(name)));
     }
     let value = match &change.effect {
         Effect::Set { value, .. } => value,
@@ -48,10 +48,11 @@ pub(crate) fn flaw(change: &Change) -> Option<String> {
         Effect::Unset { .. } | Effect::Secret { .. } => return None,
     };
     if value.contains(&0) {
-        return Some(format!("a value of {name:?} that has a NUL byte"));
+        return Some(format!("a value of {} that has a NUL byte", shown(name)));
     }
     let entry = matches!(change.effect, Effect::Prepend { .. } | Effect::Append { .. });
-    (entry && value.contains(&b':')).then(|| format!("an entry of {name:?} that has a colon, and so is more than one"))
+    (entry && value.contains(&b':'))
+        .then(|| format!("an entry of {} that has a colon, and so is more than one", shown(name)))
 }
 
 /// What no file of a session can be.
@@ -83,10 +84,10 @@ pub(crate) fn misdescribed(description: &Description) -> Option<String> {
     let Description { name, version, summary, settings, wants: _, moment: _ } = description;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-        return Some(format!("the name {name:?} in its description; a name is of a-z, 0-9 and -, at most 64"));
+        return Some(format!("the name {} in its description; a name is of a-z, 0-9 and -, at most 64", shown(name)));
     }
-    if version.is_empty() || version.len() > 64 || version.chars().any(char::is_control) {
-        return Some(format!("the version {version:?} in its description"));
+    if version.is_empty() || version.len() > 64 || !is_line(version) {
+        return Some(format!("the version {} in its description", shown(version)));
     }
     if summary.contains('\n') || summary.len() > SUMMARY {
         return Some("a summary in its description that is more than one line of 500 bytes".to_owned());
@@ -96,7 +97,7 @@ pub(crate) fn misdescribed(description: &Description) -> Option<String> {
     }
     let unfit = |setting: &&SettingDescription| {
         let key = &setting.key;
-        key.is_empty() || key.len() > KEY || key.chars().any(char::is_control)
+        key.is_empty() || key.len() > KEY || !is_line(key)
     };
     let unfit = settings.iter().find(unfit)?;
     Some(format!("the setting {} in its description; a key is one line of 1 to {KEY} bytes", shown(&unfit.key)))
@@ -120,8 +121,11 @@ impl From<types::Capability> for Capability {
 impl From<types::Description> for Description {
     fn from(description: types::Description) -> Self {
         let types::Description { name, version, summary, settings, wants } = description;
-        let setting =
-            |s: types::SettingDescription| SettingDescription { key: s.key, summary: s.summary, required: s.required };
+        let setting = |s: types::SettingDescription| SettingDescription {
+            key: s.key,
+            summary: line(&s.summary, TEXT),
+            required: s.required,
+        };
         let want = |want: types::Want| Want {
             capability: want.capability.into(),
             patterns: want.patterns,

@@ -101,6 +101,9 @@ pub enum CallError {
     Failed { plugin: String, failure: Failure },
     #[error("plugin {plugin:?} answered with {what}")]
     Invalid { plugin: String, what: String },
+    /// Its answer is one, and not within its grant.
+    #[error("plugin {plugin:?} answered with {what}")]
+    Outside { plugin: String, what: String },
     #[error("plugin {plugin:?} is a {is}, not a {wanted}")]
     World { plugin: String, is: World, wanted: World },
     #[error("plugin {plugin:?} contributes to the environment of a session, and there is none")]
@@ -119,6 +122,7 @@ impl CallError {
             Self::Crashed { .. } => "plugin-crashed",
             Self::Failed { .. } => "plugin-failed",
             Self::Invalid { .. } => "plugin-answer",
+            Self::Outside { .. } => "plugin-not-granted",
             Self::World { .. } => "plugin-world",
             Self::NoSession { .. } => "plugin-no-session",
         }

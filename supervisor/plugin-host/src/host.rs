@@ -21,8 +21,8 @@ use crate::compiler::{CompileLimits, Compiler};
 use crate::epoch::Ticker;
 use crate::error::LoadError;
 use crate::grant::{
-    Admission, Capability, Grant, Made, PREREQUISITE, PatternError, Patterns, Refusal, Requested, Rules, admit,
-    made_for,
+    Admission, Capability, Grant, Made, PREREQUISITE, PatternError, Patterns, Refusal, Requested, Rules, Variables,
+    admit, made_for,
 };
 use crate::inspect::Inspection;
 use crate::limits::Limits;
@@ -107,6 +107,8 @@ pub struct Terms {
     pub deny: Option<Grant>,
     /// The settings of each of its uses, to be compared with those that it knows.
     pub settings: Vec<Vec<Setting>>,
+    /// Whether a provider may give any variable, as a part of agentd may that is granted none by name.
+    pub any_variable: bool,
     /// Told when the component is compiled, which takes long; nobody is where there is none.
     pub on_compile: Option<OnCompile>,
 }
@@ -163,13 +165,17 @@ impl Host {
 
     /// Loads a component.
     pub async fn load_on(&self, source: Source, terms: Terms) -> Result<Plugin, LoadError> {
-        let Terms { name, grant, deny, settings, on_compile } = terms;
+        let Terms { name, grant, deny, settings, any_variable, on_compile } = terms;
+        let own = matches!(source, Source::BuiltIn { .. }) && grant.variables.is_none();
         let on_compile = on_compile.unwrap_or_else(|| Arc::new(|_| ()));
         let plugin = name.unwrap_or_else(|| source.name());
         let read = self.read(&plugin, source, &on_compile).await?;
         let requested = Requested { imports: read.imports.clone(), wants: None };
         let admission = admitted(&plugin, &requested, &grant, deny.as_ref())?;
-        let rules = rules(&plugin, &grant, deny.as_ref())?;
+        let mut rules = rules(&plugin, &grant, deny.as_ref())?;
+        if any_variable || own {
+            rules.granted.variables = Variables::Any;
+        }
         let mut linked = self.link(&plugin, &read, rules, admission.linked)?;
         let description = self.describe(&plugin, &linked).await?;
         let requested = Requested { wants: Some(description.wants.clone()), ..requested };
@@ -249,12 +255,13 @@ fn everything() -> Grant {
     Grant {
         login_shell: true,
         script: any(),
-        command: any(),
+        command: vec!["*".into()],
         file: any(),
         network: any(),
         mount: any(),
         process: any(),
         secret: any(),
+        variables: Some(any()),
     }
 }
 

@@ -45,15 +45,16 @@ pub use compile::{CompileError, CompileFiles, compile};
 pub use compiler::CompileLimits;
 pub use error::{CallError, LoadError};
 pub use grant::{
-    Admission, Capability, Grant, Narrowed, PatternError, Places, Refusal, Requested, admit, matches as glob,
+    Admission, Capability, CommandGrant, Grant, Narrowed, PatternError, Places, Refusal, Requested, admit, is_withheld,
+    matches as glob, steers, variables_between, variables_line,
 };
 pub use host::{Host, HostError, HostOptions, Source, Terms};
 pub use inspect::Inspection;
 pub use limits::Limits;
 pub use plugin::{Plugin, World};
 pub use services::{
-    Allowed, CONTENT, Completed, ENTRIES, ERRORS, Ending, ExchangeEnding, Exchanged, FileKind, Interface, Invocation,
-    Liveness, MachineServices, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services, Sourced, Step,
-    Variables, Way,
+    Allowed, COMMAND_PATH, CONTENT, Completed, ENTRIES, ERRORS, Ending, ExchangeEnding, Exchanged, FileKind, Interface,
+    Invocation, Liveness, MachineServices, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services,
+    Sourced, Step, Variables, Way,
 };
 pub use settings::SettingsProblem;

@@ -20,7 +20,7 @@ use crate::grant::{Capability, Patterns, Places, Rules};
 use crate::limits::{Exceeded, Limits, STACK, TABLE_ENTRIES};
 use crate::plugin::World;
 use crate::services::Services;
-use crate::state::{Bounds, State};
+use crate::state::{Around, Bounds, State};
 
 /// Bytes of memory that an instance may hold while nobody calls it; a whole interpreter holds more.
 const KEPT: usize = 4 << 20;
@@ -114,6 +114,12 @@ impl Linked {
 
     pub(crate) fn rules(&self) -> &Rules {
         &self.bounds.rules
+    }
+
+    /// What a call may pass on; nothing where no program can be run.
+    pub(crate) fn around(&self, environment: &[(String, Vec<u8>)], foreign: &[String]) -> Around {
+        let runs = self.imports.contains(&Capability::Command);
+        if runs { Around::new(environment, foreign) } else { Around::default() }
     }
 
     pub(crate) fn world(&self) -> World {

@@ -2,6 +2,7 @@
 //!
 //! An instance may be made before it is wanted ([`Plugin::prepare`]); it is used by one call all the same, and thrown away.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,12 +11,15 @@ use crate::bindings::provider::exports::agentd::plugin::environment_provider;
 use crate::call::{Call, Change, Description, Effect, NoSession, Report, Setting};
 use crate::convert::{self, flaw, repeated};
 use crate::error::{CallError, LoadError};
-use crate::grant::{Capability, Led, Narrowed, Places};
+use crate::grant::{Capability, Led, Narrowed, Places, Variables, steers, variables_line};
 use crate::limits::Limits;
 use crate::linked::{Linked, Pre};
 use crate::settings::check;
 use crate::state::variables;
-use crate::text::shown;
+use crate::text::{is_line, shown};
+
+/// The most variables that a refusal names.
+const VARIABLES: usize = 64;
 
 /// What a plugin is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +118,9 @@ impl Plugin {
     pub async fn provide(&self, call: Call) -> Result<Vec<Change>, CallError> {
         let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return Err(linked.not_a(World::Provider)) };
-        let Call { session, environment, settings, places, services, limits } = call;
+        let Call { session, environment, foreign, settings, places, services, limits } = call;
         let session = session.ok_or_else(|| CallError::NoSession { plugin: linked.name.clone() })?;
+        let around = linked.around(&environment, &foreign);
         let request = environment_provider::Request {
             session: convert::session(session),
             environment: variables(environment),
@@ -128,6 +133,7 @@ impl Plugin {
             }
             None => (linked.store(services, &limits, places), None),
         };
+        store.data_mut().surround(around);
         let answer = linked
             .within(&mut store, limits, async |store| {
                 let instance = match made {
@@ -141,12 +147,13 @@ impl Plugin {
         let answer = answer?;
         let changes: Vec<Change> =
             answer.map_err(|failure| linked.failed(failure))?.into_iter().map(Into::into).collect();
-        let flaw =
-            changes.iter().find_map(flaw).or_else(|| repeated(&changes)).or_else(|| self.secret_outside(&changes));
-        match flaw {
-            None => Ok(changes),
-            Some(what) => Err(linked.invalid(what)),
+        if let Some(what) = changes.iter().find_map(flaw).or_else(|| repeated(&changes)) {
+            return Err(linked.invalid(what));
         }
+        if let Some(what) = self.secret_outside(&changes).or_else(|| self.variables_outside(&changes)) {
+            return Err(CallError::Outside { plugin: linked.name.clone(), what });
+        }
+        Ok(changes)
     }
 
     /// Makes the instance for the next call of a provider, and throws away what calls have left: that is a third of a
@@ -176,18 +183,50 @@ impl Plugin {
         })
     }
 
+    /// The variables that it may not give, with the line that grants them.
+    fn variables_outside(&self, changes: &[Change]) -> Option<String> {
+        let rules = self.inner.linked.rules();
+        let names: BTreeSet<&str> = changes.iter().map(Change::name).collect();
+        // What agentd's own plugins give is the user's: only a list that names variables bounds them.
+        let own = rules.granted.variables == Variables::Any;
+        let denied = |name: &&str| !own && rules.denied.variables.denies(name);
+        if let Some(name) = names.iter().copied().find(denied) {
+            return Some(format!("the variable {}, which is denied by the administrator", shown(name)));
+        }
+        let outside: Vec<&str> = names.into_iter().filter(|name| !rules.granted.variables.grants(name)).collect();
+        let first = outside.first()?;
+        let more = outside.len() - 1;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let why = outside.iter().find_map(|name| Some((name, steers(name)?)));
+        let why = why.map(|(name, does)| format!("; {} is granted only by its exact name, since {does}", shown(name)));
+        Some(format!(
+            "the variable {}{more}, which its grant does not have; if you trust it, add to its grant: {}{}",
+            shown(first),
+            variables_line(outside.iter().copied().filter(|name| is_line(name)).take(VARIABLES)),
+            why.unwrap_or_default()
+        ))
+    }
+
+    /// Whether it is given the value of a variable that is a secret: by the variable's own name in its grant of secrets.
+    pub fn is_given_secret(&self, variable: &str) -> bool {
+        let rules = self.inner.linked.rules();
+        rules.granted.has_secret(variable) && !rules.denied.denies_secret(variable)
+    }
+
     /// What a prerequisite found.
     pub async fn check(&self, call: Call) -> Result<Report, CallError> {
         let linked = &self.inner.linked;
         let Pre::Prerequisite(pre) = &linked.pre else { return Err(linked.not_a(World::Prerequisite)) };
-        let Call { session, environment, settings, places, services, limits } = call;
+        let Call { session, environment, foreign, settings, places, services, limits } = call;
+        let around = linked.around(&environment, &foreign);
         let request = prerequisite_check::Request {
             session: session.map(convert::session),
             environment: variables(environment),
             settings: convert::settings(settings),
         };
         let report = linked
-            .run(services, limits, places, async |store| {
+            .run(services, limits, places, async move |store| {
+                store.data_mut().surround(around);
                 let instance = pre.instantiate_async(&mut *store).await?;
                 instance.agentd_plugin_prerequisite_check().call_check(store, &request).await
             })

@@ -22,6 +22,9 @@ pub struct Sourced {
     pub environment: Variables,
 }
 
+/// Where a program that a plugin runs finds others, unless the plugin was granted to say something else.
+pub const COMMAND_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
 /// A program to be run.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invocation {

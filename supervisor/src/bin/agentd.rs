@@ -89,6 +89,9 @@ enum Tool {
         file: PathBuf,
         #[arg(long)]
         name: Option<String>,
+        /// Cases that show which variables a provider gives.
+        #[arg(long = "case")]
+        cases: Vec<PathBuf>,
     },
     /// Whether it does what cases expect.
     Test {
@@ -105,7 +108,7 @@ impl From<Tool> for PluginTool {
     fn from(tool: Tool) -> Self {
         match tool {
             Tool::Inspect { file } => Self::Inspect { file },
-            Tool::Check { file, name } => Self::Check { file, name },
+            Tool::Check { file, name, cases } => Self::Check { file, name, cases },
             Tool::Test { file, cases, update } => Self::Test { file, cases, update },
         }
     }

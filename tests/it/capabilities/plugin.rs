@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::harness::Daemon;
 
-const GRANT: &str = "login-shell = true, script = [\"{config}/fixture.sh\", \"/nowhere/**\"], command = [\"/usr/bin/fixture one *\"], \
+const GRANT: &str = "login-shell = true, script = [\"{config}/fixture.sh\", \"/nowhere/**\"], command = [{ run = \"/usr/bin/fixture one *\", variables = [\"FIXTURE\"] }], variables = [\"FIXTURE_*\"], \
     file = [\"{cwd}\", \"{cwd}/fixture.txt\"], network = [\"fixture.example:27000\"], mount = [\"/fixture\"], process = [\"fixture\"], \
     secret = [\"fixture\"]";
 

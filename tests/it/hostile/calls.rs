@@ -78,10 +78,17 @@ impl Memory {
 
     /// Without an environment and an input, in the session's directory, for an hour.
     fn run(&mut self, program: &Path, arguments: &[&str]) -> String {
+        self.run_with(program, arguments, &[])
+    }
+
+    /// The same with these variables.
+    fn run_with(&mut self, program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+        let both = variables.iter().flat_map(|&(name, value)| [name, value]);
+        let [environment, texts] = self.list(&both.collect::<Vec<_>>());
         let [program, name] = self.place(program.as_os_str().as_encoded_bytes());
         let [arguments, number] = self.list(arguments);
         let [directory, length] = self.place(b"{cwd}");
-        let before = [program, name, arguments, number, 0, 0, 1, directory, length, 0, 0, 1];
+        let before = [program, name, arguments, number, environment, texts / 2, 1, directory, length, 0, 0, 1];
         let before = before.map(|word| format!("(i32.const {word})")).join(" ");
         format!("(call $run {before} (i64.const {TIME}) (i32.const 64))")
     }
@@ -156,7 +163,7 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
     fs::create_dir(daemon.root().join("secrets")).unwrap();
     fs::write(daemon.root().join("secrets/secret"), "the secret").unwrap();
     fs::write(daemon.work().join("secret"), "the secret").unwrap();
-    let tell = program(&daemon, "tell", "echo \"$@\" >>\"$0.told\"");
+    let tell = program(&daemon, "tell", "echo \"$@\" \"$TOOL_A\" >>\"$0.told\"");
     let hang = program(&daemon, "hang", &format!("{HYDRA} while :; do sleep 600; done"));
     let flood = program(&daemon, "flood", &format!("{HYDRA} exec yes"));
     let (port, came) = dead_peer().await;
@@ -199,15 +206,27 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
     deeds.push(('t', format!("(loop $again {FORGET} {exchange} (br $again))"), "took longer than its 2 s"));
     let hangs = memory.run(&hang, &[]);
     deeds.push(('u', format!("(loop $again {FORGET} {hangs} (br $again))"), "took longer than its 2 s"));
+    // What it may run, run otherwise by the environment: a shell's start-up file, the dynamic loader, git's configuration.
+    let attack = "$(touch begun)";
+    for (letter, program, arguments, variables) in [
+        ('v', Path::new("ldd"), &["/bin/true"][..], &[("BASH_ENV", attack)][..]),
+        ('x', Path::new("ldd"), &["/bin/true"], &[("TOOL_A", "1"), ("SHELLOPTS", "xtrace"), ("PS4", attack)]),
+        ('y', &tell, &["plain-2"], &[("LD_PRELOAD", "/nowhere.so")]),
+        ('z', &tell, &["plain-2"], &[("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "core.pager")]),
+    ] {
+        let deed = memory.run_with(program, arguments, variables) + MUST_FAIL;
+        deeds.push((letter, deed, "this plugin is not granted to set that for it"));
+    }
     // And what is granted is done.
     let reads = memory.read("{cwd}/own") + MUST_NOT_FAIL;
-    let tells = memory.run(&tell, &["plain-1"]) + MUST_NOT_FAIL + NO_CHANGE;
+    let tells = memory.run_with(&tell, &["plain-1"], &[("TOOL_A", "1")]) + MUST_NOT_FAIL + NO_CHANGE;
     let works = ('w', reads + &tells, "");
 
     let directories: Vec<_> = deeds.iter().map(|&(letter, ..)| furnish(&daemon, letter)).collect();
     furnish(&daemon, works.0);
     let grant = format!(
-        "grant = {{ file = [\"{{cwd}}/**\"], command = [\"{} plain-*\", {:?}, {:?}], network = [\"127.0.0.1:{port}\"] }}\n",
+        "grant = {{ file = [\"{{cwd}}/**\"], command = [{{ run = \"{} plain-*\", variables = [\"*\"] }}, {:?}, {:?}, \
+         {{ run = \"ldd *\", variables = [\"TOOL_*\", \"*\"] }}], network = [\"127.0.0.1:{port}\"] }}\n",
         as_pattern(&tell),
         as_pattern(&hang),
         as_pattern(&flood),
@@ -229,5 +248,5 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
     let told = daemon.root().join("tell.told");
     assert!(!told.exists(), "it ran with {:?}", fs::read_to_string(told));
     daemon.session(&in_directory(&daemon, &format!("deed-{}", works[0].0))).await;
-    assert_eq!(fs::read_to_string(told).unwrap(), "plain-1\n");
+    assert_eq!(fs::read_to_string(told).unwrap(), "plain-1 1\n");
 }

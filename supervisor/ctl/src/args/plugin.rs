@@ -70,6 +70,9 @@ pub(crate) struct CheckArgs {
     /// Its name in the configuration; without it, that of the plugin that has this file, or the component's own
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// Cases of a provider, which show the variables that it gives: they are compared with those that it is granted
+    #[arg(long = "case", value_name = "CASE", num_args = 1..)]
+    pub(crate) cases: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -122,6 +122,11 @@ pub(super) fn check(plugins: &BTreeMap<String, Plugin>, policy: &Policy, provide
     if let Err(error) = policy.deny.check() {
         flaws.push(flaw(&["plugin_policy", "deny"], format!("plugin_policy.deny: {error}")));
     }
+    if let Some(command) = policy.deny.command.iter().find(|command| !command.variables.is_empty()) {
+        let message =
+            format!("plugin_policy.deny.command {:?} has variables; a command is denied with any", command.run);
+        flaws.push(flaw(&["plugin_policy", "deny"], message));
+    }
     for (name, plugin) in plugins {
         if let Err((key, message)) = check_plugin(name, plugin) {
             let key: Vec<&str> = ["plugins", name].into_iter().chain(key.iter().copied()).collect();

@@ -6,9 +6,10 @@
 mod entry;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use agentd_api::environment::{FileView, VariableView};
 use agentd_plugins::{Change, Effect};
@@ -28,6 +29,8 @@ pub(crate) struct Environment {
     directory: PathBuf,
     /// The files that were given, by name.
     files: BTreeMap<String, Content>,
+    /// The steps that are agentd's own: what they gave is the user's, and what any other gave is a plugin's.
+    own: Arc<BTreeSet<String>>,
     pub(crate) background: Background,
 }
 
@@ -73,6 +76,31 @@ impl Environment {
     /// One whose files are to lie in this directory.
     pub(crate) fn with_files_in(directory: PathBuf) -> Self {
         Self { directory, ..Self::default() }
+    }
+
+    /// Says which steps are agentd's own.
+    pub(crate) fn with_own_steps(self, own: Arc<BTreeSet<String>>) -> Self {
+        Self { own, ..self }
+    }
+
+    /// The variables whose values plugins gave.
+    pub(crate) fn foreign(&self) -> Vec<String> {
+        let of_plugin = |entry: &Entry| entry.last().is_some_and(|step| !self.own.contains(&step.provider));
+        let entries = self.entries.iter().filter(|(_, entry)| entry.value().is_some() && of_plugin(entry));
+        entries.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What a variable would be if no plugin had touched it.
+    pub(crate) fn without_plugins(&self, name: &str) -> Option<&[u8]> {
+        let mut steps = self.entries.get(name)?.history.iter().rev();
+        steps.find(|step| self.own.contains(&step.provider))?.what.value()
+    }
+
+    /// Names and values for a plugin: without the secrets that it is not granted.
+    pub(crate) fn variables_for(&self, granted: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
+        let hidden = |name: &str| self.entries.get(name).is_some_and(|entry| entry.is_secret(name)) && !granted(name);
+        let given = self.pairs().filter(|(name, _)| !hidden(name));
+        given.map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
     }
 
     /// Applies changes that hold without a limit, all or none.
@@ -166,6 +194,11 @@ impl Environment {
     /// A list holds no longer than what it was made of.
     fn sooner(&self, name: &str, own: Option<Timestamp>) -> Option<Timestamp> {
         own.into_iter().chain(self.entries.get(name).and_then(Entry::expires)).min()
+    }
+
+    /// Every name that some step touched.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {

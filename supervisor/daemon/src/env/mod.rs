@@ -3,6 +3,7 @@
 //! What a provider may not do itself (run a shell, read a script) is done here for it, under its grant. The order of the
 //! pipeline is the configuration's; the last words are agentd's own: the named secrets, and one variable.
 
+mod base;
 mod capture;
 mod copy;
 mod drift;
@@ -30,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::{ByteString, SessionId};
-use agentd_plugins::{Call, CallError, Change, Failure, Limits, Plugin, SessionFacts, Setting};
+use agentd_plugins::{Call, CallError, Change, Limits, Plugin, SessionFacts, Setting};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -56,7 +57,8 @@ pub(crate) use validate::{Digests, Named as NamedPlaces, Scripts};
 
 use crate::capability::{Machine, OnMachine, Patience};
 use crate::config::{self, Children, Config, Functions};
-use crate::plugins::{NotCalled, Outcome, Use};
+use crate::plugins::{Broke, NotCalled, Outcome, Use};
+use base::Base;
 use merge::InvalidChange;
 use results::Results;
 use secrets::{Given, Taken};
@@ -81,6 +83,8 @@ pub(crate) struct Pipeline {
     children: Children,
     functions: Functions,
     results: Arc<Results>,
+    /// The names of the steps that are agentd's own.
+    own: Arc<BTreeSet<String>>,
     /// For what the host does of itself.
     time: Duration,
     syntax: validate::Syntax,
@@ -133,6 +137,7 @@ impl BuildError {
     fn reason(&self) -> &'static str {
         match self {
             Self::NotCalled { source, .. } => source.reason(),
+            Self::Provider { source: CallError::Outside { .. }, .. } => "ProviderNotGranted",
             Self::Provider { .. } => "ProviderFailed",
             Self::Run { reason, .. } => reason,
             Self::NotApproved(_) => "ScriptNotApproved",
@@ -166,6 +171,14 @@ impl Target {
     }
 }
 
+/// What an environment is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Launch,
+    /// Of what holds for a limited time, while the agent runs.
+    Renewal,
+}
+
 /// What the steps of one build have in common.
 struct Build<'a> {
     target: &'a Target,
@@ -190,6 +203,7 @@ struct Provided {
 impl Pipeline {
     pub(crate) fn new(config: &Config, steps: Vec<Use>, capture: Capture) -> Self {
         Self {
+            own: Arc::new(own_steps(&steps)),
             steps,
             capture,
             children: config.environment.children,
@@ -211,8 +225,8 @@ impl Pipeline {
     /// Calls the providers in order, with the named secrets taken meanwhile.
     async fn run(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
         let hidden = Arc::new(Hidden::default());
-        let login = self.login(target, &hidden);
-        let mut environment = Environment::with_files_in(target.files.clone());
+        let login = self.login(target, &hidden, Purpose::Launch);
+        let mut environment = self.nothing(target);
         let real = target.real().await;
         let (taken, provided) = {
             let of_login = login.variables(Instant::now() + self.time);
@@ -253,8 +267,8 @@ impl Pipeline {
         secrets: &Secrets,
     ) -> Result<Built, Unbuilt> {
         let hidden = Arc::new(Hidden::default());
-        let login = self.login(target, &hidden);
-        let mut environment = Environment::from_view(stored);
+        let login = self.login(target, &hidden, Purpose::Launch);
+        let mut environment = Environment::from_view(stored).with_own_steps(Arc::clone(&self.own));
         environment.restore(remembered);
         let deadline = Instant::now() + self.time;
         let real = target.real().await;
@@ -296,7 +310,7 @@ impl Pipeline {
         for value in environment.files().flat_map(|(_, _, content)| files::hidden(content)) {
             hidden.value(&value);
         }
-        let settled = self.settle(provided, hidden);
+        let settled = self.settle(provided, hidden, login.purpose);
         match settled.and_then(|skipped| finished.map(|()| skipped)) {
             Ok(skipped) => Ok(Built {
                 hidden: hidden.values().into_iter().map(ByteString::from).collect(),
@@ -309,12 +323,18 @@ impl Pipeline {
         }
     }
 
-    fn login(&self, target: &Target, hidden: &Arc<Hidden>) -> Arc<LoginOnce> {
+    /// What every environment begins from.
+    fn nothing(&self, target: &Target) -> Environment {
+        Environment::with_files_in(target.files.clone()).with_own_steps(Arc::clone(&self.own))
+    }
+
+    fn login(&self, target: &Target, hidden: &Arc<Hidden>, purpose: Purpose) -> Arc<LoginOnce> {
         Arc::new(LoginOnce {
             capture: self.capture.counting(),
             chosen: Arc::clone(&target.chosen),
             hidden: Arc::clone(hidden),
             captured: OnceCell::new(),
+            purpose,
         })
     }
 
@@ -346,6 +366,8 @@ impl Pipeline {
         step.plugin.settled().await;
         let plugin = step.plugin.usable(Instant::now());
         let plugin = plugin.map_err(|source| BuildError::NotCalled { provider: step.name.clone(), source })?;
+        let is_own = step.plugin.is_built_in();
+        let granted = |name: &str| is_own || plugin.is_given_secret(name);
         let services = Arc::new(CallServices {
             plugin: step.name.clone(),
             session: target.id.to_string(),
@@ -364,6 +386,8 @@ impl Pipeline {
             places: target.places.clone(),
             directory: real.directory.clone(),
             trust: Arc::clone(trust),
+            base: Base::new(environment),
+            granted: if is_own { None } else { Some(plugin.clone()) },
             unapproved: Mutex::new(None),
             failed: Mutex::new(None),
         });
@@ -375,7 +399,8 @@ impl Pipeline {
                 directory: target.places.cwd.display().to_string(),
                 launch: target.launch,
             }),
-            environment: environment.variables(),
+            environment: environment.variables_for(granted),
+            foreign: environment.foreign(),
             settings: step.settings.clone(),
             places: real.places.clone(),
             services: Arc::<CallServices>::clone(&services),
@@ -401,12 +426,12 @@ impl Pipeline {
     }
 
     /// Counts what the providers did, and says which of them it does without; or why it cannot go on.
-    fn settle(&self, provided: Provided, hidden: &Hidden) -> Result<Vec<String>, BuildError> {
+    fn settle(&self, provided: Provided, hidden: &Hidden, purpose: Purpose) -> Result<Vec<String>, BuildError> {
         let Provided { mut results, is_over } = provided;
         let mut skipped = Vec::new();
         for (step, result) in self.steps.iter().zip(&results) {
             let message = result.as_ref().err().map(|error| hidden.text(&chain(error)));
-            if let Some(outcome) = outcome(result.as_ref().err(), message.clone().unwrap_or_default()) {
+            if let Some(outcome) = outcome(result.as_ref().err(), message.clone(), purpose) {
                 step.plugin.record(outcome);
             }
             skipped.extend(message);
@@ -522,23 +547,28 @@ fn configured_scripts(settings: &[Setting]) -> Vec<String> {
 }
 
 /// What a call was to its plugin; nothing of one that was not made.
-fn outcome(error: Option<&BuildError>, message: String) -> Option<Outcome> {
-    match error {
-        None => Some(Outcome::Well),
-        Some(BuildError::NotCalled { .. }) => None,
-        // Its settings, an approval, the user's login shell or a script of theirs.
-        Some(
-            BuildError::Provider {
-                source: CallError::Failed { failure: Failure::Configuration { .. } | Failure::NotApproved(_), .. },
-                ..
-            }
-            | BuildError::Run { .. }
-            | BuildError::NotApproved(_)
-            | BuildError::Secret(_)
-            | BuildError::NoSuchSecret { .. },
-        ) => Some(Outcome::NotItsFault(message)),
-        Some(BuildError::Provider { .. } | BuildError::Change { .. }) => Some(Outcome::Failed(message)),
+fn outcome(error: Option<&BuildError>, message: Option<String>, purpose: Purpose) -> Option<Outcome> {
+    if matches!(error, Some(BuildError::NotCalled { .. })) {
+        return None;
     }
+    let broke = match error {
+        Some(BuildError::Provider { source, .. }) => Broke::of(source),
+        _ => None,
+    };
+    Some(match (purpose, message, broke) {
+        (Purpose::Renewal, message, _) => Outcome::Renewed(message),
+        (Purpose::Launch, None, _) => Outcome::Well,
+        (Purpose::Launch, Some(message), Some(broke)) => Outcome::Broke(broke, message),
+        (Purpose::Launch, Some(message), None) => Outcome::Reported(message),
+    })
+}
+
+/// The steps that are agentd's own. A name that a plugin goes by too is none.
+fn own_steps(steps: &[Use]) -> BTreeSet<String> {
+    let named = |own: bool| steps.iter().filter(move |step| step.plugin.is_built_in() == own).map(|step| &step.name);
+    let plugins: BTreeSet<&String> = named(false).collect();
+    let own = named(true).cloned().chain([secrets::STEP.to_owned(), OWN.to_owned()]);
+    own.filter(|name| !plugins.contains(name)).collect()
 }
 
 #[cfg(test)]

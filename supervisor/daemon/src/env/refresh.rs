@@ -11,11 +11,10 @@ use agentd_api::ByteString;
 use agentd_api::environment::EnvironmentView;
 use jiff::Timestamp;
 
-use super::merge::Environment;
 use super::renewal::{Renewal, providers, renewal};
 use super::secrets::{Hidden, Secrets, Taken};
 use super::trust::Trust;
-use super::{Build, Pipeline, Target, Unbuilt, files, fill};
+use super::{Build, Pipeline, Purpose, Target, Unbuilt, files, fill};
 
 impl Pipeline {
     /// What of a running agent's environment is the same and what is another now; `remembered` has the secrets that it was started
@@ -29,8 +28,8 @@ impl Pipeline {
         secrets: &Secrets,
     ) -> Result<Renewal, Unbuilt> {
         let asked = self.asked(stored)?;
-        let login = self.login(target, &Arc::new(Hidden::default()));
-        let mut environment = Environment::with_files_in(target.files.clone());
+        let login = self.login(target, &Arc::new(Hidden::default()), Purpose::Renewal);
+        let mut environment = self.nothing(target);
         let real = target.real().await;
         // Without what it gives again, what it gave would seem to be gone.
         let asking = Build { target, real: &real, trust, login: &login, upto: asked, needed: providers(stored) };

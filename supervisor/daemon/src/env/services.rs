@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use agentd_api::scripts::ScriptState;
-use agentd_plugins::{Failure, Level, MachineServices, Places, Services, Sourced};
+use agentd_plugins::{Failure, Level, MachineServices, Places, Plugin, Services, Sourced};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
 use agentd_api::doctor::shell_word;
 
+use super::base::Base;
 use super::capture::{Capture, CaptureError, Variables};
 use super::functions;
 use super::merge::hex;
@@ -20,6 +21,7 @@ use super::results::{self, Key, Results};
 use super::secrets::{Hidden, Secrets};
 use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
 use super::trust::{Script, Trust};
+use super::{Purpose, functions, secret};
 use crate::capability::{Machine, OnMachine, Place};
 use crate::config::{self, Functions};
 pub(crate) use crate::message::chain;
@@ -72,6 +74,10 @@ pub(crate) struct CallServices {
     pub(crate) login: Arc<LoginOnce>,
     /// What must not be in any message.
     pub(crate) hidden: Arc<Hidden>,
+    /// What scripts begin with.
+    pub(crate) base: Base,
+    /// A plugin that is no part of agentd, and so is given only the secrets that it is granted.
+    pub(crate) granted: Option<Plugin>,
     /// What was said of a script that was met without approval: the launch's own words, whatever the provider makes of them.
     pub(crate) unapproved: Mutex<Option<String>>,
     /// What was run and failed, as the condition's reason.
@@ -85,6 +91,7 @@ pub(crate) struct LoginOnce {
     pub(crate) chosen: Arc<Chosen>,
     pub(crate) hidden: Arc<Hidden>,
     pub(crate) captured: OnceCell<Snapshot>,
+    pub(super) purpose: Purpose,
 }
 
 impl LoginOnce {
@@ -177,6 +184,14 @@ pub(super) fn foreign(script: &str, directory: &Path) -> Option<PathBuf> {
 }
 
 impl CallServices {
+    /// What the plugin is told of variables: of secrets those that it is granted.
+    fn without_secrets(&self, mut variables: Variables) -> Variables {
+        if let Some(plugin) = &self.granted {
+            variables.retain(|(name, value)| !secret::is_secret(name, value) || plugin.is_given_secret(name));
+        }
+        variables
+    }
+
     fn failed(&self, reason: &'static str, error: &CaptureError) -> Failure {
         *locked(&self.failed) = Some(reason);
         failure(error)
@@ -248,7 +263,7 @@ impl Services for CallServices {
             failure(chain(&error))
         })?;
         let all = taken.variables.iter().chain(taken.functions.iter()).cloned().collect();
-        Ok(functions::entering(self.functions, all))
+        Ok(self.without_secrets(functions::entering(self.functions, all)))
     }
 
     /// All of them are looked for at once, which costs one wait and not one each.
@@ -281,9 +296,11 @@ impl Services for CallServices {
             return Err(self.not_approved(whose, &script.named, &what));
         }
         self.hidden.script(script.path.clone());
-        let environment = self.sourced(&script, whose, environment, deadline).await?;
+        let (given, withheld) = self.base.given(environment);
+        let environment = self.sourced(&script, whose, given.clone(), deadline).await?;
         self.hidden.variables(&environment);
         let environment = functions::entering(self.functions, environment);
+        let environment = self.without_secrets(self.base.after(&given, environment, &withheld));
         Ok(Sourced { path: script.path.display().to_string(), environment })
     }
 

@@ -1,18 +1,28 @@
 //! A component beside the grants of the configuration: what would be refused, what is granted for nothing, whether it is the pinned one,
 //! and the lines that would make it load.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use agentd_api::plugin_tool::{Check, ToolPin, ToolProblem, ToolRefusal};
-use agentd_plugins::{Admission, Capability, Description, Grant, Host, Inspection, Requested, Terms, Want, admit};
+use agentd_plugins::{
+    Admission, Capability, CommandGrant, Description, Grant, Host, Inspection, Requested, Terms, Want, World, admit,
+    steers, variables_between,
+};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
 use super::declared::Declared;
-use super::{ToolError, inspect, source};
+use super::{ToolError, inspect, source, test};
 use crate::directories::Places;
 
 /// Compares the file with the plugin of the configuration that is of this name, or has this file, or goes by its own name.
-pub(super) async fn check(host: &Host, file: &Path, name: Option<&str>, places: &Places) -> Result<Check, ToolError> {
+pub(super) async fn check(
+    host: &Host,
+    file: &Path,
+    name: Option<&str>,
+    cases: &[PathBuf],
+    places: &Places,
+) -> Result<Check, ToolError> {
     let inspection = host.inspect(source(file)).await?;
     let declared = Declared::of(file, name, &inspection.description.name, places)?;
     let name = declared.name.clone();
@@ -20,9 +30,22 @@ pub(super) async fn check(host: &Host, file: &Path, name: Option<&str>, places: 
     let admission = admit(&requested, &declared.grant, declared.deny.as_ref());
     let pin = declared.pin.clone().map(|pinned| ToolPin { matches: pinned == inspection.sha256, pinned });
     let problem = problem(host, file, &name, &declared, pin.as_ref()).await;
-    let refused = refused(&admission);
-    let unused = unused(&requested, &declared.grant);
-    let lines = lines(&name, file, &declared, &inspection, &admission);
+    let mut given = BTreeSet::new();
+    for case in cases {
+        given.extend(test::variables(host, file, &inspection.description, case).await?);
+    }
+    let mut refused = refused(&admission);
+    let mut unused = unused(&requested, &declared.grant);
+    let variables = declared.grant.variables.clone().unwrap_or_default();
+    let given: Vec<&str> = given.iter().map(String::as_str).collect();
+    let (missing, idle) = variables_between(&variables, &given);
+    if !cases.is_empty() {
+        refused.extend(missing.iter().map(|name| not_granted(name)));
+        unused.extend(idle.iter().map(|pattern| format!("variables {pattern:?}")));
+    }
+    let is_provider = inspection.world == World::Provider;
+    let undecided = (cases.is_empty() && is_provider).then(|| UNDECIDED.to_owned());
+    let lines = lines(&name, file, &declared, &inspection, &admission, &missing);
     Ok(Check {
         name,
         declared_in: declared.file.map(|file| file.display().to_string()),
@@ -30,9 +53,20 @@ pub(super) async fn check(host: &Host, file: &Path, name: Option<&str>, places: 
         refused,
         unused,
         problem,
+        undecided,
         lines,
         inspection: inspect::view(file, inspection),
     })
+}
+
+/// What is said where no case was given.
+const UNDECIDED: &str =
+    "which variables it gives is not compared with its grant: name its cases with --case, such as tests/case.toml";
+
+/// The refusal of a variable that a case gives.
+fn not_granted(name: &str) -> ToolRefusal {
+    let hint = steers(name).map(|does| format!("it is granted only by its exact name, since {does}"));
+    ToolRefusal { what: format!("it gives the variable {name:?}, which nothing grants"), hint, loads: true }
 }
 
 /// Why it would not be loaded as things are, if it would not.
@@ -60,6 +94,7 @@ async fn problem(
         grant: declared.grant.clone(),
         deny: declared.deny.clone(),
         settings: declared.settings.clone(),
+        any_variable: false,
         on_compile: None,
     };
     host.load_on(source(file), terms).await.err().map(|error| ToolError::from(error).problem())
@@ -115,10 +150,15 @@ fn lines(
     declared: &Declared,
     inspection: &Inspection,
     admission: &Admission,
+    missing: &[&str],
 ) -> Option<String> {
     let Inspection { description, sha256, imports, .. } = inspection;
     let pinned = declared.pin.as_ref() == Some(sha256);
-    let grant = sufficient(description, imports, &declared.grant, admission);
+    let mut grant = sufficient(description, imports, &declared.grant, admission);
+    if !missing.is_empty() {
+        let missing = missing.iter().map(|&name| name.to_owned());
+        grant.variables = Some(grant.variables.into_iter().flatten().chain(missing).collect());
+    }
     if declared.file.is_some() && pinned && grant == declared.grant {
         return None;
     }
@@ -160,7 +200,10 @@ fn sufficient(description: &Description, imports: &[String], granted: &Grant, ad
     let imported = |capability: Capability| imports.iter().any(|import| import.contains(&format!("/{capability}@")));
     let whole = |want: &&Want| imported(want.capability) && !granted.allows(want.capability);
     missing.extend(description.wants.iter().filter(whole).cloned());
-    let Grant { login_shell, script, command, file, network, mount, process, secret } = Grant::wanted(&missing);
+    let Grant { login_shell, script, command, file, network, mount, process, secret, variables: _ } =
+        Grant::wanted(&missing);
+    let granted_commands: BTreeSet<&str> = granted.command.iter().map(|command| command.run.as_str()).collect();
+    let commands = command.into_iter().filter(|command| !granted_commands.contains(command.run.as_str()));
     let both = |granted: &[String], missing: Vec<String>| {
         let mut all = granted.to_vec();
         all.extend(missing.into_iter().filter(|pattern| !granted.contains(pattern)));
@@ -169,12 +212,13 @@ fn sufficient(description: &Description, imports: &[String], granted: &Grant, ad
     Grant {
         login_shell: granted.login_shell || login_shell,
         script: both(&granted.script, script),
-        command: both(&granted.command, command),
+        command: granted.command.iter().cloned().chain(commands).collect(),
         file: both(&granted.file, file),
         network: both(&granted.network, network),
         mount: both(&granted.mount, mount),
         process: both(&granted.process, process),
         secret: both(&granted.secret, secret),
+        variables: granted.variables.clone(),
     }
 }
 
@@ -182,20 +226,35 @@ fn granting(grant: &Grant) -> InlineTable {
     let mut table = InlineTable::new();
     for capability in Capability::ALL {
         let Some(key) = key(capability).filter(|_| grant.allows(capability)) else { continue };
-        let patterns = grant.patterns(capability);
         let value = match capability {
             Capability::ShellEnvironment => Value::from(true),
-            _ => Value::Array(patterns.iter().map(String::as_str).collect::<Array>()),
+            Capability::Command => Value::Array(grant.command.iter().map(command).collect::<Array>()),
+            _ => array(&grant.patterns(capability)),
         };
         table.insert(key, value);
+    }
+    if let Some(variables) = &grant.variables {
+        table.insert("variables", array(variables));
     }
     table
 }
 
+fn array(patterns: &[String]) -> Value {
+    Value::Array(patterns.iter().map(String::as_str).collect::<Array>())
+}
+
+fn command(command: &CommandGrant) -> Value {
+    if command.variables.is_empty() {
+        return Value::from(command.run.as_str());
+    }
+    let mut table = InlineTable::new();
+    table.insert("run", Value::from(command.run.as_str()));
+    table.insert("variables", array(&command.variables));
+    Value::InlineTable(table)
+}
+
 #[cfg(test)]
 mod tests {
-    use agentd_plugins::World;
-
     use super::*;
 
     fn inspection(imports: &[&str], wants: &[(Capability, &[&str])]) -> Inspection {
@@ -230,7 +289,7 @@ mod tests {
         let requested = inspection.requested();
         let admission = admit(&requested, &declared.grant, declared.deny.as_ref());
         let refused = refused(&admission).into_iter().map(|refusal| refusal.what).collect();
-        let lines = lines("p", Path::new("/p.wasm"), declared, inspection, &admission);
+        let lines = lines("p", Path::new("/p.wasm"), declared, inspection, &admission, &[]);
         (refused, unused(&requested, &declared.grant), lines)
     }
 
@@ -274,6 +333,18 @@ mod tests {
         let (refused, unused, lines) = compare(&inspection, &declared(grant));
         assert!(refused.is_empty() && lines.is_none());
         assert_eq!(unused, ["login-shell", "file \"/etc/**\"", "process"]);
+    }
+
+    #[test]
+    fn variables_of_the_plugin_and_of_its_commands_stand_in_the_lines() {
+        let inspection = inspection(&["command"], &[(Capability::Command, &["/bin/a", "/bin/b"])]);
+        let declared = declared("command = [{ run = \"/bin/a\", variables = [\"X_*\"] }]\nvariables = [\"LM_*\"]");
+        let admission = admit(&inspection.requested(), &declared.grant, None);
+        let lines = lines("p", Path::new("/p.wasm"), &declared, &inspection, &admission, &["PATH"]).unwrap();
+        let expected = "[plugins.p]\ngrant = { command = [{ run = \"/bin/a\", variables = [\"X_*\"] }, \"/bin/b\"], \
+            variables = [\"LM_*\", \"PATH\"] }\n";
+        assert_eq!(lines, expected);
+        assert!(not_granted("LD_PRELOAD").hint.is_some() && not_granted("A").hint.is_none());
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl Expectation {
         Self { changes: Some(changes.into_iter().map(Changed::from).collect()), ..Self::default() }
     }
 
+    /// The variables that the changes are of.
+    pub(crate) fn variables(&self) -> Vec<String> {
+        self.changes.iter().flatten().filter_map(Changed::variable).collect()
+    }
+
     pub(crate) fn failure(failure: Failure) -> Self {
         Self { failure: Some(failure), ..Self::default() }
     }
@@ -229,6 +234,13 @@ impl Changed {
             table.insert("valid-for", Item::Value(number(valid_for)));
         }
         table
+    }
+}
+
+impl Changed {
+    fn variable(&self) -> Option<String> {
+        let Self { set, unset, prepend, append, secret, file, .. } = self;
+        [set, unset, prepend, append, secret, file].into_iter().flatten().next().cloned()
     }
 }
 

@@ -27,8 +27,9 @@ use crate::plugins::SettingError;
 pub enum PluginTool {
     /// What is this file?
     Inspect { file: PathBuf },
-    /// Beside what the configuration says of it, under this name or of this file: would it load, and be refused nothing?
-    Check { file: PathBuf, name: Option<String> },
+    /// Beside what the configuration says of it, under this name or of this file: would it load, and be refused nothing? Which variables
+    /// a provider gives is told by the cases.
+    Check { file: PathBuf, name: Option<String>, cases: Vec<PathBuf> },
     /// Does it do what these cases expect? Or, with `update`: what it does is what they are to expect.
     Test { file: PathBuf, cases: Vec<PathBuf>, update: bool },
 }
@@ -50,6 +51,8 @@ enum ToolError {
     Setting { plugin: String, source: SettingError },
     #[error(transparent)]
     Load(#[from] LoadError),
+    #[error("{path}: {reason}")]
+    Case { path: String, reason: String },
 }
 
 impl ToolError {
@@ -57,6 +60,7 @@ impl ToolError {
         let (code, hint) = match self {
             Self::Directory(_) => ("directory", None),
             Self::Config(_) | Self::Setting { .. } => ("configuration", None),
+            Self::Case { .. } => ("case", Some("run it with `agentctl plugin test` first".to_owned())),
             Self::Runtime(_) | Self::Program(_) | Self::Host(_) => ("host", None),
             Self::Load(error @ (LoadError::Read { .. } | LoadError::NotComponent { .. })) => {
                 (error.code(), error.hint().or_else(|| Some("give the .wasm file that its build made".to_owned())))
@@ -73,8 +77,8 @@ pub fn plugin_tool(tool: &PluginTool, places: &Places) -> Result<String, serde_j
         PluginTool::Inspect { file } => {
             document(run(places, async |host| Ok(inspect::view(file, host.inspect(source(file)).await?))))
         }
-        PluginTool::Check { file, name } => {
-            document(run(places, async |host| check::check(&host, file, name.as_deref(), places).await))
+        PluginTool::Check { file, name, cases } => {
+            document(run(places, async |host| check::check(&host, file, name.as_deref(), cases, places).await))
         }
         PluginTool::Test { file, cases, update } => {
             document(run(places, async |host| test::test(&host, file, cases, *update).await))

@@ -24,6 +24,23 @@ pub(super) async fn test(host: &Host, file: &Path, cases: &[PathBuf], update: bo
     Ok(TestRun { plugin: known.name.clone(), cases: runs })
 }
 
+/// The variables that a provider gives in a case.
+pub(super) async fn variables(
+    host: &Host,
+    file: &Path,
+    known: &Description,
+    path: &Path,
+) -> Result<Vec<String>, ToolError> {
+    let wrong = |reason: String| ToolError::Case { path: path.display().to_string(), reason };
+    let (mut case, _) = Case::read(path).map_err(|error| wrong(chain(&error)))?;
+    case.grant = None; // what it would give, whatever the case grants
+    let came = call(host, file, known, case).await.map_err(|error| match error {
+        NotCalled::Settings(message) => wrong(message),
+        NotCalled::Load(error) => error,
+    })?;
+    came.result.map(|came| came.variables()).map_err(|error| wrong(chain(&error)))
+}
+
 /// What came of a call.
 struct Came {
     result: Result<Expectation, CallError>,
@@ -96,6 +113,7 @@ async fn call(host: &Host, file: &Path, known: &Description, case: Case) -> Resu
         combined(&toml::Table::new(), &case.settings).map_err(|error| NotCalled::Settings(error.to_string()))?;
     let terms = Terms {
         name: Some(known.name.clone()),
+        any_variable: case.grant.is_none(),
         grant: case.grant.unwrap_or_else(|| Grant::wanted(&known.wants)),
         deny: None,
         settings: vec![settings.clone()],
@@ -108,6 +126,7 @@ async fn call(host: &Host, file: &Path, known: &Description, case: Case) -> Resu
     let call = Call {
         session: Some(session),
         environment: case.environment.into_iter().map(|(name, value)| (name, value.0)).collect(),
+        foreign: Vec::new(),
         settings,
         places,
         services: Arc::clone(&recorded) as Arc<_>,

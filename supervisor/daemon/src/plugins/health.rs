@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use agentd_plugins::CallError;
 use jiff::Timestamp;
 
 /// Failures in a row that suspend a plugin.
@@ -16,10 +17,43 @@ const LONGEST: Duration = Duration::from_hours(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Well,
-    /// What it was asked for could not be had: a script of the user's that fails, a setting that is wrong. Not the plugin's doing.
-    NotItsFault(String),
-    /// It crashed, went over a limit, answered with what cannot be, or said that it failed.
-    Failed(String),
+    /// The plugin said why it gave nothing, or what it was asked for could not be had: a file of the session's directory, a script of the
+    /// user's, a setting, a grant. That is so in one session's world, and suspends nothing.
+    Reported(String),
+    /// The plugin itself broke.
+    Broke(Broke, String),
+    /// A renewal for a running agent, and why it failed if it did. It suspends nothing and clears nothing.
+    Renewed(Option<String>),
+}
+
+/// How a plugin breaks. All that another session is told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Broke {
+    #[error("it crashed")]
+    Crashed,
+    #[error("it went over one of its limits")]
+    Limit,
+    #[error("it gave an answer that cannot be")]
+    Answer,
+}
+
+impl Broke {
+    /// How the plugin broke, if it did: what it reports itself, and what it was not granted, are not of it.
+    pub(crate) fn of(error: &CallError) -> Option<Self> {
+        match error {
+            CallError::Crashed { .. } => Some(Self::Crashed),
+            CallError::Time { .. }
+            | CallError::Memory { .. }
+            | CallError::TableEntries { .. }
+            | CallError::Stack { .. }
+            | CallError::Output { .. } => Some(Self::Limit),
+            CallError::Invalid { .. } => Some(Self::Answer),
+            CallError::Failed { .. }
+            | CallError::Outside { .. }
+            | CallError::World { .. }
+            | CallError::NoSession { .. } => None,
+        }
+    }
 }
 
 /// Since the plugin was loaded.
@@ -30,11 +64,12 @@ pub(super) struct Health {
     /// The plugin's own, since it last did well.
     pub(super) in_a_row: u64,
     pub(super) last_failure: Option<(Timestamp, String)>,
+    last_broke: Option<Broke>,
     suspensions: u32,
     until: Option<Instant>,
 }
 
-/// Why a plugin is not called now.
+/// Why a plugin is not called now. It is told to any session, and so has no word of what the failures were about.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "it is suspended after {in_a_row} failures in a row, for {} s more or until `agentctl reload`; the last one: {last}",
@@ -43,14 +78,14 @@ pub(super) struct Health {
 pub(crate) struct Suspended {
     in_a_row: u64,
     left: Duration,
-    last: String,
+    last: Broke,
 }
 
 impl Health {
     /// Why it is not to be called, if it is not.
     pub(super) fn suspended(&self, now: Instant) -> Option<Suspended> {
         let left = self.until?.checked_duration_since(now).filter(|left| !left.is_zero())?;
-        let last = self.last_failure.as_ref().map(|(_, message)| message.clone()).unwrap_or_default();
+        let last = self.last_broke.unwrap_or(Broke::Crashed);
         Some(Suspended { in_a_row: self.in_a_row, left, last })
     }
 
@@ -59,13 +94,15 @@ impl Health {
         self.calls += 1;
         match outcome {
             Outcome::Well => (self.in_a_row, self.suspensions, self.until) = (0, 0, None),
-            Outcome::NotItsFault(message) => {
+            Outcome::Renewed(None) => {}
+            Outcome::Reported(message) | Outcome::Renewed(Some(message)) => {
                 self.failures += 1;
                 self.last_failure = Some((at, message));
             }
-            Outcome::Failed(message) => {
+            Outcome::Broke(broke, message) => {
                 self.failures += 1;
                 self.in_a_row += 1;
+                self.last_broke = Some(broke);
                 self.last_failure = Some((at, message));
                 // Calls that began before the suspension and end in it do not make it longer.
                 if self.in_a_row >= IN_A_ROW && self.suspended(now).is_none() {
@@ -83,7 +120,7 @@ mod tests {
     use super::*;
 
     fn fail(health: &mut Health, now: Instant) {
-        health.record(Outcome::Failed("it crashed".to_owned()), now, Timestamp::UNIX_EPOCH);
+        health.record(Outcome::Broke(Broke::Crashed, "/repo/x: it crashed".to_owned()), now, Timestamp::UNIX_EPOCH);
     }
 
     #[test]
@@ -109,13 +146,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_plugins_fault_is_counted_and_suspends_nothing() {
+    fn what_a_plugin_reports_is_counted_and_suspends_nothing_and_so_is_a_renewal() {
         let (mut health, now) = (Health::default(), Instant::now());
         for _ in 0..20 {
-            health.record(Outcome::NotItsFault("the script failed".to_owned()), now, Timestamp::UNIX_EPOCH);
+            health.record(Outcome::Reported("the script failed".to_owned()), now, Timestamp::UNIX_EPOCH);
+            health.record(Outcome::Renewed(Some("the token failed".to_owned())), now, Timestamp::UNIX_EPOCH);
         }
-        assert_eq!((health.suspended(now), health.failures, health.in_a_row), (None, 20, 0));
-        assert_eq!(health.last_failure.unwrap().1, "the script failed");
+        assert_eq!((health.suspended(now), health.failures, health.in_a_row), (None, 40, 0));
+        assert_eq!(health.last_failure.as_ref().unwrap().1, "the token failed");
+        // A renewal that went well says nothing of the launches that did not.
+        for _ in 0..5 {
+            fail(&mut health, now);
+            health.record(Outcome::Renewed(None), now, Timestamp::UNIX_EPOCH);
+        }
+        let message = health.suspended(now).unwrap().to_string();
+        assert!(message.ends_with("the last one: it crashed") && !message.contains("/repo"), "{message}");
+        assert_eq!(health.calls, 50);
     }
 
     #[test]

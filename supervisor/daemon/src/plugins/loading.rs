@@ -102,7 +102,7 @@ impl Asked {
         self.declared.grant.clone().or_else(|| self.builtin().map(BuiltIn::grant)).unwrap_or_default()
     }
 
-    fn builtin(&self) -> Option<&'static BuiltIn> {
+    pub(super) fn builtin(&self) -> Option<&'static BuiltIn> {
         agentd_plugins::builtin().iter().find(|builtin| builtin.name == self.name)
     }
 
@@ -170,6 +170,7 @@ impl Asked {
             grant: self.grant(),
             deny: self.declared.origin.of_user.then(|| self.deny.clone()),
             settings: settings.collect::<Result<_, _>>()?,
+            any_variable: false,
             on_compile: Some(on_compile),
         };
         let plugin = self.host.load_on(source, terms).await?;

@@ -200,6 +200,11 @@ impl Managed {
         self.loaded.get()
     }
 
+    /// Whether it is a part of agentd.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.asked.builtin().is_some()
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
@@ -301,13 +306,17 @@ fn described(plugin: &Plugin) -> PluginDescription {
     }
 }
 
-/// As it stands in a configuration.
+/// As it stands in a configuration; a command with what may be set for it.
 fn granted(grant: &Grant) -> BTreeMap<String, Vec<String>> {
-    let patterns = Capability::ALL.into_iter().map(|capability| (capability.to_string(), grant.patterns(capability)));
-    let patterns =
-        patterns.filter(|(_, patterns)| !patterns.is_empty()).map(|(name, patterns)| (name, patterns.to_vec()));
+    let patterns = |capability| match capability {
+        Capability::Command => grant.command.iter().map(ToString::to_string).collect(),
+        _ => grant.patterns(capability).into_owned(),
+    };
+    let patterns = Capability::ALL.into_iter().map(|capability| (capability.to_string(), patterns(capability)));
+    let patterns = patterns.filter(|(_, patterns)| !patterns.is_empty());
     let login_shell = grant.login_shell.then(|| ("login-shell".to_owned(), Vec::new()));
-    patterns.chain(login_shell).collect()
+    let variables = grant.variables.clone().map(|variables| ("variables".to_owned(), variables));
+    patterns.chain(login_shell).chain(variables).collect()
 }
 
 #[cfg(test)]

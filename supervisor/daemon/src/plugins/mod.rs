@@ -21,7 +21,7 @@ use agentd_api::plugin::{PluginProblem, PluginView};
 use agentd_plugins::{Host, HostError, HostOptions, Limits, Setting};
 use tokio::sync::OnceCell;
 
-pub(crate) use health::Outcome;
+pub(crate) use health::{Broke, Outcome};
 pub(crate) use managed::{Managed, NotCalled, Stage};
 
 use crate::config::{Config, Prerequisite};

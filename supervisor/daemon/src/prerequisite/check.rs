@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 use agentd_api::prerequisite::{CheckReport, Fact, Moment, Outcome, PrerequisiteView};
-use agentd_plugins::{Call, CallError, Failure, Limits, Places, Report, SessionFacts, Setting};
+use agentd_plugins::{Call, CallError, Limits, Places, Plugin, Report, SessionFacts, Setting};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -14,7 +14,7 @@ use super::services::CheckServices;
 use crate::capability::{OnMachine, Patience};
 use crate::config;
 use crate::env::{Environment, Hidden, Placeholders, Real, SESSION_VARIABLE, SOCKET_VARIABLE, chain, hex};
-use crate::plugins::{self, Managed, SettingError, combined};
+use crate::plugins::{self, Broke, Managed, SettingError, combined};
 
 /// A prerequisite, with the plugin that checks it.
 #[derive(Debug)]
@@ -38,6 +38,10 @@ pub(crate) struct Subject {
     places: Placeholders,
     environment: Vec<(String, Vec<u8>)>,
     secrets: Vec<Vec<u8>>,
+    /// The variables that are secrets.
+    secret_names: Vec<String>,
+    /// The variables that plugins wrote.
+    foreign: Vec<String>,
     /// The same for sessions that cannot be told apart by what a check looks at. In memory only: secrets are in it.
     pub(super) key: String,
 }
@@ -73,7 +77,10 @@ impl Subject {
             }
         }
         let secrets = environment.secret_pairs().map(|(_, value)| value.to_vec()).collect();
-        Self { id, name, agent, launch, places, environment: variables, secrets, key: hex(&digest.finalize()) }
+        let secret_names = environment.secret_pairs().map(|(name, _)| name.to_owned()).collect();
+        let foreign = environment.foreign();
+        let key = hex(&digest.finalize());
+        Self { id, name, agent, launch, places, environment: variables, secrets, secret_names, foreign, key }
     }
 }
 
@@ -163,7 +170,8 @@ impl Check {
                 directory: subject.places.cwd.display().to_string(),
                 launch: subject.launch,
             }),
-            environment: subject.map(|subject| subject.environment.clone()).unwrap_or_default(),
+            environment: subject.map(|subject| self.given(plugin, subject)).unwrap_or_default(),
+            foreign: subject.map(|subject| subject.foreign.clone()).unwrap_or_default(),
             settings,
             places: services.machine.places.clone(),
             services: Arc::<CheckServices>::clone(services),
@@ -173,11 +181,20 @@ impl Check {
         let message = || checked.as_ref().err().map(|error| services.hidden.text(&chain(error))).unwrap_or_default();
         self.plugin.record(match &checked {
             Ok(_) => plugins::Outcome::Well,
-            Err(error) if is_the_worlds(error) => plugins::Outcome::NotItsFault(message()),
-            Err(_) => plugins::Outcome::Failed(message()),
+            Err(error) => match Broke::of(error).filter(|_| !is_the_worlds(error)) {
+                Some(broke) => plugins::Outcome::Broke(broke, message()),
+                None => plugins::Outcome::Reported(message()),
+            },
         });
         let text = message();
         checked.map_err(|_| text)
+    }
+
+    /// The session's environment; one that is no part of agentd gets of secrets what it is granted.
+    fn given(&self, plugin: &Plugin, subject: &Subject) -> Vec<(String, Vec<u8>)> {
+        let hides = |name: &String| subject.secret_names.contains(name) && !plugin.is_given_secret(name);
+        let variables = subject.environment.iter();
+        variables.filter(|(name, _)| self.plugin.is_built_in() || !hides(name)).cloned().collect()
     }
 
     async fn services(&self, subject: Option<&Subject>) -> Arc<CheckServices> {
@@ -236,11 +253,7 @@ impl Check {
 
 /// Whether a call gave nothing for a reason that lies outside of the plugin: a peer that is silent must not suspend the plugin that says so.
 fn is_the_worlds(error: &CallError) -> bool {
-    match error {
-        CallError::Time { .. } => true,
-        CallError::Failed { failure, .. } => !matches!(failure, Failure::Failed(_)),
-        _ => false,
-    }
+    matches!(error, CallError::Time { .. })
 }
 
 /// Whole tenths of a second: a time that is told is a round one, and what was as good as nothing is nothing.

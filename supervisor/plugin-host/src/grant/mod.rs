@@ -9,21 +9,29 @@ mod admit;
 mod command;
 pub(crate) mod fronts;
 mod glob;
+mod granted_command;
 mod network;
 mod path;
 mod patterns;
+mod steering;
+mod variables;
 mod version;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 pub use admit::{Admission, Narrowed, Refusal, Requested, admit};
 pub use glob::matches;
+pub use granted_command::CommandGrant;
 pub(crate) use network::Host;
 pub use path::Places;
 pub(crate) use path::{Asked, PathError};
 pub(crate) use patterns::{Led, Outside, Patterns, Prepared, Rules};
+pub use steering::{is_withheld, steers};
+pub(crate) use variables::Variables;
+pub use variables::{line as variables_line, variables_between};
 pub(crate) use version::{Made, PREREQUISITE, made_for};
 
 use crate::call::Want;
@@ -34,9 +42,12 @@ use crate::call::Want;
 ///   one name, `**` any text, `?` one character of a name. `..` matches nothing. A lone `*` is every path.
 /// - `command` is words with one space between: the program, an absolute path or a name that the machine's own directories of programs
 ///   have, and a pattern for each argument, where `*` is any text and `?` any character. A last word `**` is any further arguments.
+///   A command with variables of its own is a table: `{ run = "/usr/bin/tool list *", variables = ["TOOL_*"] }`.
 /// - `network` is `host:port`. In a host, `*` is any text; an IPv6 address stands in brackets. A port is a number, a range
 ///   `27000-27009`, or `*`.
 /// - `process` and `secret` are names: `*` is any text and `?` any character.
+/// - `variables` are names: `*` and `?` as before, but a name that makes programs load or run something ([`steers`]) is granted only as it
+///   is spelt.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Grant {
@@ -45,7 +56,7 @@ pub struct Grant {
     /// Scripts that may be sourced.
     pub script: Vec<String>,
     /// Programs that may be run, with their arguments.
-    pub command: Vec<String>,
+    pub command: Vec<CommandGrant>,
     /// Files and directories that may be read.
     pub file: Vec<String>,
     /// Hosts and ports that may be spoken to.
@@ -54,15 +65,18 @@ pub struct Grant {
     pub mount: Vec<String>,
     /// Processes that may be counted.
     pub process: Vec<String>,
-    /// Secrets that may be read, or put into a variable.
+    /// Secrets that may be read, or put into a variable. A variable that is a secret is given to the plugin by its exact name here.
     pub secret: Vec<String>,
+    /// Variables that a provider may set or take away. Without it none; a part of agentd then gives what is the user's own.
+    pub variables: Option<Vec<String>>,
 }
 
 /// A pattern that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{capability} {pattern:?}: {problem}")]
+#[error("{key} {pattern:?}: {problem}")]
 pub struct PatternError {
-    pub capability: Capability,
+    /// What a grant calls the list that it is in.
+    pub key: &'static str,
     pub pattern: String,
     pub problem: &'static str,
 }
@@ -83,17 +97,17 @@ impl Grant {
     }
 
     /// What is granted of the capability.
-    pub fn patterns(&self, capability: Capability) -> &[String] {
-        match capability {
+    pub fn patterns(&self, capability: Capability) -> Cow<'_, [String]> {
+        Cow::Borrowed(match capability {
             Capability::Log | Capability::Clock | Capability::ShellEnvironment => &[],
             Capability::Script => &self.script,
-            Capability::Command => &self.command,
+            Capability::Command => return self.command.iter().map(|command| command.run.clone()).collect(),
             Capability::File => &self.file,
             Capability::Network => &self.network,
             Capability::Mount => &self.mount,
             Capability::Process => &self.process,
             Capability::Secret => &self.secret,
-        }
+        })
     }
 
     /// All that these wants ask for.
@@ -107,7 +121,10 @@ impl Grant {
                     continue;
                 }
                 Capability::Script => &mut grant.script,
-                Capability::Command => &mut grant.command,
+                Capability::Command => {
+                    grant.command.extend(patterns.iter().map(CommandGrant::from));
+                    continue;
+                }
                 Capability::File => &mut grant.file,
                 Capability::Network => &mut grant.network,
                 Capability::Mount => &mut grant.mount,
@@ -206,6 +223,7 @@ mod tests {
             mount: vec!["/mnt/*".into()],
             process: vec!["sshd".into()],
             secret: vec!["corp-*".into()],
+            variables: Some(vec!["PATH".into(), "LM_*".into()]),
         };
         assert_eq!(good.check(), Ok(()));
         for (grant, capability) in [
@@ -218,9 +236,28 @@ mod tests {
             (Grant { secret: vec!["a\0".into()], ..good.clone() }, Capability::Secret),
         ] {
             let error = grant.check().unwrap_err();
-            assert_eq!((error.capability, &error.pattern), (capability, &grant.patterns(capability)[0]));
+            assert_eq!((error.key, &error.pattern), (capability.as_str(), &grant.patterns(capability)[0]));
             assert!(error.to_string().starts_with(capability.as_str()), "{error}");
         }
+        let variables = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let command = CommandGrant::from("ls").with_variables(["A=B"]);
+        for wrong in
+            [Grant { command: vec![command], ..good.clone() }, Grant { variables: Some(variables(&["A=B"])), ..good }]
+        {
+            let error = wrong.check().unwrap_err();
+            assert_eq!((error.key, error.pattern.as_str()), ("variables", "A=B"));
+        }
+    }
+
+    #[test]
+    fn a_command_is_a_text_or_a_table_with_its_variables() {
+        let written = "command = [\"ls **\", { run = \"git log\", variables = [\"GIT_DIR\", \"LC_*\"] }]";
+        let grant: Grant = toml::from_str(written).unwrap();
+        let expected = [CommandGrant::from("ls **"), CommandGrant::from("git log").with_variables(["GIT_DIR", "LC_*"])];
+        assert_eq!(grant.command, expected);
+        assert_eq!(toml::from_str::<Grant>(&toml::to_string(&grant).unwrap()).unwrap(), grant);
+        assert!(toml::from_str::<Grant>("command = [{ run = \"ls\", variable = [] }]").is_err());
+        assert_eq!(grant.command[1].to_string(), "git log, with GIT_DIR, LC_*");
     }
 
     #[test]

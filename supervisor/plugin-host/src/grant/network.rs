@@ -3,7 +3,7 @@
 //! An address has many spellings (`127.1`, `0x7f000001`, `::ffff:127.0.0.1`), and the resolver takes most of them: a host that looks like
 //! a number but is not written as everybody writes an address is no host here, and an address is compared in one spelling.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use super::glob::Glob;
@@ -17,6 +17,8 @@ const LONGEST: usize = 253;
 pub(crate) struct Host {
     /// What is compared.
     text: String,
+    /// Further spellings that a denial may have: of what is reached by it, whatever it is called.
+    also: Vec<String>,
     /// What is connected to: an address keeps its zone.
     pub(crate) target: String,
 }
@@ -32,7 +34,7 @@ impl Host {
                 Some(zone) if address.is_ipv6() && is_zone(zone) => format!("{address}%{zone}"),
                 Some(_) => return Err("has a zone that is no interface's name"),
             };
-            return Ok(Self { text, target });
+            return Ok(Self { also: reaches(address.to_canonical()), text, target });
         }
         let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         if name.is_empty() || name.len() > LONGEST || !name.split('.').all(is_label) {
@@ -41,8 +43,44 @@ impl Host {
         if is_number(&name) {
             return Err("looks like a number and is not written as an address is");
         }
-        Ok(Self { target: name.clone(), text: name })
+        let also = if is_own_name(&name) { own() } else { Vec::new() };
+        Ok(Self { target: name.clone(), text: name, also })
     }
+}
+
+/// Names of this machine that no name service is asked for (RFC 6761, and Debian's /etc/hosts).
+fn is_own_name(name: &str) -> bool {
+    matches!(name, "localhost" | "ip6-localhost" | "ip6-loopback") || name.ends_with(".localhost")
+}
+
+/// The spellings of this machine itself: a service that listens on one of them mostly listens on all.
+fn own() -> Vec<String> {
+    ["127.0.0.1", "::1", "0.0.0.0", "::", "localhost"].map(str::to_owned).to_vec()
+}
+
+/// What else an address reaches: an unspecified one is connected to as the loopback, and an IPv4 address may stand in one of IPv6.
+fn reaches(address: IpAddr) -> Vec<String> {
+    let of_v4 = |v4: Ipv4Addr| {
+        let here = v4.is_loopback() || v4.is_unspecified(); // Linux connects to the loopback for 0.0.0.0
+        let more = if here { own() } else { Vec::new() };
+        std::iter::once(v4.to_string()).chain(more).collect()
+    };
+    match address {
+        IpAddr::V4(v4) => of_v4(v4),
+        IpAddr::V6(v6) if v6.is_loopback() || v6.is_unspecified() => own(),
+        IpAddr::V6(v6) => embedded(v6).map(of_v4).unwrap_or_default(),
+    }
+}
+
+/// The IPv4 address in one of IPv6: NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), and what is compatible with IPv4 (RFC 4291).
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, high, low] = address.segments();
+    let (high, low) = match [a, b, c, d, e, f] {
+        [0x64, 0xff9b, 0 | 1, ..] | [0, 0, 0, 0, 0, 0] => (high, low),
+        [0x2002, high, low, ..] => (high, low),
+        _ => return None,
+    };
+    Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
 }
 
 fn is_label(label: &str) -> bool {
@@ -104,6 +142,15 @@ impl NetworkPattern {
 
     pub(crate) fn matches(&self, host: &Host, port: u16) -> bool {
         self.ports.contains(&port) && self.matches_host(host)
+    }
+
+    /// Whether it denies the host: by any spelling of what is reached by it.
+    pub(crate) fn denies_host(&self, host: &Host) -> bool {
+        self.matches_host(host) || host.also.iter().any(|spelling| self.host.matches(spelling))
+    }
+
+    pub(crate) fn denies(&self, host: &Host, port: u16) -> bool {
+        self.ports.contains(&port) && self.denies_host(host)
     }
 
     /// Whether a host and port can match both.
@@ -178,6 +225,34 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, host, port), expected, "{pattern} {host} {port}");
         }
+    }
+
+    #[test]
+    fn a_denial_holds_for_every_spelling_of_what_is_reached() {
+        let denies =
+            |pattern: &str, host: &str| NetworkPattern::parse(pattern).unwrap().denies(&Host::parse(host).unwrap(), 80);
+        let own = ["127.0.0.1", "127.0.0.9", "0.0.0.0", "::", "::%lo", "[::]", "::1", "::1%lo", "::ffff:127.0.0.1"];
+        let more = ["::ffff:0.0.0.0", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "LOCALHOST.", "x.localhost"];
+        for host in own.into_iter().chain(more) {
+            for pattern in ["127.0.0.1:80", "127.*:*", "[::1]:80", "localhost:*", "0.0.0.0:80", "*:80"] {
+                assert!(denies(pattern, host), "{pattern} {host}");
+            }
+            assert!(!denies("10.*:80", host) && !denies("127.0.0.1:81", host), "{host}");
+        }
+        for host in [
+            "10.0.0.1",
+            "::ffff:10.0.0.1",
+            "::ffff:10.0.0.1%eth0",
+            "64:ff9b::a00:1",
+            "64:ff9b:1::a00:1",
+            "2002:a00:1:5::7",
+        ] {
+            assert!(denies("10.0.0.1:80", host) && !denies("127.*:80", host), "{host}");
+        }
+        assert!(denies("[fe80::1]:80", "fe80::1%eth0") && !denies("127.*:80", "fe80::1%lo"));
+        assert!(!denies("127.*:80", "::2"));
+        // What is granted is granted in its own spelling alone.
+        assert!(!matches("127.0.0.1:80", "0.0.0.0", 80) && !matches("10.0.0.1:80", "64:ff9b::a00:1", 80));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::fronts::Fronts;
 use super::glob::Glob;
 use super::network::{Host, NetworkPattern};
 use super::path::{Asked, PathPattern, Places};
+use super::variables::{VariablePattern, Variables, granted};
 use super::{Capability, Grant, PatternError};
 
 /// A grant, ready to be matched.
@@ -13,34 +14,53 @@ pub(crate) struct Patterns {
     login_shell: bool,
     script: Vec<PathPattern>,
     command: Vec<CommandPattern>,
+    /// What may be set for each of the commands, in the same order.
+    of_command: Vec<Vec<VariablePattern>>,
     file: Vec<PathPattern>,
     network: Vec<NetworkPattern>,
     mount: Vec<PathPattern>,
     process: Vec<Glob>,
     secret: Vec<Glob>,
+    /// The secrets that are granted by their names and not by patterns.
+    exact_secret: Vec<String>,
+    pub(crate) variables: Variables,
 }
 
 impl Patterns {
     pub(crate) fn new(grant: &Grant) -> Result<Self, PatternError> {
         fn each<T>(
-            capability: Capability,
+            key: &'static str,
             patterns: &[String],
             parse: impl Fn(&str) -> Result<T, &'static str>,
         ) -> Result<Vec<T>, PatternError> {
             let parse = |pattern: &String| {
-                parse(pattern).map_err(|problem| PatternError { capability, pattern: pattern.clone(), problem })
+                parse(pattern).map_err(|problem| PatternError { key, pattern: pattern.clone(), problem })
             };
             patterns.iter().map(parse).collect()
         }
+        let of = |capability: Capability| (capability.as_str(), grant.patterns(capability));
+        let paths = |capability| {
+            let (key, patterns) = of(capability);
+            each(key, &patterns, PathPattern::parse)
+        };
+        let names = |capability| {
+            let (key, patterns) = of(capability);
+            each(key, &patterns, name)
+        };
+        let variables = |patterns: &[String]| each("variables", patterns, VariablePattern::parse);
+        let is_exact = |secret: &&String| !secret.contains(['*', '?']);
         Ok(Self {
             login_shell: grant.login_shell,
-            script: each(Capability::Script, &grant.script, PathPattern::parse)?,
-            command: each(Capability::Command, &grant.command, CommandPattern::parse)?,
-            file: each(Capability::File, &grant.file, PathPattern::parse)?,
-            network: each(Capability::Network, &grant.network, NetworkPattern::parse)?,
-            mount: each(Capability::Mount, &grant.mount, PathPattern::parse)?,
-            process: each(Capability::Process, &grant.process, name)?,
-            secret: each(Capability::Secret, &grant.secret, name)?,
+            script: paths(Capability::Script)?,
+            command: each("command", &of(Capability::Command).1, CommandPattern::parse)?,
+            of_command: grant.command.iter().map(|one| variables(&one.variables)).collect::<Result<_, _>>()?,
+            file: paths(Capability::File)?,
+            network: each("network", &grant.network, NetworkPattern::parse)?,
+            mount: paths(Capability::Mount)?,
+            process: names(Capability::Process)?,
+            secret: names(Capability::Secret)?,
+            exact_secret: grant.secret.iter().filter(is_exact).cloned().collect(),
+            variables: Variables::Of(variables(grant.variables.as_deref().unwrap_or_default())?),
         })
     }
 
@@ -75,6 +95,16 @@ impl Patterns {
             Capability::Process => any(&self.process, &other.process, Glob::overlaps),
             Capability::Secret => any(&self.secret, &other.secret, Glob::overlaps),
         }
+    }
+
+    /// Whether the secret is granted by its own name.
+    pub(crate) fn has_secret(&self, name: &str) -> bool {
+        self.exact_secret.iter().any(|secret| secret == name)
+    }
+
+    /// Whether the secret is within patterns that deny.
+    pub(crate) fn denies_secret(&self, name: &str) -> bool {
+        self.secret.iter().any(|pattern| pattern.matches(name))
     }
 
     pub(crate) fn has_network(&self) -> bool {
@@ -142,6 +172,30 @@ impl Prepared<'_> {
         self.patterns.command.iter().filter(fits).any(|pattern| pattern.matches_arguments(arguments))
     }
 
+    /// Those of the names that no pattern which the command is within lets a plugin set for it: of the pattern that leaves out the
+    /// fewest. Without a file, the program may be whatever its name says.
+    pub(crate) fn not_for_command<'n>(
+        &self,
+        program: &str,
+        file: Option<&str>,
+        arguments: &[String],
+        names: &[&'n str],
+    ) -> Vec<&'n str> {
+        let fits = |pattern: &CommandPattern| {
+            let resolved = pattern.front().and_then(|front| self.fronts.get(front)).map(String::as_str);
+            let is_program = match file {
+                Some(file) => pattern.matches_program(program, file, resolved),
+                None => pattern.may_match_program(program),
+            };
+            is_program && pattern.matches_arguments(arguments)
+        };
+        let both = self.patterns.command.iter().zip(&self.patterns.of_command);
+        let left_out = both
+            .filter(|(pattern, _)| fits(pattern))
+            .map(|(_, variables)| names.iter().copied().filter(|name| !granted(variables, name)).collect::<Vec<_>>());
+        left_out.min_by_key(Vec::len).unwrap_or_else(|| names.to_vec())
+    }
+
     /// Whether the command is within patterns that deny.
     pub(crate) fn denied_command(&self, program: &str, file: &str, arguments: &[String]) -> bool {
         let fits = |pattern: &&CommandPattern| {
@@ -155,14 +209,19 @@ impl Prepared<'_> {
         self.patterns.network.iter().any(|pattern| pattern.matches(host, port))
     }
 
+    /// Whether the host with the port is within patterns that deny.
+    pub(crate) fn denied_exchange(&self, host: &Host, port: u16) -> bool {
+        self.patterns.network.iter().any(|pattern| pattern.denies(host, port))
+    }
+
     /// Whether some port of the host is within.
     pub(crate) fn host(&self, host: &Host) -> bool {
         self.patterns.network.iter().any(|pattern| pattern.matches_host(host))
     }
 
-    /// Whether every port of the host is within.
+    /// Whether every port of the host is within patterns that deny.
     pub(crate) fn whole_host(&self, host: &Host) -> bool {
-        self.patterns.network.iter().any(|pattern| pattern.is_every_port() && pattern.matches_host(host))
+        self.patterns.network.iter().any(|pattern| pattern.is_every_port() && pattern.denies_host(host))
     }
 
     pub(crate) fn mount(&self, path: &str) -> bool {
@@ -187,6 +246,8 @@ pub(crate) enum Outside {
     Granted,
     #[error("is outside of what this plugin says it wants")]
     Wanted,
+    #[error("is granted, and not with the variables that it is given")]
+    Variables,
     #[error("cannot be asked for before the plugin has described itself")]
     NotDescribed,
 }
@@ -217,7 +278,12 @@ impl Rules {
 
     /// Whether the port of an address is denied.
     pub(crate) fn denies(&self, address: &Host, port: u16) -> bool {
-        self.denied.network.iter().any(|pattern| pattern.matches(address, port))
+        self.denied.network.iter().any(|pattern| pattern.denies(address, port))
+    }
+
+    /// What is granted, for one call.
+    pub(crate) fn granted<'a>(&'a self, places: &'a Places, led: &'a Led) -> Prepared<'a> {
+        Prepared { patterns: &self.granted, places, fronts: &led.trusted }
     }
 
     /// Whether what is asked for is granted and wanted and not denied; `within` says whether it is within one of the three.
@@ -327,6 +393,7 @@ mod tests {
             mount: vec!["/**".into()],
             process: vec!["*".into()],
             secret: vec!["*".into()],
+            variables: None,
         };
         let part = Grant {
             login_shell: false,
@@ -337,6 +404,7 @@ mod tests {
             mount: vec!["{cwd}".into()],
             process: vec!["?*".into()],
             secret: vec!["a*".into()],
+            variables: None,
         };
         for capability in Capability::ALL {
             let always = matches!(capability, Capability::Log | Capability::Clock);

@@ -5,11 +5,16 @@ use super::words::environment;
 use super::{Answer, State};
 use crate::bindings::provider::agentd::plugin::command;
 use crate::call::Failure;
-use crate::services::{CONTENT, Completed, ERRORS, Ending, Invocation};
+use crate::grant::{Outside, steers, variables_line};
+use crate::services::{COMMAND_PATH, CONTENT, Completed, ERRORS, Ending, Invocation, Variables};
 use crate::text::shown;
 
 /// The most bytes of all arguments together. A program that needs more reads them from its input.
 const ARGUMENTS: usize = 128 << 10;
+/// The most variables that a refusal names.
+const SHOWN: usize = 32;
+/// The variable that the host itself gives.
+const PATH: &str = "PATH";
 
 impl State {
     async fn ran(&mut self, invocation: command::Invocation) -> Result<Completed, Failure> {
@@ -30,6 +35,8 @@ impl State {
             )));
         }
         let given = environment(&what, given)?;
+        let chosen: Vec<&str> =
+            given.iter().filter(|one| !self.around.has(one)).map(|(name, _)| name.as_str()).collect();
         let led = self.led().await?;
         let command = with_arguments(&what, &arguments);
         let (rules, places) = (&self.bounds.rules, &self.places);
@@ -41,17 +48,29 @@ impl State {
             |patterns| patterns.denied_command(&program, &program, &arguments),
         );
         never.map_err(|outside| refused(&command, outside))?;
-        let gate = Gate::new(&command, &program, |file| {
+        let granted = rules.granted(places, &led);
+        let refused_names = granted.not_for_command(&program, None, &arguments, &chosen);
+        if !refused_names.is_empty() {
+            return Err(not_with(&command, &refused_names));
+        }
+        let gate = Gate::new(&command, &program, |file: &str| {
             rules.judge_apart(
                 places,
                 &led,
                 |patterns| patterns.command(&program, file, &arguments),
                 |patterns| patterns.denied_command(&program, file, &arguments),
-            )
+            )?;
+            let all = granted.not_for_command(&program, Some(file), &arguments, &chosen).is_empty();
+            if all { Ok(()) } else { Err(Outside::Variables) }
         });
         let gate = if program.starts_with('/') { gate } else { gate.opened() };
-        let invocation =
-            Invocation { program: program.clone(), arguments: arguments.clone(), environment: given, directory, input };
+        let invocation = Invocation {
+            program: program.clone(),
+            arguments: arguments.clone(),
+            environment: with_base(given.clone()),
+            directory,
+            input,
+        };
         let allowed = |resolved: &str| gate.allows(resolved);
         let work = self.services.machine().run_command(invocation, &allowed, deadline);
         let answer = self.bounded_by(deadline, &what, work).await;
@@ -73,6 +92,30 @@ impl State {
         }
         Ok(program)
     }
+}
+
+/// The host's own part of every program's environment, below what the plugin may set.
+fn with_base(mut given: Variables) -> Variables {
+    if !given.iter().any(|(name, _)| name == PATH) {
+        given.push((PATH.to_owned(), COMMAND_PATH.into()));
+    }
+    given
+}
+
+/// The refusal of variables, with the line that grants them.
+fn not_with(command: &str, names: &[&str]) -> Failure {
+    let listed: Vec<String> = names.iter().take(SHOWN).map(|name| shown(name)).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let why = names.iter().find_map(|name| {
+        steers(name).map(|does| format!("; {} is granted only by its exact name, since {does}", shown(name)))
+    });
+    Failure::NotGranted(format!(
+        "{command} is given {}{more}, and this plugin is not granted to set that for it; its grant says so as {{ run = \"...\", {} }}{}",
+        listed.join(", "),
+        variables_line(names.iter().copied().take(SHOWN)),
+        why.unwrap_or_default()
+    ))
 }
 
 /// The program with the arguments that decided over it, not longer than a line.

@@ -27,7 +27,7 @@ impl State {
         // What is denied by the name that it was asked for by is not looked at.
         match self.bounds.rules.judge(&self.places, &led, |patterns| patterns.file(&absolute)) {
             Err(outside @ (Outside::Denied | Outside::NotDescribed)) => return Err(refused(&what, outside)),
-            Ok(()) | Err(Outside::Granted | Outside::Wanted) => {}
+            Ok(()) | Err(Outside::Granted | Outside::Wanted | Outside::Variables) => {}
         }
         Ok(Ask { what, written: asked.written, absolute, led })
     }

@@ -3,6 +3,7 @@
 //! The others are in the modules below: what is asked is judged ([`permit`]), the services do it, what they answer is bounded once more,
 //! and both are put into the words of the interface.
 
+mod around;
 mod command;
 mod file;
 mod machine;
@@ -22,8 +23,9 @@ use crate::call::{Failure, Level};
 use crate::grant::{Led, Places};
 use crate::limits::{Accountant, Limits, Seconds};
 use crate::services::Services;
-use crate::text::lines;
+use crate::text::escaped;
 
+pub(crate) use around::Around;
 pub(crate) use permit::Bounds;
 pub(crate) use words::variables;
 
@@ -52,6 +54,7 @@ pub(crate) struct State {
     started: Instant,
     bounds: Arc<Bounds>,
     places: Places,
+    around: Around,
     /// Where the links in the patterns lead, once that was asked.
     led: Option<Arc<Led>>,
     services: Arc<dyn Services>,
@@ -72,6 +75,7 @@ impl State {
             started,
             bounds,
             places,
+            around: Around::default(),
             led: None,
             services,
             messages: 0,
@@ -85,6 +89,11 @@ impl State {
         let mut accountant = std::mem::replace(&mut self.accountant, Accountant::new(limits));
         accountant.limit(limits);
         *self = Self { accountant, ..Self::new(limits, Arc::clone(&self.bounds), services, places) };
+    }
+
+    /// What the plugin was given of the environment, which it may pass on.
+    pub(crate) fn surround(&mut self, around: Around) {
+        self.around = around;
     }
 
     /// Says how many messages were not passed on.
@@ -143,7 +152,7 @@ impl log::Host for State {
         };
         let passed_on = self.messages <= self.most_messages;
         if passed_on || level == Level::Error {
-            let message = lines(&message, MESSAGE);
+            let message = escaped(&message, MESSAGE);
             if passed_on {
                 self.services.log(level, &message);
             }

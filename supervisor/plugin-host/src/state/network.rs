@@ -52,7 +52,13 @@ impl State {
     ) -> Result<Exchanged, NetworkProblem> {
         let what = format!("the host {} with the port {port}", shown(host));
         let host = host_of(&what, host)?;
-        self.judge(&what, |patterns| patterns.exchange(&host, port))?;
+        let verdict = self.bounds.rules.judge_apart(
+            &self.places,
+            &Led::default(),
+            |patterns| patterns.exchange(&host, port),
+            |patterns| patterns.denied_exchange(&host, port),
+        );
+        verdict.map_err(|outside| refused(&what, outside))?;
         if steps.len() > STEPS {
             return Err(Failure::TooLarge(format!("an exchange with {what} has more than {STEPS} steps")).into());
         }

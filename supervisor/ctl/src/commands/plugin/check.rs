@@ -17,6 +17,9 @@ pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Erro
     if let Some(name) = args.name {
         arguments.extend(["--name".into(), name.into()]);
     }
+    for case in args.cases {
+        arguments.extend(["--case".into(), case.into()]);
+    }
     arguments.extend(["--".into(), args.file.into()]);
     let document = ask::<Check>(arguments).await?;
     if context.json {
@@ -46,10 +49,14 @@ fn shown(screen: Screen, check: &Check) -> String {
     }
     let bad = |text: &str| screen.paint(Look::Bad, text);
     for refusal in &check.refused {
-        let _ = writeln!(text, "{} {}", bad("refused:"), line(&refusal.what));
+        let hint = refusal.hint.as_ref().map(|hint| format!("; {}", line(hint))).unwrap_or_default();
+        let _ = writeln!(text, "{} {}{hint}", bad("refused:"), line(&refusal.what));
     }
     for unused in &check.unused {
         let _ = writeln!(text, "granted and not wanted: {}", line(unused));
+    }
+    if let Some(undecided) = &check.undecided {
+        let _ = writeln!(text, "not looked at: {}", line(undecided));
     }
     let _ = match (&check.problem, check.refused.is_empty()) {
         (Some(problem), _) => {

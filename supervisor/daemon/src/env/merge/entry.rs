@@ -50,7 +50,7 @@ pub(super) enum What {
 }
 
 impl What {
-    fn value(&self) -> Option<&[u8]> {
+    pub(super) fn value(&self) -> Option<&[u8]> {
         match self {
             Self::Set(value) | Self::File { path: value, .. } => Some(value),
             Self::Secret { value, .. } => value.as_deref(),

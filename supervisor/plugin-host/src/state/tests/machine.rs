@@ -15,6 +15,8 @@ use crate::services::{
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     pub(super) asked: Mutex<Vec<String>>,
+    /// The environments that programs were given.
+    pub(super) given: Mutex<Vec<Variables>>,
     /// Where paths lead.
     pub(super) links: BTreeMap<&'static str, &'static str>,
     pub(super) addresses: Vec<&'static str>,
@@ -77,6 +79,7 @@ impl MachineServices for Machine {
     async fn run_command(&self, run: Invocation, allowed: Allowed<'_>, until: Instant) -> Result<Completed, Failure> {
         let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(100);
         self.heard(format!("run {} {} {left}", run.program, run.arguments.join(" "))).await;
+        self.given.lock().unwrap().push(run.environment);
         let found = if run.program.contains('/') { run.program } else { format!("/usr/bin/{}", run.program) };
         self.resolved(&found, allowed)?;
         Ok(Completed { ending: Ending::Exited(0), output: run.input, errors: vec![b'e'; 2 * ERRORS] })

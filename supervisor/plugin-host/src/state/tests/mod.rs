@@ -8,23 +8,37 @@ use std::time::{Duration, Instant};
 
 use machine::Machine;
 
-use super::{Bounds, State};
+use super::{Around, Bounds, State};
 use crate::bindings::provider::agentd::plugin::{
     clock, command, file, log, mount, network, process, script, secret, shell_environment, types,
 };
 use crate::call::Failure;
-use crate::grant::{Grant, Patterns, Places, Rules};
+use crate::grant::{CommandGrant, Grant, Patterns, Places, Rules};
 use crate::limits::Limits;
-use crate::services::{CONTENT, ERRORS, RECEIVE};
+use crate::services::{COMMAND_PATH, CONTENT, ERRORS, RECEIVE};
 
 fn list(patterns: &[&str]) -> Vec<String> {
     patterns.iter().map(|&pattern| pattern.to_owned()).collect()
 }
 
+fn commands(patterns: &[&str]) -> Vec<CommandGrant> {
+    patterns.iter().map(|&pattern| pattern.into()).collect()
+}
+
 fn everything() -> Grant {
     let any = || list(&["*"]);
     let (script, file, network, mount, process, secret) = (any(), any(), any(), any(), any(), any());
-    Grant { login_shell: true, script, command: list(&["**"]), file, network, mount, process, secret }
+    Grant {
+        login_shell: true,
+        script,
+        command: commands(&["**"]),
+        file,
+        network,
+        mount,
+        process,
+        secret,
+        variables: None,
+    }
 }
 
 struct Case {
@@ -120,8 +134,8 @@ fn run(program: &str, arguments: &[&str]) -> command::Invocation {
 
 #[tokio::test]
 async fn programs_are_refused_by_their_arguments_and_by_what_they_turn_out_to_be() {
-    let granted = Grant { command: list(&["/usr/bin/tool list *", "plain"]), ..Grant::default() };
-    let denied = Grant { command: list(&["* list denied **"]), ..Grant::default() };
+    let granted = Grant { command: commands(&["/usr/bin/tool list *", "plain"]), ..Grant::default() };
+    let denied = Grant { command: commands(&["* list denied **"]), ..Grant::default() };
     let links = [("/home/u/tool", "/bin/sh"), ("/usr/bin/plain", "/opt/plain")].into();
     let mut case = case(&granted, &denied, Machine { links, ..Machine::default() });
     let long = "a".repeat(200_000);
@@ -221,7 +235,7 @@ async fn a_grant_by_a_link_of_the_machines_own_is_one_of_where_it_leads_and_of_n
     // On most machines `/bin` is a link, and `sh` another one.
     let shell = std::fs::canonicalize("/bin/sh").unwrap().into_os_string().into_string().unwrap();
     let shell: &'static str = shell.leak();
-    let granted = Grant { command: list(&["/bin/sh -c *"]), file: list(&["/bin/sh"]), ..Grant::default() };
+    let granted = Grant { command: commands(&["/bin/sh -c *"]), file: list(&["/bin/sh"]), ..Grant::default() };
     let links = [("/bin/sh", shell), ("/usr/bin/sh", shell), ("/home/u/sh", shell), ("/home/u/x", shell)];
     let machine = || Machine { links: links.into(), ..Machine::default() };
     let mut open = case(&granted, &Grant::default(), machine());
@@ -232,7 +246,7 @@ async fn a_grant_by_a_link_of_the_machines_own_is_one_of_where_it_leads_and_of_n
     failed(answer, GRANTED);
     file::Host::read(&mut open.state, "/bin/sh".to_owned()).await.unwrap().unwrap();
     // Denied by one name is denied by all.
-    let denied = Grant { command: list(&["/bin/sh **"]), file: list(&["/bin/sh"]), ..Grant::default() };
+    let denied = Grant { command: commands(&["/bin/sh **"]), file: list(&["/bin/sh"]), ..Grant::default() };
     let mut closed = case(&everything(), &denied, machine());
     for program in ["/bin/sh", "sh", "/home/u/sh", "/home/u/x"] {
         let answer = command::Host::run(&mut closed.state, run(program, &["-c", "true"])).await;
@@ -240,6 +254,50 @@ async fn a_grant_by_a_link_of_the_machines_own_is_one_of_where_it_leads_and_of_n
     }
     let answer = file::Host::read(&mut closed.state, "/home/u/x".to_owned()).await;
     failed(answer, "is denied by the administrator");
+}
+
+#[tokio::test]
+async fn a_program_gets_the_hosts_environment_and_the_variables_that_are_granted_for_it() {
+    let command = CommandGrant::from("ldd *").with_variables(["TOOL_*", "*", "PAGER"]);
+    let granted = Grant { command: vec![command, "ldd -v".into(), "/usr/bin/git log".into()], ..Grant::default() };
+    let mut case = case(&granted, &Grant::default(), Machine::default());
+    let around = [("HOME", "/home/u"), ("LD_LIBRARY_PATH", "/own"), ("BASH_ENV", "/plugin")];
+    let around: Vec<_> = around.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+    case.state.surround(Around::new(&around, &["BASH_ENV".to_owned()]));
+    let with = |run: command::Invocation, variables: &[(&str, &str)]| {
+        let variable = |(name, value): &(&str, &str)| types::Variable { name: (*name).into(), value: (*value).into() };
+        command::Invocation { environment: variables.iter().map(variable).collect(), ..run }
+    };
+    let (ldd, git) = (run("ldd", &["/bin/true"]), run("/usr/bin/git", &["log"]));
+    for (invocation, words) in [
+        (with(ldd.clone(), &[("BASH_ENV", "$(evil)")]), "is given \"BASH_ENV\", and this plugin is not granted"),
+        (
+            with(ldd.clone(), &[("BASH_ENV", "/plugin")]),
+            "is granted only by its exact name, since shells run or read it",
+        ),
+        (with(ldd.clone(), &[("TOOL_A", "1"), ("LD_PRELOAD", "/x.so")]), "variables = [\"LD_PRELOAD\"]"),
+        (with(ldd.clone(), &[("LD_LIBRARY_PATH", "/other")]), "\"LD_LIBRARY_PATH\""),
+        (with(git.clone(), &[("GIT_CONFIG_COUNT", "1"), ("A", "1")]), "is given \"GIT_CONFIG_COUNT\", \"A\", and"),
+        (with(git.clone(), &[("GIT_TRACE", "/home/u/.profile")]), "\"GIT_TRACE\""),
+        (with(run("ldd", &["-v"]), &[("PATH", "/evil")]), "\"PATH\""),
+    ] {
+        let answer = command::Host::run(&mut case.state, invocation).await;
+        case.untouched(answer, words);
+    }
+    for invocation in [
+        with(ldd.clone(), &[("TOOL_A", "1"), ("PAGER", "cat"), ("ANY", "")]),
+        with(ldd, &[("LD_LIBRARY_PATH", "/own"), ("HOME", "/home/u")]),
+        with(git, &[("HOME", "/home/u"), ("PATH", COMMAND_PATH)]),
+    ] {
+        command::Host::run(&mut case.state, invocation).await.unwrap().unwrap();
+    }
+    let given = std::mem::take(&mut *case.machine.given.lock().unwrap());
+    let names: Vec<Vec<&str>> =
+        given.iter().map(|variables| variables.iter().map(|(name, _)| name.as_str()).collect()).collect();
+    assert_eq!(
+        names,
+        [&["TOOL_A", "PAGER", "ANY", "PATH"][..], &["LD_LIBRARY_PATH", "HOME", "PATH"], &["HOME", "PATH"]]
+    );
 }
 
 fn words(problem: network::Problem) -> String {
@@ -288,6 +346,21 @@ async fn hosts_are_refused_by_name_and_port_and_by_the_address_that_is_denied() 
     assert_eq!(case.asked(), ["exchange a.corp 443 [65536 0] 9", "resolve fd00::1"]);
 
     let denied = Grant { network: list(&["127.*:*"]), ..Grant::default() };
+    // Whatever this machine is called, and whatever a name comes to.
+    let anywhere = Grant { network: list(&["*:*"]), ..Grant::default() };
+    let addresses = vec!["0.0.0.0", "::", "::1%lo", "64:ff9b::7f00:1"];
+    let mut closed = super::tests::case(&anywhere, &denied, Machine { addresses, ..Machine::default() });
+    for host in
+        ["127.0.0.1", "0.0.0.0", "::", "::%lo", "[::]", "::ffff:127.0.0.1", "localhost.", "2002:7f00:1::", "a.corp"]
+    {
+        let problem = network::Host::exchange(&mut closed.state, host.to_owned(), 80, vec![], 100).await.unwrap();
+        let problem = words(problem.unwrap_err());
+        assert!(problem.contains("is denied by the administrator"), "{host}: {problem}");
+        assert!(closed.asked().iter().all(|asked| asked == "resolve a.corp"), "{host} was connected to");
+    }
+    let mut open =
+        super::tests::case(&anywhere, &denied, Machine { addresses: vec!["10.0.0.9"], ..Machine::default() });
+    network::Host::exchange(&mut open.state, "10.0.0.9".to_owned(), 80, vec![], 100).await.unwrap().unwrap();
     let addresses = vec!["::ffff:127.0.0.1", "10.0.0.9", "10.0.0.1", "10.0.0.2"];
     let mut case = super::tests::case(&granted, &denied, Machine { addresses, ..Machine::default() });
     let done = network::Host::exchange(&mut case.state, "a.corp".to_owned(), 443, vec![], 100).await.unwrap().unwrap();
@@ -431,7 +504,7 @@ async fn messages_are_counted_by_the_limit_of_the_call_and_made_plain() {
     assert_eq!(case.state.last_error.as_deref(), Some("three"), "a panic is told even of who said too much");
     case.state.finish();
     let lost = "Warn 1 more messages were dropped; a call may write 2";
-    assert_eq!(case.asked(), ["Error one\u{fffd}[2J", "Error two", lost]);
+    assert_eq!(case.asked(), ["Error one\\u{1b}[2J", "Error two", lost]);
     let before = clock::Host::monotonic(&mut case.state).await.unwrap();
     assert!(clock::Host::monotonic(&mut case.state).await.unwrap() >= before);
 }

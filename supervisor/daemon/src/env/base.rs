@@ -1,0 +1,147 @@
+//! What the daemon's own runs of scripts begin with: an environment in which no plugin has written what makes a program load or run
+//! something (`agentd_plugins::is_withheld`).
+//!
+//! Such a name has the value that the user's login shell and scripts gave it, whatever a provider hands over for the script. What the
+//! provider handed over is put back behind the script, where the script left the name alone: a granted variable goes to the agent.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use agentd_plugins::is_withheld;
+
+use super::capture::Variables;
+use super::merge::Environment;
+
+/// The withheld names as the user's own steps left them, and as the scripts of this call did.
+#[derive(Debug, Default)]
+pub(crate) struct Base {
+    own: BTreeMap<String, Vec<u8>>,
+    /// By name; none where a script took it away.
+    of_scripts: Mutex<BTreeMap<String, Option<Vec<u8>>>>,
+}
+
+/// What was handed over for a script and kept from it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Withheld(BTreeMap<String, Kept>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Kept {
+    handed_over: Option<Vec<u8>>,
+    given: Option<Vec<u8>>,
+}
+
+impl Base {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        let names = environment.names().filter(|name| is_withheld(name));
+        let own = names.filter_map(|name| Some((name.to_owned(), environment.without_plugins(name)?.to_vec())));
+        Self { own: own.collect(), of_scripts: Mutex::default() }
+    }
+
+    /// What a script is given in the place of what was handed over for it.
+    pub(crate) fn given(&self, handed_over: Variables) -> (Variables, Withheld) {
+        let of_scripts = self.of_scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given: BTreeMap<String, Vec<u8>> = handed_over.into_iter().collect();
+        let names: Vec<String> = given.keys().filter(|name| is_withheld(name)).cloned().collect();
+        let mut withheld = Withheld::default();
+        for name in names {
+            let own = match of_scripts.get(&name) {
+                Some(value) => value.clone(),
+                None => self.own.get(&name).cloned(),
+            };
+            let handed_over = given.get(&name).cloned();
+            if own == handed_over {
+                continue;
+            }
+            match &own {
+                Some(value) => given.insert(name.clone(), value.clone()),
+                None => given.remove(&name),
+            };
+            withheld.0.insert(name, Kept { handed_over, given: own });
+        }
+        (given.into_iter().collect(), withheld)
+    }
+
+    /// The environment after the script, with what was kept from it; what the script made of a name counts for the next one.
+    pub(crate) fn after(&self, given: &Variables, after: Variables, withheld: &Withheld) -> Variables {
+        let before: BTreeMap<&str, &[u8]> =
+            given.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        let mut after: BTreeMap<String, Vec<u8>> = after.into_iter().collect();
+        let mut of_scripts = self.of_scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = before.keys().filter(|name| !after.contains_key(**name)).map(|name| (*name).to_owned());
+        let names: Vec<String> = after.keys().cloned().chain(gone).filter(|name| is_withheld(name)).collect();
+        for name in names {
+            let value = after.get(&name).cloned();
+            if value.as_deref() != before.get(name.as_str()).copied() {
+                of_scripts.insert(name, value);
+            }
+        }
+        for (name, Kept { handed_over, given }) in &withheld.0 {
+            if after.get(name) != given.as_ref() {
+                continue; // the script's own word
+            }
+            match handed_over {
+                Some(value) => after.insert(name.clone(), value.clone()),
+                None => after.remove(name),
+            };
+        }
+        after.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use agentd_plugins::Change;
+
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Variables {
+        variables.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect()
+    }
+
+    /// Of a login shell that sets two names, and a plugin that sets others and one of them anew.
+    fn base() -> (Base, Variables) {
+        let own = Arc::new(BTreeSet::from(["snapshot".to_owned()]));
+        let mut environment = Environment::default().with_own_steps(own);
+        let set = |name: &str, value: &str| Change::set(name, value);
+        let login = vec![set("LD_LIBRARY_PATH", "/own"), set("PATH", "/bin"), set("A", "1"), set("PAGER", "less")];
+        environment.apply("snapshot", 1, login).unwrap();
+        let plugin =
+            vec![set("LD_LIBRARY_PATH", "/evil"), set("BASH_ENV", "$(evil)"), set("PATH", "/tool"), set("A", "2")];
+        environment.apply("plugin", 2, plugin).unwrap();
+        assert_eq!(environment.foreign(), ["A", "BASH_ENV", "LD_LIBRARY_PATH", "PATH"]);
+        (Base::new(&environment), environment.variables())
+    }
+
+    #[test]
+    fn a_script_is_given_what_no_plugin_wrote_and_what_was_kept_from_it_is_put_back() {
+        let (base, handed_over) = base();
+        let (given, withheld) = base.given(handed_over.clone());
+        assert_eq!(given, of(&[("A", "2"), ("LD_LIBRARY_PATH", "/own"), ("PAGER", "less"), ("PATH", "/tool")]));
+        assert_eq!(base.after(&given, given.clone(), &withheld), handed_over);
+    }
+
+    #[test]
+    fn what_a_script_itself_sets_or_removes_counts_and_the_next_one_has_it() {
+        let (base, handed_over) = base();
+        let (given, withheld) = base.given(handed_over);
+        let ran = of(&[("A", "2"), ("LD_LIBRARY_PATH", "/more:/own"), ("PATH", "/tool"), ("ENV", "/rc")]);
+        let after = base.after(&given, ran, &withheld);
+        let expected =
+            [("A", "2"), ("BASH_ENV", "$(evil)"), ("ENV", "/rc"), ("LD_LIBRARY_PATH", "/more:/own"), ("PATH", "/tool")];
+        assert_eq!(after, of(&expected));
+        let (given, _) = base.given(after);
+        assert_eq!(given, of(&[("A", "2"), ("ENV", "/rc"), ("LD_LIBRARY_PATH", "/more:/own"), ("PATH", "/tool")]));
+    }
+
+    #[test]
+    fn what_a_provider_makes_up_for_a_script_reaches_none() {
+        let (base, _) = base();
+        let (given, withheld) = base.given(of(&[("LD_PRELOAD", "/x.so"), ("PS4", "$(x)"), ("B", "3")]));
+        assert_eq!(given, of(&[("B", "3")]));
+        let after = base.after(&given, given.clone(), &withheld);
+        assert_eq!(after, of(&[("B", "3"), ("LD_PRELOAD", "/x.so"), ("PS4", "$(x)")]));
+    }
+}

@@ -1,0 +1,79 @@
+//! A command of a grant, as it stands in a configuration: a text, or a table that lists the variables a plugin may set for it.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A program with its arguments that may be run, and what a plugin may set in its environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandGrant {
+    /// The pattern of the command.
+    pub run: String,
+    /// Names and patterns of names. What makes programs load or run something is granted by its exact name only.
+    pub variables: Vec<String>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    run: String,
+    #[serde(default)]
+    variables: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for CommandGrant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Written)
+    }
+}
+
+impl Serialize for CommandGrant {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { run, variables } = self.clone();
+        if variables.is_empty() { run.serialize(serializer) } else { Table { run, variables }.serialize(serializer) }
+    }
+}
+
+/// What a configuration has in the place of a command.
+struct Written;
+
+impl<'de> Visitor<'de> for Written {
+    type Value = CommandGrant;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a command, or { run = \"COMMAND\", variables = [\"NAME\"] }")
+    }
+
+    fn visit_str<E: Error>(self, run: &str) -> Result<CommandGrant, E> {
+        Ok(run.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CommandGrant, A::Error> {
+        let Table { run, variables } = Table::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(CommandGrant { run, variables })
+    }
+}
+
+impl<T: Into<String>> From<T> for CommandGrant {
+    fn from(run: T) -> Self {
+        Self { run: run.into(), variables: Vec::new() }
+    }
+}
+
+impl CommandGrant {
+    /// The same command, with these variables.
+    #[must_use]
+    pub fn with_variables<T: Into<String>>(self, variables: impl IntoIterator<Item = T>) -> Self {
+        Self { variables: variables.into_iter().map(Into::into).collect(), ..self }
+    }
+}
+
+/// For people: the command, and what may be set for it.
+impl fmt::Display for CommandGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { run, variables } = self;
+        if variables.is_empty() { f.write_str(run) } else { write!(f, "{run}, with {}", variables.join(", ")) }
+    }
+}

@@ -1,0 +1,136 @@
+//! Names of variables that make a program load or run something: whoever sets one of them runs code in whatever reads it.
+//!
+//! A grant has such a name only as it is spelt: no pattern covers it. What a plugin wrote to one never reaches what the
+//! daemon itself runs. Names are added freely; taking one away needs a look at the source that its group names.
+//!
+//! `PATH` and `HOME` are here for the grant, since they decide which programs and start-up files are found.
+
+/// Names with a space between, and what they do. A `*` at the beginning or the end of a name is any text.
+struct Group {
+    does: &'static str,
+    names: &'static str,
+}
+
+impl Group {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.names.split_ascii_whitespace()
+    }
+}
+
+const GROUPS: &[Group] = &[
+    // ld.so(8); dyld(1); glibc's list of what set-user-id programs ignore (sysdeps/generic/unsecvars.h).
+    Group {
+        does: "the dynamic loader and the C library load files by it",
+        names: "LD_* DYLD_* _RLD* GCONV_PATH GETCONF_DIR GLIBC_TUNABLES HOSTALIASES LOCALDOMAIN LOCPATH \
+            MALLOC_* NIS_PATH NLSPATH RESOLV_HOST_CONF RES_OPTIONS TZDIR",
+    },
+    // openssl-env(7), krb5.conf(5), GTK "Running GTK applications", Qt "Deploying plugins", GIO overview, p11-kit(8).
+    Group {
+        does: "libraries load modules by it",
+        names: "OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES KRB5_CONFIG GSS_MECH_CONFIG SASL_PATH \
+            GTK_MODULES GTK3_MODULES GTK_PATH GIO_MODULE_DIR GIO_EXTRA_MODULES QT_PLUGIN_PATH \
+            QT_QPA_PLATFORM_PLUGIN_PATH LIBGL_DRIVERS_PATH VK_ADD_LAYER_PATH VK_LAYER_PATH \
+            OCL_ICD_VENDORS",
+    },
+    // execvp(3); XDG Base Directory Specification; environ(7).
+    Group {
+        does: "programs and start-up files are found by it",
+        names: "PATH HOME SHELL XDG_CONFIG_* XDG_DATA_* MANPATH",
+    },
+    // bash(1) "Shell Variables" and "Invocation", zshparam(1), ksh(1), dash(1), readline(3), fish(1).
+    Group {
+        does: "shells run or read it",
+        names: "BASH_* BASHOPTS SHELLOPTS ENV IFS PS0 PS1 PS2 PS3 PS4 PROMPT PROMPT_COMMAND RPROMPT \
+            ZDOTDIR FPATH MODULE_PATH CDPATH INPUTRC EXECIGNORE GLOBIGNORE HISTFILE FCEDIT MAILPATH \
+            ZSH_* fish_* __fish_*",
+    },
+    // python(1), perlrun(1), ruby(1), bundle-config(1), node(1), npm config.
+    Group {
+        does: "an interpreter loads code by it",
+        names: "PYTHON* PERL5* PERLLIB RUBYOPT RUBYLIB RUBYSHELL GEM_HOME GEM_PATH BUNDLE_* NODE_* \
+            NPM_CONFIG_* npm_config_* PHPRC PHP_INI_SCAN_DIR LUA_INIT* LUA_PATH* LUA_CPATH* \
+            R_PROFILE* R_ENVIRON* R_LIBS* TCLLIBPATH TCL_LIBRARY TCLRC* JULIA_LOAD_PATH \
+            JULIA_DEPOT_PATH CAML_LD_LIBRARY_PATH ERL_* ELIXIR_ERL_OPTIONS GUILE_* AWKPATH \
+            AWKLIBPATH",
+    },
+    // JDK tool specifications "java", mvn and gradle documentation, .NET runtime configuration and profiling.
+    Group {
+        does: "a virtual machine loads code by it",
+        names: "JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS JAVA_OPTS CLASSPATH MAVEN_OPTS \
+            MAVEN_ARGS GRADLE_OPTS ANT_OPTS ANT_ARGS SBT_OPTS KOTLIN_* SCALA_* DOTNET_* CORECLR_* \
+            COR_*",
+    },
+    // make(1), gcc(1), cargo "Environment Variables", go help environment.
+    Group {
+        does: "a build tool runs programs by it",
+        names: "MAKEFLAGS GNUMAKEFLAGS MAKEFILES GCC_EXEC_PREFIX COMPILER_PATH RUSTC RUSTC_* RUSTDOC \
+            RUSTFLAGS RUSTDOCFLAGS CARGO CARGO_* GOFLAGS GOENV GOTOOLCHAIN CMAKE_*",
+    },
+    // git(1) and git-config(1), ssh(1), sudo(8), svn, hg(1), rsync(1), curl(1), wget(1).
+    Group {
+        does: "git and other tools of the network run programs by it",
+        names: "GIT_* SSH_ASKPASS* SUDO_ASKPASS SVN_SSH CVS_RSH RSYNC_* HGRCPATH HG* CURL_HOME WGETRC \
+            SYSTEM_WGETRC",
+    },
+    // kubectl "client-go credential plugins", AWS CLI "credential_process", docker "credential helpers".
+    Group {
+        does: "its file names programs that are run",
+        names: "KUBECONFIG AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE DOCKER_CONFIG",
+    },
+    // POSIX "Environment Variables", less(1), man(1), vim starting.txt, emacs, sensible-browser(1), modulecmd's MODULES_PAGER.
+    Group {
+        does: "an editor, a pager or a browser is run by it",
+        names: "*EDITOR VISUAL *PAGER *BROWSER LESS* MORE MANOPT MANROFFOPT GROFF_* VIM* MYVIMRC EXINIT \
+            GVIMINIT NVIM_* EMACSLOADPATH",
+    },
+    Group { does: "agentd's own programs are told by it whom to talk to", names: "AGENTD_*" },
+];
+
+/// What a variable of the name makes programs do, if it makes them load or run something.
+pub fn steers(name: &str) -> Option<&'static str> {
+    let group = GROUPS.iter().find(|group| group.names().any(|pattern| fits(pattern, name)));
+    group.map(|group| group.does)
+}
+
+/// Whether what a plugin wrote to a variable of the name is kept from what the daemon itself runs. A script of the user's has to find the
+/// programs that a plugin was granted to put into its `PATH`.
+pub fn is_withheld(name: &str) -> bool {
+    name != "PATH" && steers(name).is_some()
+}
+
+fn fits(pattern: &str, name: &str) -> bool {
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => name.ends_with(end),
+        (None, Some(begin)) => name.starts_with(begin),
+        (None, None) => name == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_load_or_run_by_is_known_and_ordinary_names_are_not() {
+        let steering = "LD_PRELOAD GCONV_PATH BASH_ENV ENV BASH_FUNC_ls%% SHELLOPTS PS4 PROMPT_COMMAND ZDOTDIR IFS \
+            PYTHONSTARTUP PYTHONPATH PERL5OPT PERL5LIB RUBYOPT NODE_OPTIONS JAVA_TOOL_OPTIONS \
+            _JAVA_OPTIONS JDK_JAVA_OPTIONS GIT_CONFIG_COUNT GIT_CONFIG_KEY_0 GIT_SSH_COMMAND \
+            GIT_EXTERNAL_DIFF GIT_TRACE EDITOR GIT_EDITOR VISUAL PAGER MANPAGER MODULES_PAGER LESSOPEN \
+            PATH HOME XDG_CONFIG_HOME";
+        for name in steering.split_ascii_whitespace() {
+            assert!(steers(name).is_some(), "{name}");
+        }
+        for name in ["LM_LICENSE_FILE", "LANG", "LC_ALL", "TMPDIR", "CC", "ACME_CONFIG", "TERM", "XPATH", "PATHS", ""] {
+            assert_eq!(steers(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_the_table_is_a_name_with_a_star_at_one_end_at_most() {
+        for pattern in GROUPS.iter().flat_map(Group::names) {
+            let stars = pattern.matches('*').count();
+            assert!(stars <= 1 && pattern.len() > stars + 1, "{pattern}");
+            assert!(stars == 0 || pattern.starts_with('*') || pattern.ends_with('*'), "{pattern}");
+        }
+    }
+}
