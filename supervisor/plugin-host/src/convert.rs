@@ -81,7 +81,7 @@ pub(crate) fn repeated(changes: &[Change]) -> Option<String> {
 
 /// What is wrong with a description.
 pub(crate) fn misdescribed(description: &Description) -> Option<String> {
-    let Description { name, version, summary, settings, wants: _, moment: _ } = description;
+    let Description { name, version, summary, settings, wants, moment: _ } = description;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
         return Some(format!("the name {} in its description; a name is of a-z, 0-9 and -, at most 64", shown(name)));
@@ -94,6 +94,12 @@ pub(crate) fn misdescribed(description: &Description) -> Option<String> {
     }
     if settings.len() > SETTINGS {
         return Some(format!("more than {SETTINGS} settings in its description"));
+    }
+    // They are shown as they are, to whoever decides over them.
+    if let Some(pattern) =
+        wants.iter().flat_map(|want| &want.patterns).find(|pattern| !is_line(pattern) && !pattern.contains('\0'))
+    {
+        return Some(format!("the pattern {} in its description; a pattern is one line", shown(pattern)));
     }
     let unfit = |setting: &&SettingDescription| {
         let key = &setting.key;

@@ -207,6 +207,13 @@ impl Plugin {
         ))
     }
 
+    /// Whether it may set the variable, as far as its grant says.
+    pub fn may_give(&self, variable: &str) -> bool {
+        let rules = self.inner.linked.rules();
+        let own = rules.granted.variables == Variables::Any;
+        rules.granted.variables.grants(variable) && (own || !rules.denied.variables.denies(variable))
+    }
+
     /// Whether it is given the value of a variable that is a secret: by the variable's own name in its grant of secrets.
     pub fn is_given_secret(&self, variable: &str) -> bool {
         let rules = self.inner.linked.rules();

@@ -296,7 +296,8 @@ impl Services for CallServices {
             return Err(self.not_approved(whose, &script.named, &what));
         }
         self.hidden.script(script.path.clone());
-        let (given, withheld) = self.base.given(environment);
+        let may = |name: &str| self.granted.as_ref().is_none_or(|plugin| plugin.may_give(name));
+        let (given, withheld) = self.base.given(environment, may);
         let environment = self.sourced(&script, whose, given.clone(), deadline).await?;
         self.hidden.variables(&environment);
         let environment = functions::entering(self.functions, environment);

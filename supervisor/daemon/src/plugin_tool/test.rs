@@ -34,11 +34,11 @@ pub(super) async fn variables(
     let wrong = |reason: String| ToolError::Case { path: path.display().to_string(), reason };
     let (mut case, _) = Case::read(path).map_err(|error| wrong(chain(&error)))?;
     case.grant = None; // what it would give, whatever the case grants
-    let came = call(host, file, known, case).await.map_err(|error| match error {
+    let called = call(host, file, known, case).await.map_err(|error| match error {
         NotCalled::Settings(message) => wrong(message),
         NotCalled::Load(error) => error,
     })?;
-    came.result.map(|came| came.variables()).map_err(|error| wrong(chain(&error)))
+    called.result.map(|answer| answer.variables()).map_err(|error| wrong(chain(&error)))
 }
 
 /// What came of a call.

@@ -74,11 +74,11 @@ fn reaches(address: IpAddr) -> Vec<String> {
 
 /// The IPv4 address in one of IPv6: NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), and what is compatible with IPv4 (RFC 4291).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [a, b, c, d, e, f, high, low] = address.segments();
-    let (high, low) = match [a, b, c, d, e, f] {
-        [0x64, 0xff9b, 0 | 1, ..] | [0, 0, 0, 0, 0, 0] => (high, low),
-        [0x2002, high, low, ..] => (high, low),
-        _ => return None,
+    let ([0x64, 0xff9b, 0 | 1, _, _, _, high, low]
+    | [0, 0, 0, 0, 0, 0, high, low]
+    | [0x2002, high, low, _, _, _, _, _]) = address.segments()
+    else {
+        return None;
     };
     Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
 }

@@ -359,8 +359,8 @@ async fn hosts_are_refused_by_name_and_port_and_by_the_address_that_is_denied() 
         assert!(closed.asked().iter().all(|asked| asked == "resolve a.corp"), "{host} was connected to");
     }
     let mut open =
-        super::tests::case(&anywhere, &denied, Machine { addresses: vec!["10.0.0.9"], ..Machine::default() });
-    network::Host::exchange(&mut open.state, "10.0.0.9".to_owned(), 80, vec![], 100).await.unwrap().unwrap();
+        super::tests::case(&anywhere, &denied, Machine { addresses: vec!["10.0.0.1"], ..Machine::default() });
+    network::Host::exchange(&mut open.state, "10.0.0.1".to_owned(), 80, vec![], 100).await.unwrap().unwrap();
     let addresses = vec!["::ffff:127.0.0.1", "10.0.0.9", "10.0.0.1", "10.0.0.2"];
     let mut case = super::tests::case(&granted, &denied, Machine { addresses, ..Machine::default() });
     let done = network::Host::exchange(&mut case.state, "a.corp".to_owned(), 443, vec![], 100).await.unwrap().unwrap();
