@@ -309,6 +309,7 @@ impl Agent {
                 self.say(&format!("chosen {answer}"));
             }
             "ask-as" => self.ask_as(rest),
+            "ask-for" => self.ask_for(rest),
             // The program behind an adapter dies: the adapter goes on, and knows no conversation.
             "lose" => self.lost = true,
             "setsid-child" => self.stray(|pidfile| drop(spawn_stray(pidfile))),
@@ -449,6 +450,20 @@ impl Agent {
         if self.wait_for(None, |input| matches!(input, Input::Text(line) if line.contains(&wanted))).is_some() {
             self.say("answered");
         }
+    }
+
+    /// `ask-for JSON`: announces the tool call `before`, where there is one, and asks for `call` as it stands there. Says what was chosen.
+    fn ask_for(&mut self, text: &str) {
+        let Ok(asked) = serde_json::from_str::<Value>(text) else { usage(&format!("{text:?} is not JSON")) };
+        if !asked["before"].is_null() {
+            self.update(&asked["before"]);
+        }
+        let options = json!([
+            { "optionId": "yes", "name": "Yes", "kind": "allow_once" },
+            { "optionId": "no", "name": "No", "kind": "reject_once" },
+        ]);
+        let answer = self.permission(&asked["call"], &options);
+        self.say(&format!("chosen {answer}"));
     }
 
     fn permission(&mut self, tool_call: &Value, options: &Value) -> String {

@@ -23,7 +23,7 @@ use agentd_api::event::OpenedBy;
 use agentd_api::isolation::Isolation;
 
 use crate::harness::{Daemon, process, require};
-use crate::real_agent::{Model, RealAgent, argument, whole_life};
+use crate::real_agent::{Model, RealAgent, argument, is_held_by_rules, whole_life};
 
 const TOOL: &str = "run_shell_command";
 
@@ -43,6 +43,19 @@ fn gemini(program: &Path, daemon: &Daemon, model: &Model) -> RealAgent {
         reopened_by: OpenedBy::Load,
         isolation: Isolation::None,
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gemini_is_held_by_a_rule_and_shows_its_command() {
+    let Some(program) = require::gemini() else { return };
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        format!("{config}\n[[permissions]]\nkind = \"execute\"\ntitle = \"git push*\"\nanswer = \"deny\"\n")
+    });
+    daemon.run().await;
+    let model = Model::start(TOOL).await;
+    let agent = gemini(&program, &daemon, &model);
+    is_held_by_rules(&daemon, &agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 #[cfg(target_os = "linux")]
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, process, require, within};
-use crate::real_agent::{Model, RealAgent, argument, whole_life};
+use crate::real_agent::{Model, RealAgent, argument, is_held_by_rules, whole_life};
 
 const TOOL: &str = "bash";
 
@@ -168,6 +168,18 @@ async fn a_real_agents_tool_runs_in_exactly_the_environment_that_agentd_reports(
 
     session.stop().await;
     process::assert_only(&[daemon.pid()], daemon.root(), "something is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_is_held_by_a_rule_and_shows_its_command() {
+    let Some(program) = require::opencode() else { return };
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        format!("{config}\n[[permissions]]\nkind = \"execute\"\ntitle = \"git push*\"\nanswer = \"deny\"\n")
+    });
+    daemon.run().await;
+    let model = Model::start(TOOL).await;
+    is_held_by_rules(&daemon, &opencode(&program, &model)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

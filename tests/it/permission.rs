@@ -127,3 +127,67 @@ async fn a_request_survives_the_daemon_and_is_answered_to_the_next() {
     session.post(&format!("/permissions/{}", after[0].id), &json!({ "option": "no" })).await.expect::<SessionView>(200);
     assert_eq!(session.end_of(&accepted).await.text, "chosen no");
 }
+
+/// README's rule, and requests as real agents make them: the title is the model's words, and the command stands elsewhere.
+#[tokio::test]
+async fn a_denial_holds_whatever_the_title_says_and_who_is_asked_sees_what_will_run() {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        format!("{config}\n[[permissions]]\nkind = \"execute\"\ntitle = \"git push*\"\nanswer = \"deny\"\n")
+    });
+    daemon.run().await;
+    let mut spec = daemon.scripted(&[]);
+    spec.permissions = PermissionPolicy::Allow;
+    let session = daemon.session(&spec).await;
+    let ask = |before: serde_json::Value, call: serde_json::Value| {
+        format!("ask-for {}", json!({ "before": before, "call": call }))
+    };
+    let copilot = |command: &str| {
+        let call = json!({ "toolCallId": "t", "title": "run a command", "kind": "execute", "rawInput": { "command": command } });
+        ask(json!(null), call)
+    };
+    let before = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "title": "Terminal", "kind": "execute", "status": "pending",
+        "rawInput": { "command": "cd x && git push", "description": "tidy up" } });
+    let codex = json!({ "toolCallId": "t", "title": "tidy up", "kind": "execute", "rawInput": { "command": ["bash", "-lc", "git push; ls"] } });
+    for (prompt, expected) in [
+        (copilot("git push"), "chosen no"),
+        (copilot("ls && sudo git -C x push"), "chosen no"),
+        (copilot("git status"), "chosen yes"),
+        (ask(before.clone(), json!({ "toolCallId": "t", "title": "tidy up" })), "chosen no"),
+        (ask(json!(null), codex), "chosen no"),
+    ] {
+        assert_eq!(session.turn(&prompt).await.text, expected, "{prompt}");
+    }
+    // Nobody knows what would run: a person is asked, and sees as much.
+    let unknown = ask(json!(null), json!({ "toolCallId": "u", "title": "run a command", "kind": "execute" }));
+    for (prompt, seen) in [(unknown, None), (copilot("X=git; $X push"), Some("X=git; $X push"))] {
+        let accepted = session.prompt(&prompt).await;
+        let request = asked(&session).await.status.permissions.remove(0);
+        assert_eq!(request.details.command.as_deref(), seen);
+        let (_, shown, _) = ctl(&daemon, &["show", session.id.as_str()]).await.parts();
+        assert!(seen.is_none_or(|seen| shown.contains(&format!("    $ {seen}\n"))), "{shown}");
+        session.post(&format!("/permissions/{}", request.id), &json!("allow")).await.expect::<SessionView>(200);
+        assert_eq!(session.end_of(&accepted).await.text, "chosen yes");
+    }
+}
+
+#[tokio::test]
+async fn a_request_has_its_paths_and_changes_in_the_journal_the_api_and_on_the_screen() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let call = json!({ "toolCallId": "e", "title": "tidy up", "kind": "edit", "locations": [{ "path": "/work/a" }],
+        "content": [{ "type": "diff", "path": "/work/a", "oldText": "old words", "newText": "new words" }] });
+    session.prompt(&format!("ask-for {}", json!({ "call": call }))).await;
+    let request = asked(&session).await.status.permissions.remove(0);
+    assert_eq!((request.details.paths.len(), request.details.diffs[0].new.as_str()), (1, "new words"));
+    let recorded = session.journal().into_iter().find_map(|event| match event.body {
+        Body::PermissionRequested(requested) => Some(requested.request),
+        _ => None,
+    });
+    assert_eq!(recorded.as_ref(), Some(&request));
+    let (_, shown, _) = ctl(&daemon, &["show", session.id.as_str()]).await.parts();
+    assert!(
+        shown.contains("change /work/a\n") && shown.contains("- old words\n") && shown.contains("+ new words\n"),
+        "{shown}"
+    );
+}

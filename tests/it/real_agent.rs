@@ -5,12 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentd_api::event::{Body, OpenedBy, SyntheticCause};
+use agentd_api::event::{AnsweredBy, Body, OpenedBy, SyntheticCause};
 use agentd_api::isolation::Isolation;
 use agentd_api::session::{PermissionPolicy, Phase, SessionSpec};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+use crate::harness::ctl::ctl;
 use crate::harness::model_server::{Asked, ModelServer, Reply};
 use crate::harness::quote::quoted;
 use crate::harness::session::{ends, said};
@@ -129,6 +130,33 @@ pub(crate) async fn whole_life(daemon: &mut Daemon, agent: &RealAgent, model: &M
     session.stop().await;
     process::assert_only(&[daemon.pid()], daemon.root(), "the stop left something");
     session.journal();
+}
+
+/// README's rule holds for the agent whatever it calls what it does, and who is asked sees the command.
+pub(crate) async fn is_held_by_rules(daemon: &Daemon, agent: &RealAgent) {
+    let mut spec = agent.spec(daemon);
+    let session = daemon.session(&spec).await;
+    session.turn("run: touch made; git push nowhere-at-all || touch pushed").await;
+    assert!(!daemon.work().join("made").exists(), "a part of it was denied, so nothing of it ran");
+    let denied = session.journal().into_iter().find_map(|event| match event.body {
+        Body::PermissionResolved(resolved) => Some(resolved),
+        _ => None,
+    });
+    assert_eq!(denied.map(|resolved| resolved.by), Some(AnsweredBy::Policy));
+    session.stop().await;
+
+    spec.permissions = PermissionPolicy::Ask;
+    let session = daemon.session(&spec).await;
+    let accepted = session.prompt("run: touch made").await;
+    let view = session.wait_for("a permission request", |view| !view.status.permissions.is_empty()).await;
+    let request = &view.status.permissions[0];
+    assert_eq!(request.details.command.as_deref(), Some("touch made"), "{request:?}");
+    let (_, shown, _) = ctl(daemon, &["show", session.id.as_str()]).await.parts();
+    assert!(shown.contains("    $ touch made\n"), "{shown}");
+    session.post(&format!("/permissions/{}", request.id), &json!("allow")).await;
+    session.end_of(&accepted).await;
+    assert!(daemon.work().join("made").exists(), "what was approved ran");
+    session.stop().await;
 }
 
 /// A client reads the beginning of a turn and leaves; another comes back with its cursor and reads the rest.

@@ -15,6 +15,7 @@ pub mod id;
 pub mod isolation;
 pub mod lock;
 pub mod paths;
+pub mod permission;
 pub mod plugin;
 pub mod plugin_tool;
 pub mod prerequisite;

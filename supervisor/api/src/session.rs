@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 use crate::isolation::{Isolated, Isolation};
+use crate::permission::ToolDetails;
 use crate::quantity;
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
@@ -379,6 +380,9 @@ pub struct PermissionRequest {
     /// The tool's kind: `execute`, `edit` ... (ACP `ToolKind`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_kind: Option<String>,
+    /// What it is for: command, paths, changes. Journals of older releases have none.
+    #[serde(default, skip_serializing_if = "ToolDetails::is_empty")]
+    pub details: ToolDetails,
     pub options: Vec<PermissionOption>,
 }
 

@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod conversation;
 pub mod demo_agent;
+mod details;
 mod error;
 mod failure;
 mod input;

@@ -189,6 +189,9 @@ impl<O: Write, E: Write> Renderer<O, E> {
         let kind = request.tool_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
         let title = self.err_screen.line(&format!("{}{kind}", request.title));
         self.err_line(Look::Ask, &format!("? the agent asks to: {title}"))?;
+        for line in crate::details::lines(request, self.err_screen) {
+            self.err_line(Look::Bold, &format!("    {line}"))?;
+        }
         for (number, option) in request.options.iter().enumerate() {
             let name = self.err_screen.line(&option.name);
             self.err_line(Look::Ask, &format!("  {}) {name}", number + 1))?;

@@ -163,6 +163,11 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     }
     let mut lines: Vec<String> = Vec::new();
     lines.extend(fields.iter().map(|(name, value)| format!("{:<15}{value}\n", format!("{name}:"))));
+    for request in &status.permissions {
+        let details = crate::details::lines(request, screen);
+        lines.extend(details.first().map(|_| format!("\n{} is for:\n", request.id)));
+        lines.extend(details.iter().map(|line| format!("    {line}\n")));
+    }
     if let Some(request) = status.permissions.first() {
         let answers = crate::render::answers(request);
         lines.push(format!("\nanswer with: agentctl answer {} {} {answers}\n", label(view), request.id));
@@ -281,13 +286,18 @@ mod tests {
                 "phase": "busy", "observed_generation": 1, "conditions": [], "launches": 1, "last_seq": 9, "updated": time,
                 "turn": { "id": "t1", "prompt": "two\nlines" },
                 "permissions": [{
-                    "id": "p1", "title": "rm", "options": [{ "id": "x", "name": "Yes", "kind": "allow_once" }],
+                    "id": "p1", "title": "rm", "details": { "command": "rm -rf x" }, "options": [{ "id": "x", "name": "Yes", "kind": "allow_once" }],
                 }],
             },
         }))
         .unwrap();
         let text = describe(&view, Screen { terminal: true, colour: false }, time.parse().unwrap());
-        for line in ["turn:          t1: two lines\n", "question:      p1: rm [x (Yes)]\n", "agentctl answer fix p1 "] {
+        for line in [
+            "turn:          t1: two lines\n",
+            "question:      p1: rm [x (Yes)]\n",
+            "p1 is for:\n    $ rm -rf x\n",
+            "agentctl answer fix p1 ",
+        ] {
             assert!(text.contains(line), "{line:?} is not in:\n{text}");
         }
     }

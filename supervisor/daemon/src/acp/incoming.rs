@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::call::{Call, Raw as RawCall};
 use super::id;
 
 /// A line as JSON-RPC 2.0 sees it; its parts stay as they came until somebody wants one.
@@ -139,16 +140,16 @@ pub(crate) fn stop_reason(result: &RawValue) -> Option<String> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawPermission {
-    #[serde(default)]
-    tool_call: Value,
+struct RawPermission<'a> {
+    #[serde(default, borrow)]
+    tool_call: Option<&'a RawValue>,
     #[serde(default)]
     options: Vec<Value>,
 }
 
-/// The parts of a permission request that are shown and decided by: title, tool kind, options.
-pub(crate) fn permission_request(params: &RawValue) -> Option<(String, Option<String>, Vec<PermissionOption>)> {
-    let raw: RawPermission = serde_json::from_str(params.get()).ok()?;
+/// The parts of a permission request that are shown and decided by: the tool call and the options.
+pub(crate) fn permission_request(params: &RawValue) -> Option<(Call, Vec<PermissionOption>)> {
+    let raw: RawPermission<'_> = serde_json::from_str(params.get()).ok()?;
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let options = raw
         .options
@@ -159,16 +160,15 @@ pub(crate) fn permission_request(params: &RawValue) -> Option<(String, Option<St
             Some(PermissionOption { id, name, kind: text(option, "kind").unwrap_or_default() })
         })
         .collect();
-    let title = text(&raw.tool_call, "title")
-        .or_else(|| text(&raw.tool_call, "toolCallId"))
-        .unwrap_or_else(|| "something it does not name".to_owned());
-    Some((title, text(&raw.tool_call, "kind"), options))
+    let call = raw.tool_call.and_then(|call| serde_json::from_str::<RawCall<'_>>(call.get()).ok()).unwrap_or_default();
+    Some((call.read(), options))
 }
 
 /// What a `session/update` says of a tool call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ToolCall {
-    Open(String),
+    /// It has begun or goes on, with what was said of it; whether its state was told.
+    Open(Box<Call>, bool),
     Closed(String),
 }
 
@@ -178,6 +178,11 @@ pub(crate) fn tool_call(params: &RawValue) -> Option<ToolCall> {
     struct Params<'a> {
         #[serde(borrow)]
         update: Update<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Details<'a> {
+        #[serde(borrow)]
+        update: RawCall<'a>,
     }
     #[derive(Deserialize)]
     struct Update<'a> {
@@ -190,9 +195,14 @@ pub(crate) fn tool_call(params: &RawValue) -> Option<ToolCall> {
     }
     let update = serde_json::from_str::<Params<'_>>(params.get()).ok()?.update;
     let id = update.id?;
+    let call = || {
+        let call = serde_json::from_str::<Details<'_>>(params.get()).ok();
+        Box::new(Call { id: id.clone(), ..call.map(|call| call.update.read()).unwrap_or_default() })
+    };
     match (&*update.kind, update.status.as_deref()) {
         ("tool_call" | "tool_call_update", Some("completed" | "failed")) => Some(ToolCall::Closed(id)),
-        ("tool_call", _) | ("tool_call_update", Some(_)) => Some(ToolCall::Open(id)),
+        ("tool_call", _) | ("tool_call_update", Some(_)) => Some(ToolCall::Open(call(), true)),
+        ("tool_call_update", None) => Some(ToolCall::Open(call(), false)),
         _ => None,
     }
 }
@@ -263,17 +273,28 @@ mod tests {
     fn unknown_kinds_of_options_are_kept() {
         let params = raw(r#"{"sessionId":"s","toolCall":{"toolCallId":"c","title":"rm","kind":"execute"},
             "options":[{"optionId":"a","name":"A","kind":"allow_for_a_moon"},{"name":"no id"}]}"#);
-        let (title, kind, options) = permission_request(&params).unwrap();
-        assert_eq!((title.as_str(), kind.as_deref()), ("rm", Some("execute")));
+        let (call, options) = permission_request(&params).unwrap();
+        assert_eq!((call.title.as_deref(), call.kind.as_deref()), (Some("rm"), Some("execute")));
         assert_eq!(options, [PermissionOption { id: "a".into(), name: "A".into(), kind: "allow_for_a_moon".into() }]);
     }
 
     #[test]
     fn a_tool_call_is_open_until_it_is_completed_or_failed() {
         let update = |text: &str| tool_call(&raw(&format!(r#"{{"sessionId":"s","update":{text}}}"#)));
-        let open = Some(ToolCall::Open("c".into()));
-        assert_eq!(update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#), open);
-        assert_eq!(update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"in_progress"}"#), open);
+        let open = |title: Option<&str>, told| {
+            let mut call = Call { id: "c".into(), title: title.map(str::to_owned), ..Call::default() };
+            call.details.tool_call = Some("c".into());
+            Some(ToolCall::Open(Box::new(call), told))
+        };
+        assert_eq!(update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#), open(None, true));
+        assert_eq!(
+            update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","title":"t"}"#),
+            open(Some("t"), false)
+        );
+        assert_eq!(
+            update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"in_progress"}"#),
+            open(None, true)
+        );
         let closed = Some(ToolCall::Closed("c".into()));
         assert_eq!(update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"failed"}"#), closed);
         assert_eq!(update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}"#), None);

@@ -4,10 +4,12 @@
 //! Lines are kept verbatim elsewhere; here one is interpreted only as far as the session's rules need it, and tolerantly: an
 //! update, a kind or a stop reason that this version does not know is none of its business.
 
+mod call;
 mod id;
 mod incoming;
 mod outgoing;
 
+pub(crate) use call::Call;
 pub(crate) use incoming::{
     Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
     stop_reason, tool_call,

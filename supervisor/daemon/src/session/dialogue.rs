@@ -1,11 +1,39 @@
 //! What the lines between agentd and an agent do to the state: requests are pending until they are answered, on both sides.
 
 use agentd_api::event::OpenedBy;
+use agentd_api::session::{AgentInfo, PermissionOption};
 use agentd_api::surrogates::mended;
 use serde_json::value::RawValue;
 
-use super::state::{Asked, OpenRefused, Opening, Pending, PermissionDraft, Run, State};
-use crate::acp::{self, Message, RpcError, ToolCall};
+use super::state::{Asked, OpenRefused, Opening, Pending, PermissionDraft, Run, Running, State};
+use crate::acp::{self, Call, Message, RpcError, ToolCall};
+
+/// How many open tool calls are remembered. A request for one that was forgotten has what it says itself.
+const CALLS: usize = 32;
+
+impl Running {
+    /// Remembers what was said of a tool call that has not ended.
+    fn announced(&mut self, call: Call) {
+        if let Some(known) = self.calls.iter_mut().find(|known| known.id == call.id) {
+            return known.update(call);
+        }
+        if self.calls.len() == CALLS {
+            self.calls.pop_front();
+        }
+        self.calls.push_back(call);
+    }
+
+    /// What a permission request asks, with what was said of its tool call before.
+    fn draft(&self, asked: Call, options: Vec<PermissionOption>, agent: Option<&AgentInfo>) -> PermissionDraft {
+        let before = self.calls.iter().find(|known| known.id == asked.id && !asked.id.is_empty());
+        let mut call = before.cloned().unwrap_or_default();
+        call.update(asked);
+        call.settle(agent.map(|agent| agent.name.as_str()));
+        let id = call.details.tool_call.clone();
+        let title = call.title.or(id).unwrap_or_else(|| "something it does not name".to_owned());
+        PermissionDraft { title, tool_kind: call.kind, details: call.details, options }
+    }
+}
 
 impl State {
     /// A line we sent: what it asks is pending, what it answers is not asked any more.
@@ -46,16 +74,24 @@ impl State {
                 let permission = (method == acp::method::REQUEST_PERMISSION)
                     .then(|| params.and_then(acp::permission_request))
                     .flatten()
-                    .map(|(title, tool_kind, options)| PermissionDraft { title, tool_kind, options });
+                    .map(|(call, options)| running.draft(call, options, self.agent.as_ref()));
                 running.asked.push(Asked { rpc: id, method, permission });
             }
             Some(Message::Notification { method, params: Some(params) }) if method == acp::method::UPDATE => {
-                if let Some(turn) = &mut running.turn {
-                    match acp::tool_call(params) {
-                        Some(ToolCall::Open(id)) => drop(turn.tool_calls.insert(id)),
-                        Some(ToolCall::Closed(id)) => drop(turn.tool_calls.remove(&id)),
-                        None => {}
+                match acp::tool_call(params) {
+                    Some(ToolCall::Open(call, told)) => {
+                        if let Some(turn) = running.turn.as_mut().filter(|_| told) {
+                            turn.tool_calls.insert(call.id.clone());
+                        }
+                        running.announced(*call);
                     }
+                    Some(ToolCall::Closed(id)) => {
+                        if let Some(turn) = &mut running.turn {
+                            turn.tool_calls.remove(&id);
+                        }
+                        running.calls.retain(|call| call.id != id);
+                    }
+                    None => {}
                 }
             }
             Some(Message::Response { id, result }) => {

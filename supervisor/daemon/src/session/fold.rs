@@ -184,6 +184,7 @@ impl State {
             pending: BTreeMap::new(),
             asked: Vec::new(),
             opening: Opening::Initializing,
+            calls: VecDeque::new(),
             turn: None,
             idle_since: self.seq,
             ending: preparing.stop.then_some(Ending::Stop),
@@ -322,6 +323,7 @@ impl State {
             && running.turn.as_ref().is_some_and(|turn| turn.id == *id)
         {
             running.turn = None;
+            running.calls.clear();
             running.idle_since = self.seq;
             // An answer that comes after the end belongs to nobody.
             running.pending.retain(|_, pending| !matches!(pending, Pending::Prompt(turn) if turn == id));

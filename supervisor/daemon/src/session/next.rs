@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use super::batch::Batch;
 use super::exit::exit_reason;
 use super::note::note;
-use super::permission::{Rule, policy};
+use super::permission::{Asker, Rule, policy};
 use super::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use super::state::{
     Answer, CutTurn, Ended, OpenPermission, OpenRefused, Opening, RESTARTING, Run, Running, STOPPED, State, WAS_STOPPED,
@@ -237,13 +237,15 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
                 id: state.next_permission_id(),
                 title: draft.title.clone(),
                 tool_kind: draft.tool_kind.clone(),
+                details: draft.details.clone(),
                 options: draft.options.clone(),
             };
             let requested = PermissionRequested { request: request.clone(), rpc: asked.rpc.clone() };
             (Batch::of(Body::PermissionRequested(requested)), OpenPermission { request, rpc: asked.rpc.clone() })
         };
         let cancelling = running.ending.is_some() || running.turn.as_ref().is_none_or(|turn| turn.cancelling);
-        let answer = match policy(facts.rules, facts.spec.permissions, facts.agent, draft) {
+        let asker = Asker { agent: facts.agent, directory: &facts.spec.directory, home: state.home.as_deref() };
+        let answer = match policy(facts.rules, facts.spec.permissions, asker, draft) {
             _ if cancelling => Some((PermissionOutcome::Cancelled, AnsweredBy::Cancel)),
             PermissionPolicy::Ask => None,
             // A rule that denies it may be among those that could not be read.

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
 use agentd_api::isolation::Isolated;
+use agentd_api::permission::ToolDetails;
 use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{PermissionId, TurnId};
@@ -22,7 +23,7 @@ use serde_json::Value;
 
 use super::note::Untold;
 use super::verdict::WAITING;
-use crate::acp::{Capabilities, RpcError};
+use crate::acp::{Call, Capabilities, RpcError};
 
 /// The reason of a condition that is false until the agent is started again.
 pub(super) const RESTARTING: &str = "Restarting";
@@ -153,6 +154,9 @@ pub(crate) struct Running {
     /// Requests of the agent not answered yet, in the order they came.
     pub(crate) asked: Vec<Asked>,
     pub(crate) opening: Opening,
+    /// Tool calls that were announced and have not ended, the latest last. A permission request may leave out what they said.
+    #[serde(default)]
+    pub(crate) calls: VecDeque<Call>,
     pub(crate) turn: Option<RunningTurn>,
     /// The seq since which no turn has run.
     pub(crate) idle_since: u64,
@@ -180,6 +184,9 @@ pub(crate) struct Asked {
 pub(crate) struct PermissionDraft {
     pub(crate) title: String,
     pub(crate) tool_kind: Option<String>,
+    /// What the agent said of the tool call, in this request or before. Folds of older releases have none.
+    #[serde(default)]
+    pub(crate) details: ToolDetails,
     pub(crate) options: Vec<agentd_api::session::PermissionOption>,
 }
 
