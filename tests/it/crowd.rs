@@ -1,5 +1,5 @@
-//! A process that holds as many connections as it can get keeps nobody else from anything: the owner's calls are answered meanwhile, and the
-//! crowd is told that there is no room.
+//! A process that holds as many connections as it can get keeps nobody else from anything: the owner's calls are
+//! answered meanwhile, and the crowd is told that there is no room.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -96,7 +96,8 @@ async fn streams_and_unfinished_bodies_of_one_process_keep_the_owner_from_nothin
         }
     }
     assert_eq!((held.len(), refused), (STREAMS_OF_ONE, STREAMS - STREAMS_OF_ONE));
-    // Nothing is answered to a body that is not finished, so that those that were let in are those that are still waited for.
+    // Nothing is answered to a body that is not finished, so that those that were let in are those that are still
+    // waited for.
     let unfinished = "POST /v1/sessions HTTP/1.1\r\nhost: agentd\r\ncontent-length: 100\r\n\r\n{";
     let mut bodies = JoinSet::new();
     for _ in 0..BODIES {

@@ -145,7 +145,10 @@ async fn what_is_not_http_is_refused_and_the_daemon_serves_on() {
 
 #[tokio::test]
 async fn a_request_cut_anywhere_creates_nothing() {
-    let daemon = Daemon::start().await;
+    let mut daemon = Daemon::prepare();
+    // Nothing is waited for here, so that this process holds more connections than one caller usually may.
+    daemon.configure(|config| format!("{config}\n[limits]\nconnections_per_caller = 512\n"));
+    daemon.run().await;
     let body = json!({ "directory": daemon.work(), "agent": "scripted" }).to_string();
     let whole = format!("POST /v1/sessions HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     for cut in 0..whole.len() {

@@ -77,6 +77,7 @@ async fn a_socket_that_another_daemon_that_lives_has_bound_is_left_to_it() {
 async fn a_daemon_without_descriptors_says_so_and_is_alive_and_goes_on_when_there_are_some_again() {
     const LIMIT: usize = 400;
     let mut daemon = Daemon::prepare();
+    daemon.configure(|config| format!("{config}\n[limits]\nconnections_per_caller = 512\n"));
     let limit = format!("ulimit -n {LIMIT}; exec \"$@\"");
     daemon.enter(["/bin/sh", "-c", &limit, "sh"].map(str::to_owned).to_vec());
     daemon.run().await;

@@ -1,4 +1,5 @@
-//! What daemon and keeper have in their memory is closed to other processes of their user; an agent is as any program of its user is.
+//! What daemon and keeper have in their memory is closed to other processes of their user; an agent is as any program
+//! of its user is.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -51,7 +52,8 @@ async fn nobody_but_root_can_look_into_daemon_and_keeper_and_an_agent_is_as_its_
             assert!(!opens(pid, file), "{whose} {file} was opened");
         }
     }
-    // Its memory may be closed by the system (`kernel.yama.ptrace_scope`); its environment shows whether it is by agentd.
+    // Its memory may be closed by the system (`kernel.yama.ptrace_scope`); its environment shows whether it is by
+    // agentd.
     assert!(opens(agent, "environ"), "an agent is as dumpable as any program");
 
     let of = |pid: u32| core_limit(&fs::read_to_string(format!("/proc/{pid}/limits")).unwrap());

@@ -1,9 +1,10 @@
 //! Who may hold how many connections, so that nobody can shut the owner out. Rules and counts; no I/O.
 //!
-//! A connection is a *call* until its request is one that goes on (events, `?wait=`): then it is a *stream* until that ends. Each is counted
-//! by the process at its other end, and by the session of agentd that the process is in, else by its process session. Three things are bounded: the calls and the streams of
-//! one process or group, all streams, and everything. The last eighth of all connections, and of all streams, is a reserve: it is only given
-//! to the owner's processes that hold few. Over TCP the kernel names nobody, so there a connection that has not shown the token gives way to a new one.
+//! A connection is a *call* until its request is one that goes on (events, `?wait=`): then it is a *stream* until that
+//! ends. Each is counted by the process at its other end, and by the session of agentd that the process is in, else by its
+//! process session. Three things are bounded: the calls and the streams of one process or group, all streams, and
+//! everything. The last eighth of all connections, and of all streams, is a reserve for the owner's processes that hold
+//! few. Over TCP the kernel names no process, so there a connection that has not shown the token gives way to a new one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -198,7 +199,8 @@ impl Held {
         }
     }
 
-    /// Ends the oldest connection that has not shown the token. Its place is free when it has ended; until then there is one too many.
+    /// Ends the oldest connection that has not shown the token. Its place is free when it has ended; until then there
+    /// is one too many.
     fn make_room(&mut self) -> bool {
         let oldest = self.unproven.pop_front();
         oldest.inspect(|(_, evicted)| evicted.cancel()).is_some()

@@ -61,6 +61,10 @@ const AGAIN: Duration = Duration::from_millis(100);
 const BRIEF: Duration = Duration::from_secs(2);
 /// How many refused connections are waited for at once, so that they read why; further ones are refused without a wait.
 const REFUSALS: usize = 32;
+/// Number of further looks for room before a refusal, and the pause before each: the end of a connection that its client has
+/// closed is noticed a moment later.
+const LOOKS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(10);
 /// How long one of them may take for its request, and again for its end.
 const REFUSAL: Duration = Duration::from_secs(1);
 /// At the end: how long a connection that was let in may take for its first request.
@@ -244,13 +248,29 @@ impl Door {
             }
             let is_near = matches!(door.admission, Admission::Bearer(_));
             let party = if is_near { Party::default() } else { Party::of(&caller) };
-            match door.room.enter(party) {
+            match door.enter(party).await {
                 // Over TCP the token comes with the request.
                 Ok(place) if is_near => door.serve(stream, caller, Some(place.unproven())).await,
                 Ok(place) => door.serve(stream, caller, Some(place)).await,
                 Err(full) => door.refuse(stream, full).await,
             }
         });
+    }
+
+    /// A place for a connection. Where there is none it looks again a few times, unless many are refused at once.
+    async fn enter(&self, party: Party) -> Result<Place, Full> {
+        let full = match self.room.enter(party.clone()) {
+            Ok(place) => return Ok(place),
+            Err(full) => full,
+        };
+        let Ok(_permit) = self.refusals.try_acquire() else { return Err(full) };
+        for _ in 0..LOOKS {
+            tokio::time::sleep(PAUSE).await;
+            if let Ok(place) = self.room.enter(party.clone()) {
+                return Ok(place);
+            }
+        }
+        Err(full)
     }
 
     async fn refuse<S: Connection>(&self, mut stream: S, full: Full) {

@@ -216,7 +216,7 @@ impl Capture {
         let mut start = kind.script(&program, flags.as_deref(), &script.path, &self.keeper);
         let mut request = self.request(&program, &start, variables, directory, deadline);
         request.expect = Some(expected(script));
-        let sealed = if kind.keeps_descriptors() { Some(self.run(&request).await?) } else { None };
+        let sealed = if kind.can_be_given_bytes() { Some(self.run(&request).await?) } else { None };
         let result = match sealed {
             Some(result) if result.outcome != RunOutcome::NotSealed => result,
             _ => {
@@ -289,7 +289,7 @@ impl Capture {
         let start = Start { args: kind.check(&script.path), ..Start::default() };
         let path = Variable { name: "PATH".into(), value: USER_PATH.into() };
         let request = self.request(&program, &start, vec![path], directory, Instant::now() + self.longest);
-        let expect = kind.keeps_descriptors().then(|| expected(script));
+        let expect = kind.can_be_given_bytes().then(|| expected(script));
         let mut request = RunRequest { capture_fifo: false, expect, ..request };
         let mut result = self.run(&request).await?;
         if result.outcome == RunOutcome::NotSealed {

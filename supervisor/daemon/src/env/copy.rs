@@ -1,9 +1,10 @@
-//! A private copy of a script, for a shell that cannot be given the script's bytes under its own name (`agentd-keeper run`, `os/substitute.rs`):
-//! csh and tcsh close every descriptor, and some systems have or allow no tracing.
+//! A private copy of a script, for a shell that cannot be given the script's bytes under its own name (`agentd-keeper
+//! run`, `os/substitute.rs`): csh and tcsh close every descriptor, nushell may open it in any thread, and some systems
+//! have or allow no tracing.
 //!
-//! The copy has what was approved, in a directory that only the user can enter and that is not writable. The other files of the script's
-//! directory are there by links, so that a script finds what lies beside it; where the copy is named in a result, the script's own directory
-//! stands instead. A path over `..` leads elsewhere.
+//! The copy has what was approved, in a directory that only the user can enter and that is not writable. The other
+//! files of the script's directory are there by links, so that a script finds what lies beside it; where the copy is
+//! named in a result, the script's own directory stands instead. A path over `..` leads elsewhere.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;

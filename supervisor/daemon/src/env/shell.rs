@@ -214,9 +214,10 @@ impl Shell {
         start
     }
 
-    /// Whether it leaves the descriptors open that it was started with, so that it can be given a script by one.
-    pub(crate) fn keeps_descriptors(self) -> bool {
-        self != Self::Csh
+    /// Whether it opens a script in its first thread by the path that it was given, and leaves the descriptors open that it was started with:
+    /// then it can be given the script's bytes under that path. csh closes descriptors; of nushell's threads nobody promises anything.
+    pub(crate) fn can_be_given_bytes(self) -> bool {
+        !matches!(self, Self::Csh | Self::Nu)
     }
 
     /// The status of sourcing a file that it cannot parse. Others have it too, so the shell is asked then, and only then: with `-n`, `extglob`

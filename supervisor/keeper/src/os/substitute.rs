@@ -1,12 +1,14 @@
-//! Linux: gives a program the bytes of a file that somebody looked at, whatever lies under the file's name when the program opens it.
+//! Linux: gives a program the bytes of a file that somebody looked at, whatever lies under the file's name when the
+//! program opens it.
 //!
-//! The bytes are in a sealed memfd (`memfd_create(2)`, `F_SEAL_WRITE`), which nobody can change. The program is traced (`ptrace(2)`) from its
-//! exec until it opens the file: the path in that one system call is `/dev/fd/N` instead, and is put back when the call returns. Then the
-//! program goes on untraced. So it has the file under its own name: `BASH_SOURCE`, zsh's `$0` and fish's `status filename` are the script's
-//! path, and what it reads is what was looked at.
+//! The bytes are in a sealed memfd (`memfd_create(2)`, `F_SEAL_WRITE`), which nobody can change. The program is traced
+//! (`ptrace(2)`) from its exec until it opens the file: the path in that one system call is `/dev/fd/N` instead, and is
+//! put back when the call returns. Then the program goes on untraced. So it has the file under its own name:
+//! `BASH_SOURCE`, zsh's `$0` and fish's `status filename` are the script's path, and what it reads is what was looked
+//! at.
 //!
-//! A program that this process started is traced, and no child of it. zsh would take a compiled file (`NAME.zwc`) that is newer than the
-//! script instead of it: to the traced program no such file can be opened.
+//! A program that this process started is traced, and no child of it. zsh would take a compiled file (`NAME.zwc`) that
+//! is newer than the script instead of it: to the traced program no such file can be opened.
 
 use std::ffi::c_void;
 use std::io;
@@ -161,7 +163,7 @@ impl Substitution {
             }
             Stage::Opening { address, before, is_script } if call.kind == EXIT => {
                 put(self.pid, *address, &before[..INSTEAD.len().min(before.len())])?;
-                let failed = call.words[1] & 0xff != 0;
+                let failed = call.words[1].to_ne_bytes()[0] != 0;
                 self.stage = if *is_script && !failed { Stage::Done } else { Stage::Watching };
                 Ok(())
             }
@@ -182,7 +184,8 @@ fn waited(pid: Pid) -> Option<ExitStatus> {
 /// A system call at its begin or end.
 struct Call {
     kind: u8,
-    /// At its begin the call's number and arguments; at its end what it returned, and then, in one byte, whether that is an error.
+    /// At its begin the call's number and arguments; at its end what it returned, and then, in one byte, whether that
+    /// is an error.
     words: [u64; 7],
 }
 
