@@ -15,7 +15,6 @@ use agentd_api::doctor::shell_word;
 
 use super::base::Base;
 use super::capture::{Capture, CaptureError, Variables};
-use super::functions;
 use super::merge::hex;
 use super::results::{self, Key, Results};
 use super::secrets::{Hidden, Secrets};
