@@ -311,29 +311,29 @@ async fn an_approved_script_knows_its_own_name_and_finds_what_lies_beside_it() {
     let shared = beside.join("env.sh");
     daemon.configure(|config| {
         let shared = shared.display();
-        format!(
-            "{config}\n[[environment.providers]]\nplugin = \"snapshot\"\n[[environment.providers]]\nplugin = \"env-script\"\n\
-             settings = {{ scripts = [\"{shared}\"] }}\n[plugins.env-script]\ngrant = {{ script = [\"{shared}\"] }}\n"
-        )
+        let providers =
+            "[[environment.providers]]\nplugin = \"snapshot\"\n[[environment.providers]]\nplugin = \"env-script\"\n";
+        let settings = format!("settings = {{ scripts = [\"{shared}\"] }}\n");
+        let grant = format!("[plugins.env-script]\ngrant = {{ script = [\"{shared}\"] }}\n");
+        format!("{config}\n{providers}{settings}{grant}")
     });
     daemon.run().await;
     let place = beside.canonicalize().unwrap();
-    let mut scripts = vec![(
-        "",
-        "source \"$(dirname \"${BASH_SOURCE[0]}\")/lib.sh\"\nexport PLACE=\"$(cd \"$(dirname \"${BASH_SOURCE[0]}\")/..\" && pwd)\"\n",
-        place.parent().unwrap().to_owned(),
-    )];
+    let here = "\"$(dirname \"${BASH_SOURCE[0]}\")";
+    let bash = format!("source {here}/lib.sh\"\nexport PLACE=\"$(cd {here}/..\" && pwd)\"\n");
+    let mut scripts = vec![("", bash, place.parent().unwrap().to_owned())];
     if Path::new("/bin/zsh").exists() {
-        scripts.push(("#!/bin/zsh\n", "source \"${0:A:h}/lib.sh\"\nexport PLACE=${${(%):-%x}:h}\n", place.clone()));
+        let zsh = "source \"${0:A:h}/lib.sh\"\nexport PLACE=${${(%):-%x}:h}\n".to_owned();
+        scripts.push(("#!/bin/zsh\n", zsh, place.clone()));
     }
     if Path::new("/usr/bin/fish").exists() {
-        let text = "source (status dirname)/lib.fish\nset -gx PLACE (status dirname)\n";
-        scripts.push(("#!/usr/bin/fish\n", text, place.clone()));
+        let fish = "source (status dirname)/lib.fish\nset -gx PLACE (status dirname)\n".to_owned();
+        scripts.push(("#!/usr/bin/fish\n", fish, place.clone()));
     }
     if Path::new("/usr/bin/tcsh").exists() {
         // It tells a script nothing of where that lies, and gets a copy.
-        let text = format!("source {}\nsetenv PLACE none\n", quoted(beside.join("lib.csh")));
-        scripts.push(("#!/usr/bin/tcsh -f\n", Box::leak(text.into_boxed_str()), PathBuf::from("none")));
+        let tcsh = format!("source {}\nsetenv PLACE none\n", quoted(beside.join("lib.csh")));
+        scripts.push(("#!/usr/bin/tcsh -f\n", tcsh, PathBuf::from("none")));
     }
     write(&beside.join("lib.sh"), "export FROM_SCRIPT=beside\n");
     write(&beside.join("lib.fish"), "set -gx FROM_SCRIPT beside\n");
@@ -353,7 +353,7 @@ async fn an_approved_script_knows_its_own_name_and_finds_what_lies_beside_it() {
 }
 
 #[tokio::test]
-async fn a_sessions_own_script_runs_as_it_was_given_and_what_was_written_there_otherwise_only_when_it_is_approved() {
+async fn a_sessions_own_script_runs_as_it_was_given_and_another_only_when_it_is_approved() {
     let daemon = Daemon::start().await;
     let mut spec = daemon.scripted(&[]);
     spec.env_setup = Some("export FROM_SCRIPT=given\n".to_owned());
