@@ -204,7 +204,7 @@ async fn opencode_comes_through_a_whole_life_behind_walls() {
     assert_eq!(session.view().await.status.isolation.map(|held| held.level), Some(Isolation::Guard));
     let script = daemon.work().join("tools.sh");
     std::fs::write(&script, crate::guard::use_of_tools(&daemon.work().join("tools"))).unwrap();
-    session.turn(&format!("run: sh {} > done", quoted(&script))).await;
+    session.turn(&format!("run: sh {} > done", quoted(script))).await;
     assert_eq!(std::fs::read_to_string(daemon.work().join("done")).unwrap(), "all of it worked\n");
     let hidden = format!("run: cat {} > seen", quoted(daemon.root().join("config/agentd.toml")));
     session.turn(&hidden).await;
