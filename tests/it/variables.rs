@@ -27,6 +27,7 @@ async fn giving(given: &[Given<'_>], grant: &str) -> Daemon {
         for plugin in ["corp", "env-script"] {
             writeln!(config, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
         }
+        let file = file.display().to_string();
         writeln!(config, "[plugins.corp]\nfile = {file:?}\nsha256 = \"{pin}\"\ngrant = {{ {grant} }}").unwrap();
         config
     });
