@@ -33,6 +33,7 @@ mod rate;
 pub mod run;
 mod signals;
 mod spawn;
+pub mod tokens;
 mod trace;
 mod tree;
 mod wait;

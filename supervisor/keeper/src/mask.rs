@@ -6,6 +6,8 @@
 //! What is not found: a value shorter than [`SHORTEST`] (it would be found everywhere), one that was encoded in a way other than
 //! these (base64, URL encoding), and one that was printed in pieces: in two messages, or on two lines that it has not itself.
 //!
+//! Tokens of a known form ([`crate::tokens`]) are hidden whoever gave them.
+//!
 //! The daemon hides with the same rules in what it says of an environment that could not be built.
 
 use std::borrow::Cow;
@@ -223,6 +225,9 @@ impl Mask {
     fn suspects(&self, text: &[u8]) -> bool {
         let escapes = !self.needles.is_empty() && memchr::memchr(b'\\', text).is_some();
         let unicode = escapes && memmem::find(text, b"\\u").is_some();
+        if crate::tokens::find(text).next().is_some() {
+            return true;
+        }
         self.needles.iter().any(|needle| {
             needle.found_as.find(text).is_some()
                 || (escapes && (unicode || needle.escapable) && needle.is_escaped_in(text))
@@ -233,13 +238,16 @@ impl Mask {
     /// a value that stands there as it is would be read as another one if it has escapes in it, so only what is read counts.
     fn hide(&self, text: &[u8], json: bool, to: &mut Vec<u8>) {
         let mut at = 0;
+        let mut tokens = crate::tokens::find(text).map(|(place, _)| place).peekable();
         while at < text.len() {
             let rest = &text[at..];
+            while tokens.next_if(|token| token.start < at).is_some() {}
             let length_of = |needle: &Needle| {
                 let literally = !json && rest.starts_with(&needle.value);
                 if literally { Some(needle.value.len()) } else { escaped_match(rest, &needle.value) }
             };
-            if let Some(length) = self.needles.iter().find_map(length_of) {
+            let token = tokens.next_if(|token| token.start == at).map(|token| token.len());
+            if let Some(length) = self.needles.iter().find_map(length_of).max(token) {
                 to.extend_from_slice(MASK.as_bytes());
                 at += length;
             } else {
@@ -403,6 +411,17 @@ mod tests {
         assert_eq!(mask.text(b"a token-1 and abcdefghij xy", false), "a ‹secret› and ‹secret› xy".as_bytes());
         assert_eq!(mask.text(b"nothing", false), &b"nothing"[..]);
         assert_eq!(mask.text(b"\xfftoken-1\xff", false), [b"\xff", MASK.as_bytes(), b"\xff"].concat());
+    }
+
+    #[test]
+    fn a_token_of_a_known_form_is_hidden_though_nobody_named_it() {
+        let token = format!("ghp_{}", "a1B2c3".repeat(6));
+        assert_eq!(
+            json(&[], &format!(r#"{{"t":"x\n{token}, {token}","n":1}}"#)),
+            r#"{"t":"x\n‹secret›, ‹secret›","n":1}"#
+        );
+        assert_eq!(json(&["a1B2c3"], &format!(r#"["{token}"]"#)), r#"["‹secret›"]"#);
+        assert_eq!(mask(&[]).text(format!("is {token}").as_bytes(), false), "is ‹secret›".as_bytes());
     }
 
     #[test]

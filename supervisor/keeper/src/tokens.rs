@@ -1,0 +1,146 @@
+//! Tokens that are known by their form, whoever holds them: they are secrets wherever they stand.
+//!
+//! A token is a beginning that its issuer marks its own with, and enough characters of its alphabet behind it. One that is written with escapes
+//! of JSON, encoded, or printed in pieces is not found. The forms are those that GitHub's and GitLab's secret scanning publish
+//! (docs.github.com "Supported secret scanning patterns", docs.gitlab.com "Detected secrets"), and the issuers' own pages.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+/// One form.
+struct Form {
+    issuer: &'static str,
+    beginning: &'static str,
+    /// How many characters follow at least, and which besides letters and digits.
+    length: usize,
+    besides: &'static [u8],
+}
+
+const fn form(issuer: &'static str, beginning: &'static str, length: usize, besides: &'static [u8]) -> Form {
+    Form { issuer, beginning, length, besides }
+}
+
+const FORMS: &[Form] = &[
+    form("GitHub", "ghp_", 36, b""),
+    form("GitHub", "gho_", 36, b""),
+    form("GitHub", "ghu_", 36, b""),
+    form("GitHub", "ghs_", 36, b""),
+    form("GitHub", "ghr_", 36, b""),
+    form("GitHub", "github_pat_", 60, b"_"),
+    form("GitLab", "glpat-", 20, b"-_."),
+    form("GitLab", "gldt-", 20, b"-_."),
+    form("GitLab", "glrt-", 20, b"-_."),
+    form("GitLab", "glptt-", 40, b""),
+    form("AWS", "AKIA", 16, b""),
+    form("AWS", "ASIA", 16, b""),
+    form("Slack", "xoxb-", 20, b"-"),
+    form("Slack", "xoxp-", 20, b"-"),
+    form("Slack", "xoxa-", 20, b"-"),
+    form("Slack", "xoxr-", 20, b"-"),
+    form("Slack", "xoxs-", 20, b"-"),
+    form("Slack", "xapp-", 20, b"-"),
+    form("Stripe", "sk_live_", 20, b""),
+    form("Stripe", "rk_live_", 20, b""),
+    form("Anthropic", "sk-ant-", 32, b"-_"),
+    form("OpenAI", "sk-proj-", 32, b"-_"),
+    form("OpenAI", "sk-svcacct-", 32, b"-_"),
+    form("OpenAI", "sk-", 40, b""),
+    form("npm", "npm_", 36, b""),
+    form("PyPI", "pypi-AgEI", 50, b"-_"),
+    form("Google", "AIza", 35, b"-_"),
+    form("DigitalOcean", "dop_v1_", 64, b""),
+    form("DigitalOcean", "doo_v1_", 64, b""),
+    form("Hugging Face", "hf_", 34, b""),
+    form("SendGrid", "SG.", 60, b"-_."),
+    form("Docker", "dckr_pat_", 24, b"-_"),
+    form("JWT", "eyJ", 60, b"-_."),
+];
+
+static BEGINNINGS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let beginnings = FORMS.iter().map(|form| form.beginning);
+    AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(beginnings).ok()
+});
+
+/// Where tokens stand in the text, in order, and whose they are.
+pub fn find(text: &[u8]) -> impl Iterator<Item = (Range<usize>, &'static str)> {
+    let found = BEGINNINGS.iter().flat_map(move |beginnings| beginnings.find_iter(text));
+    found.filter_map(move |found| {
+        let form = &FORMS[found.pattern().as_usize()];
+        if !begins_a_word(&text[..found.start()]) {
+            return None;
+        }
+        let behind = &text[found.end()..];
+        let of_it = |byte: &u8| byte.is_ascii_alphanumeric() || form.besides.contains(byte);
+        let length = behind.iter().take_while(|byte| of_it(byte)).count();
+        let token = &behind[..length];
+        let fits = match form.issuer {
+            // An id has exactly so many, in upper case.
+            "AWS" => length == form.length && token.iter().all(|byte| !byte.is_ascii_lowercase()),
+            "JWT" => length >= form.length && is_jwt(token),
+            _ => length >= form.length && token.iter().any(u8::is_ascii_digit),
+        };
+        fits.then(|| (found.start()..found.end() + length, form.issuer))
+    })
+}
+
+/// Whether a token can begin behind this: it is no piece of a longer word. The `n` of `\n` in JSON is none.
+fn begins_a_word(before: &[u8]) -> bool {
+    match before {
+        [.., b'\\', b'n' | b'r' | b't'] => true,
+        [.., last] => !last.is_ascii_alphanumeric() && !b"_-+/".contains(last),
+        [] => true,
+    }
+}
+
+/// Header, payload and signature (RFC 7519), the first two objects of JSON.
+fn is_jwt(behind: &[u8]) -> bool {
+    let mut parts = behind.split(|byte| *byte == b'.');
+    let (header, payload, signature) = (parts.next(), parts.next(), parts.next());
+    header.is_some_and(|header| header.len() >= 12)
+        && payload.is_some_and(|payload| payload.starts_with(b"eyJ") && payload.len() >= 8)
+        && signature.is_some_and(|signature| signature.len() >= 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn issuers(text: &str) -> Vec<&'static str> {
+        find(text.as_bytes()).map(|(_, issuer)| issuer).collect()
+    }
+
+    #[test]
+    fn a_token_of_each_form_is_found_and_half_of_one_is_not() {
+        for form in FORMS.iter().filter(|form| form.issuer != "JWT") {
+            let token =
+                format!("{}{}", form.beginning, "A1B2C3D4".repeat(9).chars().take(form.length).collect::<String>());
+            assert_eq!(issuers(&format!("is \"{token}\", so")), [form.issuer], "{token}");
+            assert_eq!(issuers(&token[..token.len() - 8]), [""; 0], "{token}");
+            assert_eq!(issuers(&format!("x{token}")), [""; 0], "{token}");
+        }
+        let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
+        assert_eq!(issuers(&format!(r"\n{jwt}\n")), ["JWT"]);
+        for plain in [
+            "0123456789abcdef0123456789abcdef01234567",
+            "sk-learn-and-something-else-that-is-rather-long-and-plain",
+            "hf_hub",
+            "AKIAlower",
+            "eyJhbGciOiJIUzI1NiJ9",
+            "npm_config_registry_and_more_of_these_names",
+            "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ",
+        ] {
+            assert_eq!(issuers(plain), [""; 0], "{plain}");
+        }
+    }
+
+    #[test]
+    fn none_is_found_in_agentds_own_sources() {
+        for file in ["src/mask.rs", "src/keeper.rs", "../../README.md", "../DESIGN.md", "../../Cargo.lock"] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+            let text = std::fs::read(&path).unwrap();
+            assert_eq!(find(&text).count(), 0, "{}", path.display());
+        }
+    }
+}
