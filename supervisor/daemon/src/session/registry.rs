@@ -378,6 +378,17 @@ impl Sessions {
         if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
             return invalid("the initial prompt is empty", "leave it out, or give it some text");
         }
+        let words = spec.command.iter().flatten();
+        if let Some(issuer) =
+            words.filter_map(|word| agentd_keeper::tokens::find(word.as_bytes()).next()).map(|(_, of)| of).next()
+        {
+            let detail =
+                format!("the session's command has a token of {issuer} in it, and everybody could see it there");
+            return invalid(
+                &detail,
+                "declare it as [secrets.NAME] in agentd.toml, and have the program read the variable",
+            );
+        }
         let script = spec.env_setup.as_deref().unwrap_or_default();
         if let Some(name) = assigned_secrets(script.as_bytes()).first().map(|found| &found.name) {
             let detail =
