@@ -166,3 +166,23 @@ async fn what_agentd_runs_itself_is_nobody_who_may_approve() {
     let problem: Problem = serde_json::from_str(problem).unwrap_or_else(|error| panic!("{error}: {answer}"));
     assert_eq!(problem.code, Code::CallerUnknown, "{problem:?}");
 }
+
+#[tokio::test]
+async fn an_agent_does_not_become_the_daemon_of_its_own_session() {
+    let mut daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let (go, said, done) = (daemon.root().join("go"), daemon.root().join("said"), daemon.root().join("done"));
+    let command = daemon.command();
+    let words: Vec<String> = std::iter::once(command.get_program()).chain(command.get_args()).map(quoted).collect();
+    let (words, go_word, said_word, done_word) = (words.join(" "), quoted(&go), quoted(&said), quoted(&done));
+    let wait = format!("while [ ! -e {go_word} ]; do sleep 0.05; done");
+    let line = format!("({wait}; setsid {words} >{said_word} 2>&1; touch {done_word}) </dev/null >/dev/null 2>&1 &");
+    session.turn(&format!("do {line}")).await;
+    daemon.kill9();
+    fs::write(&go, "").unwrap();
+    until("the agent's daemon has ended", || done.exists()).await;
+    let said = fs::read_to_string(&said).unwrap();
+    assert!(said.contains(&format!("from inside the session {}", session.id)), "{said}");
+    daemon.run().await;
+    assert_eq!(session.turn("say well").await.text, "well");
+}

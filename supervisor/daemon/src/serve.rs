@@ -1,8 +1,10 @@
 //! The daemon's life: configuration, directories, sessions, endpoint; then signals until the end.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,6 +25,7 @@ use crate::init::{self, InitError};
 use crate::lock::{self, LockError};
 use crate::log;
 use crate::manager;
+use crate::platform;
 use crate::reload::Reload;
 use crate::session::{Sessions, recheck};
 use crate::world::{Programs, World, Worlds};
@@ -48,6 +51,11 @@ pub enum ServeError {
     Init(#[from] InitError),
     #[error(transparent)]
     Lock(#[from] LockError),
+    #[error(
+        "agentd does not start from inside the session {session}, which is one of its own: start it from a terminal outside of the \
+         sessions, or as a service (agentctl service install)"
+    )]
+    Inside { session: String },
     #[error("cannot read the sessions in {path:?}")]
     Sessions { path: PathBuf, source: io::Error },
     #[error("cannot go to the background, with the log in {path:?}")]
@@ -90,9 +98,21 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
     served
 }
 
+/// A daemon below one of its own keepers would end with that session, and the keepers of the others do not speak with it.
+fn not_inside(directories: &Directories) -> Result<(), ServeError> {
+    let sessions = directories.sessions();
+    let below = |argument: Vec<u8>| {
+        let path = PathBuf::from(OsString::from_vec(argument));
+        Some(path.strip_prefix(&sessions).ok()?.to_string_lossy().into_owned()).filter(|session| !session.is_empty())
+    };
+    let arguments = agentd_keeper::caller::keepers_around().into_iter().flat_map(platform::arguments);
+    arguments.filter_map(below).next().map_or(Ok(()), |session| Err(ServeError::Inside { session }))
+}
+
 async fn run(options: &Options, directories: Directories) -> Result<(), ServeError> {
     let sources = directories.sources(options.config_file.clone());
     let loaded = config::load(&sources);
+    not_inside(&directories)?;
     let _lock = manager::extending(lock::take(&directories.state, &directories.control_socket())).await?;
     agentd_fault::arm(&directories.state.join("faults"));
     let started = SystemTime::now();

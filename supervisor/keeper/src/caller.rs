@@ -103,6 +103,13 @@ impl Caller {
     }
 }
 
+/// The keepers that this very process is below, by their pids.
+pub fn keepers_around() -> Vec<u32> {
+    let own = i32::try_from(std::process::id()).ok().and_then(|own| line(own).ok()).unwrap_or_default();
+    let keepers = own.into_iter().skip(1).filter(|one| one.name == KEEPER);
+    keepers.filter_map(|keeper| u32::try_from(keeper.pid).ok()).collect()
+}
+
 /// Places a process of this user's, and says who its ancestors are.
 fn see(pid: i32, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Result<(Who, Vec<Relative>), Why> {
     let own = i32::try_from(std::process::id()).map_err(|_| Why::Unplaced)?;
@@ -132,9 +139,9 @@ fn place(
 ) -> Who {
     let (this, around) = own.split_first().map_or((None, own), |(this, around)| (Some(this), around));
     let is_this = |one: &&Relative| Some(one.pid) == this.map(|this| this.pid);
-    let apart = line.iter().filter(|one| !around.iter().any(|shared| shared.pid == one.pid));
+    let mut apart = line.iter().filter(|one| !around.iter().any(|shared| shared.pid == one.pid));
     // The outermost: an agent may start a keeper, and call it what it likes.
-    match apart.filter(|one| is_keeper(one, &keepers)).next_back() {
+    match apart.rfind(|one| is_keeper(one, &keepers)) {
         Some(keeper) => match known(keeper, &keepers) {
             Some(session) => Who::Guest(session),
             None if line.iter().any(|one| is_this(&one)) => Who::Stranger(Why::OfAgentd),

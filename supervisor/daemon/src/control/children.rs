@@ -120,7 +120,7 @@ fn is_below(around: &Path, inside: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn parent(spec: serde_json::Value) -> SessionView {
+    fn parent(spec: &serde_json::Value) -> SessionView {
         let time = "2026-01-01T00:00:00Z";
         let status = serde_json::json!({
             "phase": "busy", "observed_generation": 1, "conditions": [], "launches": 1, "last_seq": 9, "updated": time
@@ -135,7 +135,7 @@ mod tests {
             "directory": "/w", "agent": "claude", "env_setup": "export A=1", "permissions": "ask", "tags": ["lab"],
             "limits": { "memory": 1000 }
         });
-        let parent = parent(spec);
+        let parent = parent(&spec);
         let ask = |spec: serde_json::Value| {
             within(&parent, serde_json::from_value(spec).unwrap(), |agent| agent.as_str() == "helper")
         };
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_parents_command_may_be_its_childs_and_a_child_has_no_children() {
         let spec = serde_json::json!({ "directory": "/w", "command": ["a", "b"] });
-        let mut parent = parent(spec.clone());
+        let mut parent = parent(&spec);
         let asked = || serde_json::from_value::<SessionSpec>(spec.clone()).unwrap();
         assert_eq!(within(&parent, asked(), |_| false).unwrap().command, parent.spec.command);
         assert!(within(&parent, SessionSpec { command: Some(vec!["a".into()]), ..asked() }, |_| true).is_err());

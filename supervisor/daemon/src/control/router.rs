@@ -199,7 +199,7 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
 }
 
 /// The session in a path.
-fn named<'a>(parts: Parts<'a>) -> Option<&'a str> {
+fn named(parts: Parts<'_>) -> Option<&str> {
     parts.strip_prefix(&["v1", "sessions"]).and_then(<[&str]>::first).copied()
 }
 

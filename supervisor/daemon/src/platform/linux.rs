@@ -88,6 +88,12 @@ pub(crate) fn keepers_of(directory: &Path) -> Vec<(u32, u64)> {
     pids().filter(is_keeper).filter_map(|pid| Some((pid, start_time(pid)?))).collect()
 }
 
+/// The arguments of a process.
+pub(crate) fn arguments(pid: u32) -> Vec<Vec<u8>> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
+}
+
 /// How often a tree is looked through until nobody new is found in it.
 const PASSES: u32 = 100;
 

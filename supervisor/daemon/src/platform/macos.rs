@@ -94,6 +94,12 @@ pub(crate) fn keepers_of(directory: &Path) -> Vec<(u32, u64)> {
     found.filter_map(|pid| Some((u32::try_from(pid).ok()?, process::of(pid).ok()?.start_time))).collect()
 }
 
+/// The arguments of a process, with what else it was started with.
+pub(crate) fn arguments(pid: u32) -> Vec<Vec<u8>> {
+    let block = i32::try_from(pid).ok().and_then(|pid| process::strings(pid).ok()).unwrap_or_default();
+    block.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
+}
+
 /// Kills a keeper. Those below it carry the session's mark, and are for [`kill_remains`].
 pub(crate) fn kill_tree(root: u32, started: u64) -> u32 {
     if is_running(root, started) {
