@@ -88,9 +88,8 @@ pub fn find(text: &[u8]) -> impl Iterator<Item = (Range<usize>, &'static str)> {
 /// Whether a token can begin behind this: it is no piece of a longer word. The `n` of `\n` in JSON is none.
 fn begins_a_word(before: &[u8]) -> bool {
     match before {
-        [.., b'\\', b'n' | b'r' | b't'] => true,
+        [] | [.., b'\\', b'n' | b'r' | b't'] => true,
         [.., last] => !last.is_ascii_alphanumeric() && !b"_-+/".contains(last),
-        [] => true,
     }
 }
 

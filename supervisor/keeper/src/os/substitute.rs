@@ -44,10 +44,10 @@ const EXIT: u8 = 2;
 
 /// The system calls that open a file, and which argument is its path.
 const OPENING: &[(i64, usize)] = &[
-    (libc::SYS_openat as i64, 1),
-    (libc::SYS_openat2 as i64, 1),
+    (libc::SYS_openat, 1),
+    (libc::SYS_openat2, 1),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_open as i64, 0),
+    (libc::SYS_open, 0),
 ];
 
 /// Whether a file of this path can be given like this: its path has to have room for the other one.
