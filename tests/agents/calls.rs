@@ -1,6 +1,8 @@
-//! What an agent that was talked into it tries from inside its session: calls on sockets, each by several kinds of process.
+//! What an agent that was talked into it tries from inside its session: calls on sockets, each by several kinds of
+//! process.
 //!
-//! `attack TABLE DIRECTORY ROUNDS` starts a process for each kind and round and waits for them. Each waits for `DIRECTORY/ROUND.go`,
+//! `attack TABLE DIRECTORY ROUNDS` starts a process for each kind and round and waits for them. Each waits for
+//! `DIRECTORY/ROUND.go`,
 //! makes every call of the table, and leaves what came of them in `DIRECTORY/ROUND-KIND.json`.
 
 use std::fs;
@@ -75,6 +77,7 @@ pub(crate) fn call(table: &str, directory: &str, round: &str, kind: &str) {
 }
 
 /// One request, whose answer is printed as it came.
+#[allow(clippy::print_stdout, reason = "the tests read it from there")]
 pub(crate) fn ask_once(socket: &str, method: &str, path: &str, body: &str) {
     let body = serde_json::from_str(body).expect("a body is JSON");
     println!("{}", ask(socket, method, path, &body)[1].as_str().unwrap_or_default());

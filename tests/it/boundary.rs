@@ -1,4 +1,5 @@
-//! An agent is a guest of agentd: what it asks for from inside its session is refused, however the process hides that it is inside.
+//! An agent is a guest of agentd: what it asks for from inside its session is refused, however the process hides that
+//! it is inside.
 
 mod children;
 mod socket;

@@ -1,6 +1,7 @@
 //! Whom a request may be sent to: it can have a terminal's environment in it, or the token.
 //!
-//! Anybody may make `/tmp/agentd-UID` before its user does. So the directory of a socket must belong to this user or to root and be writable
+//! Anybody may make `/tmp/agentd-UID` before its user does. So the directory of a socket must belong to this user or
+//! to root and be writable
 //! by nobody else, and so must the process that listens. The token goes to this machine only.
 
 use std::net::SocketAddr;

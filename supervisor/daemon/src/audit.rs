@@ -75,7 +75,7 @@ impl Audit {
         match self.writer.try_send(Task::Write(Box::new(record))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                tracing::warn!("the audit log cannot be written fast enough; a record is lost")
+                tracing::warn!("the audit log cannot be written fast enough; a record is lost");
             }
             Err(TrySendError::Disconnected(_)) => tracing::error!("the thread that writes the audit log has ended"),
         }

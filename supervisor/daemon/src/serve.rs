@@ -105,8 +105,8 @@ fn not_inside(directories: &Directories) -> Result<(), ServeError> {
         let path = PathBuf::from(OsString::from_vec(argument));
         Some(path.strip_prefix(&sessions).ok()?.to_string_lossy().into_owned()).filter(|session| !session.is_empty())
     };
-    let arguments = agentd_keeper::caller::keepers_around().into_iter().flat_map(platform::arguments);
-    arguments.filter_map(below).next().map_or(Ok(()), |session| Err(ServeError::Inside { session }))
+    let mut arguments = agentd_keeper::caller::keepers_around().into_iter().flat_map(platform::arguments);
+    arguments.find_map(below).map_or(Ok(()), |session| Err(ServeError::Inside { session }))
 }
 
 async fn run(options: &Options, directories: Directories) -> Result<(), ServeError> {

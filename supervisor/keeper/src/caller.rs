@@ -1,4 +1,5 @@
-//! Who calls on a unix socket, by the kernel's word: the owner, a guest (whatever runs inside a session), or a stranger.
+//! Who calls on a unix socket, by the kernel's word: the owner, a guest (whatever runs inside a session), or a
+//! stranger.
 //!
 //! ```text
 //!   another user                                        ──► stranger
@@ -10,8 +11,10 @@
 //!   anybody else                                        ──► owner
 //! ```
 //!
-//! A keeper is a subreaper: every descendant has it as an ancestor, whatever it does with process groups, sessions and its environment.
-//! Ancestry goes before the cgroup, since a process may move into a cgroup of its own user's. Keepers and units that this process
+//! A keeper is a subreaper: every descendant has it as an ancestor, whatever it does with process groups, sessions
+//! and its environment.
+//! Ancestry goes before the cgroup, since a process may move into a cgroup of its own user's. Keepers and units that
+//! this process
 //! itself is in are not looked at: they belong to an agentd around this one.
 //!
 //! Not responsible for what each may do.

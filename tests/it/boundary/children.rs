@@ -1,4 +1,5 @@
-//! Sessions that an agent creates where `control.guests = "children"`: below its own directory, with no more rights than its own.
+//! Sessions that an agent creates where `control.guests = "children"`: below its own directory, with no more rights
+//! than its own.
 
 use std::fs;
 use std::os::unix::fs::symlink;

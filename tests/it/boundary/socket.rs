@@ -1,4 +1,5 @@
-//! agentctl sends nothing to a socket that another user could have put there, and its token nowhere but to this machine.
+//! agentctl sends nothing to a socket that another user could have put there, and its token nowhere but to this
+//! machine.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read as _};

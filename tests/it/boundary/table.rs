@@ -1,4 +1,5 @@
-//! The calls that an agent makes from inside its session, what must come of each, and the files by which a test and the agent talk.
+//! The calls that an agent makes from inside its session, what must come of each, and the files by which a test and
+//! the agent talk.
 
 use std::fs;
 use std::path::{Path, PathBuf};

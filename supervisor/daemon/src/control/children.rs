@@ -1,4 +1,5 @@
-//! What an agent may create where `control.guests = "children"`: a session below its own directory, that may do no more than its own.
+//! What an agent may create where `control.guests = "children"`: a session below its own directory, that may do no
+//! more than its own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -253,7 +253,7 @@ impl Place {
         }
         held.streams += 1;
         held.add(&self.party, |share| {
-            (share.calls, share.streams) = (share.calls.saturating_sub(1), share.streams + 1)
+            (share.calls, share.streams) = (share.calls.saturating_sub(1), share.streams + 1);
         });
         Ok(StreamPlace(Arc::clone(self)))
     }

@@ -1,4 +1,5 @@
-//! The routes: each method and path, the call it stands for, and who may make that call. A route cannot be written down without the latter.
+//! The routes: each method and path, the call it stands for, and who may make that call. A route cannot be written
+//! down without the latter.
 
 use hyper::Method;
 

@@ -1,6 +1,8 @@
-//! Which session each keeper holds, by its pid and start time: so that whoever is below one is known as that session's guest.
+//! Which session each keeper holds, by its pid and start time: so that whoever is below one is known as that
+//! session's guest.
 //!
-//! A keeper is entered when the daemon has talked to it, before its agent is started. An entry is never wrong later: a pid that passes to
+//! A keeper is entered when the daemon has talked to it, before its agent is started. An entry is never wrong later:
+//! a pid that passes to
 //! another process does so with another start time.
 
 use std::collections::BTreeMap;

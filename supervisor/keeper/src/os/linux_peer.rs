@@ -1,6 +1,7 @@
 //! Who is at the other end of a unix socket, and whose child that process is, as proc(5) shows it.
 //!
-//! Only files are read that the kernel fills without the memory map of the process: `cmdline` and `environ` can hang on a process
+//! Only files are read that the kernel fills without the memory map of the process: `cmdline` and `environ` can hang
+//! on a process
 //! that wants them to.
 
 use std::fs::{self, File};

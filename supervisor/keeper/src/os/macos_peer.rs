@@ -1,6 +1,7 @@
 //! Who is at the other end of a unix socket, and whose child that process is, as libproc(3) shows it.
 //!
-//! macOS gives a process whose parent ended to launchd, and has no handle on a process: whoever forks twice cannot be placed below its
+//! macOS gives a process whose parent ended to launchd, and has no handle on a process: whoever forks twice cannot be
+//! placed below its
 //! keeper here.
 
 use std::io;
