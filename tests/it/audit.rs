@@ -116,6 +116,6 @@ async fn an_agents_own_calls_are_recorded_with_its_session() {
     session.turn(&format!("tool {agentctl} --socket {socket} drain --no-wait 2>&1")).await;
     let drains = calls(&daemon, &format!("?session={}", session.id), "/v1/drain").await;
     let [drain] = drains.as_slice() else { panic!("{drains:#?}") };
-    assert_eq!(drain.requester.session.as_ref().map(|id| id.as_str()), Some(session.id.as_str()));
+    assert_eq!(drain.requester.session.as_ref().map(agentd_api::SessionId::as_str), Some(session.id.as_str()));
     assert_eq!(drain.status, 403);
 }

@@ -10,6 +10,7 @@ mod bringup;
 mod cleanup;
 mod clock;
 mod compiling;
+mod creation;
 mod current;
 mod dialogue;
 mod document;

@@ -2,27 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use agentd_api::event::{Cause, LaunchReason, LaunchStarted, SessionCreated, StopRequested, TurnQueued};
+use agentd_api::event::{Cause, StopRequested};
 use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
 use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
-use agentd_api::{Body, Code, Problem, SessionId, SessionName, TurnId};
+use agentd_api::{Code, Problem, SessionId, SessionName};
 use agentd_fault::Point;
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::task::TaskTracker;
 
-use super::batch::Batch;
+use super::creation::{fault, prepare};
 use super::document::Document;
 use super::driver::Driver;
-use super::journal_port::{Journal, Port};
+use super::journal_port::Journal;
 use super::resting::Resting;
 use super::rules::{Command, LaunchTerms};
 use super::{Published, Session, aside, cleanup, needs, view};
-use crate::directories::make_private;
 use crate::env::{assigned_secrets, chain};
 use crate::isolation;
 use crate::platform;
@@ -418,7 +417,7 @@ impl Sessions {
     /// Begins the next launch of a session, or says at once what it needs and is missing; one that waits or is forced finds that out later.
     pub(crate) async fn resume(&self, session: &Session, fresh: bool, terms: LaunchTerms) -> Result<(), Problem> {
         self.check_room().await?;
-        if terms == LaunchTerms::default() {
+        if terms.wait_until.is_none() && terms.forced_by.is_none() {
             let (world, view) = (self.worlds.now(), session.view());
             if !view.status.phase.is_active()
                 && let Some(problem) = needs::refusal(&world, &view.spec).await
@@ -560,42 +559,4 @@ fn name_taken(name: &SessionName) -> Problem {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Nothing that is done under these locks can leave them half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The session's files, and the first records of its journal: it exists, it has a first prompt, its launch begins.
-async fn prepare(journal: &Journal, finished: &Path, document: &Document, terms: LaunchTerms) -> Result<(), String> {
-    let LaunchTerms { wait_until, forced_by, requester } = terms;
-    let (spec, directory) = (&document.spec, &journal.directory);
-    make_private(directory).map_err(|error| chain(&error))?;
-    fault(Point::DaemonCreateDirectory)?;
-    document.write(directory).map_err(|error| error.to_string())?;
-    fault(Point::DaemonCreateDocument)?;
-    if let Some(script) = &spec.env_setup {
-        crate::store::write(&directory.join("env-setup.sh"), script.as_bytes()).map_err(|error| error.to_string())?;
-    }
-    let (key, parent) = (document.key.clone(), document.parent.clone());
-    let mut batch = Batch::of(Body::SessionCreated(SessionCreated {
-        spec: spec.clone(),
-        key,
-        parent,
-        requester: requester.clone(),
-    }));
-    if let Some(prompt) = &spec.initial_prompt {
-        let queued =
-            TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None, requester: requester.clone() };
-        batch = batch.record(Body::TurnQueued(queued));
-    }
-    batch = batch.record(Body::LaunchStarted(LaunchStarted {
-        wait_until,
-        forced_by,
-        requester,
-        ..LaunchStarted::new(1, LaunchReason::Create, false)
-    }));
-    Port::Direct.append(journal, 0, 0, batch).await.map_err(|error| chain(&error))?;
-    std::fs::rename(directory, finished).map_err(|error| error.to_string())?;
-    fault(Point::DaemonCreateJournalled)
-}
-
-fn fault(point: Point) -> Result<(), String> {
-    agentd_fault::at(point).map_err(|error| error.to_string())
 }
