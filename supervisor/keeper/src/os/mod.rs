@@ -42,6 +42,7 @@ pub(crate) struct Sealed {
 
 /// How far a program is that shall be given a file's bytes.
 #[derive(Debug)]
+#[cfg_attr(target_os = "macos", allow(dead_code, reason = "nothing is traced there"))]
 pub(crate) enum Step {
     /// It has not opened the file.
     Watching,
