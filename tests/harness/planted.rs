@@ -33,7 +33,7 @@ impl Planted {
     }
 
     fn is_in(&self, bytes: &[u8]) -> bool {
-        bytes.windows(self.core.len()).any(|window| window == self.core.as_bytes())
+        memchr::memmem::find(bytes, self.core.as_bytes()).is_some()
     }
 }
 

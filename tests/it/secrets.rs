@@ -286,6 +286,22 @@ async fn a_session_script_with_a_secret_in_its_text_is_refused_and_nothing_of_it
 }
 
 #[tokio::test]
+async fn a_session_whose_command_or_script_holds_a_token_of_a_known_form_is_refused() {
+    let daemon = Daemon::start().await;
+    let token = Planted::new("PLAIN", &format!("npm_{}{{}}", "a1".repeat(18)));
+    let mut command = daemon.scripted(&[]);
+    command.command.as_mut().expect("a scripted agent has one").push(format!("--key={}", token.value));
+    let mut script = daemon.scripted(&[]);
+    script.env_setup = Some(format!("# {}\n", token.value));
+    for (what, spec) in [("command", command), ("script", script)] {
+        let problem = daemon.client.post("/v1/sessions", &spec).await.problem();
+        assert_eq!(problem.code, Code::InvalidRequest, "{what}");
+        assert!(problem.detail.contains(what) && problem.detail.contains("npm"), "{problem:?}");
+    }
+    assert_eq!(leaks(&daemon, &[token]), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_secret_is_taken_anew_at_each_launch_and_only_by_the_sessions_it_is_for() {
     let mut daemon = Daemon::prepare();
     let (key, root) = (daemon.root().join("key"), daemon.root().display().to_string());

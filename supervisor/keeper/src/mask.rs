@@ -6,7 +6,7 @@
 //! What is not found: a value shorter than [`SHORTEST`] (it would be found everywhere), one that was encoded in a way other than
 //! these (base64, URL encoding), and one that was printed in pieces: in two messages, or on two lines that it has not itself.
 //!
-//! Tokens of a known form ([`crate::tokens`]) are hidden whoever gave them.
+//! Tokens of a known form (`crate::tokens`) are hidden wherever they come from.
 //!
 //! The daemon hides with the same rules in what it says of an environment that could not be built.
 

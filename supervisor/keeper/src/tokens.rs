@@ -1,4 +1,4 @@
-//! Tokens that are known by their form, whoever holds them: they are secrets wherever they stand.
+//! Finds tokens by the form that their issuers give them. They are secrets wherever they stand.
 //!
 //! A token is a beginning that its issuer marks its own with, and enough characters of its alphabet behind it. One that is written with escapes
 //! of JSON, encoded, or printed in pieces is not found. The forms are those that GitHub's and GitLab's secret scanning publish
@@ -55,6 +55,7 @@ const FORMS: &[Form] = &[
     form("Hugging Face", "hf_", 34, b""),
     form("SendGrid", "SG.", 60, b"-_."),
     form("Docker", "dckr_pat_", 24, b"-_"),
+    form("Azure", "AccountKey=", 86, b"+/="),
     form("JWT", "eyJ", 60, b"-_."),
 ];
 
@@ -63,7 +64,7 @@ static BEGINNINGS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(beginnings).ok()
 });
 
-/// Where tokens stand in the text, in order, and whose they are.
+/// The places of tokens in the text, in order, with their issuers.
 pub fn find(text: &[u8]) -> impl Iterator<Item = (Range<usize>, &'static str)> {
     let found = BEGINNINGS.iter().flat_map(move |beginnings| beginnings.find_iter(text));
     found.filter_map(move |found| {

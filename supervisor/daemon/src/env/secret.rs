@@ -1,9 +1,14 @@
-//! What counts as a secret, by the rule that the plugins have too, and what of a secret has to be hidden.
+//! What counts as a secret, and what of a secret has to be hidden.
 //!
 //! Not responsible for where secrets come from (`secrets/`), nor for hiding them in what an agent prints (the keeper's mask).
 
 use agentd_keeper::mask::SHORTEST;
-pub(crate) use agentd_secret_names::is_secret;
+use agentd_keeper::tokens;
+
+/// Whether a variable is a secret: by the rule that the plugins have too, or because its value holds a token of a known form.
+pub(crate) fn is_secret(name: &str, value: &[u8]) -> bool {
+    agentd_secret_names::is_secret(name, value) || tokens::find(value).next().is_some()
+}
 
 /// Whether the value is long enough to be hidden where it is printed.
 pub(crate) fn is_worth_hiding(value: &[u8]) -> bool {
@@ -51,6 +56,13 @@ fn percent_decoded(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_of_a_known_form_is_a_secret_under_any_name() {
+        let token = format!("glpat-{}", "a1".repeat(10));
+        assert!(is_secret("GREETING", format!("use {token} here").as_bytes()));
+        assert!(!is_secret("GREETING", b"glpat-tokens are GitLab's"));
+    }
 
     #[test]
     fn of_a_url_the_password_is_hidden_by_itself_too() {

@@ -377,17 +377,6 @@ impl Sessions {
         if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
             return invalid("the initial prompt is empty", "leave it out, or give it some text");
         }
-        let words = spec.command.iter().flatten();
-        if let Some(issuer) =
-            words.filter_map(|word| agentd_keeper::tokens::find(word.as_bytes()).next()).map(|(_, of)| of).next()
-        {
-            let detail =
-                format!("the session's command has a token of {issuer} in it, and everybody could see it there");
-            return invalid(
-                &detail,
-                "declare it as [secrets.NAME] in agentd.toml, and have the program read the variable",
-            );
-        }
         let script = spec.env_setup.as_deref().unwrap_or_default();
         if let Some(name) = assigned_secrets(script.as_bytes()).first().map(|found| &found.name) {
             let detail =
@@ -396,6 +385,14 @@ impl Sessions {
                 "declare it as [secrets.{name}] in agentd.toml, or have the script read it: {name}=\"$(cat FILE)\""
             );
             return invalid(&detail, &hint);
+        }
+        let words = spec.command.iter().flatten().map(|word| ("command", word.as_str()));
+        for (what, text) in words.chain([("script", script)]) {
+            if let Some((_, issuer)) = agentd_keeper::tokens::find(text.as_bytes()).next() {
+                let detail = format!("the session's {what} has a token of {issuer} in it, and would be stored with it");
+                let hint = "declare it as [secrets.NAME] in agentd.toml, and have the program read the variable";
+                return invalid(&detail, hint);
+            }
         }
         let world = self.worlds.now();
         if let Some(name) = spec.requires.iter().find(|name| !world.config.prerequisites.contains_key(*name)) {

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use agentd_keeper::mask::MASK;
+use agentd_keeper::tokens;
 
 use super::super::secret;
 
@@ -18,10 +19,14 @@ pub(crate) struct Assigned {
     place: Range<usize>,
 }
 
-/// The text without the values of the secrets that it assigns: what may be kept of a script, or shown.
+/// The text without the values of the secrets that it assigns, and without tokens of known forms wherever they stand: what
+/// may be kept of a script, or shown.
 pub(crate) fn redacted(text: &[u8]) -> Vec<u8> {
+    let mut places: Vec<Range<usize>> = assigned(text).into_iter().map(|assigned| assigned.place).collect();
+    places.extend(tokens::find(text).map(|(place, _)| place));
+    places.sort_by_key(|place| place.start);
     let (mut redacted, mut at) = (Vec::with_capacity(text.len()), 0);
-    for Assigned { place, .. } in assigned(text) {
+    for place in places {
         // One may stand in another's value.
         if place.start >= at {
             redacted.extend_from_slice(&text[at..place.start]);
@@ -181,6 +186,14 @@ mod tests {
         assert_eq!(quoted[0].value, b"it's a value");
         let text = "a=1\n+ export 'TOKEN=it'\\''s a value' X\nAPI_KEY=\"hunter 22\"; b # TOKEN=hunter22";
         let expected = "a=1\n+ export 'TOKEN=‹secret›' X\nAPI_KEY=‹secret›; b # TOKEN=‹secret›";
+        assert_eq!(String::from_utf8(redacted(text.as_bytes())).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_token_of_a_known_form_is_taken_out_wherever_it_stands() {
+        let token = format!("npm_{}", "a1".repeat(18));
+        let text = format!("# as in {token}\ncurl -H 'X-Auth: {token}' host; export NPM_TOKEN={token}\n");
+        let expected = format!("# as in {MASK}\ncurl -H 'X-Auth: {MASK}' host; export NPM_TOKEN={MASK}\n");
         assert_eq!(String::from_utf8(redacted(text.as_bytes())).unwrap(), expected);
     }
 

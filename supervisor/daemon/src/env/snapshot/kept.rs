@@ -4,11 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agentd_api::ByteString;
-use agentd_secret_names::is_secret;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Variables;
+use crate::env::secret::is_secret;
 use crate::store;
 
 /// A snapshot without its secrets. Mode 0600, as everything that `store` writes.

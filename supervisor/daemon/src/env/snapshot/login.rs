@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
-use agentd_secret_names::is_secret;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -24,6 +23,7 @@ use super::fingerprint::Fingerprints;
 use super::kept::Kept;
 use super::{Key, LoginShell, Taken, Variables};
 use crate::env::capture::{CaptureError, Login};
+use crate::env::secret::is_secret;
 use crate::env::secrets::Hidden;
 use crate::env::seed::Seed;
 use crate::env::services::chain;
