@@ -1,8 +1,8 @@
 //! Whom a request may be sent to: it can have a terminal's environment in it, or the token.
 //!
-//! Anybody may make `/tmp/agentd-UID` before its user does. So the directory of a socket must belong to this user or
-//! to root and be writable
-//! by nobody else, and so must the process that listens. The token goes to this machine only.
+//! Any user can make `/tmp/agentd-UID` before its user does. So the directory of a socket must belong to this user or to
+//! root, and no other user may write it; the process that listens must belong to one of them too. root also reaches the
+//! agentd of a user in a directory that root made for that user (`/run/agentd/kim`). The token goes to this machine only.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -36,7 +36,7 @@ impl Distrust {
                 "find out who made it: ls -ld {directory}; remove it as root, or set XDG_RUNTIME_DIR to a directory of your own"
             ),
             Self::Writable { directory, .. } => {
-                format!("chmod go-w {directory}, if it is yours and nobody else needs it")
+                format!("chmod go-w {directory}, if it is yours and no other user needs it")
             }
             Self::Listener { socket, .. } => format!("find out who put it there: ls -l {}", socket.display()),
             Self::Far { .. } => {
@@ -46,16 +46,31 @@ impl Distrust {
     }
 }
 
-/// Looks at the directory of a socket. One that is not there is for the connection to find.
-pub(crate) fn check_directory(socket: &Path) -> Result<(), Distrust> {
+/// Looks at the directory of a socket, and returns its owner: the user who may listen there, besides this user and root.
+/// One that is not there is for the connection to find.
+pub(crate) fn check_directory(socket: &Path) -> Result<Option<u32>, Distrust> {
     let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let Ok(metadata) = std::fs::metadata(directory) else { return Ok(()) };
-    judge(socket, directory, metadata.uid(), metadata.mode() & 0o7777, geteuid().as_raw())
+    let Ok(metadata) = std::fs::metadata(directory) else { return Ok(None) };
+    let (owner, uid) = (metadata.uid(), geteuid().as_raw());
+    let given = uid == 0 && is_given_by_root(directory);
+    judge(socket, directory, (owner, given), metadata.mode() & 0o7777, uid)?;
+    Ok(Some(owner))
 }
 
-fn judge(socket: &Path, directory: &Path, owner: u32, mode: u32, uid: u32) -> Result<(), Distrust> {
+/// Whether only root can have put the directory where it is: each directory above belongs to root, and no other user can
+/// write it.
+fn is_given_by_root(directory: &Path) -> bool {
+    let Ok(directory) = directory.canonicalize() else { return false };
+    directory
+        .ancestors()
+        .skip(1)
+        .all(|above| std::fs::metadata(above).is_ok_and(|metadata| metadata.uid() == 0 && metadata.mode() & 0o022 == 0))
+}
+
+/// `given`: the directory is one that root made for its owner, and this user is root.
+fn judge(socket: &Path, directory: &Path, (owner, given): (u32, bool), mode: u32, uid: u32) -> Result<(), Distrust> {
     let (socket, directory) = (socket.into(), directory.display().to_string());
-    if owner != uid && owner != 0 {
+    if owner != uid && owner != 0 && !given {
         return Err(Distrust::Directory { socket, directory, owner, uid });
     }
     if mode & 0o022 != 0 {
@@ -64,10 +79,14 @@ fn judge(socket: &Path, directory: &Path, owner: u32, mode: u32, uid: u32) -> Re
     Ok(())
 }
 
-/// Looks at the user whose process listens, by the kernel's word.
-pub(crate) fn check_listener(socket: &Path, owner: u32) -> Result<(), Distrust> {
+/// Looks at the user whose process listens, by the kernel's word; `of_directory` is what [`check_directory`] returned.
+pub(crate) fn check_listener(socket: &Path, owner: u32, of_directory: Option<u32>) -> Result<(), Distrust> {
     let uid = geteuid().as_raw();
-    if owner == uid || owner == 0 { Ok(()) } else { Err(Distrust::Listener { socket: socket.into(), owner, uid }) }
+    if owner == uid || owner == 0 || Some(owner) == of_directory {
+        Ok(())
+    } else {
+        Err(Distrust::Listener { socket: socket.into(), owner, uid })
+    }
 }
 
 /// The addresses of an authority that are this machine.
@@ -82,9 +101,10 @@ mod tests {
 
     #[test]
     fn a_directory_is_trusted_where_nobody_but_its_user_and_root_can_put_a_socket_into_it() {
-        let judge = |owner, mode| {
-            judge(Path::new("/tmp/agentd-1000/control.sock"), Path::new("/tmp/agentd-1000"), owner, mode, 1000)
-        };
+        let (socket, directory) = (Path::new("/tmp/agentd-1000/control.sock"), Path::new("/tmp/agentd-1000"));
+        let judge = |owner, mode| judge(socket, directory, (owner, false), mode, 1000);
+        assert!(super::judge(socket, directory, (1001, true), 0o755, 0).is_ok(), "root made it for that user");
+        assert!(super::judge(socket, directory, (1001, true), 0o777, 0).is_err());
         for (owner, mode) in [(1000, 0o700), (1000, 0o755), (0, 0o755), (0, 0o711)] {
             assert!(judge(owner, mode).is_ok(), "{owner} {mode:o}");
         }

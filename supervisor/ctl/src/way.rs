@@ -36,14 +36,14 @@ impl Way {
         Ok(Self::Tcp { authority: authority.to_string(), token: token.trim().to_owned() })
     }
 
-    /// Connects, unless whoever listens there is not to be trusted.
+    /// Connects, unless the process that listens there is not to be trusted.
     pub(crate) async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
         let unreachable = |source: io::Error| Error::Unreachable { place: self.to_string(), source };
         match self {
             Self::Socket(path) => {
-                trust::check_directory(path)?;
+                let owner = trust::check_directory(path)?;
                 let stream = UnixStream::connect(path).await.map_err(unreachable)?;
-                trust::check_listener(path, stream.peer_cred().map_err(unreachable)?.uid())?;
+                trust::check_listener(path, stream.peer_cred().map_err(unreachable)?.uid(), owner)?;
                 Ok(Box::new(stream))
             }
             Self::Tcp { authority, .. } => {
