@@ -79,6 +79,7 @@ impl Campaign {
         daemon.configure(|config| {
             config.replace("restart = \"never\"", "restart = \"on-failure\"")
                 + &format!("restart_first = \"{RESTART_FIRST_MS}ms\"\nrestart_longest = \"1s\"\n")
+                + "\n[limits]\nconnections_per_caller = 512\nstreams_per_caller = 512\n"
         });
         configure(&daemon, random);
         std::fs::create_dir_all(daemon.state().join("faults")).expect("the state directory is there");

@@ -18,7 +18,7 @@ const STREAMS: usize = 600;
 const BODIES: usize = 700;
 /// What one caller may hold by default: calls, and streams beside them.
 const CALLS_OF_ONE: usize = 64;
-const STREAMS_OF_ONE: usize = 32;
+const STREAMS_OF_ONE: usize = 64;
 
 /// A connection to the daemon, with this sent over it.
 async fn connected(socket: &Path, request: &str) -> UnixStream {
@@ -119,6 +119,7 @@ async fn streams_and_unfinished_bodies_of_one_process_keep_the_owner_from_nothin
         &["answer", session.id.as_str(), &question, "yes"],
         &["show", session.id.as_str()],
         &["stop", other.id.as_str()],
+        &["reload"],
         &["ls"],
     ] {
         let (_, time) = owner(&daemon, arguments).await;

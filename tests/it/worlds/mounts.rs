@@ -15,8 +15,9 @@ const TIME: Duration = Duration::from_secs(1);
 const LOOKS: usize = 8;
 /// How many of these for what plugins ask for.
 const ASKED: usize = 6;
-/// The first, two workers, the clock of the plugins' deadlines, the watchdog's, and the one that looks at the socket each second.
-const THREADS: usize = 6;
+/// The first, two workers, the clock of the plugins' deadlines, the watchdog's, the one that looks at the socket each second, and the
+/// one that writes the audit log.
+const THREADS: usize = 7;
 
 fn mount(name: &str, path: &str, more: &str) -> String {
     declared(name, "mount", &format!("path = \"{path}\", timeout = \"1s\"{more}"), "time = \"3s\"")

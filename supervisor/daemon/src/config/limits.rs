@@ -24,7 +24,7 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// Of these, connections of one process, or one session of processes, whose requests are short.
     pub(crate) connections_per_caller: usize,
-    /// The same of those that go on: events and `?wait=`.
+    /// Streams of one caller: events and `?wait=`.
     pub(crate) streams_per_caller: usize,
     /// For a request's body to come; one that stops for a third of it is not waited for.
     pub(crate) body_time: Time,
@@ -173,7 +173,7 @@ impl Default for Limits {
             queued_turns: 32,
             connections: 512,
             connections_per_caller: 64,
-            streams_per_caller: 32,
+            streams_per_caller: 64,
             body_time: seconds(30),
             body: 4 << 20,
             line: 32 << 20,
