@@ -58,7 +58,7 @@ impl There {
         i32::try_from(self.0[name].as_i64().unwrap_or_else(|| panic!("there is no {name}"))).expect("a pid fits")
     }
 
-    /// Asks the control endpoint that this session is told of.
+    /// Asks the control endpoint that `AGENTD_SOCKET` names.
     fn ask(&self, path: &str) -> io::Result<()> {
         let told = std::env::var_os("AGENTD_SOCKET").map(PathBuf::from);
         let mut stream = UnixStream::connect(told.unwrap_or_else(|| self.path("control")))?;
@@ -213,15 +213,15 @@ impl There {
             "put another directory above it in its place" => renamed(&self.path("root")),
             "unlink a file that [secrets] names" => fs::remove_file(self.path("secret")),
             "put something beside its socket" => {
-                let told = PathBuf::from(std::env::var_os("AGENTD_SOCKET").expect("it is told"));
+                let told = PathBuf::from(std::env::var_os("AGENTD_SOCKET").expect("AGENTD_SOCKET is set"));
                 fs::write(told.with_file_name("other"), "x")
             }
             "take its socket's place" => {
-                let told = PathBuf::from(std::env::var_os("AGENTD_SOCKET").expect("it is told"));
+                let told = PathBuf::from(std::env::var_os("AGENTD_SOCKET").expect("AGENTD_SOCKET is set"));
                 fs::remove_file(told)
             }
             "change another session over its socket" => {
-                let told = std::env::var_os("AGENTD_SOCKET").expect("it is told");
+                let told = std::env::var_os("AGENTD_SOCKET").expect("AGENTD_SOCKET is set");
                 let mut stream = UnixStream::connect(told)?;
                 let path = format!("/v1/sessions/{}/cancel", self.0["own"].as_str().unwrap_or_default());
                 write!(

@@ -121,7 +121,7 @@ fn forge(socket: &str, frame: &Value) -> Value {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut said);
     } else {
-        return json!("nobody listens");
+        return json!("no process listens");
     }
     json!(said.len())
 }

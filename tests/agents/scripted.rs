@@ -301,7 +301,7 @@ impl Agent {
             "unicode" => self.say_in_escapes(&environment()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
             "tool" => self.tool(rest),
-            // As an agent does that asks nobody.
+            // As an agent does that asks no question.
             "do" => self.run_tool("unasked", rest),
             "ask" => self.ask_twice_allowed(),
             "ask-without-options" => {

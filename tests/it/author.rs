@@ -232,7 +232,7 @@ fn a_component_is_compared_with_its_grant_its_pin_and_its_settings() {
     let loads = check(0);
     assert!(loads.declared_in.is_some() && loads.problem.is_none() && loads.lines.is_none() && loads.unused.is_empty());
 
-    // Which variables it gives is told by its cases: one that is granted is not told of, and one that is not is named with its line.
+    // The cases show which variables it gives: one that is not granted is named with the line that grants it.
     let case = "[answers]\n[[answers.script]]\npath = \"{config}/env-setup.sh\"\nenvironment = { A = \"1\", PAGER = \"x\" }\n\
         [[answers.script]]\npath = \"{cwd}/.agentd-env.sh\"\nfailure = { not-found = \"\" }\n\
         [[answers.script]]\npath = \"{session}/env-setup.sh\"\nfailure = { not-found = \"\" }\n";

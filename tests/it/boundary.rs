@@ -33,7 +33,7 @@ fn answers(session: &Session) -> Vec<AnsweredBy> {
     session.journal().into_iter().filter_map(|event| answer(event.body)).collect()
 }
 
-/// A directory with a script that nobody approved, and the file that it would leave.
+/// A directory with a script that was not approved, and the file that it would leave.
 fn trap(daemon: &Daemon) -> (PathBuf, PathBuf) {
     let (directory, canary) = (daemon.root().join("trap"), daemon.root().join("canary"));
     fs::create_dir(&directory).unwrap();

@@ -21,7 +21,7 @@ pub enum Code {
     BodyTimeout,
     /// The caller holds as many connections as one may, or all are in use. `Retry-After` says when to ask again.
     TooManyConnections,
-    /// The same of requests that go on: events and `?wait=`.
+    /// Streams of one caller: events and `?wait=`.
     TooManyStreams,
     NoSuchSession,
     NoSuchAgent,

@@ -1,7 +1,7 @@
 //! The daemon's HTTP interface, as calls. One connection a call: they stay on this machine, and are cheap.
 //!
 //! A call that fails is not tried again here: prompting twice is worse than an error. Who may ask again safely is the event
-//! stream (`stream.rs`), and whoever finds no room for the connection: nothing was done of that request.
+//! stream (`stream.rs`), and a refusal for want of room: nothing of that request was done.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! What a permission is asked for, in lines for a person: the whole command, the files, the changes.
 //!
-//! Whoever approves sees what will run and not only what the agent calls it. Characters that cannot be seen or that turn the direction of a
+//! A person who approves sees what will run, and not only what the agent calls it. Characters that cannot be seen or that turn the direction of a
 //! text are written as escapes, so that a line cannot look like another one.
 
 use agentd_api::permission::ToolDiff;

@@ -1,4 +1,4 @@
-//! The control sockets of guarded sessions. Whoever connects to one is that session's guest, since nobody else can see the socket.
+//! The control sockets of guarded sessions. A process that connects to one is that session's guest: no other process can see the socket.
 //!
 //! The socket lies in a directory of its own, and the directory is what the session sees: so a daemon that is started again can make the
 //! socket anew, and the session finds it. It is made under another name and renamed: at no moment is the path without a socket.

@@ -6,7 +6,7 @@
 //!   below a keeper: the outermost one names the session ──► guest, or stranger where that keeper is not known
 //!   in the unit of a session                            ──► guest
 //!   below this very process (a script, a start-up file) ──► stranger
-//!   outside of this process's pid namespace             ──► owner: nobody there is below a keeper in here
+//!   outside of this process's pid namespace             ──► owner: no process there is below a keeper in here
 //!   gone, or moving faster than it can be followed      ──► stranger
 //!   anybody else                                        ──► owner
 //! ```
@@ -31,7 +31,7 @@ const KEEPER: &[u8] = b"agentd-keeper";
 pub const UNIT_PREFIX: &str = "agentd-session-";
 /// How often it is tried to follow a caller's parents while they come and go.
 const TRIES: u32 = 8;
-/// More ancestors than this nobody has in good faith.
+/// No honest process has more ancestors than this.
 const LONGEST: usize = 256;
 
 /// The process at the other end of a connection, as it was when it was looked at.
@@ -100,7 +100,7 @@ impl Caller {
         Self { who, uid: peer.uid, pid: u32::try_from(pid).ok(), program: os::program(pid).or_else(name) }
     }
 
-    /// Looks whether whoever connected is in no session.
+    /// Looks whether the process that connected is in no session.
     pub(crate) fn is_owner(socket: impl AsFd) -> bool {
         Self::look(socket, |_, _| None).who == Who::Owner
     }
@@ -298,7 +298,7 @@ mod tests {
         let (stream, _) = listener.accept().unwrap();
         child.wait().unwrap();
         assert_eq!(Caller::look(&stream, |_, _| None).who, Who::Stranger(Why::Gone));
-        // This process itself is below nobody but whoever started the tests.
+        // This process itself is below no keeper but those around the tests.
         let own = UnixStream::connect(&path).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let caller = Caller::look(&stream, |_, _| None);

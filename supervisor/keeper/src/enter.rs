@@ -5,7 +5,7 @@
 //! must not run code in this program, which is not behind the walls yet. By a second pipe it says what came of it; that pipe closes when
 //! the agent's program is executed.
 //!
-//! Not its job: how the walls are made ([`crate::os`]), and what is hidden, which the daemon decides.
+//! Not its job: how the walls are made (`crate::os`), and what is hidden, which the daemon decides.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -137,7 +137,7 @@ fn listen(from: io::PipeReader) -> io::Result<Vec<MissingPart>> {
     }
 }
 
-/// Ends a process that does not become the agent. Nobody else knows of it.
+/// Ends a process that does not become the agent. No other process knows of it.
 fn discard(pid: i32) {
     let pid = Pid::from_raw(pid);
     let _ = kill(pid, Signal::SIGKILL);

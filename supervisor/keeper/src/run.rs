@@ -165,7 +165,7 @@ fn pipe_with(number: RawFd) -> Result<(OwnedFd, OwnedFd), RunError> {
     let (reader, writer) = std::io::pipe().map_err(refused)?;
     spawn::nonblocking(&reader).map_err(refused)?;
     let got = fcntl(&writer, FcntlArg::F_DUPFD_CLOEXEC(number)).map_err(|errno| refused(errno.into()))?;
-    // SAFETY: fcntl made this descriptor just now, so nobody else owns it.
+    // SAFETY: fcntl made this descriptor just now, so nothing else owns it.
     let writer = unsafe { OwnedFd::from_raw_fd(got) };
     if got == number { Ok((reader.into(), writer)) } else { Err(RunError::CaptureFd(number)) }
 }

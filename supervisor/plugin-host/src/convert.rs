@@ -95,7 +95,7 @@ pub(crate) fn misdescribed(description: &Description) -> Option<String> {
     if settings.len() > SETTINGS {
         return Some(format!("more than {SETTINGS} settings in its description"));
     }
-    // They are shown as they are, to whoever decides over them.
+    // They are shown as they are, to the person who decides.
     if let Some(pattern) =
         wants.iter().flat_map(|want| &want.patterns).find(|pattern| !is_line(pattern) && !pattern.contains('\0'))
     {

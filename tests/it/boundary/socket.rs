@@ -13,7 +13,7 @@ use nix::libc;
 use crate::harness::ctl::{Said, end_of};
 use crate::harness::{require, within};
 
-/// Nobody's daemon.
+/// A daemon that no keeper holds.
 const OTHER: u32 = 4712;
 
 async fn agentctl(arguments: &[&str], socket: &Path) -> Said {
@@ -84,7 +84,7 @@ async fn the_token_is_not_sent_to_another_machine() {
     let token = directory.path().join("token");
     fs::write(&token, "0123456789abcdef").unwrap();
     let token = token.display().to_string();
-    // Documentation addresses (RFC 5737, RFC 3849), which nobody has.
+    // Documentation addresses (RFC 5737, RFC 3849), which no machine has.
     for url in ["http://192.0.2.1:7345", "http://[2001:db8::1]:7345", "http://0.0.0.0:7345"] {
         let arguments = ["--url", url, "--token-file", &token, "ls"];
         let said = within("it is refused at once", agentctl(&arguments, Path::new("/nowhere"))).await;

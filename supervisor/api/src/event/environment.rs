@@ -28,7 +28,7 @@ pub struct EnvironmentBuilt {
     /// Processes that the login shell and the scripts had started in the background, and that were ended with them.
     #[serde(default)]
     pub killed: u32,
-    /// The same where they are left (`environment.children = "leave"`).
+    /// The number that is left running (`environment.children = "leave"`).
     #[serde(default)]
     pub left: u32,
     /// How long the providers took, in microseconds.

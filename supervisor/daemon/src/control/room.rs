@@ -1,4 +1,4 @@
-//! Who may hold how many connections, so that nobody can shut the owner out. Rules and counts; no I/O.
+//! Limits the connections of each caller, so that no caller can shut the owner out. Rules and counts; no I/O.
 //!
 //! A connection is a *call* until its request is one that goes on (events, `?wait=`): then it is a *stream* until that
 //! ends. Each is counted by the process at its other end, and by the session of agentd that the process is in, else by its

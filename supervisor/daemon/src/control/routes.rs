@@ -11,13 +11,13 @@ pub(super) type Parts<'a> = &'a [&'a str];
 pub(super) enum Access {
     /// Strangers too.
     Public,
-    /// Whoever is in a session.
+    /// A process inside a session.
     Guest,
-    /// Whoever is in the session that the path names, or in the session that created it.
+    /// A process inside the session that the path names, or inside the session that created it.
     Inside,
-    /// Whoever is in the session that created the one that the path names.
+    /// A process inside the session that created the one that the path names.
     Parent,
-    /// Whoever is in a session that may create others.
+    /// A process inside a session that may create others.
     Creator,
     /// The user whose daemon it is, and root.
     Owner,

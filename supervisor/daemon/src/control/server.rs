@@ -332,7 +332,7 @@ impl Connection for UnixStream {
 }
 
 impl Connection for TcpStream {
-    /// Whoever has the token is the owner, if the other end is this machine.
+    /// The token makes the owner, if the other end is this machine.
     fn caller(&self, _keepers: &Keepers) -> Caller {
         let owner = Caller::owner();
         if self.peer_addr().is_ok_and(tcp::is_near) {

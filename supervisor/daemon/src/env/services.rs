@@ -40,9 +40,9 @@ pub(crate) struct Placeholders {
 pub(super) enum Whose {
     /// Under the user's configuration: it needs no approval.
     User,
-    /// The session's own. Whoever is in the session can write there, so it is as it was given, or approved.
+    /// The session's own. A process inside the session can write there, so it is as it was given, or approved.
     Session,
-    /// In the working directory, or anywhere: from whoever wrote it there.
+    /// In the working directory, or anywhere else.
     Foreign,
 }
 
@@ -183,7 +183,7 @@ pub(super) fn foreign(script: &str, directory: &Path) -> Option<PathBuf> {
 }
 
 impl CallServices {
-    /// What the plugin is told of variables: of secrets those that it is granted.
+    /// The variables that the plugin sees: of secrets those that it is granted.
     fn without_secrets(&self, mut variables: Variables) -> Variables {
         if let Some(plugin) = &self.granted {
             variables.retain(|(name, value)| !secret::is_secret(name, value) || plugin.is_given_secret(name));

@@ -215,7 +215,7 @@ impl Shell {
     }
 
     /// Whether it opens a script in its first thread by the path that it was given, and leaves the descriptors open that it was started with:
-    /// then it can be given the script's bytes under that path. csh closes descriptors; of nushell's threads nobody promises anything.
+    /// then it can be given the script's bytes under that path. csh closes descriptors; nushell may open the script in any of its threads.
     pub(crate) fn can_be_given_bytes(self) -> bool {
         !matches!(self, Self::Csh | Self::Nu)
     }

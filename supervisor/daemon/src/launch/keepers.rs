@@ -1,4 +1,4 @@
-//! Which session each keeper holds, by its pid and start time: so that whoever is below one is known as that
+//! Which session each keeper holds, by its pid and start time: so that a process below one is known as that
 //! session's guest.
 //!
 //! A keeper is entered when the daemon has talked to it, before its agent is started. An entry is never wrong later:

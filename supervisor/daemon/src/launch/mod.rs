@@ -121,7 +121,7 @@ impl Launcher {
         loop {
             match Link::connect(&args.socket, patience).await {
                 Ok(link) => {
-                    // Whoever answers in a keeper's place may say what it likes of itself.
+                    // A process that answers in a keeper's place may say what it likes of itself.
                     if link.peer == Some(link.hello.pid) {
                         self.keepers.enter(link.hello.pid, link.hello.start_time, id);
                     }

@@ -28,7 +28,7 @@ pub enum PluginTool {
     /// What is this file?
     Inspect { file: PathBuf },
     /// Beside what the configuration says of it, under this name or of this file: would it load, and be refused nothing? Which variables
-    /// a provider gives is told by the cases.
+    /// a provider gives, the cases show.
     Check { file: PathBuf, name: Option<String>, cases: Vec<PathBuf> },
     /// Does it do what these cases expect? Or, with `update`: what it does is what they are to expect.
     Test { file: PathBuf, cases: Vec<PathBuf>, update: bool },

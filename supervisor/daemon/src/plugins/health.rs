@@ -26,7 +26,7 @@ pub(crate) enum Outcome {
     Renewed(Option<String>),
 }
 
-/// How a plugin breaks. All that another session is told of it.
+/// How a plugin breaks. Another session sees this and nothing else of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Broke {
     #[error("it crashed")]
@@ -69,7 +69,7 @@ pub(super) struct Health {
     until: Option<Instant>,
 }
 
-/// Why a plugin is not called now. It is told to any session, and so has no word of what the failures were about.
+/// Why a plugin is not called now. Any session sees it, so it quotes nothing of the failures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "it is suspended after {in_a_row} failures in a row, for {} s more or until `agentctl reload`; the last one: {last}",

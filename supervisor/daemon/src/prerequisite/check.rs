@@ -190,7 +190,7 @@ impl Check {
         checked.map_err(|_| text)
     }
 
-    /// The session's environment; one that is no part of agentd gets of secrets what it is granted.
+    /// The session's environment; a plugin that is no part of agentd gets the secrets that it is granted.
     fn given(&self, plugin: &Plugin, subject: &Subject) -> Vec<(String, Vec<u8>)> {
         let hides = |name: &String| subject.secret_names.contains(name) && !plugin.is_given_secret(name);
         let variables = subject.environment.iter();

@@ -5,7 +5,7 @@
 //!   user's namespaces ── outer: owns the covers ── inner: the agent, for which every cover is locked
 //! ```
 //!
-//! **Two namespaces.** A mount can be taken away by whoever has rights in the namespace that made it, and root keeps its rights at exec.
+//! **Two namespaces.** A mount can be taken away by a process with rights in the namespace that made it, and root keeps its rights at exec.
 //! So the covers are made in an outer namespace, and the agent runs in an inner one, where mounts of the outer are locked
 //! (`mount_namespaces(7)`, "Restrictions on mount namespaces").
 //!
@@ -214,7 +214,7 @@ impl Hidden {
                     loose = loose.or_else(|| link_of_ones_own(path));
                     directories.push(real);
                 }
-                // Nobody of this user can make it either.
+                // No process of this user can make it either.
                 Err(error) if matches!(of_io(&error), Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => {}
                 Err(error) => return Err(format!("the directory {} cannot be covered: {error}", path.display())),
             }

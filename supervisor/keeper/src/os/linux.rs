@@ -55,7 +55,7 @@ pub(crate) fn make_expendable(pid: u32, score: &str) {
     }
 }
 
-/// From here on nobody but root can look into this process's memory, and it leaves no core.
+/// From here on root alone can look into this process's memory, and it leaves no core.
 pub(crate) fn refuse_tracing() -> io::Result<()> {
     Ok(prctl::set_dumpable(false)?)
 }
@@ -277,7 +277,7 @@ fn open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes no pointer.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0_u32) };
     match RawFd::try_from(fd) {
-        // SAFETY: the kernel gave this descriptor just now, so nobody else owns it.
+        // SAFETY: the kernel gave this descriptor just now, so nothing else owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

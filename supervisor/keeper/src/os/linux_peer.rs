@@ -20,7 +20,7 @@ pub(crate) struct Peer {
     pub(crate) uid: u32,
     /// `None` where the process has ended.
     pub(crate) pid: Option<i32>,
-    /// Whether it is outside of this process's pid namespace, and so below nobody in it.
+    /// Whether it is outside of this process's pid namespace, and so below no process in it.
     pub(crate) is_outside: bool,
     /// Linux before 6.5 gives none.
     handle: Option<OwnedFd>,

@@ -1,6 +1,6 @@
 //! Who is at the other end of a unix socket, and whose child that process is, as libproc(3) shows it.
 //!
-//! macOS gives a process whose parent ended to launchd, and has no handle on a process: whoever forks twice cannot be
+//! macOS gives a process whose parent ended to launchd, and has no handle on a process: a process that forks twice cannot be
 //! placed below its
 //! keeper here.
 
@@ -47,7 +47,7 @@ pub(crate) fn relative(pid: i32) -> io::Result<Relative> {
             start_time: found.start_time,
             name: process::name(pid).unwrap_or_default(),
         }),
-        // Another user's process tells its name and nothing else: a login, a launchd. It is nobody's keeper here.
+        // Another user's process tells its name and nothing else: a login, a launchd. It is no keeper here.
         Err(error) => match process::name(pid) {
             Ok(name) => Ok(Relative { pid, parent: 0, start_time: 0, name }),
             Err(_) => Err(error),

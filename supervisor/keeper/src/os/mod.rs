@@ -32,7 +32,7 @@ pub(crate) use substitute::{Substitution, can_substitute, seal, trace_me};
 use std::os::fd::{OwnedFd, RawFd};
 use std::process::ExitStatus;
 
-/// Bytes that nobody can change any more, as an open file.
+/// Bytes that no process can change any more, as an open file.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     /// The descriptor that the program inherits.

@@ -1,7 +1,7 @@
 //! Linux: gives a program the bytes of a file that somebody looked at, whatever lies under the file's name when the
 //! program opens it.
 //!
-//! The bytes are in a sealed memfd (`memfd_create(2)`, `F_SEAL_WRITE`), which nobody can change. The program is traced
+//! The bytes are in a sealed memfd (`memfd_create(2)`, `F_SEAL_WRITE`), which no process can change. The program is traced
 //! (`ptrace(2)`) from its exec until it opens the file: the path in that one system call is `/dev/fd/N` instead, and is
 //! put back when the call returns. Then the program goes on untraced. So it has the file under its own name:
 //! `BASH_SOURCE`, zsh's `$0` and fish's `status filename` are the script's path, and what it reads is what was looked
@@ -35,7 +35,7 @@ const NOWHERE: &[u8] = b"/dev/null/\0";
 /// What zsh adds to a script's name for its compiled form.
 const COMPILED: &[u8] = b".zwc";
 
-/// How a stop at a system call is told from a SIGTRAP (`PTRACE_O_TRACESYSGOOD`).
+/// How a stop at a system call differs from a SIGTRAP (`PTRACE_O_TRACESYSGOOD`).
 const AT_CALL: i32 = libc::SIGTRAP | 0x80;
 /// `PTRACE_GET_SYSCALL_INFO` and its kinds of stops (`linux/ptrace.h`), which libc has for glibc alone.
 const GET_SYSCALL_INFO: u16 = 0x420e;
@@ -69,9 +69,9 @@ pub(crate) fn seal(content: &[u8]) -> io::Result<Sealed> {
     }
     let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
-    // Whoever opens it by its path has an offset of its own, so the one of this descriptor does not matter.
+    // A process that opens it by its path has an offset of its own, so the one of this descriptor does not matter.
     let got = fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(DESCRIPTOR))?;
-    // SAFETY: fcntl made this descriptor just now, so nobody else owns it.
+    // SAFETY: fcntl made this descriptor just now, so nothing else owns it.
     let sealed = unsafe { OwnedFd::from_raw_fd(got) };
     if got == DESCRIPTOR { Ok(Sealed { number: got, _file: sealed }) } else { Err(Errno::EMFILE.into()) }
 }

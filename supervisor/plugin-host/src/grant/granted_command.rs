@@ -63,7 +63,7 @@ impl<T: Into<String>> From<T> for CommandGrant {
 }
 
 impl CommandGrant {
-    /// The same command, with these variables.
+    /// This command, with these variables.
     #[must_use]
     pub fn with_variables<T: Into<String>>(self, variables: impl IntoIterator<Item = T>) -> Self {
         Self { variables: variables.into_iter().map(Into::into).collect(), ..self }

@@ -1,4 +1,4 @@
-//! Names of variables that make a program load or run something: whoever sets one of them runs code in whatever reads it.
+//! Names of variables that make a program load or run something: setting one of them runs code in the program that reads it.
 //!
 //! A grant has such a name only as it is spelt: no pattern covers it. What a plugin wrote to one never reaches what the
 //! daemon itself runs. Names are added freely; taking one away needs a look at the source that its group names.
@@ -83,7 +83,7 @@ const GROUPS: &[Group] = &[
         names: "*EDITOR VISUAL *PAGER *BROWSER LESS* MORE MANOPT MANROFFOPT GROFF_* VIM* MYVIMRC EXINIT \
             GVIMINIT NVIM_* EMACSLOADPATH",
     },
-    Group { does: "agentd's own programs are told by it whom to talk to", names: "AGENTD_*" },
+    Group { does: "agentd's own programs read the socket and directories from them", names: "AGENTD_*" },
 ];
 
 /// What a variable of the name makes programs do, if it makes them load or run something.

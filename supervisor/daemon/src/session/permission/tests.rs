@@ -66,7 +66,7 @@ fn what_a_title_says_hides_no_command_and_approves_none() {
     let asked = |title: &str, command: Option<&str>| draft(Some("execute"), title, command);
     assert_eq!(answer(&denied, Allow, &asked("run a command", Some("git push"))), Deny);
     assert_eq!(answer(&denied, Allow, &asked("`git push`", None)), Deny);
-    assert_eq!(answer(&denied, Allow, &asked("run a command", None)), Ask, "nobody knows what would run");
+    assert_eq!(answer(&denied, Allow, &asked("run a command", None)), Ask, "it is unknown what would run");
     assert_eq!(answer(&denied, Deny, &asked("run a command", None)), Deny);
     assert_eq!(answer(&denied, Allow, &asked("git push", Some("ls"))), Deny, "a title counts too");
     assert_eq!(answer(&allowed, Ask, &asked("git status", Some("git status -s"))), Allow);
@@ -155,7 +155,7 @@ fn paths_are_compared_by_their_plain_names() {
         assert_eq!(answer(&denied, Allow, &with_paths("edit", &["/ok", path])), Deny, "{path}");
     }
     assert_eq!(answer(&denied, Allow, &with_paths("edit", &["/work/src/x.rs"])), Allow);
-    assert_eq!(answer(&denied, Allow, &with_paths("edit", &[])), Ask, "an edit of nobody knows what");
+    assert_eq!(answer(&denied, Allow, &with_paths("edit", &[])), Ask, "an edit of something unknown");
     assert_eq!(answer(&denied, Allow, &with_paths("fetch", &[])), Allow);
     let mut cut = with_paths("edit", &["/work/a"]);
     cut.details.cut = true;
