@@ -8,7 +8,7 @@ use agentd_api::Code;
 use agentd_api::session::Phase;
 
 use crate::harness::session::said;
-use crate::harness::{Daemon, process, until, within};
+use crate::harness::{Daemon, process, require, until, within};
 
 /// Waits until requests are answered at the path again.
 async fn answers(daemon: &Daemon) {
@@ -76,6 +76,9 @@ async fn a_socket_that_another_daemon_that_lives_has_bound_is_left_to_it() {
 #[tokio::test]
 async fn a_daemon_without_descriptors_says_so_and_is_alive_and_goes_on_when_there_are_some_again() {
     const LIMIT: usize = 400;
+    if require::root("looking at the daemon's descriptors").is_none() {
+        return;
+    }
     let mut daemon = Daemon::prepare();
     daemon.configure(|config| format!("{config}\n[limits]\nconnections_per_caller = 512\n"));
     let limit = format!("ulimit -n {LIMIT}; exec \"$@\"");

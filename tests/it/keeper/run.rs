@@ -349,16 +349,16 @@ fn a_compiled_file_beside_a_script_of_zsh_is_not_taken_instead_of_it() {
     assert!(Command::new("/bin/zsh").args(["-f", "-c", &compile]).status().unwrap().success());
     let compiled = directory.join("script.zsh.zwc");
     let later = std::time::SystemTime::now() + std::time::Duration::from_hours(1);
-    std::fs::File::options().append(true).open(&compiled).unwrap().set_modified(later).unwrap();
+    std::fs::File::open(&compiled).unwrap().set_modified(later).unwrap();
     let source = format!(". {}", quoted(&script));
     // By itself zsh takes the compiled file.
     std::fs::write(&script, "echo approved\n").unwrap();
-    std::fs::File::options().append(true).open(&compiled).unwrap().set_modified(later).unwrap();
+    std::fs::File::open(&compiled).unwrap().set_modified(later).unwrap();
     assert!(Command::new("/bin/zsh").args(["-f", "-c", &source]).status().unwrap().success());
     assert!(canary.exists(), "zsh takes no compiled file here, so this test shows nothing");
     std::fs::remove_file(&canary).unwrap();
     let result = given("/bin/zsh", &["-f", "-c", &source], &script, "echo approved\n", || {
-        std::fs::File::options().append(true).open(&compiled).unwrap().set_modified(later).unwrap();
+        std::fs::File::open(&compiled).unwrap().set_modified(later).unwrap();
     });
     assert_eq!((result.outcome, result.stdout.display().trim()), (RunOutcome::Exited(0), "approved"));
     assert!(!canary.exists(), "the compiled file was not approved");
