@@ -158,7 +158,7 @@ async fn a_denial_holds_whatever_the_title_says_and_who_is_asked_sees_what_will_
     ] {
         assert_eq!(session.turn(&prompt).await.text, expected, "{prompt}");
     }
-    // Nobody knows what would run: a person is asked, and sees as much.
+    // It is unknown what would run: a person is asked, and sees so.
     let unknown = ask(json!(null), json!({ "toolCallId": "u", "title": "run a command", "kind": "execute" }));
     for (prompt, seen) in [(unknown, None), (copilot("X=git; $X push"), Some("X=git; $X push"))] {
         let accepted = session.prompt(&prompt).await;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{Daemon, process};
 
-/// A user that is nobody on this machine, where the test is run by root: to root everything is open.
+/// An ordinary user without an account here, where root runs the test: to root everything is open.
 const USER: u32 = 60_124;
 
 /// The words before a command that is to run as the daemon does.

@@ -81,7 +81,7 @@ impl Memory {
         self.run_with(program, arguments, &[])
     }
 
-    /// The same with these variables.
+    /// Runs a program with these variables.
     fn run_with(&mut self, program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
         let both = variables.iter().flat_map(|&(name, value)| [name, value]);
         let [environment, texts] = self.list(&both.collect::<Vec<_>>());

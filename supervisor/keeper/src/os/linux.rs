@@ -47,7 +47,7 @@ pub(crate) fn become_expendable(score: &str) {
     }
 }
 
-/// The same from its parent, when it has done its exec: of a process that refuses tracing the file is root's until then.
+/// Sets it for a child that has done its exec. Until then the file of a process that refuses tracing is root's.
 pub(crate) fn make_expendable(pid: u32, score: &str) {
     let file = format!("/proc/{pid}/oom_score_adj");
     if fs::read_to_string(&file).is_ok_and(|now| now.trim() != score) {

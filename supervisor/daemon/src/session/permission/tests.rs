@@ -77,7 +77,7 @@ fn what_a_title_says_hides_no_command_and_approves_none() {
     assert_eq!(answer(&denied, Allow, &draft(None, "call something", None)), Ask);
     assert_eq!(answer(&denied, Allow, &draft(Some("other"), "call something", None)), Ask);
     assert_eq!(answer(&denied, Allow, &draft(None, "run", Some("ls"))), Allow);
-    // Without a kind a command is one that is executed.
+    // A command without a kind counts as executed.
     let by_kind = [rule(&[("kind", "execute"), ("command", "git push*")], Deny)];
     assert_eq!(answer(&by_kind, Allow, &draft(None, "`x`", Some("git push"))), Deny);
     assert_eq!(answer(&by_kind, Allow, &draft(Some("other"), "x", Some("git push"))), Deny);
