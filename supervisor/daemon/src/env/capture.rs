@@ -18,6 +18,7 @@ use agentd_api::ByteString;
 use agentd_keeper::protocol::{ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
 
 use super::copy::Copy;
+use super::quality::{Degraded, Quality};
 use super::seed::{Seed, USER_PATH};
 use super::shell::{self, Attempt, Home, Interpreter, OF_THE_RUN, Shell, Start};
 use super::trust::Script;
@@ -40,6 +41,7 @@ pub(crate) struct Login {
     pub(crate) complete: bool,
     /// How many processes the shell left in the background.
     pub(crate) left: u32,
+    pub(crate) quality: Quality,
 }
 
 /// Runs programs for the environment.
@@ -173,7 +175,11 @@ impl Capture {
                     let (functions, variables) =
                         cleaned(all, &start).into_iter().partition(|(name, _)| name.starts_with(FUNCTION));
                     let (read, complete) = kind.files_read(&seed.home, result.sourced.as_ref());
-                    return Ok(Login { variables, functions, read, complete, left });
+                    let quality = failed.map_or(Quality::Good, |failed| {
+                        let (attempt, why) = (attempt.words(), failed.to_string());
+                        Quality::Degraded(Degraded { attempt, why, last_words: String::new() })
+                    });
+                    return Ok(Login { variables, functions, read, complete, left, quality });
                 }
                 Err(
                     error @ (CaptureError::NoEnvironment { .. }

@@ -10,6 +10,7 @@ mod drift;
 mod files;
 mod functions;
 mod merge;
+mod quality;
 mod refresh;
 mod renewal;
 mod results;

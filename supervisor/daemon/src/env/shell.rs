@@ -57,6 +57,15 @@ pub(crate) enum Attempt {
 
 impl Attempt {
     pub(crate) const ALL: [Self; 3] = [Self::Traced, Self::Elsewhere, Self::Quiet];
+
+    /// How the shell was run, as a part of a sentence.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Traced => "as a terminal runs it",
+            Self::Elsewhere => "with the marks of a multiplexer set",
+            Self::Quiet => "without being interactive",
+        }
+    }
 }
 
 /// What start-up files look at before they start a multiplexer, or (the last) before they do what takes long.

@@ -12,6 +12,7 @@ use agentd_api::environment::SnapshotSource;
 use super::kept::Kept;
 use super::login::blocking;
 use super::{SnapshotError, Snapshots, Taken, Variables};
+use crate::env::quality::Quality;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -136,12 +137,16 @@ impl Chosen {
 }
 
 fn of_login_shell(taken: Taken) -> (Taken, Finding) {
-    let finding = match &taken.stale {
-        None => {
+    let finding = match (&taken.stale, &taken.quality) {
+        (None, Quality::Degraded(degraded)) => {
+            let message = format!("the login shell's environment, {degraded}");
+            Finding { fresh: false, reason: "Degraded", message }
+        }
+        (None, Quality::Good) => {
             let message = format!("the login shell's environment, as it was at {:.0}", taken.captured);
             Finding { fresh: true, reason: "LoginShell", message }
         }
-        Some(reason) => Finding { fresh: false, reason: "Stale", message: reason.clone() },
+        (Some(reason), _) => Finding { fresh: false, reason: "Stale", message: reason.clone() },
     };
     (taken, finding)
 }
@@ -153,6 +158,7 @@ fn taken_from(stored: &Kept, variables: Variables) -> Taken {
         captured: stored.captured,
         stale: None,
         background: 0,
+        quality: Quality::default(),
     }
 }
 

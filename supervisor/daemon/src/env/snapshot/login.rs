@@ -23,6 +23,7 @@ use super::fingerprint::Fingerprints;
 use super::kept::Kept;
 use super::{Key, LoginShell, Taken, Variables};
 use crate::env::capture::{CaptureError, Login};
+use crate::env::quality::Quality;
 use crate::env::secret::is_secret;
 use crate::env::secrets::Hidden;
 use crate::env::seed::Seed;
@@ -84,6 +85,7 @@ struct Good {
     complete: bool,
     /// The user's name, which the shell was told.
     user: String,
+    quality: Quality,
 }
 
 struct Failed {
@@ -209,7 +211,7 @@ impl Slot {
 
     /// Takes a shell's answer; `None` where it is to be asked once more.
     fn keep(&self, login: Login, run: Run) -> Option<Outcome> {
-        let Login { variables, functions, read, complete, left } = login;
+        let Login { variables, functions, read, complete, left, quality } = login;
         let mut watched = Fingerprints::take(read.into_iter().chain(Seed::files()), SystemTime::now());
         let mut entry = self.entry();
         entry.last_duration = Some(run.duration);
@@ -239,6 +241,7 @@ impl Slot {
             captured,
             complete,
             user: run.user,
+            quality,
         });
         if !entry.forgotten
             && let Err(error) = kept.write(&self.file)
@@ -367,6 +370,7 @@ impl Entry {
                     captured: kept.captured,
                     complete: false,
                     user: String::new(),
+                    quality: Quality::default(),
                 });
             }
             Ok(None) => {}
@@ -424,7 +428,14 @@ impl Entry {
             format!("the last good one is of {:.0}{lost}: {reason}", good.captured)
         });
         let (variables, functions) = (Arc::clone(&good.variables), Arc::clone(&good.functions));
-        Some(Taken { variables, functions, captured: good.captured, stale, background: 0 })
+        Some(Taken {
+            variables,
+            functions,
+            captured: good.captured,
+            stale,
+            background: 0,
+            quality: good.quality.clone(),
+        })
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) use terminal::{TerminalError, Terminals};
 
 use super::capture::{Capture, CaptureError, Login, Variables};
 use super::merge::hex;
+use super::quality::Quality;
 use super::seed::{Seed, SeedError};
 use crate::directories::{DirectoryError, make_private};
 use login::{Look, Slot, blocking};
@@ -50,6 +51,8 @@ pub(crate) struct Taken {
     pub(crate) stale: Option<String>,
     /// How many processes were in the background when the shell ended, for those who waited for it.
     pub(crate) background: u32,
+    /// Whether it is what a terminal has.
+    pub(crate) quality: Quality,
 }
 
 /// What runs a login shell.

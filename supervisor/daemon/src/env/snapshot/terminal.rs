@@ -10,6 +10,7 @@ use agentd_api::snapshot::TerminalSnapshotView;
 use jiff::Timestamp;
 
 use super::{Taken, Variables};
+use crate::env::quality::Quality;
 
 /// How long one is held that no session refers to.
 pub(crate) const LIFE: Duration = Duration::from_hours(24);
@@ -154,6 +155,7 @@ impl Terminal {
             captured: self.captured,
             stale: None,
             background: 0,
+            quality: Quality::default(),
         }
     }
 

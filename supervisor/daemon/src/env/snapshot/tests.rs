@@ -57,7 +57,7 @@ impl LoginShell for Played {
         let variables = [("RC", content), ("API_KEY", b"hunter22".to_vec()), ("TERM", b"dumb".to_vec())];
         let variables = variables.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let functions = vec![("BASH_FUNC_f%%".to_owned(), b"() {  :\n}".to_vec())];
-        Ok(Login { variables, functions, read: vec![self.rc.clone()], complete: true, left: 0 })
+        Ok(Login { variables, functions, read: vec![self.rc.clone()], complete: true, left: 0, ..Login::default() })
     }
 }
 
