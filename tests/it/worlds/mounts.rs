@@ -121,7 +121,9 @@ async fn a_mount_whose_server_is_dead_is_not_touched_and_one_that_hangs_is_told(
         assert_told(&report, Outcome::Fail, &report.summary, &facts);
         assert!(remedy(&report).ends_with("the mount was not touched"), "{report:#?}");
     }
-    assert_eq!((dead.requests(), looks(stage.daemon.pid())), (0, 0), "it was touched");
+    assert_eq!(dead.requests(), 0, "it was touched");
+    // A lookup of a name has answered a moment before its process ends; a look at the mount would hang.
+    until("no look is left", || looks(stage.daemon.pid()) == 0).await;
 
     // Its server is there and refuses, then listens: it is the mount that hangs.
     world.inside_names.know("files.corp.test", INSIDE_HOST);
@@ -185,18 +187,23 @@ async fn whatever_hangs_the_daemon_answers_and_keeps_no_more_processes_than_eigh
     for _ in 0..3 {
         round().await;
     }
-    assert_eq!(looks(daemon), ASKED);
+    // The lookups of names that were ended with their time need a moment to be gone.
+    let only_asked = async || until("only looks for plugins hang", || looks(daemon) == ASKED).await;
+    only_asked().await;
     let hangs = |report: &&CheckReport| report.summary.ends_with("is mounted and does not answer");
     let told = round().await;
-    assert!(told.iter().filter(hangs).all(|report| report.took_ms < 500), "what hangs is known: {told:#?}");
+    assert!(
+        told.iter().filter(hangs).all(|report| u128::from(report.took_ms) < TIME.as_millis()),
+        "what hangs is known: {told:#?}"
+    );
     assert!(told.iter().any(|report| report.summary.starts_with("6 looks for plugins hang already")), "{told:#?}");
     // No thread waits for any of it: those that work for what blocks end when they have had nothing to
     // do for ten seconds, and what is left is what the daemon has from its start.
     until("no thread waits", || threads(daemon) <= THREADS).await;
-    assert_eq!(looks(daemon), ASKED);
+    only_asked().await;
     // What hangs for plugins keeps no session from its directory.
     stage.daemon.session(&stage.daemon.scripted(&[])).await;
-    assert_eq!(looks(daemon), ASKED);
+    only_asked().await;
 
     for mount in &mut mounts {
         mount.release();
