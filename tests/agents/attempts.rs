@@ -68,6 +68,15 @@ impl There {
         if answer.starts_with("HTTP/1.1 200 ") { Ok(()) } else { Err(never(answer.lines().next().unwrap_or_default())) }
     }
 
+    /// Writes a line to a helper that listens in its own directory, and reads whether the call was answered.
+    fn by_helper(&self) -> io::Result<()> {
+        let mut helper = UnixStream::connect(self.path("work").join("helper"))?;
+        writeln!(helper, "/v1/sessions/{}", self.0["other"].as_str().unwrap_or_default())?;
+        let mut answer = String::new();
+        helper.read_to_string(&mut answer)?;
+        if answer.starts_with("HTTP/1.1 200 ") { Ok(()) } else { Err(never(answer.lines().next().unwrap_or_default())) }
+    }
+
     #[allow(clippy::too_many_lines, reason = "a table")]
     fn attempt(&self, name: &str) -> io::Result<()> {
         let read = |path: PathBuf| match fs::read(&path)? {
@@ -94,6 +103,11 @@ impl There {
             "read a file that [secrets] names" => read(self.path("secret")),
             "change a file that [secrets] names" => append(&self.path("secret")),
             "connect to agentd's own control socket" => UnixStream::connect(self.path("control")).map(drop),
+            "connect to the user's service manager" => {
+                UnixStream::connect(self.path("runtime").join("systemd/private")).map(drop)
+            }
+            "connect to the session bus" => UnixStream::connect(self.path("runtime").join("bus")).map(drop),
+            "have a helper outside call agentd for it" => self.by_helper(),
             "connect to another session's keeper" => UnixStream::connect(self.path("keeper-socket")).map(drop),
             "see another session" => {
                 self.ask(&format!("/v1/sessions/{}", self.0["other"].as_str().unwrap_or_default()))

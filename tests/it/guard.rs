@@ -25,16 +25,15 @@ fn secret(daemon: &Daemon) -> PathBuf {
     daemon.root().join("secret")
 }
 
-/// A daemon with a secret in a file.
-async fn with_secret() -> Daemon {
-    let mut daemon = Daemon::prepare();
+/// A daemon with a secret in a file, not started yet.
+fn prepared_with_secret() -> Daemon {
+    let daemon = Daemon::prepare();
     let file = secret(&daemon);
     fs::write(&file, "a-secret-in-a-file").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     daemon.configure(|config| {
         format!("{config}\n[secrets.TOKEN]\nfile = \"{}\"\nagents = [\"nobody\"]\n", file.display())
     });
-    daemon.run().await;
     daemon
 }
 

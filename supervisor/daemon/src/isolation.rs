@@ -1,5 +1,6 @@
 //! What a session's agent is kept from: the level that holds for it, and what is hidden from it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use agentd_api::isolation::Isolation;
@@ -7,7 +8,7 @@ use agentd_api::session::SessionSpec;
 use agentd_api::{Code, Problem, SessionId};
 use agentd_keeper::protocol::{Enclosure, Shown, Variable};
 
-use crate::config::{Config, KeySource, TokenSource};
+use crate::config::{Config, IsolationBus, KeySource, TokenSource};
 use crate::env::{SOCKET_VARIABLE, Seed};
 use crate::world::{World, credentials};
 
@@ -68,13 +69,28 @@ pub(crate) fn enclosure(world: &World, id: &SessionId, spec: &SessionSpec) -> Op
     let mut files = world.read.files.clone();
     files.push(world.read.sources.user.clone());
     files.extend(named_files(config).chain(world.secrets.files()).filter_map(|path| in_home(path, config)));
+    let mut directories: Vec<PathBuf> = own.into_iter().chain(credentials()).collect();
+    if config.launch.isolation_bus == IsolationBus::Hide {
+        for runtime in runtime_directories() {
+            directories.extend(Some(runtime.join("systemd")).filter(|directory| directory.is_dir()));
+            files.push(runtime.join("bus"));
+        }
+    }
     let shown = |path, read_only| Shown { path, read_only };
     Some(Enclosure {
         missing: config.launch.isolation_missing,
-        directories: own.into_iter().chain(credentials()).collect(),
+        directories,
         files,
         shown: vec![shown(of.session_guest(id), true), shown(of.session_files(id), false)],
     })
+}
+
+/// The user's runtime directories (XDG Base Directory Specification): the service manager's sockets are in `systemd`
+/// there (systemd(1)), and the session bus is `bus` (dbus-daemon(1)).
+fn runtime_directories() -> BTreeSet<PathBuf> {
+    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let usual = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
+    named.into_iter().chain([usual]).collect()
 }
 
 /// The files that hold the token of the control endpoint and the keys of stored environments.

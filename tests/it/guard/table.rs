@@ -2,20 +2,21 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::Path;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
 use agentd_api::isolation::Isolation;
 use agentd_api::session::SessionSpec;
 use serde_json::{Value, json};
 
-use super::{at, secret, tried, with_secret};
+use super::{at, prepared_with_secret, secret, tried};
 use crate::harness::{Daemon, Session, process, require};
 
 /// The rows, in the page's order.
-const ROWS: [&str; 22] = [
+const ROWS: [&str; 25] = [
     "read agentd's configuration",
     "change agentd's configuration",
     "read another session's journal",
@@ -24,6 +25,8 @@ const ROWS: [&str; 22] = [
     "change a file that [secrets] names",
     "connect to agentd's own control socket",
     "connect to another session's keeper",
+    "connect to the user's service manager",
+    "connect to the session bus",
     "see another session",
     "see its own session",
     "signal agentd",
@@ -32,6 +35,7 @@ const ROWS: [&str; 22] = [
     "read the memory of another session's agent",
     "read the environment of another session's agent",
     "connect to the abstract socket of a process outside",
+    "have a helper outside call agentd for it",
     "connect to a port of this machine",
     "signal a process that it started",
     "read and write in its own directory",
@@ -92,6 +96,7 @@ async fn there(daemon: &Daemon, session: &Session, other: &Session, names: &[&st
         "home": daemon.home(),
         "work": daemon.work(),
         "other-work": root.join("other-work"),
+        "runtime": xdg(daemon),
         "secret": secret(daemon),
         "control": runtime.join("control.sock"),
         "keeper-socket": runtime.join(other.id.as_str()).join("keeper.sock"),
@@ -112,6 +117,33 @@ fn name(daemon: &Daemon) -> String {
     daemon.root().display().to_string()
 }
 
+/// The user's runtime directory of this daemon.
+fn xdg(daemon: &Daemon) -> PathBuf {
+    daemon.root().join("xdg")
+}
+
+/// Listens where the user's service manager and session bus would.
+fn buses(daemon: &Daemon) -> [UnixListener; 2] {
+    fs::create_dir_all(xdg(daemon).join("systemd")).unwrap();
+    ["systemd/private", "bus"].map(|name| UnixListener::bind(xdg(daemon).join(name)).unwrap())
+}
+
+/// Passes calls on to agentd for who connects, as a process that runs outside of every session may: this test's own.
+fn help(daemon: &Daemon) {
+    let listener = UnixListener::bind(daemon.work().join("helper")).unwrap();
+    let control = daemon.client.socket().to_owned();
+    std::thread::spawn(move || {
+        for inside in listener.incoming() {
+            let mut inside = inside.unwrap();
+            let mut path = String::new();
+            BufReader::new(&inside).read_line(&mut path).unwrap();
+            let mut agentd = UnixStream::connect(&control).unwrap();
+            write!(agentd, "GET {} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n", path.trim()).unwrap();
+            std::io::copy(&mut agentd, &mut inside).unwrap();
+        }
+    });
+}
+
 fn table(none: &[(String, bool, String)], guard: &[(String, bool, String)]) -> String {
     let word = |worked: bool| if worked { "works" } else { "refused" };
     let mut text = "| a process inside a session tries to | at `none` | at `guard` |\n|---|---|---|\n".to_owned();
@@ -125,7 +157,12 @@ fn table(none: &[(String, bool, String)], guard: &[(String, bool, String)]) -> S
 #[tokio::test]
 async fn what_each_level_stops_is_the_table_of_the_page_and_nothing_leads_around_it() {
     let Some(()) = require::guard() else { return };
-    let daemon = with_secret().await;
+    let mut daemon = prepared_with_secret();
+    let runtime = xdg(&daemon);
+    daemon.enter(vec!["/usr/bin/env".to_owned(), format!("XDG_RUNTIME_DIR={}", runtime.display())]);
+    let _buses = buses(&daemon);
+    help(&daemon);
+    daemon.run().await;
     let other_work = daemon.root().join("other-work");
     fs::create_dir(&other_work).unwrap();
     let other = daemon.session(&SessionSpec { directory: other_work, ..at(&daemon, Isolation::None) }).await;

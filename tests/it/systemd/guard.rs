@@ -40,3 +40,27 @@ async fn a_guarded_session_in_a_unit_sees_nothing_of_agentd_and_keeps_its_socket
     lab.worker(&["agentctl", "stop", id.as_str()]);
     until("the socket is removed", || inode().is_none()).await;
 }
+
+#[tokio::test]
+async fn the_users_service_manager_starts_a_process_outside_for_a_session_without_isolation_and_none_for_a_guarded_one()
+{
+    let (Some(()), Some(())) = (require::systemd(), require::guard()) else { return };
+    let lab = Lab::boot().await;
+    let other = lab.session_in("/home/worker/project", &["--name", "other"]);
+    let ask = format!(
+        "tool export XDG_RUNTIME_DIR=/run/user/$(id -u); systemd-run --user --wait --quiet \
+         -p StandardOutput=file:/home/worker/shown-$LEVEL \
+         ~/.local/bin/agentctl show {other} 2>&1; echo ended $?; test -S $XDG_RUNTIME_DIR/bus && echo there"
+    );
+    let said_at = |level: &str| {
+        let id = lab.session_in("/home/worker/project", &["--permissions", "allow", "--isolation", level]);
+        lab.worker(&["agentctl", "prompt", id.as_str(), &ask.replace("$LEVEL", level)]);
+        let text: String = lab.journal(&id).iter().filter_map(said).collect();
+        (text, fs::read_to_string(lab.path(&format!("/home/worker/shown-{level}"))).unwrap_or_default())
+    };
+    // The manager started it, and not the agent: it is the owner's call. docs/isolation.md says so.
+    let (text, shown) = said_at("none");
+    assert!(text.contains("ended 0\n") && shown.contains("other"), "{text} {shown}");
+    let (text, shown) = said_at("guard");
+    assert!(text.contains("ended 1\n") && !text.contains("there") && shown.is_empty(), "{text} {shown}");
+}

@@ -70,6 +70,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("launch.restart_first", Now),
     ("launch.restart_longest", Now),
     ("launch.isolation_missing", NextLaunch),
+    ("launch.isolation_bus", NextLaunch),
     ("resume.note", NextLaunch),
     // The keeper is given these when it starts the agent.
     ("journal.rotate", NextLaunch),

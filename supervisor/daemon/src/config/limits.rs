@@ -85,6 +85,19 @@ pub(crate) struct Launch {
     pub(crate) restart_longest: Time,
     /// What becomes of a launch where the kernel lacks a part of the agent's isolation.
     pub(crate) isolation_missing: IsolationMissing,
+    /// Whether a guarded agent reaches the user's service manager and session bus.
+    pub(crate) isolation_bus: IsolationBus,
+}
+
+/// See [`Launch::isolation_bus`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum IsolationBus {
+    /// Their sockets are covered. `systemd-run --user` starts nothing outside of the session.
+    #[default]
+    Hide,
+    /// Their sockets are there, for programs that need the bus (a keyring).
+    Keep,
 }
 
 impl Launch {
@@ -207,6 +220,7 @@ impl Default for Launch {
             restart_first: seconds(1),
             restart_longest: seconds(60),
             isolation_missing: IsolationMissing::Fail,
+            isolation_bus: IsolationBus::Hide,
         }
     }
 }

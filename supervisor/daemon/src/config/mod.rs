@@ -36,7 +36,7 @@ pub(crate) use control::{Control, Guests, TokenSource};
 pub(crate) use effects::Effects;
 pub(crate) use environment::{Children, Encryption, Environment, Functions, KeySource, Provider};
 pub(crate) use files::{Sources, drop_ins};
-pub(crate) use limits::{Journal, Launch, Limits, Manager, Resume};
+pub(crate) use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
 #[cfg(test)]
 use plugins::Pin;
 pub(crate) use plugins::{Origin, Plugin, PluginLimits, Policy};
