@@ -4,10 +4,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use agentd_api::Code;
 use agentd_api::environment::EnvironmentView;
 use agentd_api::secret::SecretList;
-use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionPolicy, Phase, SessionView};
+use agentd_api::session::{
+    Condition, ConditionStatus, ConditionType, PermissionPolicy, Phase, SessionSpec, SessionView,
+};
+use agentd_api::{Code, Problem};
 use serde_json::{Value, json};
 
 use crate::harness::ctl::{Said, ctl};
@@ -390,4 +392,25 @@ async fn a_command_that_does_not_end_is_ended_at_the_deadline_with_everything_it
     let pids: Vec<u32> = fs::read_to_string(pids).unwrap().lines().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 2);
     process::gone(&pids).await;
+}
+
+#[tokio::test]
+async fn a_token_on_a_command_line_is_refused_in_a_session_and_in_a_configured_agent() {
+    let token = format!("ghp_{}", "a1".repeat(18));
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| format!("{config}\n[agents.keyed]\ncommand = [\"agent\", \"--key={token}\"]\n"));
+    daemon.run().await;
+    let configured =
+        SessionSpec { agent: Some("keyed".parse().unwrap()), command: None, ..SessionSpec::new(daemon.work()) };
+    let given = SessionSpec {
+        command: Some(vec!["agent".to_owned(), token.clone()]),
+        agent: None,
+        ..SessionSpec::new(daemon.work())
+    };
+    for (spec, remedy) in [(configured, "agents.keyed.command"), (given, "[secrets.NAME]")] {
+        let problem: Problem = daemon.client.post("/v1/sessions", &spec).await.expect(400);
+        assert!(problem.detail.contains("has a token of GitHub in it"), "{problem:?}");
+        assert!(problem.hint.as_ref().is_some_and(|hint| hint.contains(remedy)), "{problem:?}");
+        assert!(!format!("{problem:?}").contains(&token));
+    }
 }

@@ -301,7 +301,7 @@ impl World {
         let wanted = self.agent_label(spec);
         let agents = self.agents();
         if let Some((_, command)) = agents.iter().find(|(name, _)| *name == wanted) {
-            return Ok(command.clone());
+            return without_token(&wanted, command.clone());
         }
         let known: Vec<&str> = agents.iter().map(|(name, _)| name.as_str()).collect();
         Err(Problem::new(Code::NoSuchAgent, format!("there is no agent {wanted:?} in the configuration"))
@@ -399,4 +399,17 @@ fn snapshot_options(config: &Config, directories: &Directories) -> SnapshotOptio
 /// Where systemd put the service's credentials (systemd.exec(5), "Credentials").
 pub(crate) fn credentials() -> Option<PathBuf> {
     std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Refuses a command with a token of a known form in it: every process of the machine can read a command line.
+fn without_token(agent: &str, command: Vec<String>) -> Result<Vec<String>, Problem> {
+    let Some((_, issuer)) = command.iter().find_map(|word| agentd_keeper::tokens::find(word.as_bytes()).next()) else {
+        return Ok(command);
+    };
+    let detail = format!("the command of the agent {agent:?} has a token of {issuer} in it");
+    let hint = format!(
+        "every process can read a command line: declare the token as [secrets.NAME] in agentd.toml, and take it out of \
+         agents.{agent}.command"
+    );
+    Err(Problem::new(Code::InvalidRequest, detail).hint(hint))
 }

@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use memchr::memmem::{self, Finder};
 use zeroize::Zeroizing;
@@ -225,7 +226,7 @@ impl Mask {
     fn suspects(&self, text: &[u8]) -> bool {
         let escapes = !self.needles.is_empty() && memchr::memchr(b'\\', text).is_some();
         let unicode = escapes && memmem::find(text, b"\\u").is_some();
-        if crate::tokens::find(text).next().is_some() {
+        if !tokens(text).is_empty() {
             return true;
         }
         self.needles.iter().any(|needle| {
@@ -238,7 +239,7 @@ impl Mask {
     /// a value that stands there as it is would be read as another one if it has escapes in it, so only what is read counts.
     fn hide(&self, text: &[u8], json: bool, to: &mut Vec<u8>) {
         let mut at = 0;
-        let mut tokens = crate::tokens::find(text).map(|(place, _)| place).peekable();
+        let mut tokens = tokens(text).into_iter().peekable();
         while at < text.len() {
             let rest = &text[at..];
             while tokens.next_if(|token| token.start < at).is_some() {}
@@ -316,6 +317,24 @@ impl Character {
             Self::Decoded(bytes, length) => &bytes[..*length],
         }
     }
+}
+
+/// The places of tokens of a known form, also where JSON writes their characters as escapes (`\u0067hp_`, `\/`).
+fn tokens(text: &[u8]) -> Vec<Range<usize>> {
+    let places = |text: &[u8]| crate::tokens::find(text).map(|(place, _)| place).collect();
+    if memmem::find(text, b"\\u").is_none() && memmem::find(text, b"\\/").is_none() {
+        return places(text);
+    }
+    let (mut decoded, mut starts, mut at) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len()), 0);
+    while at < text.len() {
+        let (character, length) = character(&text[at..]);
+        decoded.extend_from_slice(character.as_bytes());
+        starts.resize(decoded.len(), at);
+        at += length;
+    }
+    starts.push(text.len());
+    let written = |place: Range<usize>| starts[place.start]..starts[place.end];
+    places(&decoded).into_iter().map(written).collect()
 }
 
 /// What stands at the beginning of the text, which is not empty, and how long it is there.
@@ -422,6 +441,17 @@ mod tests {
         );
         assert_eq!(json(&["a1B2c3"], &format!(r#"["{token}"]"#)), r#"["‹secret›"]"#);
         assert_eq!(mask(&[]).text(format!("is {token}").as_bytes(), false), "is ‹secret›".as_bytes());
+    }
+
+    #[test]
+    fn a_token_that_is_written_with_escapes_is_hidden() {
+        let token = format!("ghp_{}", "a1".repeat(18));
+        let escaped: String = token.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
+        assert_eq!(json(&[], &format!(r#"["x {escaped} y\u00e9"]"#)), r#"["x ‹secret› y\u00e9"]"#);
+        assert_eq!(json(&[], &format!(r#"["\u0067{}"]"#, &token[1..])), r#"["‹secret›"]"#);
+        let key = format!("AccountKey={}", "a1/+".repeat(22));
+        assert_eq!(json(&[], &format!(r#"["{}"]"#, key.replace('/', r"\/"))), r#"["‹secret›"]"#);
+        assert_eq!(mask(&[]).json(r#"["\u00e9\/ghp_"]"#), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Finds tokens by the form that their issuers give them. They are secrets wherever they stand.
 //!
-//! A token is a beginning that its issuer marks its own with, and enough characters of its alphabet behind it. One that is written with escapes
-//! of JSON, encoded, or printed in pieces is not found. The forms are those that GitHub's and GitLab's secret scanning publish
+//! A token is a beginning that its issuer marks its own with, and enough characters of its alphabet behind it. One that
+//! is encoded or printed in pieces is not found. One with escapes of JSON in it is found by the mask, which decodes them. The forms are those that GitHub's and GitLab's secret scanning publish
 //! (docs.github.com "Supported secret scanning patterns", docs.gitlab.com "Detected secrets"), and the issuers' own pages.
 
 use std::ops::Range;
