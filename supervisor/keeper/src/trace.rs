@@ -99,13 +99,20 @@ impl Reader {
         }
     }
 
-    /// `+ . FILE`, with a `+` for each level.
+    /// `+ . FILE`, with a `+` for each level; and `+ cat FILE`, as in `$(cat FILE)`.
     fn bash(&mut self, line: &[u8]) {
         self.astray |= memchr::memmem::find(line, b"BASH_XTRACEFD").is_some();
         let depth = line.iter().take_while(|byte| **byte == b'+').count();
         let Some(command) = line[depth..].strip_prefix(b" ").filter(|_| depth > 0) else { return };
         self.reached_end |= memchr::memmem::find(command, b" dump-environment ").is_some();
         self.missed |= self.astray || [&b"set +x"[..], b"set +o xtrace", b"set -"].contains(&command);
+        // Of these commands each word that is no option is a file; of others an argument may be a secret.
+        let prints = [&b"cat "[..], b"tac ", b"command cat ", b"/bin/cat ", b"/usr/bin/cat "];
+        if let Some(rest) = prints.iter().find_map(|word| command.strip_prefix(*word)) {
+            let names = rest.split(|byte| *byte == b' ').filter(|name| name.starts_with(b"/"));
+            names.filter_map(unquote).for_each(|name| self.found(&name));
+            return;
+        }
         let words = [&b". "[..], b"source ", b"builtin source ", b"builtin . ", b"command . ", b"command source "];
         let Some(rest) = words.iter().find_map(|word| command.strip_prefix(*word)) else { return };
         match unquote(rest) {
@@ -186,10 +193,10 @@ mod tests {
 
     #[test]
     fn bash_names_what_it_sources_and_nothing_else_of_its_trace_is_kept() {
-        let text = "+ export API_KEY=sekrit\n+ . /h/.bashrc\n++ builtin source '/h/a b'\\''c.sh'\n+++ . /h/.bashrc\n+ echo '. /x'\n\
+        let text = "+ export API_KEY=sekrit\n++ cat -s /h/.token ./other\n++ grep /sekrit /h/x\n+ . /h/.bashrc\n++ builtin source '/h/a b'\\''c.sh'\n+++ . /h/.bashrc\n+ echo '. /x'\n\
                     + /k/agentd-keeper dump-environment 199\n";
         let (files, complete, stderr) = read(Trace::Bash, text, "a word\n");
-        assert_eq!((files, complete), (vec!["/h/.bashrc".to_owned(), "/h/a b'c.sh".to_owned()], true));
+        assert_eq!((files, complete), (["/h/.token", "/h/.bashrc", "/h/a b'c.sh"].map(str::to_owned).to_vec(), true));
         assert_eq!(stderr, "a word\n");
     }
 
