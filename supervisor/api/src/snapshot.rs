@@ -25,24 +25,36 @@ pub struct LoginSnapshotView {
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured: Option<Timestamp>,
+    /// Whether what sessions begin with is what a terminal has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quality: Option<SnapshotQuality>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// When it is taken again though no file has changed.
+    /// When it is taken again though no file has changed; sooner where `complete` does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
     pub variables: usize,
     /// Exported bash functions.
     pub functions: usize,
+    /// Variables and functions that are on the disk: those that agents were given, without secrets.
+    #[serde(default)]
+    pub stored: usize,
     /// Secrets that a restart of the daemon lost, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// The files that are watched, those that are not there among them.
+    /// Entries that the last accepted PATH had and this one has not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path_lost: Vec<String>,
+    /// The files that are watched, those that are not there among them. One with a `*` stands for the names in a directory.
     pub files: Vec<PathBuf>,
     /// Whether `files` has those that start-up files sourced too; else a change in one of those shows only when it expires.
     pub complete: bool,
     /// Files that are written whenever the shell is run, and so are not watched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unwatched: Vec<PathBuf>,
+    /// Files whose file server is silent: they count as unchanged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<PathBuf>,
     /// Processes that the shell left in the background at its last run.
     #[serde(default)]
     pub left: u32,
@@ -66,9 +78,23 @@ pub enum SnapshotState {
     Outdated,
     /// It could not be taken again, and is the last good one.
     Stale,
+    /// The login shell gave less than a terminal has. Sessions have the last good one; where there is none, what there is.
+    Degraded,
     /// It is being taken.
     Capturing,
     /// A state newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Whether a login shell's environment is what a terminal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotQuality {
+    Good,
+    /// A weaker attempt gave it.
+    Degraded,
+    /// A quality newer than this reader.
     #[serde(other)]
     Unknown,
 }

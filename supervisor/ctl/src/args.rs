@@ -372,7 +372,7 @@ pub(crate) enum SnapshotCommand {
     Status,
     /// Run the login shell now
     Refresh,
-    /// Forget the stored environment; the next launch runs the login shell
+    /// Forget the stored environment and the results of scripts; the next launch runs both anew
     Invalidate,
 }
 

@@ -20,7 +20,9 @@ use crate::config::{self, Config, Loaded, Read};
 use crate::directories::{Directories, DirectoryError};
 use crate::doctor::Clocks;
 use crate::drain::Drain;
-use crate::env::{Capture, Chosen, Environments, Pipeline, Secrets, Seed, SnapshotOptions, Snapshots, Trust, Wanted};
+use crate::env::{
+    Capture, Chosen, Environments, Pipeline, Secrets, Seed, SnapshotOptions, SnapshotTimes, Snapshots, Trust, Wanted,
+};
 use crate::guest::Guests;
 use crate::launch::{Launcher, Patience};
 use crate::plugins::{HostOnce, Managed, NoHost, Plugins};
@@ -123,12 +125,14 @@ impl World {
         let Loaded { config, read } = loaded;
         let read = Arc::new(read);
         let capture = capture(&config, &programs);
-        let snapshots = Snapshots::new(snapshot_options(&config, &directories), Arc::new(capture.clone()))?;
+        let environments = Environments::new(&directories, &config.environment.encryption, credentials());
+        let options = snapshot_options(&config, &directories);
+        let snapshots = Snapshots::new(options, Arc::new(capture.clone()), environments.vault())?;
         Ok(Self {
             snapshots: Arc::new(snapshots),
             capture,
             launcher: Arc::new(Launcher::new(config.launch.manager, programs.keeper.clone())),
-            environments: Arc::new(Environments::new(&directories, &config.environment.encryption, credentials())),
+            environments: Arc::new(environments),
             secrets: Arc::new(Secrets::new(&config, programs.keeper.clone())),
             machine: Machine::new(programs.keeper.clone()),
             launches: Arc::new(Semaphore::new(config.limits.launches)),
@@ -155,13 +159,14 @@ impl World {
         let Loaded { config, read } = loaded;
         let capture = capture(&config, &self.programs);
         let options = snapshot_options(&config, &self.directories);
+        let environments = self.environments.again(&config.environment.encryption);
         let is_as_many = config.limits.launches == self.config.limits.launches;
         let launches = is_as_many.then(|| Arc::clone(&self.launches));
         Ok(Self {
-            snapshots: Arc::new(self.snapshots.again(options, Arc::new(capture.clone()))?),
+            snapshots: Arc::new(self.snapshots.again(options, Arc::new(capture.clone()), environments.vault())),
             capture,
             launcher: Arc::clone(&self.launcher),
-            environments: Arc::new(self.environments.again(&config.environment.encryption)),
+            environments: Arc::new(environments),
             secrets: Arc::new(Secrets::new(&config, self.programs.keeper.clone())),
             machine: self.machine.clone(),
             // Launches under way count among those of the world that they began in.
@@ -389,7 +394,10 @@ fn snapshot_options(config: &Config, directories: &Directories) -> SnapshotOptio
     SnapshotOptions {
         home: environment.home.clone(),
         shell: environment.shell.clone(),
-        time_to_live: environment.snapshot_ttl.0,
+        times: SnapshotTimes {
+            complete: environment.snapshot_ttl.0,
+            incomplete: environment.snapshot_ttl_incomplete.0,
+        },
         longest: environment.deadline.0,
         cache: directories.snapshots(),
         shared: directories.shared_snapshots(),

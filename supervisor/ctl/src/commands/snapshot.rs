@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use agentd_api::environment::SnapshotSource;
 use agentd_api::session::{SessionSpec, SessionView};
-use agentd_api::snapshot::{LoginSnapshotView, SnapshotList, SnapshotState, TerminalSnapshot, TerminalVariable};
+use agentd_api::snapshot::{
+    LoginSnapshotView, SnapshotList, SnapshotQuality, SnapshotState, TerminalSnapshot, TerminalVariable,
+};
 use agentd_api::{ByteString, Code};
 use jiff::Timestamp;
 
@@ -26,15 +28,14 @@ pub(super) async fn snapshot(context: &Context, command: SnapshotCommand) -> Res
         SnapshotCommand::Invalidate => context.client.invalidate_snapshots().await?,
     };
     let list = show(context, &document)?;
-    let stale = |view: &LoginSnapshotView| view.state == SnapshotState::Stale;
+    let stale = |view: &LoginSnapshotView| matches!(view.state, SnapshotState::Stale | SnapshotState::Degraded);
     match list.login_shells.iter().find(|view| stale(view)) {
-        Some(view) if matches!(command, SnapshotCommand::Refresh) => Err(Error::Session {
-            detail: format!(
-                "the login shell {} could not be run anew; the last good one is kept",
-                view.shell.display()
-            ),
-            hint: None,
-        }),
+        Some(view) if matches!(command, SnapshotCommand::Refresh) => {
+            let (shell, is_weak) = (view.shell.display(), view.quality == Some(SnapshotQuality::Degraded));
+            let what = if is_weak { "gave less than a terminal has" } else { "could not be run anew" };
+            let kept = if is_weak { "there is no better one" } else { "the last good one is kept" };
+            Err(Error::Session { detail: format!("the login shell {shell} {what}; {kept}"), hint: None })
+        }
         _ => Ok(0),
     }
 }
@@ -109,6 +110,7 @@ fn state(state: SnapshotState) -> &'static str {
         SnapshotState::Fresh => "fresh",
         SnapshotState::Outdated => "outdated",
         SnapshotState::Stale => "stale",
+        SnapshotState::Degraded => "degraded",
         SnapshotState::Capturing => "capturing",
         SnapshotState::Unknown => "unknown",
     }
@@ -117,15 +119,31 @@ fn state(state: SnapshotState) -> &'static str {
 /// What the table has no column for.
 fn remarks(view: &LoginSnapshotView) -> Vec<String> {
     let mut remarks: Vec<String> = view.reason.iter().map(|why| format!("{}: {why}", state(view.state))).collect();
+    if view.quality == Some(SnapshotQuality::Degraded) {
+        remarks.push(
+            "no better capture is there: sessions begin with this one, which is less than a terminal has".to_owned(),
+        );
+    }
     if view.captured.is_some() && !view.complete {
+        let until = view.expires.map(|expires| format!(" ({expires:.0})")).unwrap_or_default();
         remarks.push(format!(
-            "{} does not say which files its start-up files source: a change in those shows when the snapshot expires, \
-             or after `agentctl snapshot refresh`",
+            "{} does not tell all files that it reads, so the snapshot expires sooner{until}: a change that it cannot tell \
+             shows then, or after `agentctl snapshot refresh`",
             view.shell.display()
+        ));
+    }
+    if !view.path_lost.is_empty() {
+        remarks.push(format!(
+            "its PATH has lost {}, which the last accepted one had; `agentctl snapshot refresh` accepts that",
+            view.path_lost.join(", ")
         ));
     }
     if !view.missing.is_empty() {
         remarks.push(format!("without {}, which a restart of agentd lost", view.missing.join(", ")));
+    }
+    if !view.unanswered.is_empty() {
+        let files: Vec<String> = view.unanswered.iter().map(|file| file.display().to_string()).collect();
+        remarks.push(format!("no file server answers for {}: a change there shows later", files.join(", ")));
     }
     let written =
         view.unwatched.iter().map(|file| format!("{} is written at every run, and is not watched", file.display()));
@@ -174,7 +192,7 @@ mod tests {
                 "shell": "/usr/local/bin/some-directory/bash", "home": "/home/somebody/with/a/long/path", "state": "stale",
                 "reason": "it ended with status 3", "captured": "2026-01-01T00:00:00Z", "expires": "2026-01-02T00:00:00Z",
                 "age_seconds": 3600, "variables": 81, "functions": 2, "missing": ["API_KEY"], "files": ["/etc/profile", "/a"],
-                "complete": false, "unwatched": ["/home/x/cache.sh"], "left": 1, "hits": 1234, "captures": 17, "failures": 1,
+                "complete": false, "path_lost": ["/lost/bin"], "unwatched": ["/home/x/cache.sh"], "left": 1, "hits": 1234, "captures": 17, "failures": 1,
                 "last_duration_ms": 12345,
             }],
             "terminals": [{
@@ -200,9 +218,14 @@ mod tests {
     #[test]
     fn what_the_table_cannot_say_is_remarked() {
         let remarks = remarks(&list().login_shells[0]).join("\n");
-        for word in
-            ["stale: it ended with status 3", "does not say which files", "API_KEY", "/home/x/cache.sh", "left 1"]
-        {
+        for word in [
+            "stale: it ended with status 3",
+            "does not tell all files",
+            "/lost/bin",
+            "API_KEY",
+            "/home/x/cache.sh",
+            "left 1",
+        ] {
             assert!(remarks.contains(word), "{word:?} is not in:\n{remarks}");
         }
     }

@@ -26,6 +26,7 @@ use agentd_plugins::{Failure, Places};
 pub use called::{OnMachine, Patience};
 use look::Looks;
 pub use place::Place;
+pub(crate) use place::is_served;
 
 /// What is done on this machine for plugins; one for the daemon.
 #[derive(Debug, Clone)]

@@ -126,14 +126,18 @@ fn seen(asked: Result<Looked, Failure>) -> Place {
     }
 }
 
+/// Whether a file system of this kind is one that a server has, or a program.
+pub(crate) fn is_served(kind: &str) -> bool {
+    kind.starts_with("fuse") || SERVED.iter().any(|served| kind.starts_with(served))
+}
+
 /// A look at this path: of a file system that somebody serves all is silent, or nothing.
 fn subject(path: &Path, mounts: &[Mounted]) -> Subject {
     // Of those on the same place the last hides the others.
     let of_path = mounts.iter().filter(|mounted| path.starts_with(&mounted.path));
     let mounted = of_path.max_by_key(|mounted| Path::new(&mounted.path).components().count());
-    let served = |kind: &str| kind.starts_with("fuse") || SERVED.iter().any(|served| kind.starts_with(served));
     let what = format!("{:?}", path.to_string_lossy());
-    match mounted.filter(|mounted| served(&mounted.kind)) {
+    match mounted.filter(|mounted| is_served(&mounted.kind)) {
         Some(mounted) => Subject::of(what, format!("the file system at {:?}", mounted.path)),
         None => what.into(),
     }

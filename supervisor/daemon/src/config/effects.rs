@@ -18,6 +18,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("environment.refresh", NextLaunch),
     ("environment.share", NextLaunch),
     ("environment.snapshot_ttl", NextLaunch),
+    ("environment.snapshot_ttl_incomplete", NextLaunch),
     // Files are sealed when they are next written; those that are there are read with the keys that are named now.
     ("environment.encryption.enabled", Now),
     ("environment.encryption.key", Now),

@@ -29,6 +29,8 @@ pub(crate) struct Environment {
     pub(crate) share: bool,
     /// How long a login shell's environment is used before it is taken again though no file has changed.
     pub(crate) snapshot_ttl: Time,
+    /// The same where the shell does not tell which files it read.
+    pub(crate) snapshot_ttl_incomplete: Time,
     /// How what is kept of environments lies on the disk.
     pub(crate) encryption: Encryption,
     /// The providers, in order.
@@ -152,6 +154,7 @@ impl Default for Environment {
             refresh: Refresh::default(),
             share: false,
             snapshot_ttl: seconds(24 * 3600),
+            snapshot_ttl_incomplete: seconds(10 * 60),
             encryption: Encryption::default(),
             providers: ["snapshot", "whitelist", "env-script"].map(Provider::named).to_vec(),
             children: Children::default(),

@@ -216,6 +216,7 @@ fn every_size_and_every_time_of_the_configuration_takes_the_one_grammar() {
     for key in [
         "environment.deadline",
         "environment.snapshot_ttl",
+        "environment.snapshot_ttl_incomplete",
         "limits.initialize",
         "limits.open_conversation",
         "limits.turn",

@@ -47,6 +47,9 @@ pub(super) async fn invalidate(context: &Context) -> Answer {
     forgotten.map_err(|error| {
         Problem::new(Code::Internal, format!("cannot remove what is kept of the login shell's environment: {error}"))
     })?;
+    if let Ok(pipeline) = context.world.pipeline().await {
+        pipeline.forget_results();
+    }
     Ok(list(context).await)
 }
 

@@ -9,6 +9,9 @@ use super::capture::Variables;
 use super::merge::Environment;
 use crate::config::Functions;
 
+/// Why an agent is not given a function.
+pub(super) const WITHHELD: &str = "an exported bash function; the setting environment.functions gives agents none";
+
 /// Whether the name is that of an exported function (bash since 4.3; `execute_cmd.c` and `variables.c` of its sources).
 fn is_function(name: &str) -> bool {
     name.starts_with("BASH_FUNC_") && name.ends_with("%%")
@@ -28,8 +31,7 @@ pub(super) fn withheld(policy: Functions, environment: &Environment) -> Vec<Chan
         return Vec::new();
     }
     let functions = environment.pairs().map(|(name, _)| name).filter(|name| is_function(name));
-    let reason = "an exported bash function; the setting environment.functions gives agents none";
-    functions.map(|name| Change::unset(name, Some(reason.to_owned()))).collect()
+    functions.map(|name| Change::unset(name, Some(WITHHELD.to_owned()))).collect()
 }
 
 /// The removal of functions that name a variable which the login shell has and the environment has not any more. They would do something

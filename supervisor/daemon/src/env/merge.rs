@@ -196,6 +196,12 @@ impl Environment {
         own.into_iter().chain(self.entries.get(name).and_then(Entry::expires)).min()
     }
 
+    /// Whether a variable that began with this value is still there, or a later step made something of it. One that a step took away is
+    /// not, even where another step set it again. A function counts that only the agent is not given.
+    pub(crate) fn has_kept(&self, name: &str, value: &[u8]) -> bool {
+        self.entries.get(name).is_some_and(|entry| entry.has_kept(value))
+    }
+
     /// Every name that some step touched.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)

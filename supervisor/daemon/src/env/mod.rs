@@ -50,7 +50,8 @@ pub(crate) use secrets::{secret_credential, secret_file};
 pub(crate) use seed::Seed;
 pub(crate) use services::{Placeholders, Real, chain};
 pub(crate) use snapshot::{
-    Chosen, Finding, Options as SnapshotOptions, SnapshotError, Snapshots, TerminalError, Wanted,
+    Chosen, Finding, Options as SnapshotOptions, SnapshotError, Snapshots, TerminalError, Times as SnapshotTimes,
+    Wanted,
 };
 pub(crate) use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRONMENT_VERSIONS};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
@@ -218,8 +219,13 @@ impl Pipeline {
 
     /// Builds an environment from nothing.
     pub(crate) async fn build(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
-        let built = self.run(target, trust, secrets).await;
+        let mut built = self.run(target, trust, secrets).await;
         self.prepare();
+        if let Ok(Built { environment, .. }) = &built
+            && let Err(error) = target.chosen.settle(environment).await
+        {
+            built = Err(Unbuilt { reason: error.reason(), message: chain(&error) });
+        }
         built
     }
 

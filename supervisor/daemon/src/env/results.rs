@@ -96,6 +96,11 @@ impl Results {
         apply(&outcome.changes, given)
     }
 
+    /// Forgets all of them: every script is run again.
+    fn forget(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).results.clear();
+    }
+
     /// Keeps what the script made of what it was given.
     pub(super) fn keep(&self, key: Key, given: &Variables, after: &Variables) {
         let changes = difference(given, after);
@@ -110,6 +115,13 @@ impl Results {
         kept.now += 1;
         let asked = kept.now;
         kept.results.insert(key, Outcome { asked, changes });
+    }
+}
+
+impl super::Pipeline {
+    /// Forgets what scripts gave.
+    pub(crate) fn forget_results(&self) {
+        self.results.forget();
     }
 }
 

@@ -7,7 +7,7 @@ use agentd_api::environment::{FileView, StepView, VariableView};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::super::{secret, secrets};
+use super::super::{functions, secret, secrets};
 use super::hex;
 
 /// A name that some step touched.
@@ -136,6 +136,20 @@ impl Entry {
                 *last = step;
             }
             _ => self.history.push(step),
+        }
+    }
+
+    /// See [`super::Environment::has_kept`].
+    pub(super) fn has_kept(&self, value: &[u8]) -> bool {
+        match self.history.as_slice() {
+            [first, rest @ ..] if !rest.iter().any(|step| matches!(step.what, What::Removed(_))) => {
+                first.what.value() == Some(value)
+            }
+            // What is removed last forgets the values before it.
+            [before @ .., Step { what: What::Removed(Some(reason)), .. }] if reason == functions::WITHHELD => {
+                before.iter().all(|step| matches!(step.what, What::SetOnce))
+            }
+            _ => false,
         }
     }
 

@@ -1,17 +1,20 @@
 //! What one session begins with: which source, shared with the others of its directory or not, and what of it could not be had.
 //!
-//! What cannot be had again is stored beside the session without its secrets. A secret is never on the disk, so after a restart
-//! of the daemon it is missing, and the finding names it; only `stored` can take it fresh, since there it is the login shell's.
+//! What cannot be had again is stored beside the session: the variables that its pipeline kept, without secrets. A secret is never on the
+//! disk, so after a restart of the daemon it is missing, and the finding names it; only `stored` can take it fresh, since there it is the
+//! login shell's. What the pipeline dropped was in no environment of the session, and is missed by none.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use agentd_api::environment::SnapshotSource;
 
-use super::kept::Kept;
+use super::kept::{Kept, SESSION_SNAPSHOT};
 use super::login::blocking;
-use super::{SnapshotError, Snapshots, Taken, Variables};
+use super::{SnapshotError, Snapshots, Taken, Variables, kept_of, path};
+use crate::env::merge::Environment;
 use crate::env::quality::Quality;
 
 /// What is asked for.
@@ -32,6 +35,16 @@ pub(crate) struct Chosen {
     snapshots: Arc<Snapshots>,
     wanted: Wanted,
     finding: Mutex<Option<Finding>>,
+    begun: Mutex<Option<Begun>>,
+}
+
+/// What a launch began with, until it is known which of it the pipeline kept.
+#[derive(Debug, Clone)]
+struct Begun {
+    taken: Taken,
+    of_login_shell: bool,
+    /// Whether the session's own file is to have it.
+    own_file: bool,
 }
 
 /// What a session is told of the snapshot it was given.
@@ -45,18 +58,34 @@ pub(crate) struct Finding {
 
 impl Chosen {
     pub(crate) fn new(snapshots: Arc<Snapshots>, wanted: Wanted) -> Self {
-        Self { snapshots, wanted, finding: Mutex::default() }
+        Self { snapshots, wanted, finding: Mutex::default(), begun: Mutex::default() }
     }
 
     /// What the launch begins with; how that went is then known to [`Chosen::finding`].
     pub(crate) async fn login(&self, deadline: Instant) -> Result<Taken, SnapshotError> {
-        let (taken, finding) = match self.wanted.source {
+        let (begun, finding) = match self.wanted.source {
             SnapshotSource::LoginShell => of_login_shell(self.snapshots.get(deadline).await?),
             SnapshotSource::Terminal => self.terminal().await?,
             SnapshotSource::Stored => self.stored(deadline).await?,
         };
+        let taken = begun.taken.clone();
         *self.finding.lock().unwrap_or_else(PoisonError::into_inner) = Some(finding);
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
         Ok(taken)
+    }
+
+    /// Stores what the pipeline kept of what the launch began with, where it is to be had again.
+    pub(crate) async fn settle(&self, environment: &Environment) -> Result<(), SnapshotError> {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Begun { taken, of_login_shell, own_file }) = begun else { return Ok(()) };
+        let kept = kept_of(environment, &taken.variables, &taken.functions);
+        if own_file {
+            self.write(&taken, kept.clone()).await?;
+        }
+        if of_login_shell {
+            self.snapshots.settle(taken.captured, kept).await;
+        }
+        Ok(())
     }
 
     /// The files that the login shell reads of itself, as far as they are there.
@@ -70,31 +99,29 @@ impl Chosen {
         self.finding.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn terminal(&self) -> Result<(Taken, Finding), SnapshotError> {
+    async fn terminal(&self) -> Result<(Begun, Finding), SnapshotError> {
         let shared = self.wanted.shared.as_deref();
-        let stored = self.read().await?;
         if let Some(taken) = self.snapshots.terminals.get(self.wanted.terminal.as_deref(), shared) {
-            if stored.is_none_or(|stored| stored.captured != taken.captured) {
-                self.write(&taken).await?;
-            }
+            // Looked at before the launch goes on: what cannot be read must not be written over.
+            self.read().await?;
             let message = format!("the environment of a terminal, as it was at {:.0}", taken.captured);
-            return Ok((taken, Finding { fresh: true, reason: "Terminal", message }));
+            let begun = Begun { taken, of_login_shell: false, own_file: true };
+            return Ok((begun, Finding { fresh: true, reason: "Terminal", message }));
         }
-        let stored = stored.ok_or(SnapshotError::TerminalGone)?;
+        let stored = self.read().await?.ok_or(SnapshotError::TerminalGone)?;
         let what = format!("the terminal's environment of {:.0} as it was stored", stored.captured);
         let finding = missing(what, &stored.secrets, "a restart of agentd lost them");
-        Ok((taken_from(&stored, stored.variables()), finding))
+        Ok((again(&stored, stored.variables()), finding))
     }
 
-    async fn stored(&self, deadline: Instant) -> Result<(Taken, Finding), SnapshotError> {
+    async fn stored(&self, deadline: Instant) -> Result<(Begun, Finding), SnapshotError> {
         let Some(stored) = self.read().await? else {
-            let taken = self.snapshots.get(deadline).await?;
-            self.write(&taken).await?;
-            return Ok(of_login_shell(taken));
+            let (begun, finding) = of_login_shell(self.snapshots.get(deadline).await?);
+            return Ok((Begun { own_file: true, ..begun }, finding));
         };
         let (mut variables, mut lost) = (stored.variables(), Vec::new());
         let mut why = "the login shell has them no more".to_owned();
-        if !stored.secrets.is_empty() {
+        if !(stored.secrets.is_empty() && stored.dropped.is_empty()) {
             let fresh = match self.snapshots.get(deadline).await {
                 Ok(fresh) => fresh.variables,
                 Err(error) => {
@@ -102,64 +129,88 @@ impl Chosen {
                     Arc::default()
                 }
             };
+            let find = |name: &String| fresh.iter().find(|(fresh, _)| fresh == name).cloned();
             for name in &stored.secrets {
-                match fresh.iter().find(|(fresh, _)| fresh == name) {
-                    Some(secret) => variables.push(secret.clone()),
+                match find(name) {
+                    Some(secret) => variables.push(secret),
                     None => lost.push(name.clone()),
                 }
             }
+            // What was dropped is dropped again, and it is said by which step.
+            variables.extend(stored.dropped.iter().filter_map(find));
         }
         let what = format!("the login shell's environment of {:.0} as it was stored", stored.captured);
-        Ok((taken_from(&stored, variables), missing(what, &lost, &why)))
+        Ok((again(&stored, variables), missing(what, &lost, &why)))
     }
 
     /// In the session's directory, or where the sessions of its working directory find it.
     fn file(&self) -> PathBuf {
         match &self.wanted.shared {
             Some(directory) => self.snapshots.shared_file(directory, self.wanted.source),
-            None => self.wanted.session.join("snapshot.json"),
+            None => self.wanted.session.join(SESSION_SNAPSHOT),
         }
     }
 
     async fn read(&self) -> Result<Option<Kept>, SnapshotError> {
-        let path = self.file();
-        blocking(move || Kept::read(&path).map_err(|source| SnapshotError::Read { path, source })).await
+        let (path, vault) = (self.file(), self.snapshots.slots.vault());
+        blocking(move || Kept::read(&path, &vault).map_err(|source| SnapshotError::Read { path, source })).await
     }
 
-    async fn write(&self, taken: &Taken) -> Result<(), SnapshotError> {
-        let (path, taken) = (self.file(), taken.clone());
+    /// Writes the variables of these names. Sessions of one directory may differ in what they keep: the file has what any of them did.
+    async fn write(&self, taken: &Taken, mut names: BTreeSet<String>) -> Result<(), SnapshotError> {
+        let before = self.read().await?.filter(|before| before.captured == taken.captured);
+        let (path, vault, taken) = (self.file(), self.snapshots.slots.vault(), taken.clone());
         blocking(move || {
-            let kept = Kept::of(taken.captured, &taken.variables, &taken.functions, Vec::new());
-            kept.write(&path).map_err(|source| SnapshotError::Store { path, source })
+            let earlier = before.iter().flat_map(|before| [before.variables(), before.functions()]).flatten();
+            names.extend(earlier.map(|(name, _)| name));
+            let kept = Kept::of(taken.captured, (&taken.variables, &taken.functions), &names);
+            if before.as_ref() == Some(&kept) {
+                return Ok(());
+            }
+            kept.write(&path, &vault).map_err(|source| SnapshotError::Store { path, source })
         })
         .await
     }
 }
 
-fn of_login_shell(taken: Taken) -> (Taken, Finding) {
+fn of_login_shell(taken: Taken) -> (Begun, Finding) {
     let finding = match (&taken.stale, &taken.quality) {
+        (Some(reason), _) => {
+            let word = if taken.degraded { "Degraded" } else { "Stale" };
+            Finding { fresh: false, reason: word, message: reason.clone() }
+        }
         (None, Quality::Degraded(degraded)) => {
             let message = format!("the login shell's environment, {degraded}");
             Finding { fresh: false, reason: "Degraded", message }
         }
         (None, Quality::Good) => {
-            let message = format!("the login shell's environment, as it was at {:.0}", taken.captured);
-            Finding { fresh: true, reason: "LoginShell", message }
+            let mut message = format!("the login shell's environment, as it was at {:.0}", taken.captured);
+            if taken.renewing {
+                message.push_str("; its time is over, and it is being taken again in the background");
+            }
+            match taken.path.words() {
+                Some(lost) => Finding { fresh: true, reason: "PathLost", message: format!("{message}; {lost}") },
+                None => Finding { fresh: true, reason: "LoginShell", message },
+            }
         }
-        (Some(reason), _) => Finding { fresh: false, reason: "Stale", message: reason.clone() },
     };
-    (taken, finding)
+    (Begun { taken, of_login_shell: true, own_file: false }, finding)
 }
 
-fn taken_from(stored: &Kept, variables: Variables) -> Taken {
-    Taken {
+/// What was stored, given again.
+fn again(stored: &Kept, variables: Variables) -> Begun {
+    let taken = Taken {
         variables: Arc::new(variables),
         functions: Arc::new(stored.functions()),
         captured: stored.captured,
         stale: None,
+        degraded: false,
         background: 0,
         quality: Quality::default(),
-    }
+        path: path::Change::default(),
+        renewing: false,
+    };
+    Begun { taken, of_login_shell: false, own_file: false }
 }
 
 fn missing(what: String, lost: &[String], why: &str) -> Finding {

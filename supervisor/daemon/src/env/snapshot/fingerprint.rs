@@ -1,23 +1,50 @@
-//! Whether files are as they were: by a stat(2) at each look, and by their content where that alone cannot tell.
+//! Whether what a login depends on is as it was: by a stat(2) at each look, and by the content where that alone cannot tell.
 //!
 //! A stat cannot tell in two cases. One that is the same says nothing of a file that was written moments before it was taken: a
 //! second write may bear the same time. One that is another may be of the same content: `touch`, and editors that write anew. So
 //! each print has a digest beside its stat, and a file is read again only in these cases.
+//!
+//! Files on a file server are looked at in a thread that is not waited for when the server is silent ([`Watcher`]).
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 
+use super::watcher::{Served, Watcher};
+
+/// One thing that a login depends on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Watched {
+    /// What is in a file, or the names in a directory.
+    Content(PathBuf),
+    /// Whether a file is there: a start-up file asked for that and no more.
+    Presence(PathBuf),
+    /// The names in a directory that a pattern stands for, as in `for f in DIRECTORY/PATTERN`.
+    Names(PathBuf, String),
+}
+
 /// The prints of a set of files and directories, those that were not there among them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fingerprints {
-    prints: BTreeMap<PathBuf, Print>,
+    prints: BTreeMap<Watched, Print>,
+}
+
+/// What a look at all of them found.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// The first that is not as it was.
+    pub(crate) changed: Option<PathBuf>,
+    /// New prints of those that have another stat and the same content.
+    again: Vec<(Watched, Print)>,
+    /// Those on a file server did not answer, and count as unchanged.
+    pub(crate) silent: bool,
 }
 
 /// One file as it was. A directory's content is the names in it.
@@ -29,6 +56,8 @@ struct Print {
     digest: Option<[u8; 32]>,
     /// Whether a later write is sure to bear another time.
     settled: bool,
+    /// Whether it is on a file server.
+    served: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,16 +76,77 @@ const GRANULARITY: Duration = Duration::from_secs(2);
 const LARGEST: u64 = 8 << 20;
 /// What lies here is no file: `source <(...)` reads `/dev/fd/63`.
 const NO_FILES: [&str; 2] = ["/dev", "/proc"];
+/// How the names of files end that editors and package managers leave behind. No start-up file reads them.
+const LEFT_BEHIND: [&str; 12] =
+    ["~", ".swp", ".swo", ".swx", ".lock", ".tmp", ".bak", ".orig", ".rej", ".dpkg-new", ".dpkg-old", ".rpmnew"];
 
-impl Fingerprints {
-    pub(crate) fn take(paths: impl IntoIterator<Item = PathBuf>, now: SystemTime) -> Self {
-        let files = paths.into_iter().filter(|path| !NO_FILES.iter().any(|place| path.starts_with(place)));
-        Self { prints: files.map(|path| (path.clone(), Print::take(&path, now))).collect() }
+impl Watched {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Content(path) | Self::Presence(path) | Self::Names(path, _) => path,
+        }
     }
 
-    /// The first file that is not as it was. What is found to be the same content under another stat is remembered.
-    pub(crate) fn changed(&mut self, now: SystemTime) -> Option<&Path> {
-        self.prints.iter_mut().find_map(|(path, print)| (!print.is_same(path, now)).then_some(path.as_path()))
+    /// How it is shown: a pattern stands behind its directory.
+    pub(crate) fn shown(&self) -> PathBuf {
+        match self {
+            Self::Content(path) | Self::Presence(path) => path.clone(),
+            Self::Names(path, pattern) => path.join(pattern),
+        }
+    }
+}
+
+impl Fingerprints {
+    pub(crate) fn take(watched: impl IntoIterator<Item = Watched>, now: SystemTime, served: &Served) -> Self {
+        let all = watched.into_iter().filter(|one| !NO_FILES.iter().any(|place| one.path().starts_with(place)));
+        let print = |one: Watched| {
+            let print = Print::take(&one, now);
+            let is_served = served.has(one.path(), print.stat.map(|stat| stat.device));
+            (one, Print { served: is_served, ..print })
+        };
+        Self { prints: all.map(print).collect() }
+    }
+
+    /// Looks at all of them: first at those on this machine, then at those on file servers, as long as `watcher` allows.
+    pub(crate) fn look(self: &Arc<Self>, now: SystemTime, watcher: &Watcher) -> Seen {
+        let mut seen = self.look_at(now, false);
+        if seen.changed.is_some() || !self.prints.values().any(|print| print.served) {
+            return seen;
+        }
+        let all = Arc::clone(self);
+        match watcher.bounded(move || all.look_at(now, true)) {
+            Some(Seen { changed, again, .. }) => {
+                seen.changed = changed;
+                seen.again.extend(again);
+            }
+            None => seen.silent = true,
+        }
+        seen
+    }
+
+    fn look_at(&self, now: SystemTime, served: bool) -> Seen {
+        let mut seen = Seen::default();
+        for (one, print) in self.prints.iter().filter(|(_, print)| print.served == served) {
+            match print.look(one, now) {
+                Look::Same => {}
+                Look::SameContent(print) => seen.again.push((one.clone(), print)),
+                Look::Other => {
+                    seen.changed = Some(one.path().to_owned());
+                    break;
+                }
+            }
+        }
+        seen
+    }
+
+    /// These with what a look found of those that have another stat now; nothing where there was no such.
+    pub(crate) fn with(&self, seen: &mut Seen) -> Option<Self> {
+        let again = std::mem::take(&mut seen.again);
+        (!again.is_empty()).then(|| {
+            let mut prints = self.prints.clone();
+            prints.extend(again);
+            Self { prints }
+        })
     }
 
     /// Those of `self`'s files that are other than they were `before`; of one that is not in `before`, whether it was written
@@ -64,41 +154,58 @@ impl Fingerprints {
     pub(crate) fn changed_since(&self, before: &Self, start: SystemTime) -> Vec<PathBuf> {
         let start = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let start = (i64::try_from(start.as_secs()).unwrap_or(i64::MAX), i64::from(start.subsec_nanos()));
-        let differs = |(path, print): &(&PathBuf, &Print)| match before.prints.get(*path) {
-            Some(old) => !old.is_as(print),
-            None => print.stat.is_some_and(|stat| stat.changed > start),
+        let differs = |(one, print): &(&Watched, &Print)| match (before.prints.get(*one), one) {
+            (Some(old), _) => !old.is_as(print),
+            (None, Watched::Content(_)) => print.stat.is_some_and(|stat| stat.changed > start),
+            // When a directory was written says nothing of the names that count.
+            (None, Watched::Presence(_) | Watched::Names(..)) => false,
         };
-        self.prints.iter().filter(differs).map(|(path, _)| path.clone()).collect()
+        self.prints.iter().filter(differs).map(|(one, _)| one.path().to_owned()).collect()
     }
 
     pub(crate) fn forget(&mut self, paths: &[PathBuf]) {
-        self.prints.retain(|path, _| !paths.contains(path));
+        self.prints.retain(|one, _| !paths.iter().any(|path| path == one.path()));
     }
 
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(crate) fn watched(&self) -> impl Iterator<Item = &Watched> {
         self.prints.keys()
+    }
+
+    /// The files on file servers.
+    pub(crate) fn served(&self) -> impl Iterator<Item = &Watched> {
+        self.prints.iter().filter(|(_, print)| print.served).map(|(one, _)| one)
     }
 }
 
+/// What a look at one of them found.
+enum Look {
+    Same,
+    SameContent(Print),
+    Other,
+}
+
 impl Print {
-    fn take(path: &Path, now: SystemTime) -> Self {
-        let Ok(metadata) = std::fs::metadata(path) else { return Self { stat: None, digest: None, settled: true } };
+    fn take(one: &Watched, now: SystemTime) -> Self {
+        let path = one.path();
+        let absent = Self { stat: None, digest: None, settled: true, served: false };
+        let Ok(metadata) = std::fs::metadata(path) else { return absent };
         // The stat is the older of the two: a write between them shows at the next look.
         let stat = Stat::of(&metadata);
-        Self { stat: Some(stat), digest: digest(path, &metadata), settled: stat.is_settled(now) }
+        let (digest, settled) = match one {
+            Watched::Presence(_) => (Some(kind(&metadata)), false),
+            Watched::Content(_) => (content(path, &metadata), stat.is_settled(now)),
+            Watched::Names(_, pattern) => (names(path, &metadata, Some(pattern)), stat.is_settled(now)),
+        };
+        Self { stat: Some(stat), digest, settled, served: false }
     }
 
-    fn is_same(&mut self, path: &Path, now: SystemTime) -> bool {
-        let stat = std::fs::metadata(path).ok().map(|metadata| Stat::of(&metadata));
+    fn look(&self, one: &Watched, now: SystemTime) -> Look {
+        let stat = std::fs::metadata(one.path()).ok().map(|metadata| Stat::of(&metadata));
         if stat == self.stat && (self.settled || self.digest.is_none()) {
-            return true;
+            return Look::Same;
         }
-        let found = Self::take(path, now);
-        if !self.is_as(&found) {
-            return false;
-        }
-        *self = found;
-        true
+        let found = Self { served: self.served, ..Self::take(one, now) };
+        if self.is_as(&found) { Look::SameContent(found) } else { Look::Other }
     }
 
     fn is_as(&self, other: &Self) -> bool {
@@ -127,23 +234,54 @@ impl Stat {
     }
 }
 
-fn digest(path: &Path, metadata: &Metadata) -> Option<[u8; 32]> {
-    let mut hash = Sha256::new();
+fn content(path: &Path, metadata: &Metadata) -> Option<[u8; 32]> {
     if metadata.is_dir() {
-        let mut names: Vec<_> = std::fs::read_dir(path).ok()?.flatten().map(|entry| entry.file_name()).collect();
-        names.sort();
-        for name in names {
-            hash.update(name.as_bytes());
-            hash.update([0]);
-        }
-    } else if metadata.is_file() && metadata.len() <= LARGEST {
-        let mut content = Vec::new();
-        std::fs::File::open(path).ok()?.take(LARGEST).read_to_end(&mut content).ok()?;
-        hash.update(&content);
-    } else {
+        return names(path, metadata, None);
+    }
+    if !metadata.is_file() || metadata.len() > LARGEST {
         return None;
     }
+    let mut content = Vec::new();
+    std::fs::File::open(path).ok()?.take(LARGEST).read_to_end(&mut content).ok()?;
+    Some(Sha256::digest(&content).into())
+}
+
+/// The names in a directory that start-up files can mean, and where a link in its place leads to: `current` of SDKMAN.
+fn names(path: &Path, metadata: &Metadata, pattern: Option<&str>) -> Option<[u8; 32]> {
+    if !metadata.is_dir() {
+        return Some(kind(metadata));
+    }
+    let names = std::fs::read_dir(path).ok()?.flatten().map(|entry| entry.file_name());
+    let mut names: Vec<_> = names.filter(|name| counts(&name.to_string_lossy(), pattern)).collect();
+    names.sort();
+    let mut hash = Sha256::new();
+    if let Ok(target) = std::fs::read_link(path) {
+        hash.update(target.as_os_str().as_bytes());
+    }
+    for name in names {
+        hash.update([0]);
+        hash.update(name.as_bytes());
+    }
     Some(hash.finalize().into())
+}
+
+/// Whether a file of this name is one that a start-up file reads.
+fn counts(name: &str, pattern: Option<&str>) -> bool {
+    match pattern {
+        // As in a shell: a hidden file only where the pattern shows its dot.
+        Some(pattern) => agentd_plugins::glob(pattern, name) && (pattern.starts_with('.') || !name.starts_with('.')),
+        None => !name.starts_with(['.', '#']) && !LEFT_BEHIND.iter().any(|end| name.ends_with(end)),
+    }
+}
+
+fn kind(metadata: &Metadata) -> [u8; 32] {
+    let kind = metadata.file_type();
+    let tests = [kind.is_file(), kind.is_dir(), kind.is_socket(), kind.is_fifo()];
+    let mut digest = [0; 32];
+    for (byte, test) in digest.iter_mut().zip(tests) {
+        *byte = u8::from(test);
+    }
+    digest
 }
 
 #[cfg(test)]
@@ -152,6 +290,19 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+
+    fn of(paths: impl IntoIterator<Item = PathBuf>, now: SystemTime) -> Fingerprints {
+        Fingerprints::take(paths.into_iter().map(Watched::Content), now, &Served::default())
+    }
+
+    fn changed(prints: &mut Fingerprints, now: SystemTime) -> Option<PathBuf> {
+        let shared = Arc::new(prints.clone());
+        let mut seen = shared.look(now, &Watcher::default());
+        if let Some(again) = prints.with(&mut seen) {
+            *prints = again;
+        }
+        seen.changed
+    }
 
     fn later() -> SystemTime {
         SystemTime::now() + Duration::from_mins(1)
@@ -164,25 +315,25 @@ mod tests {
         fs::write(path("rc"), "export A=1").unwrap();
         fs::create_dir(path("conf.d")).unwrap();
         let all = [path("rc"), path("absent"), path("conf.d")];
-        let mut prints = Fingerprints::take(all.clone(), later());
-        assert_eq!(prints.changed(later()), None);
+        let mut prints = of(all.clone(), later());
+        assert_eq!(changed(&mut prints, later()), None);
 
         // The same content in a file that is another, as editors write it.
         fs::write(path("new"), "export A=1").unwrap();
         fs::rename(path("new"), path("rc")).unwrap();
-        assert_eq!(prints.changed(later()), None, "the content is the same");
+        assert_eq!(changed(&mut prints, later()), None, "the content is the same");
 
         fs::write(path("rc"), "export A=2").unwrap();
-        assert_eq!(prints.changed(later()), Some(path("rc").as_path()));
-        let mut prints = Fingerprints::take(all.clone(), later());
+        assert_eq!(changed(&mut prints, later()), Some(path("rc")));
+        let mut prints = of(all.clone(), later());
         fs::write(path("absent"), "").unwrap();
-        assert_eq!(prints.changed(later()), Some(path("absent").as_path()));
-        let mut prints = Fingerprints::take(all.clone(), later());
+        assert_eq!(changed(&mut prints, later()), Some(path("absent")));
+        let mut prints = of(all.clone(), later());
         fs::write(path("conf.d/x.fish"), "").unwrap();
-        assert_eq!(prints.changed(later()), Some(path("conf.d").as_path()));
-        let mut prints = Fingerprints::take(all, later());
+        assert_eq!(changed(&mut prints, later()), Some(path("conf.d")));
+        let mut prints = of(all, later());
         fs::remove_file(path("rc")).unwrap();
-        assert_eq!(prints.changed(later()), Some(path("rc").as_path()));
+        assert_eq!(changed(&mut prints, later()), Some(path("rc")));
     }
 
     #[test]
@@ -190,12 +341,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let rc = directory.path().join("rc");
         fs::write(&rc, "A=1").unwrap();
-        let mut prints = Fingerprints::take([rc.clone()], SystemTime::now());
+        let mut prints = of([rc.clone()], SystemTime::now());
         fs::write(&rc, "A=2").unwrap();
         // As a file system with coarse times would have it.
-        let print = prints.prints.get_mut(&rc).unwrap();
+        let print = prints.prints.get_mut(&Watched::Content(rc.clone())).unwrap();
         print.stat = fs::metadata(&rc).ok().map(|metadata| Stat::of(&metadata));
-        assert_eq!(prints.changed(SystemTime::now()), Some(rc.as_path()));
+        assert_eq!(changed(&mut prints, SystemTime::now()), Some(rc.clone()));
     }
 
     #[test]
@@ -204,20 +355,73 @@ mod tests {
         let path = |name: &str| directory.path().join(name);
         fs::write(path("known"), "1").unwrap();
         fs::write(path("old"), "1").unwrap();
-        let before = Fingerprints::take([path("known")], later());
+        let before = of([path("known")], later());
         // A file of `before` is told by its content; one that is new by its time.
         let start = SystemTime::now() + Duration::from_secs(30);
         fs::write(path("known"), "2").unwrap();
-        let after = Fingerprints::take([path("known"), path("old")], later());
+        let after = of([path("known"), path("old")], later());
         assert_eq!(after.changed_since(&before, start), [path("known")]);
         assert_eq!(after.changed_since(&after, SystemTime::UNIX_EPOCH), Vec::<PathBuf>::new());
         assert_eq!(after.changed_since(&before, SystemTime::UNIX_EPOCH), [path("known"), path("old")]);
     }
 
     #[test]
+    fn of_a_directory_the_names_count_that_a_pattern_stands_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let conf = directory.path().join("conf.d");
+        fs::create_dir(&conf).unwrap();
+        let names = Watched::Names(conf.clone(), "*.sh".to_owned());
+        let mut prints = Fingerprints::take([names.clone()], later(), &Served::default());
+        for other in [".a.sh.swp", "a.sh~", "4913", "a.lock", "a.fish", ".hidden.sh"] {
+            fs::write(conf.join(other), "").unwrap();
+            assert_eq!(changed(&mut prints, later()), None, "{other}");
+        }
+        fs::write(conf.join("a.sh"), "").unwrap();
+        assert_eq!(changed(&mut prints, later()), Some(conf.clone()));
+        let mut all = of([conf.clone()], later());
+        for other in [".b.swp", "b~", "#b#", "b.lock"] {
+            fs::write(conf.join(other), "").unwrap();
+            assert_eq!(changed(&mut all, later()), None, "{other}");
+        }
+        assert_eq!(names.shown(), conf.join("*.sh"));
+    }
+
+    #[test]
+    fn of_a_file_that_was_only_asked_for_it_counts_that_it_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        let take = || Fingerprints::take([Watched::Presence(file.clone())], later(), &Served::default());
+        let mut prints = take();
+        assert_eq!(changed(&mut prints, later()), None);
+        fs::write(&file, "1").unwrap();
+        assert_eq!(changed(&mut prints, later()), Some(file.clone()));
+        let mut prints = take();
+        fs::write(&file, "2").unwrap();
+        assert_eq!(changed(&mut prints, later()), None);
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert_eq!(changed(&mut prints, later()), Some(file.clone()), "it is a directory now");
+    }
+
+    #[test]
+    fn a_link_to_a_directory_that_leads_elsewhere_is_a_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for version in ["17", "21"] {
+            fs::create_dir_all(at(version).join("bin")).unwrap();
+        }
+        std::os::unix::fs::symlink("17", at("current")).unwrap();
+        let mut prints = of([at("current")], later());
+        assert_eq!(changed(&mut prints, later()), None);
+        fs::remove_file(at("current")).unwrap();
+        std::os::unix::fs::symlink("21", at("current")).unwrap();
+        assert_eq!(changed(&mut prints, later()), Some(at("current")));
+    }
+
+    #[test]
     fn what_is_no_file_is_not_watched() {
-        let prints = Fingerprints::take(["/dev/fd/63".into(), "/proc/self/status".into()], later());
-        assert_eq!(prints.paths().count(), 0);
+        let prints = of(["/dev/fd/63".into(), "/proc/self/status".into()], later());
+        assert_eq!(prints.watched().count(), 0);
     }
 
     #[test]
@@ -227,11 +431,11 @@ mod tests {
         for path in &paths {
             fs::write(path, vec![b'x'; 10_000]).unwrap();
         }
-        let mut prints = Fingerprints::take(paths, later());
+        let mut prints = of(paths, later());
         let mut times: Vec<Duration> = (0..200)
             .map(|_| {
                 let start = Instant::now();
-                assert_eq!(prints.changed(later()), None);
+                assert_eq!(changed(&mut prints, later()), None);
                 start.elapsed()
             })
             .collect();

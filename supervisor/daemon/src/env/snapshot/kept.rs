@@ -1,7 +1,10 @@
-//! The part of a snapshot that may be on the disk: everything but secrets, of which there are the names.
+//! The part of a snapshot that may be on the disk: the variables that pipelines kept, without secrets; of the rest there are the names.
+//!
+//! The file is sealed where `environment.encryption` is on. A sealed file belongs to its place: it does not open under another name.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agentd_api::ByteString;
 use jiff::Timestamp;
@@ -9,56 +12,107 @@ use serde::{Deserialize, Serialize};
 
 use super::Variables;
 use crate::env::secret::is_secret;
+use crate::env::store::{Sealed, Vault};
 use crate::store;
 
-/// A snapshot without its secrets. Mode 0600, as everything that `store` writes.
+/// The name of the file in a session's directory with what the session began with.
+pub(crate) const SESSION_SNAPSHOT: &str = "snapshot.json";
+
+/// A snapshot without what must not be on the disk. Mode 0600, as everything that `store` writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
-    version: u32,
     pub(crate) captured: Timestamp,
     variables: Vec<(String, ByteString)>,
     functions: Vec<(String, ByteString)>,
     /// Names of the variables that are missing because they are secret.
     pub(crate) secrets: Vec<String>,
-    /// Of a login shell: the files that made it.
+    /// Names of the variables that are missing because no pipeline kept them.
     #[serde(default)]
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) dropped: Vec<String>,
+    /// Whether the file was of the first version.
+    #[serde(skip)]
+    pub(crate) is_first: bool,
 }
 
-const VERSION: u32 = 1;
+#[derive(Serialize, Deserialize)]
+struct Document {
+    version: u32,
+    #[serde(flatten)]
+    content: Content,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Content {
+    Clear(Kept),
+    Sealed(Sealed),
+}
+
+/// What every version of the file can be asked.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+/// Version 1 had every variable that was not a secret by its looks, in clear, and no `content`.
+const FIRST: u32 = 1;
+const VERSION: u32 = 2;
+/// What sealed files are of, beside their place.
+const NAME: &str = "snapshot";
 
 impl Kept {
-    pub(crate) fn of(captured: Timestamp, variables: &Variables, functions: &Variables, files: Vec<PathBuf>) -> Self {
+    /// Keeps the variables and functions whose names are in `names` and that are no secrets.
+    pub(crate) fn of(
+        captured: Timestamp,
+        (variables, functions): (&Variables, &Variables),
+        names: &BTreeSet<String>,
+    ) -> Self {
         let owned = |(name, value): &(String, Vec<u8>)| (name.clone(), ByteString::from(value.as_slice()));
         let secret = |(name, value): &&(String, Vec<u8>)| is_secret(name, value);
-        let plain = |all: &Variables| all.iter().filter(|one| !secret(one)).map(owned).collect();
+        let is_kept = |(name, _): &&(String, Vec<u8>)| names.contains(name);
+        let plain = |all: &Variables| all.iter().filter(|one| is_kept(one) && !secret(one)).map(owned).collect();
+        let all = || variables.iter().chain(functions);
         Self {
-            version: VERSION,
             captured,
             variables: plain(variables),
             functions: plain(functions),
-            secrets: variables.iter().chain(functions).filter(secret).map(|(name, _)| name.clone()).collect(),
-            files,
+            secrets: all().filter(secret).map(|(name, _)| name.clone()).collect(),
+            dropped: all().filter(|one| !is_kept(one) && !secret(one)).map(|(name, _)| name.clone()).collect(),
+            is_first: false,
         }
     }
 
     /// `None` where there is none.
-    pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
+    pub(crate) fn read(path: &Path, vault: &Vault) -> io::Result<Option<Self>> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let kept: Self = serde_json::from_slice(&bytes)?;
-        if kept.version != VERSION {
-            let message = format!("it is of version {}; this agentd knows {VERSION}", kept.version);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        match serde_json::from_slice::<Versioned>(&bytes)?.version {
+            FIRST => Ok(Some(Self { is_first: true, ..serde_json::from_slice(&bytes)? })),
+            VERSION => match serde_json::from_slice::<Document>(&bytes)?.content {
+                Content::Clear(kept) => Ok(Some(kept)),
+                Content::Sealed(sealed) => {
+                    Ok(Some(serde_json::from_slice(&vault.open(NAME, &owner(path), &sealed)?)?))
+                }
+            },
+            other => {
+                let message = format!("it is of version {other}; this agentd knows {VERSION}");
+                Err(io::Error::new(io::ErrorKind::InvalidData, message))
+            }
         }
-        Ok(Some(kept))
     }
 
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        store::write_json(path, self)
+    pub(crate) fn write(&self, path: &Path, vault: &Vault) -> io::Result<()> {
+        let _writing = vault.writing();
+        self.put(path, vault)
+    }
+
+    fn put(&self, path: &Path, vault: &Vault) -> io::Result<()> {
+        let sealed = vault.seal(NAME, &owner(path), &serde_json::to_vec(self)?)?;
+        let content = sealed.map_or_else(|| Content::Clear(self.clone()), Content::Sealed);
+        store::write_json(path, &Document { version: VERSION, content })
     }
 
     pub(crate) fn variables(&self) -> Variables {
@@ -68,6 +122,44 @@ impl Kept {
     pub(crate) fn functions(&self) -> Variables {
         self.functions.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect()
     }
+
+    /// How many variables and functions are on the disk.
+    pub(crate) fn len(&self) -> usize {
+        self.variables.len() + self.functions.len()
+    }
+}
+
+/// What a file belongs to: its directory's name, which is the session's id where it is a session's, and its own.
+fn owner(path: &Path) -> String {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    format!("{}/{}", path.parent().map(name).unwrap_or_default(), name(path))
+}
+
+/// Seals a snapshot's file with the key that is in use now. Its caller holds [`Vault::writing`].
+pub(crate) fn reseal(path: &Path, vault: &Vault) -> io::Result<()> {
+    Kept::read(path, vault)?.map_or(Ok(()), |kept| kept.put(path, vault))
+}
+
+/// Seals all files of a directory anew; says whether each of them could be.
+pub(crate) fn reseal_all(directory: &Path, vault: &Vault) -> bool {
+    each(directory, |path| {
+        let resealed = reseal(path, vault);
+        if let Err(error) = &resealed {
+            tracing::warn!(file = %path.display(), %error, "a stored snapshot could not be sealed with the new key");
+        }
+        resealed.is_ok()
+    })
+}
+
+/// Seals all files of a cache anew. One that cannot be is removed: what it has can be had again.
+pub(crate) fn reseal_or_remove(directory: &Path, vault: &Vault) {
+    each(directory, |path| reseal(path, vault).is_ok() || std::fs::remove_file(path).is_ok());
+}
+
+fn each(directory: &Path, one: impl Fn(&Path) -> bool) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let documents = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    documents.fold(true, |all, path| one(&path) && all)
 }
 
 #[cfg(test)]
@@ -75,29 +167,84 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::config::{Encryption, KeySource};
+
+    fn vault(state: &Path, enabled: bool) -> Vault {
+        let key = KeySource::Generated;
+        Vault::new(&Encryption { enabled, key, previous: Vec::new() }, None, state)
+    }
+
+    fn pair(name: &str, value: &[u8]) -> (String, Vec<u8>) {
+        (name.to_owned(), value.to_vec())
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
 
     #[test]
-    fn what_is_kept_comes_back_to_the_byte_and_of_a_secret_there_is_the_name() {
+    fn what_pipelines_kept_comes_back_to_the_byte_and_of_the_rest_there_are_the_names() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("snapshot.json");
-        assert_eq!(Kept::read(&path).unwrap(), None);
-        let pair = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
-        let plain = [pair("A", b"one\ntwo \xff"), pair("EMPTY", b"")];
-        let functions = vec![pair("BASH_FUNC_module%%", b"() {  echo;\n}")];
-        let variables =
-            [&plain[..], &[pair("API_KEY", b"hunter22"), pair("DATABASE_URL", b"postgres://me:hunter22@db/x")]]
-                .concat();
-        let kept = Kept::of(Timestamp::UNIX_EPOCH, &variables, &functions, vec!["/etc/profile".into()]);
-        kept.write(&path).unwrap();
-        let read = Kept::read(&path).unwrap().unwrap();
-        assert_eq!(read, kept);
-        assert_eq!((read.variables(), read.functions()), (plain.to_vec(), functions));
-        assert_eq!(read.secrets, ["API_KEY", "DATABASE_URL"]);
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(!std::fs::read_to_string(&path).unwrap().contains("hunter22"));
+        for encrypted in [false, true] {
+            let vault = vault(directory.path(), encrypted);
+            let _ = std::fs::remove_file(&path);
+            assert_eq!(Kept::read(&path, &vault).unwrap(), None);
+            let plain = [pair("A", b"one\ntwo \xff"), pair("EMPTY", b"")];
+            let functions = vec![pair("BASH_FUNC_module%%", b"() {  echo;\n}")];
+            let others = [
+                pair("API_KEY", b"hunter22"),
+                pair("DATABASE_URL", b"postgres://me:hunter22@db/x"),
+                pair("MY_THING", b"hunter22"),
+            ];
+            let variables = [&plain[..], &others].concat();
+            let keep = names(&["A", "EMPTY", "API_KEY", "DATABASE_URL", "BASH_FUNC_module%%"]);
+            let kept = Kept::of(Timestamp::UNIX_EPOCH, (&variables, &functions), &keep);
+            kept.write(&path, &vault).unwrap();
+            let read = Kept::read(&path, &vault).unwrap().unwrap();
+            assert_eq!(read, kept);
+            assert_eq!((read.variables(), read.functions()), (plain.to_vec(), functions));
+            assert_eq!(read.secrets, ["API_KEY", "DATABASE_URL"]);
+            assert_eq!(read.dropped, ["MY_THING"]);
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("hunter22") && text.contains("EMPTY") != encrypted, "{text}");
 
-        std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("\"version\": 1", "\"version\": 2"))
-            .unwrap();
-        assert!(Kept::read(&path).unwrap_err().to_string().contains("version 2"));
+            std::fs::write(&path, text.replace("\"version\": 2", "\"version\": 3")).unwrap();
+            assert!(Kept::read(&path, &vault).unwrap_err().to_string().contains("version 3"));
+        }
+    }
+
+    #[test]
+    fn a_sealed_one_opens_in_its_place_alone_and_goes_with_the_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            let session = directory.path().join(name);
+            std::fs::create_dir_all(&session).unwrap();
+            session.join(SESSION_SNAPSHOT)
+        };
+        let vault = vault(directory.path(), true);
+        let variables = vec![pair("A", b"one")];
+        let kept = Kept::of(Timestamp::UNIX_EPOCH, (&variables, &Vec::new()), &names(&["A"]));
+        kept.write(&at("a1"), &vault).unwrap();
+        std::fs::copy(at("a1"), at("b2")).unwrap();
+        assert!(Kept::read(&at("b2"), &vault).is_err(), "it is another session's");
+
+        vault.renew();
+        let before = std::fs::read(at("a1")).unwrap();
+        reseal(&at("a1"), &vault).unwrap();
+        assert_ne!(std::fs::read(at("a1")).unwrap(), before);
+        assert_eq!(Kept::read(&at("a1"), &vault).unwrap(), Some(kept));
+    }
+
+    #[test]
+    fn a_file_of_the_first_version_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("snapshot.json");
+        let text = r#"{"version": 1, "captured": "2026-01-01T00:00:00Z", "variables": [["A", "one"]],
+                       "functions": [], "secrets": ["API_KEY"]}"#;
+        std::fs::write(&path, text).unwrap();
+        let kept = Kept::read(&path, &vault(directory.path(), false)).unwrap().unwrap();
+        assert_eq!((kept.variables(), kept.secrets), (vec![pair("A", b"one")], vec!["API_KEY".to_owned()]));
     }
 }

@@ -1,97 +1,62 @@
 //! One login shell's snapshot: taken once for everybody who asks at the same time, used until a file that made it changes or it
-//! is too old, and the last good one where it cannot be taken again.
+//! is too old, and the last good one where it cannot be taken again, or only by a weaker attempt.
 //!
 //! ```text
-//!   empty ──capture──► fresh ──file changed, time over, refresh──► outdated ──capture──► fresh
-//!                                                                     └─it fails─► stale (tried again a minute later,
-//!                                                                                  or when a file has changed)
+//!   empty ──capture──► fresh ──file changed, refresh──► outdated ──capture──► fresh      (launches wait)
+//!                        ├─────time over──► expired ──capture in the background──► fresh (launches do not wait)
+//!                        └─it fails, or a weaker attempt gave it─► stale, degraded (tried again a minute later,
+//!                                                                  or when a file has changed)
 //! ```
 //! A capture is a task that all who wait for it hold; when the last of them leaves, it ends, and the shell with it. What changed
 //! while the shell ran may be in its answer or not, so the shell is run once more; what changes again then is outdated from the
-//! start.
+//! start. No lock is held while a file is looked at.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::fingerprint::Fingerprints;
+use super::entry::{ASKED_FOR, Due, Entry, Failed, Good};
+use super::fingerprint::{Fingerprints, Seen, Watched};
 use super::kept::Kept;
-use super::{Key, LoginShell, Taken, Variables};
+use super::watcher::{Served, Watcher};
+use super::{Key, LoginShell, Taken, Times, depends};
 use crate::env::capture::{CaptureError, Login};
-use crate::env::quality::Quality;
-use crate::env::secret::is_secret;
+use crate::env::quality::{Degraded, Quality};
 use crate::env::secrets::Hidden;
 use crate::env::seed::Seed;
 use crate::env::services::chain;
 use crate::env::shell::Shell;
+use crate::env::store::Vault;
 
-/// After a failure the shell is left alone for so long, unless a file changes: one that hangs would hold up every launch.
-const PAUSE: Duration = Duration::from_mins(1);
 /// A capture during which a file changed is made once more, and not for ever.
 const ROUNDS: u32 = 2;
-/// A shorter value hides nothing, and everything would have it.
-const SHORTEST: usize = 6;
-const ASKED_FOR: &str = "a fresh one was asked for";
+/// How often a look is made anew because a capture ended meanwhile.
+const LOOKS: u32 = 3;
 
 /// What does not change of a snapshot.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) key: Key,
-    /// Where its part without secrets is kept.
+    /// Where the part of it is kept that may be on the disk.
     file: PathBuf,
-    time_to_live: Duration,
-    /// How long one run of the shell may take.
-    longest: Duration,
+    watcher: Watcher,
     entry: Mutex<Entry>,
 }
 
-#[derive(Default)]
-struct Entry {
-    good: Option<Good>,
-    watched: Fingerprints,
-    /// Why the good one is to be taken again, where that is known without a look at the files.
-    outdated: Option<String>,
-    failed: Option<Failed>,
-    flight: Weak<Flight>,
-    /// Rises with each request for a fresh one.
-    asked: u64,
-    /// Set where the snapshot is forgotten while it is taken.
-    forgotten: bool,
-    /// Whether the disk has been looked at.
-    loaded: bool,
-    /// What changed in each of the last two runs: the shell's own files write it.
-    unwatched: Vec<PathBuf>,
-    /// What changed in the first run of the capture under way.
-    suspects: Vec<PathBuf>,
-    left: u32,
-    hits: u64,
-    captures: u64,
-    failures: u64,
-    last_duration: Option<Duration>,
-}
-
-/// The last one that was whole.
-struct Good {
-    variables: Arc<Variables>,
-    functions: Arc<Variables>,
-    /// Names of secrets that the disk did not have.
-    missing: Vec<String>,
-    captured: Timestamp,
-    complete: bool,
-    /// The user's name, which the shell was told.
-    user: String,
-    quality: Quality,
-}
-
-struct Failed {
-    at: Instant,
-    reason: String,
-    watched: Fingerprints,
+/// What one launch's configuration says of captures.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    pub(super) times: Times,
+    /// How long one run of the shell may take.
+    pub(super) longest: Duration,
+    pub(super) vault: Arc<Vault>,
+    /// The names that pipelines kept.
+    pub(super) names: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A capture under way.
@@ -109,13 +74,6 @@ pub(super) enum Look {
     Wait(Arc<Flight>),
 }
 
-/// Counts only: values may be secrets.
-impl std::fmt::Debug for Entry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry").field("hits", &self.hits).field("captures", &self.captures).finish_non_exhaustive()
-    }
-}
-
 impl Drop for Flight {
     fn drop(&mut self) {
         self.task.abort();
@@ -123,6 +81,11 @@ impl Drop for Flight {
 }
 
 impl Flight {
+    /// Whether its outcome is there.
+    pub(super) fn is_over(&self) -> bool {
+        self.outcome.borrow().is_some()
+    }
+
     /// How it ended; `None` where it was dropped without an end, which only a shutdown does.
     pub(super) async fn outcome(&self) -> Option<Outcome> {
         let mut outcome = self.outcome.clone();
@@ -130,66 +93,137 @@ impl Flight {
     }
 }
 
+impl Terms {
+    fn names(&self) -> BTreeSet<String> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 impl Slot {
-    pub(super) fn new(key: Key, file: PathBuf, time_to_live: Duration, longest: Duration) -> Self {
-        Self { key, file, time_to_live, longest, entry: Mutex::default() }
+    pub(super) fn new(key: Key, file: PathBuf) -> Self {
+        Self { key, file, watcher: Watcher::default(), entry: Mutex::default() }
     }
 
-    fn entry(&self) -> MutexGuard<'_, Entry> {
+    pub(super) fn entry(&self) -> MutexGuard<'_, Entry> {
         // Nothing that is done under this lock can leave it half done.
         self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn file(&self) -> &std::path::Path {
+    pub(super) fn file(&self) -> &Path {
         &self.file
     }
 
     /// Looks at the files, and begins a capture where one is due. Blocks for as long as the file system does.
-    pub(super) fn look(self: &Arc<Self>, seed: &Seed, shell: &Arc<dyn LoginShell>) -> Look {
-        let mut entry = self.entry();
-        entry.load(&self.file);
-        if let Some(flight) = entry.flight.upgrade() {
-            entry.hits += 1;
-            return Look::Wait(flight);
+    pub(super) fn look(self: &Arc<Self>, seed: &Seed, shell: &Arc<dyn LoginShell>, terms: &Terms) -> Look {
+        let mut look = 1;
+        loop {
+            let (watched, failed, generation) = {
+                let mut entry = self.entry();
+                entry.load(&self.file, &terms.vault);
+                if let Some(flight) = entry.flight().filter(|_| !entry.in_background) {
+                    entry.hits += 1;
+                    return Look::Wait(flight);
+                }
+                let failed = entry.failed.as_ref().map(|failed| Arc::clone(&failed.watched));
+                (Arc::clone(&entry.watched), failed, entry.generation)
+            };
+            let now = SystemTime::now();
+            let mut seen = watched.look(now, &self.watcher);
+            let still_failing = failed.is_none_or(|failed| failed.look(now, &self.watcher).changed.is_none());
+            let mut entry = self.entry();
+            if entry.generation == generation || look == LOOKS {
+                return self.decide(&mut entry, &mut seen, still_failing, (seed, shell, terms));
+            }
+            look += 1;
         }
-        let now = SystemTime::now();
-        let why = entry.why_outdated(self.time_to_live, &seed.name, now);
-        let stale = why.as_ref().and_then(|_| entry.pausing(now));
-        if (why.is_none() || stale.is_some())
-            && let Some(taken) = entry.taken(stale)
-        {
-            entry.hits += 1;
-            return Look::Have(taken);
-        }
-        tracing::debug!(shell = %self.key.shell.display(), why, "the login shell is run");
-        Look::Wait(self.begin(&mut entry, seed, shell))
     }
 
-    fn begin(self: &Arc<Self>, entry: &mut Entry, seed: &Seed, shell: &Arc<dyn LoginShell>) -> Arc<Flight> {
+    fn decide(
+        self: &Arc<Self>,
+        entry: &mut Entry,
+        seen: &mut Seen,
+        still_failing: bool,
+        (seed, shell, terms): (&Seed, &Arc<dyn LoginShell>, &Terms),
+    ) -> Look {
+        entry.silent = seen.silent;
+        if let Some(again) = entry.watched.with(seen) {
+            entry.watched = Arc::new(again);
+        }
+        let is_pausing = entry.pausing(still_failing).is_some();
+        let mut due = entry.due(terms.times, &seed.name, seen.changed.as_deref());
+        if due.is_none() && entry.failed.is_some() && !is_pausing {
+            due = Some(Due::Now("the last attempt was not good".to_owned()));
+        }
+        let flight = entry.flight();
+        let have = |entry: &mut Entry| {
+            let taken = entry.taken()?;
+            entry.hits += 1;
+            Some(taken)
+        };
+        match (&due, flight) {
+            (None, _) => {
+                if let Some(taken) = have(entry) {
+                    return Look::Have(taken);
+                }
+            }
+            (Some(Due::Now(_)), Some(flight)) => {
+                entry.hits += 1;
+                return Look::Wait(flight);
+            }
+            (Some(_), _) if is_pausing => {
+                if let Some(taken) = have(entry) {
+                    return Look::Have(taken);
+                }
+            }
+            (Some(Due::Expired), flight) => {
+                if flight.is_none() {
+                    let flight = self.begin(entry, seed, shell, terms);
+                    entry.in_background = true;
+                    // Held, since a capture ends when nobody waits for it.
+                    tokio::spawn(async move { flight.outcome().await });
+                }
+                if let Some(taken) = have(entry) {
+                    return Look::Have(Taken { renewing: true, ..taken });
+                }
+            }
+            (Some(Due::Now(_)), None) => {}
+        }
+        tracing::debug!(shell = %self.key.shell.display(), ?due, "the login shell is run");
+        Look::Wait(self.begin(entry, seed, shell, terms))
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        entry: &mut Entry,
+        seed: &Seed,
+        shell: &Arc<dyn LoginShell>,
+        terms: &Terms,
+    ) -> Arc<Flight> {
         let (sender, outcome) = watch::channel(None);
-        let (slot, seed, shell) = (Arc::clone(self), seed.clone(), Arc::clone(shell));
+        let (slot, seed, shell, terms) = (Arc::clone(self), seed.clone(), Arc::clone(shell), terms.clone());
         let task = tokio::spawn(async move {
-            let taken = slot.capture(seed, shell).await;
+            let taken = slot.capture(seed, shell, terms).await;
             sender.send_replace(Some(taken));
         });
         let flight = Arc::new(Flight { outcome, task: task.abort_handle() });
         entry.flight = Arc::downgrade(&flight);
+        entry.in_background = false;
         flight
     }
 
-    async fn capture(self: Arc<Self>, seed: Seed, shell: Arc<dyn LoginShell>) -> Outcome {
+    async fn capture(self: Arc<Self>, seed: Seed, shell: Arc<dyn LoginShell>, terms: Terms) -> Outcome {
         let mut round = 1;
         loop {
             let (slot, start) = (Arc::clone(&self), SystemTime::now());
             let (before, asked) = blocking(move || slot.prepare(start)).await;
             let began = Instant::now();
-            let login = shell.login(&seed, began + self.longest).await;
-            let (slot, duration, user) = (Arc::clone(&self), began.elapsed(), seed.name.clone());
+            let login = shell.login(&seed, began + terms.longest).await;
+            let (slot, duration, seed, terms) = (Arc::clone(&self), began.elapsed(), seed.clone(), terms.clone());
             let last = round == ROUNDS;
             let settled = blocking(move || match login {
                 Ok(mut login) => {
                     login.variables.retain(|(name, value)| !Seed::is_ours(name, value));
-                    slot.keep(login, Run { before, asked, start, duration, user, last })
+                    slot.keep(login, Run { before, asked, start, duration, last }, &seed, &terms)
                 }
                 Err(error) => Some(slot.fail(error, duration)),
             })
@@ -202,61 +236,131 @@ impl Slot {
     }
 
     /// The files as they are before the shell reads them, and which request this capture answers.
-    fn prepare(&self, now: SystemTime) -> (Fingerprints, u64) {
-        let mut entry = self.entry();
-        entry.captures += 1;
-        let known = entry.watched.paths().chain(&entry.unwatched).cloned();
-        (Fingerprints::take(known, now), entry.asked)
+    fn prepare(&self, now: SystemTime) -> (Arc<Fingerprints>, u64) {
+        let (known, asked) = {
+            let mut entry = self.entry();
+            entry.captures += 1;
+            let unwatched = entry.unwatched.iter().cloned().map(Watched::Content);
+            (entry.watched.watched().cloned().chain(unwatched).collect::<Vec<_>>(), entry.asked)
+        };
+        (self.prints(known, now).unwrap_or_default(), asked)
+    }
+
+    /// The prints of all these; nothing where a file server is silent.
+    fn prints(&self, all: Vec<Watched>, now: SystemTime) -> Option<Arc<Fingerprints>> {
+        let served = Served::now();
+        let (there, here): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| served.has(one.path(), None));
+        if there.is_empty() && self.entry().watched.served().next().is_none() {
+            return Some(Arc::new(Fingerprints::take(here, now, &served)));
+        }
+        let take = move || Arc::new(Fingerprints::take(there.into_iter().chain(here), now, &served));
+        self.watcher.bounded(take)
+    }
+
+    /// What the login depended on; where the home's file server is silent, the files that the shell named.
+    fn depends(&self, seed: &Seed, login: &Login) -> Vec<Watched> {
+        if !Served::now().has(&self.key.home, None) {
+            return depends::of(&self.key.shell, seed, login);
+        }
+        let (shell, of, given) = (self.key.shell.clone(), seed.clone(), login.clone());
+        let found = self.watcher.bounded(move || depends::of(&shell, &of, &given));
+        found.unwrap_or_else(|| login.read.iter().cloned().map(Watched::Content).collect())
     }
 
     /// Takes a shell's answer; `None` where it is to be asked once more.
-    fn keep(&self, login: Login, run: Run) -> Option<Outcome> {
-        let Login { variables, functions, read, complete, left, quality } = login;
-        let mut watched = Fingerprints::take(read.into_iter().chain(Seed::files()), SystemTime::now());
+    fn keep(&self, login: Login, run: Run, seed: &Seed, terms: &Terms) -> Option<Outcome> {
+        let found = self.depends(seed, &login);
+        let taken = self.prints(found, SystemTime::now());
+        let (is_whole, watched) = (taken.is_some(), taken.unwrap_or_default());
+        let Login { variables, functions, complete, left, quality, .. } = login;
+        let degraded = match &quality {
+            Quality::Good => None,
+            Quality::Degraded(degraded) => Some(self.masked(degraded, &variables)),
+        };
         let mut entry = self.entry();
         entry.last_duration = Some(run.duration);
         let changed = watched.changed_since(&run.before, run.start);
         let (restless, changed): (Vec<_>, Vec<_>) =
             changed.into_iter().partition(|path| entry.unwatched.contains(path));
         if !run.last && (!changed.is_empty() || entry.asked != run.asked) {
-            entry.watched = watched;
             entry.suspects = changed;
             return None;
         }
-        entry.outdated = changed.first().map(|path| format!("{} changed while it was read", path.display()));
-        if entry.asked != run.asked {
-            entry.outdated = Some(ASKED_FOR.to_owned());
-        }
+        let outdated = changed.first().map(|path| format!("{} changed while it was read", path.display()));
+        let outdated = if entry.asked == run.asked { outdated } else { Some(ASKED_FOR.to_owned()) };
         // Changed twice in a row: it is left alone if the next capture finds it changed once more.
         let again = changed.into_iter().filter(|path| entry.suspects.contains(path));
         let restless: Vec<PathBuf> = restless.into_iter().chain(again).collect();
+        let mut watched = Arc::unwrap_or_clone(watched);
         watched.forget(&restless);
-        entry.complete(watched, restless, left);
-        let captured = Timestamp::now();
-        let kept = Kept::of(captured, &variables, &functions, entry.watched.paths().cloned().collect());
-        entry.good = Some(Good {
-            variables: Arc::new(variables),
-            functions: Arc::new(functions),
-            missing: Vec::new(),
-            captured,
-            complete,
-            user: run.user,
-            quality,
+        let watched = Arc::new(watched);
+        entry.generation += 1;
+        entry.suspects.clear();
+        (entry.unwatched, entry.left) = (restless, left);
+        entry.failed = degraded.as_ref().map(|degraded| Failed {
+            at: Instant::now(),
+            reason: format!("the login shell's environment was {degraded}"),
+            watched: Arc::clone(&watched),
+            degraded: true,
         });
-        if !entry.forgotten
-            && let Err(error) = kept.write(&self.file)
-        {
-            tracing::warn!(file = %self.file.display(), %error, "the login shell's environment is not kept on the disk");
+        if degraded.is_some() && entry.has_better() {
+            entry.failures += 1;
+            tracing::warn!(shell = %self.key.shell.display(), "the login shell gave less than a terminal has; the last good environment is kept");
+            if let Some(good) = &mut entry.good {
+                good.fill(&variables, &functions);
+            }
+            // A request for a fresh one is answered by that it could not be had.
+            entry.outdated.get_or_insert_with(|| "the last capture is weaker than it".to_owned());
+            return entry.taken().map(Ok);
         }
+        (entry.outdated, entry.watched) = (outdated, watched);
+        let accept = entry.accept_path(run.asked);
+        let accepted = entry.good.as_ref().map(|good| Arc::clone(&good.variables)).unwrap_or_default();
+        entry.path = entry.path.next(&accepted, &variables, accept);
         tracing::info!(
             shell = %self.key.shell.display(),
             milliseconds = run.duration.as_millis(),
-            files = kept.files.len(),
+            files = entry.watched.watched().count(),
             all_files = complete,
             left,
             "the login shell has given its environment"
         );
-        entry.taken(None).map(|taken| Ok(Taken { background: left, ..taken }))
+        let is_good = degraded.is_none();
+        entry.good = Some(Good {
+            variables: Arc::new(variables),
+            functions: Arc::new(functions),
+            missing: Vec::new(),
+            dropped: Vec::new(),
+            captured: Timestamp::now(),
+            complete: complete && is_whole,
+            user: seed.name.clone(),
+            quality: degraded.map_or(Quality::Good, Quality::Degraded),
+        });
+        if is_good {
+            self.store(&mut entry, terms);
+        }
+        entry.taken().map(|taken| Ok(Taken { background: left, ..taken }))
+    }
+
+    /// Why an environment is weaker, without what is a secret in its words.
+    fn masked(&self, degraded: &Degraded, variables: &super::Variables) -> Degraded {
+        let hidden = self.hidden();
+        hidden.variables(variables);
+        let text = |text: &str| hidden.text(&self.entry().without_secrets(text.to_owned()));
+        Degraded { attempt: degraded.attempt, why: text(&degraded.why), last_words: text(&degraded.last_words) }
+    }
+
+    /// What a shell's last words may have: what its files set, as far as it stands in their text.
+    fn hidden(&self) -> Hidden {
+        let hidden = Hidden::default();
+        let watched: Vec<PathBuf> = {
+            let entry = self.entry();
+            let served: BTreeSet<&Watched> = entry.watched.served().collect();
+            let here = entry.watched.watched().filter(|one| !served.contains(one));
+            here.filter(|one| matches!(one, Watched::Content(_))).map(|one| one.path().to_owned()).collect()
+        };
+        self.start_up_files().into_iter().chain(watched).for_each(|file| hidden.script(file));
+        hidden
     }
 
     /// The files that the shell reads of itself, as far as they are there.
@@ -266,18 +370,50 @@ impl Slot {
     }
 
     fn fail(&self, error: CaptureError, duration: Duration) -> Outcome {
+        let (hidden, text) = (self.hidden(), chain(&error));
+        let all: Vec<Watched> = self.entry().watched.watched().cloned().collect();
+        let watched = self.prints(all, SystemTime::now());
         let mut entry = self.entry();
+        entry.generation += 1;
         entry.failures += 1;
         entry.last_duration = Some(duration);
-        // Its last words may have what its files set; of that, what stands in their text is known.
-        let hidden = Hidden::default();
-        let files = self.start_up_files().into_iter().chain(entry.watched.paths().cloned());
-        files.for_each(|file| hidden.script(file));
-        let reason = hidden.text(&entry.without_secrets(chain(&error)));
+        let reason = hidden.text(&entry.without_secrets(text));
         tracing::warn!(shell = %self.key.shell.display(), reason, "the login shell's environment could not be taken");
-        let watched = Fingerprints::take(entry.watched.paths().cloned(), SystemTime::now());
-        entry.failed = Some(Failed { at: Instant::now(), reason: reason.clone(), watched });
-        entry.taken(Some(reason)).ok_or_else(|| Arc::new(error))
+        let watched = watched.unwrap_or_else(|| Arc::clone(&entry.watched));
+        entry.failed = Some(Failed { at: Instant::now(), reason, watched, degraded: false });
+        entry.taken().ok_or_else(|| Arc::new(error))
+    }
+
+    /// Writes to the disk what pipelines kept, where that is other than what is there.
+    pub(super) fn settle(&self, captured: Timestamp, terms: &Terms) {
+        let mut entry = self.entry();
+        if entry.good.as_ref().is_some_and(|good| good.captured == captured) {
+            self.store(&mut entry, terms);
+        }
+    }
+
+    fn store(&self, entry: &mut Entry, terms: &Terms) {
+        let Some(good) = entry.good.as_ref().filter(|good| good.quality == Quality::Good) else { return };
+        let names = terms.names();
+        // What an earlier daemon wrote is not made less by what the first launches of this one keep.
+        let is_whole = entry.stored.as_ref().is_some_and(|stored| !stored.is_first && stored.captured == good.captured);
+        if entry.forgotten || names.is_empty() || (good.user.is_empty() && is_whole) {
+            return;
+        }
+        let mut kept = Kept::of(good.captured, (&good.variables, &good.functions), &names);
+        // What came from the disk without them is kept without them.
+        kept.secrets.extend(good.missing.iter().cloned());
+        kept.dropped.extend(good.dropped.iter().cloned());
+        let sealed = terms.vault.is_enabled();
+        if entry.stored.as_ref() == Some(&kept) && entry.sealed == Some(sealed) {
+            return;
+        }
+        match kept.write(&self.file, &terms.vault) {
+            Ok(()) => (entry.stored, entry.sealed) = (Some(kept), Some(sealed)),
+            Err(error) => {
+                tracing::warn!(file = %self.file.display(), %error, "the login shell's environment is not kept on the disk");
+            }
+        }
     }
 
     /// What is there is taken again by the next who asks; a capture under way is no answer to one who asks after this.
@@ -304,144 +440,25 @@ impl Slot {
         }
     }
 
-    /// How it stands, with a look at the files.
-    pub(super) fn view(&self, user: &str) -> LoginSnapshotView {
-        let mut entry = self.entry();
-        entry.load(&self.file);
-        let why = entry.why_outdated(self.time_to_live, user, SystemTime::now());
-        let failed = entry.failed.as_ref().map(|failed| failed.reason.clone());
-        let (state, reason) = match (entry.flight.upgrade(), &entry.good, failed, why) {
-            (Some(_), ..) => (SnapshotState::Capturing, None),
-            (None, None, failed, _) => (SnapshotState::Empty, failed),
-            (None, Some(_), Some(failed), _) => (SnapshotState::Stale, Some(failed)),
-            (None, Some(_), None, Some(why)) => (SnapshotState::Outdated, Some(why)),
-            (None, Some(_), None, None) => (SnapshotState::Fresh, None),
+    /// How the files stand, with a look at them.
+    pub(super) fn seen(&self, vault: &Vault) -> Seen {
+        let watched = {
+            let mut entry = self.entry();
+            entry.load(&self.file, vault);
+            Arc::clone(&entry.watched)
         };
-        let good = entry.good.as_ref();
-        let captured = good.map(|good| good.captured);
-        LoginSnapshotView {
-            shell: self.key.shell.clone(),
-            home: self.key.home.clone(),
-            state,
-            reason,
-            captured,
-            age_seconds: captured.map(|captured| age(captured).as_secs()),
-            expires: captured.and_then(|captured| captured.checked_add(self.time_to_live).ok()),
-            variables: good.map_or(0, |good| good.variables.len()),
-            functions: good.map_or(0, |good| good.functions.len()),
-            missing: good.map(|good| good.missing.clone()).unwrap_or_default(),
-            files: entry.watched.paths().cloned().collect(),
-            complete: good.is_some_and(|good| good.complete),
-            unwatched: entry.unwatched.clone(),
-            left: entry.left,
-            hits: entry.hits,
-            captures: entry.captures,
-            failures: entry.failures,
-            last_duration_ms: entry.last_duration.map(|last| u64::try_from(last.as_millis()).unwrap_or(u64::MAX)),
-        }
+        watched.look(SystemTime::now(), &self.watcher)
     }
 }
 
 /// What is known of one run of the shell.
 struct Run {
-    before: Fingerprints,
+    before: Arc<Fingerprints>,
     asked: u64,
     start: SystemTime,
     duration: Duration,
-    user: String,
     /// Whether the shell is not to be run once more.
     last: bool,
-}
-
-impl Entry {
-    /// What an earlier daemon kept, as something to fall back to.
-    fn load(&mut self, file: &std::path::Path) {
-        if std::mem::replace(&mut self.loaded, true) {
-            return;
-        }
-        match Kept::read(file) {
-            Ok(Some(kept)) => {
-                self.watched = Fingerprints::take(kept.files.iter().cloned(), SystemTime::now());
-                self.outdated = Some("it was taken before agentd was started".to_owned());
-                self.good = Some(Good {
-                    variables: Arc::new(kept.variables()),
-                    functions: Arc::new(kept.functions()),
-                    missing: kept.secrets,
-                    captured: kept.captured,
-                    complete: false,
-                    user: String::new(),
-                    quality: Quality::default(),
-                });
-            }
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "a kept login shell's environment is not used");
-            }
-        }
-    }
-
-    fn complete(&mut self, watched: Fingerprints, unwatched: Vec<PathBuf>, left: u32) {
-        self.watched = watched;
-        self.unwatched = unwatched;
-        self.left = left;
-        self.suspects.clear();
-        self.failed = None;
-    }
-
-    fn why_outdated(&mut self, time_to_live: Duration, user: &str, now: SystemTime) -> Option<String> {
-        let good = self.good.as_ref()?;
-        if let Some(why) = &self.outdated {
-            return Some(why.clone());
-        }
-        if good.user != user {
-            return Some("the user has another name".to_owned());
-        }
-        if age(good.captured) >= time_to_live {
-            return Some("it is too old".to_owned());
-        }
-        self.watched.changed(now).map(|path| format!("{} has changed", path.display()))
-    }
-
-    /// Why the shell is not run again yet, after it failed.
-    fn pausing(&mut self, now: SystemTime) -> Option<String> {
-        let failed = self.failed.as_mut().filter(|failed| failed.at.elapsed() < PAUSE)?;
-        failed.watched.changed(now).is_none().then(|| failed.reason.clone())
-    }
-
-    /// A shell's last words may have what it once gave.
-    fn without_secrets(&self, mut text: String) -> String {
-        let all = self.good.iter().flat_map(|good| good.variables.iter());
-        for (_, value) in all.filter(|(name, value)| value.len() >= SHORTEST && is_secret(name, value)) {
-            text = text.replace(&*String::from_utf8_lossy(value), "‹secret›");
-        }
-        text
-    }
-
-    fn taken(&self, stale: Option<String>) -> Option<Taken> {
-        let good = self.good.as_ref()?;
-        let stale = stale.map(|reason| {
-            let lost = if good.missing.is_empty() {
-                String::new()
-            } else {
-                format!("; without {}, which a restart of agentd lost", good.missing.join(", "))
-            };
-            format!("the last good one is of {:.0}{lost}: {reason}", good.captured)
-        });
-        let (variables, functions) = (Arc::clone(&good.variables), Arc::clone(&good.functions));
-        Some(Taken {
-            variables,
-            functions,
-            captured: good.captured,
-            stale,
-            background: 0,
-            quality: good.quality.clone(),
-        })
-    }
-}
-
-/// A clock that went back makes nothing old.
-fn age(captured: Timestamp) -> Duration {
-    Duration::try_from(Timestamp::now().duration_since(captured)).unwrap_or_default()
 }
 
 /// Work on files, away from the threads that everybody shares.

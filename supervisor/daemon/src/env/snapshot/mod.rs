@@ -1,16 +1,21 @@
 //! What sessions' environments begin with: the login shell's environment, taken once and used while it is true; a terminal's; or
 //! what was stored when the session was created.
 //!
-//! Secrets are in this process's memory and nowhere else; what is on the disk to fall back to has their names ([`kept`]). Which
-//! variables an agent gets of all this is the providers' business, not this module's.
+//! Values are in this process's memory. The disk has, to fall back to, those that pipelines kept and that are no secrets; of the rest it has
+//! the names ([`kept`]). Which variables an agent gets of all this is the providers' business, not this module's.
 
 mod chosen;
+mod depends;
+mod entry;
 mod fingerprint;
 mod kept;
 mod login;
+mod path;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod view;
+mod watcher;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,14 +29,16 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use chosen::{Chosen, Finding, Wanted};
+pub(crate) use kept::{SESSION_SNAPSHOT, reseal, reseal_all, reseal_or_remove};
 pub(crate) use terminal::{TerminalError, Terminals};
 
 use super::capture::{Capture, CaptureError, Login, Variables};
-use super::merge::hex;
+use super::merge::{Environment, hex};
 use super::quality::Quality;
 use super::seed::{Seed, SeedError};
+use super::store::Vault;
 use crate::directories::{DirectoryError, make_private};
-use login::{Look, Slot, blocking};
+use login::{Look, Slot, Terms, blocking};
 
 /// Whose login shell, and which.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,10 +56,31 @@ pub(crate) struct Taken {
     pub(crate) captured: Timestamp,
     /// Why it is not what would be had now.
     pub(crate) stale: Option<String>,
+    /// Whether the last run of the shell gave less than a terminal has.
+    pub(crate) degraded: bool,
     /// How many processes were in the background when the shell ended, for those who waited for it.
     pub(crate) background: u32,
     /// Whether it is what a terminal has.
     pub(crate) quality: Quality,
+    /// What its PATH lost since the last one that was accepted.
+    pub(crate) path: path::Change,
+    /// Whether its time is over and it is being taken again.
+    pub(crate) renewing: bool,
+}
+
+/// How long a login shell's environment is used though no file has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// Where all files are known that it depends on.
+    pub(crate) complete: Duration,
+    /// Where the shell does not tell which files it read.
+    pub(crate) incomplete: Duration,
+}
+
+impl Times {
+    pub(crate) fn of(self, complete: bool) -> Duration {
+        if complete { self.complete } else { self.incomplete.min(self.complete) }
+    }
 }
 
 /// What runs a login shell.
@@ -74,10 +102,10 @@ pub(crate) struct Options {
     /// As configured; without it, as the user database has it.
     pub(crate) home: Option<PathBuf>,
     pub(crate) shell: Option<PathBuf>,
-    pub(crate) time_to_live: Duration,
+    pub(crate) times: Times,
     /// How long one run of the shell may take.
     pub(crate) longest: Duration,
-    /// What login shells gave, without secrets: it can be had again.
+    /// What pipelines kept of what login shells gave, without secrets: it can be had again.
     pub(crate) cache: PathBuf,
     /// What the sessions of one directory share, without secrets: it cannot.
     pub(crate) shared: PathBuf,
@@ -91,10 +119,14 @@ pub(crate) struct Snapshots {
     pub(crate) terminals: Arc<Terminals>,
 }
 
+/// What is known of login shells. It outlives a reload.
 #[derive(Debug)]
 struct Slots {
-    options: Options,
+    options: Mutex<Options>,
+    vault: Mutex<Arc<Vault>>,
     known: Mutex<BTreeMap<Key, Arc<Slot>>>,
+    /// The names of the variables that pipelines kept since the configuration was last loaded.
+    names: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// Why there is nothing to begin with.
@@ -145,22 +177,26 @@ impl std::fmt::Debug for Taken {
 
 impl Snapshots {
     /// With the directories that it writes to.
-    pub(crate) fn new(options: Options, shell: Arc<dyn LoginShell>) -> Result<Self, DirectoryError> {
+    pub(crate) fn new(options: Options, shell: Arc<dyn LoginShell>, vault: Arc<Vault>) -> Result<Self, DirectoryError> {
         for directory in [&options.cache, &options.shared] {
             make_private(directory)?;
         }
-        let slots = Arc::new(Slots { options, known: Mutex::default() });
+        let (options, vault) = (Mutex::new(options), Mutex::new(vault));
+        let slots = Arc::new(Slots { options, vault, known: Mutex::default(), names: Arc::default() });
         Ok(Self { shell, slots, terminals: Arc::default() })
     }
 
     /// The same under another configuration: what is held of terminals goes on, and what is known of login shells too, unless it is
-    /// to be had or kept in another way.
-    pub(crate) fn again(&self, options: Options, shell: Arc<dyn LoginShell>) -> Result<Self, DirectoryError> {
-        let terminals = Arc::clone(&self.terminals);
-        if options == self.slots.options {
-            return Ok(Self { shell, slots: Arc::clone(&self.slots), terminals });
+    /// that of another home or shell. What pipelines keep is found out anew.
+    pub(crate) fn again(&self, options: Options, shell: Arc<dyn LoginShell>, vault: Arc<Vault>) -> Self {
+        let slots = &self.slots;
+        let before = std::mem::replace(&mut *locked(&slots.options), options.clone());
+        if (before.home, before.shell) != (options.home, options.shell) {
+            slots.lock().clear();
         }
-        Ok(Self { terminals, ..Self::new(options, shell)? })
+        *locked(&slots.vault) = vault;
+        locked(&slots.names).clear();
+        Self { shell, slots: Arc::clone(slots), terminals: Arc::clone(&self.terminals) }
     }
 
     /// What the user's login shell gives: what is known of it while that is true; else it is run, once for all who ask.
@@ -169,7 +205,7 @@ impl Snapshots {
         // One hop to where files may be looked at, and not two: this is what every launch waits for.
         let looked = blocking(move || {
             let (seed, slot) = slots.own()?;
-            Ok::<_, SeedError>((slot.look(&seed, &shell), slot))
+            Ok::<_, SeedError>((slot.look(&seed, &shell, &slots.terms()), slot))
         });
         match looked.await? {
             (Look::Have(taken), _) => Ok(taken),
@@ -219,8 +255,21 @@ impl Snapshots {
     pub(crate) async fn list(&self) -> SnapshotList {
         let user = self.own().await.map(|(seed, _)| seed.name).unwrap_or_default();
         let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
-        let login_shells = blocking(move || slots.iter().map(|slot| slot.view(&user)).collect()).await;
+        let Terms { times, vault, .. } = self.slots.terms();
+        let view = move || slots.iter().map(|slot| slot.view(&user, times, &vault)).collect();
+        let login_shells = blocking(view).await;
         SnapshotList { login_shells, terminals: self.terminals.views() }
+    }
+
+    /// Takes note of what a pipeline kept of a login shell's environment, and has the disk have that.
+    pub(super) async fn settle(&self, captured: Timestamp, kept: BTreeSet<String>) {
+        locked(&self.slots.names).extend(kept);
+        let slots = Arc::clone(&self.slots);
+        blocking(move || {
+            let (known, terms) = (slots.lock().values().cloned().collect::<Vec<_>>(), slots.terms());
+            known.iter().for_each(|slot| slot.settle(captured, &terms));
+        })
+        .await;
     }
 
     /// Drops what no session refers to: `terminals` are the ids that sessions name, `directories` those of sessions that share.
@@ -232,9 +281,9 @@ impl Snapshots {
             .iter()
             .flat_map(|directory| SOURCES.map(|source| self.shared_file(directory, source)))
             .collect();
-        remove_files(&self.slots.options.shared, Duration::ZERO, |file| shared.contains(file));
+        remove_files(&locked(&self.slots.options).shared.clone(), Duration::ZERO, |file| shared.contains(file));
         let used: BTreeSet<PathBuf> = self.slots.lock().values().map(|slot| slot.file().to_owned()).collect();
-        remove_files(&self.slots.options.cache, MONTH, |file| used.contains(file));
+        remove_files(&locked(&self.slots.options).cache.clone(), MONTH, |file| used.contains(file));
     }
 
     /// What the sessions of a directory have in common, without secrets.
@@ -242,13 +291,26 @@ impl Snapshots {
         use std::os::unix::ffi::OsStrExt as _;
         let mut name = Sha256::new_with_prefix(format!("{source:?}\0"));
         name.update(directory.as_os_str().as_bytes());
-        self.slots.options.shared.join(format!("{}.json", hex(&name.finalize())))
+        locked(&self.slots.options).shared.join(format!("{}.json", hex(&name.finalize())))
     }
 }
 
 impl Slots {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Slot>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.known)
+    }
+
+    /// What the configuration in force says of captures.
+    fn terms(&self) -> Terms {
+        let (times, longest) = {
+            let options = locked(&self.options);
+            (options.times, options.longest)
+        };
+        Terms { times, longest, vault: self.vault(), names: Arc::clone(&self.names) }
+    }
+
+    fn vault(&self) -> Arc<Vault> {
+        Arc::clone(&locked(&self.vault))
     }
 
     /// The files that the login shell reads of itself, as far as they are there.
@@ -258,16 +320,27 @@ impl Slots {
 
     /// The user whose shell it is, asked anew each time: `chsh` is a change too. Blocks for as long as the user database does.
     fn own(&self) -> Result<(Seed, Arc<Slot>), SeedError> {
-        let Options { home, shell, time_to_live, longest, cache, .. } = &self.options;
+        let Options { home, shell, cache, .. } = locked(&self.options).clone();
         let seed = Seed::find(home.as_deref(), shell.as_deref())?;
         let key = Key { shell: seed.shell.clone(), home: seed.home.clone() };
         let new = || {
             let name = hex(&Sha256::digest(format!("{}\0{}", key.shell.display(), key.home.display())));
-            Arc::new(Slot::new(key.clone(), cache.join(format!("{name}.json")), *time_to_live, *longest))
+            Arc::new(Slot::new(key.clone(), cache.join(format!("{name}.json"))))
         };
         let slot = Arc::clone(self.lock().entry(key.clone()).or_insert_with(new));
         Ok((seed, slot))
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The names of the variables and functions that a pipeline kept of what it began with. One that it took away, and that a later step set
+/// again, is not among them: the value that it began with was dropped.
+pub(super) fn kept_of(environment: &Environment, variables: &Variables, functions: &Variables) -> BTreeSet<String> {
+    let kept = variables.iter().chain(functions).filter(|(name, value)| environment.has_kept(name, value));
+    kept.map(|(name, _)| name.clone()).collect()
 }
 
 /// Removes a directory's files that are older than this and not to be kept.

@@ -9,7 +9,7 @@ use agentd_api::SessionId;
 use agentd_api::snapshot::TerminalSnapshotView;
 use jiff::Timestamp;
 
-use super::{Taken, Variables};
+use super::{Taken, Variables, path};
 use crate::env::quality::Quality;
 
 /// How long one is held that no session refers to.
@@ -154,8 +154,11 @@ impl Terminal {
             functions: Arc::clone(&self.functions),
             captured: self.captured,
             stale: None,
+            degraded: false,
             background: 0,
             quality: Quality::default(),
+            path: path::Change::default(),
+            renewing: false,
         }
     }
 

@@ -3,10 +3,13 @@
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
+use agentd_api::snapshot::{LoginSnapshotView, SnapshotQuality, SnapshotState};
+use agentd_plugins::Change;
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::config::Encryption;
+use crate::env::quality::Degraded;
 
 /// Gives the content of `rc` as a variable, and a secret beside it.
 #[derive(Debug)]
@@ -16,17 +19,23 @@ struct Played {
     /// A run takes one of these to its end.
     permits: Semaphore,
     behaviour: Mutex<Behaviour>,
+    path: Mutex<String>,
+    complete: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     Honest,
     Fails,
+    /// It gives an environment by a weaker attempt.
+    Weak,
     /// The file changes after it was read, in this run.
     ChangesOnce,
     /// In every run.
     ChangesAlways,
 }
+
+const HOURS: Times = Times { complete: Duration::from_hours(24), incomplete: Duration::from_hours(24) };
 
 struct Lab {
     directory: tempfile::TempDir,
@@ -52,46 +61,90 @@ impl LoginShell for Played {
                 fs::write(&self.rc, format!("after run {run}")).unwrap();
             }
             Behaviour::ChangesAlways => fs::write(&self.rc, format!("after run {run}")).unwrap(),
-            Behaviour::Honest => {}
+            Behaviour::Honest | Behaviour::Weak => {}
         }
-        let variables = [("RC", content), ("API_KEY", b"hunter22".to_vec()), ("TERM", b"dumb".to_vec())];
+        let quality = if *behaviour == Behaviour::Weak {
+            let (why, last_words) = ("it ended with status 1".to_owned(), "hunter22 is wrong".to_owned());
+            Quality::Degraded(Degraded { attempt: "without being interactive", why, last_words })
+        } else {
+            Quality::Good
+        };
+        let path = self.path.lock().unwrap().clone().into_bytes();
+        let thing = ("MY_THING", b"unusual-secret".to_vec());
+        let variables =
+            [("RC", content), ("API_KEY", b"hunter22".to_vec()), ("TERM", b"dumb".to_vec()), ("PATH", path), thing];
         let variables = variables.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let functions = vec![("BASH_FUNC_f%%".to_owned(), b"() {  :\n}".to_vec())];
-        Ok(Login { variables, functions, read: vec![self.rc.clone()], complete: true, left: 0, ..Login::default() })
+        let read = vec![self.rc.clone()];
+        Ok(Login { variables, functions, read, complete: self.complete, left: 0, quality })
     }
 }
 
 impl Lab {
     fn new() -> Self {
-        Self::with_time_to_live(Duration::from_hours(24))
+        Self::with(HOURS, true)
     }
 
-    fn with_time_to_live(time_to_live: Duration) -> Self {
+    fn with(times: Times, complete: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let rc = directory.path().join("rc");
         fs::write(&rc, "one").unwrap();
-        let (runs, permits) = (AtomicU64::new(0), Semaphore::new(1000));
-        let played = Arc::new(Played { rc, runs, permits, behaviour: Mutex::new(Behaviour::Honest) });
-        let snapshots = Self::open(directory.path(), &played, time_to_live);
+        let (runs, permits, path) = (AtomicU64::new(0), Semaphore::new(1000), Mutex::new("/a:/b".to_owned()));
+        let behaviour = Mutex::new(Behaviour::Honest);
+        let played = Arc::new(Played { rc, runs, permits, behaviour, path, complete });
+        let options = Self::options(directory.path(), times);
+        let vault = Arc::new(Vault::new(&Encryption::default(), None, directory.path()));
+        let shell: Arc<dyn LoginShell> = Arc::<Played>::clone(&played);
+        let snapshots = Arc::new(Snapshots::new(options, shell, vault).unwrap());
         Self { directory, played, snapshots }
     }
 
-    fn open(directory: &Path, played: &Arc<Played>, time_to_live: Duration) -> Arc<Snapshots> {
-        let options = Options {
+    fn options(directory: &Path, times: Times) -> Options {
+        Options {
             home: Some(directory.to_owned()),
             shell: Some("/bin/sh".into()),
-            time_to_live,
+            times,
             longest: Duration::from_mins(1),
             cache: directory.join("cache"),
             shared: directory.join("shared"),
-        };
-        let shell: Arc<dyn LoginShell> = Arc::<Played>::clone(played);
-        Arc::new(Snapshots::new(options, shell).unwrap())
+        }
     }
 
     /// Another daemon's memory over the same disk.
     fn restart(&mut self) {
-        self.snapshots = Self::open(self.directory.path(), &self.played, Duration::from_hours(24));
+        let vault = self.snapshots.slots.vault();
+        let shell: Arc<dyn LoginShell> = Arc::<Played>::clone(&self.played);
+        let options = Self::options(self.directory.path(), HOURS);
+        self.snapshots = Arc::new(Snapshots::new(options, shell, vault).unwrap());
+    }
+
+    /// A launch whose pipeline drops what is called `MY_THING`.
+    async fn launch(&self, chosen: &Chosen) -> Taken {
+        let taken = chosen.login(soon()).await.unwrap();
+        let all = taken.variables.iter().chain(taken.functions.iter());
+        let set = all.map(|(name, value)| Change::set(name, value.as_slice())).collect();
+        let mut environment = Environment::default();
+        environment.apply("snapshot", 1, set).unwrap();
+        environment.apply("whitelist", 2, vec![Change::unset("MY_THING", None)]).unwrap();
+        chosen.settle(&environment).await.unwrap();
+        taken
+    }
+
+    async fn login(&self) -> (Taken, Finding) {
+        let chosen = self.chosen(SnapshotSource::LoginShell, None, false, "login");
+        let taken = self.launch(&chosen).await;
+        (taken, chosen.finding().unwrap())
+    }
+
+    /// What lies on the disk, but for the home's own file.
+    fn on_disk(&self) -> String {
+        let mut text = String::new();
+        for place in ["cache", "shared", "a", "b", "login"] {
+            for file in fs::read_dir(self.directory.path().join(place)).into_iter().flatten().flatten() {
+                text.push_str(&fs::read_to_string(file.path()).unwrap());
+            }
+        }
+        text
     }
 
     fn behave(&self, behaviour: Behaviour) {
@@ -159,16 +212,165 @@ async fn fifty_who_ask_at_once_are_answered_by_one_run_and_a_changed_file_makes_
     }
     let view = lab.view().await;
     assert_eq!((view.captures, view.hits, view.failures), (2, 98, 0), "{view:#?}");
-    assert_eq!((view.state, view.variables, view.functions), (SnapshotState::Fresh, 2, 1), "{view:#?}");
+    assert_eq!((view.state, view.variables, view.functions), (SnapshotState::Fresh, 4, 1), "{view:#?}");
     assert!(view.complete && view.files.contains(&lab.played.rc) && view.last_duration_ms.is_some(), "{view:#?}");
 }
 
 #[tokio::test]
-async fn one_that_is_too_old_is_taken_again() {
-    let lab = Lab::with_time_to_live(Duration::ZERO);
+async fn one_that_is_too_old_is_given_and_taken_again_meanwhile_and_after_a_change_the_launch_waits() {
+    for (times, complete) in [
+        (Times { complete: Duration::ZERO, incomplete: Duration::ZERO }, true),
+        (Times { incomplete: Duration::ZERO, ..HOURS }, false),
+    ] {
+        let lab = Lab::with(times, complete);
+        lab.get().await;
+        lab.played.permits.forget_permits(1000);
+        for _ in 0..3 {
+            let taken = lab.get().await;
+            assert!(taken.renewing && taken.stale.is_none(), "{taken:?}");
+        }
+        while lab.runs() < 2 {
+            tokio::task::yield_now().await;
+        }
+        lab.write("two");
+        lab.played.permits.add_permits(1000);
+        assert_eq!(value(&lab.get().await.variables, "RC"), Some("two"));
+    }
+    let lab = Lab::with(Times { incomplete: Duration::ZERO, ..HOURS }, true);
     lab.get().await;
+    assert!(!lab.get().await.renewing && lab.runs() == 1, "all files are known");
+}
+
+#[tokio::test]
+async fn what_is_known_outlives_a_reload_and_another_shell_begins_anew() {
+    let lab = Lab::new();
     lab.get().await;
-    assert_eq!(lab.runs(), 2);
+    let again = |change: fn(&mut Options)| {
+        let mut options = Lab::options(lab.directory.path(), Times { complete: Duration::from_hours(1), ..HOURS });
+        change(&mut options);
+        let shell: Arc<dyn LoginShell> = Arc::<Played>::clone(&lab.played);
+        lab.snapshots.again(options, shell, lab.snapshots.slots.vault())
+    };
+    let reloaded = again(|options| options.longest = Duration::from_secs(5));
+    reloaded.get(soon()).await.unwrap();
+    let view = reloaded.list().await.login_shells.remove(0);
+    assert_eq!((view.captures, view.hits, lab.runs()), (1, 1, 1));
+    let life = view.expires.unwrap().duration_since(view.captured.unwrap());
+    assert_eq!(life.as_secs(), 3600, "the new time to live holds for it");
+    let other = again(|options| options.shell = Some("/bin/bash".into()));
+    other.get(soon()).await.unwrap();
+    assert_eq!((other.list().await.login_shells.len(), lab.runs()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_weaker_capture_never_takes_the_place_of_a_good_one_and_recovery_is_automatic() {
+    let lab = Lab::new();
+    lab.get().await;
+    lab.write("two");
+    lab.behave(Behaviour::Weak);
+    for _ in 0..3 {
+        let (taken, finding) = lab.login().await;
+        assert_eq!(value(&taken.variables, "RC"), Some("one"));
+        assert_eq!((finding.fresh, finding.reason), (false, "Degraded"), "{finding:?}");
+        for words in ["without being interactive", "status 1", "the last good one", "‹secret› is wrong"] {
+            assert!(finding.message.contains(words), "{words}: {finding:?}");
+        }
+    }
+    assert_eq!(lab.runs(), 2, "it is left alone until a file changes");
+    let view = lab.view().await;
+    assert_eq!((view.state, view.quality), (SnapshotState::Degraded, Some(SnapshotQuality::Good)), "{view:#?}");
+
+    lab.behave(Behaviour::Honest);
+    lab.write("three");
+    let (taken, finding) = lab.login().await;
+    assert_eq!((value(&taken.variables, "RC"), finding.reason), (Some("three"), "LoginShell"));
+    assert_eq!(lab.view().await.state, SnapshotState::Fresh);
+}
+
+#[tokio::test]
+async fn a_file_that_is_as_it_was_when_the_good_one_was_taken_ends_the_weakness_too() {
+    let lab = Lab::new();
+    lab.get().await;
+    lab.write("two");
+    lab.behave(Behaviour::Weak);
+    assert_eq!(lab.login().await.1.reason, "Degraded");
+    lab.behave(Behaviour::Honest);
+    lab.write("one");
+    assert_eq!(lab.login().await.1.reason, "LoginShell");
+}
+
+#[tokio::test]
+async fn without_a_good_one_the_weaker_one_is_given_and_said_and_not_kept() {
+    let mut lab = Lab::new();
+    lab.behave(Behaviour::Weak);
+    for _ in 0..2 {
+        let (taken, finding) = lab.login().await;
+        assert_eq!((value(&taken.variables, "RC"), finding.reason, finding.fresh), (Some("one"), "Degraded", false));
+    }
+    assert_eq!(lab.runs(), 1);
+    let view = lab.view().await;
+    assert_eq!((view.state, view.quality), (SnapshotState::Degraded, Some(SnapshotQuality::Degraded)));
+    lab.write("two");
+    assert_eq!(value(&lab.login().await.0.variables, "RC"), Some("two"), "a changed file has it tried again");
+    assert_eq!((lab.runs(), lab.on_disk().as_str()), (2, ""));
+    lab.restart();
+    assert_eq!(lab.view().await.state, SnapshotState::Empty);
+    lab.behave(Behaviour::Honest);
+    assert_eq!(lab.login().await.1.reason, "LoginShell");
+}
+
+#[tokio::test]
+async fn after_a_restart_a_weaker_capture_fills_what_the_disk_did_not_have() {
+    let mut lab = Lab::new();
+    lab.login().await;
+    lab.restart();
+    lab.write("two");
+    lab.behave(Behaviour::Weak);
+    let (taken, finding) = lab.login().await;
+    let of = |name: &str| value(&taken.variables, name);
+    assert_eq!((of("RC"), of("API_KEY"), of("MY_THING")), (Some("one"), Some("hunter22"), Some("unusual-secret")));
+    assert!(finding.reason == "Degraded" && !finding.message.contains("restart"), "{finding:?}");
+}
+
+#[tokio::test]
+async fn a_path_that_lost_entries_is_given_and_said_until_it_is_accepted() {
+    let lab = Lab::new();
+    lab.get().await;
+    *lab.played.path.lock().unwrap() = "/a".to_owned();
+    lab.write("two");
+    for _ in 0..2 {
+        let (taken, finding) = lab.login().await;
+        assert_eq!(value(&taken.variables, "PATH"), Some("/a"));
+        assert_eq!((finding.reason, finding.message.contains("has lost /b")), ("PathLost", true), "{finding:?}");
+        assert_eq!(lab.view().await.path_lost, ["/b"]);
+    }
+    lab.snapshots.refresh(soon()).await.unwrap();
+    assert_eq!(lab.login().await.1.reason, "LoginShell");
+}
+
+#[tokio::test]
+async fn the_disk_has_what_pipelines_kept_and_no_value_that_one_dropped() {
+    let mut lab = Lab::new();
+    lab.get().await;
+    assert_eq!(lab.on_disk(), "", "before a launch it is not known what is kept");
+    lab.login().await;
+    for source in [SnapshotSource::Stored, SnapshotSource::Terminal] {
+        let id = lab.terminal("typed");
+        let terminal = (source == SnapshotSource::Terminal).then_some(id.as_str());
+        lab.launch(&lab.chosen(source, terminal, false, "a")).await;
+        lab.launch(&lab.chosen(source, terminal, true, "b")).await;
+    }
+    let text = lab.on_disk();
+    assert!(text.contains("\"RC\"") && text.contains("MY_THING") && text.contains("BASH_FUNC_f%%"), "{text}");
+    for value in ["hunter22", "unusual-secret", "of-the-terminal"] {
+        assert!(!text.contains(value), "{value}: {text}");
+    }
+    lab.restart();
+    lab.behave(Behaviour::Fails);
+    let (taken, finding) = lab.login().await;
+    assert_eq!((value(&taken.variables, "RC"), value(&taken.variables, "MY_THING")), (Some("one"), None));
+    assert!(finding.message.contains("without API_KEY, which a restart of agentd lost, and 1 variable"), "{finding:?}");
+    assert!(!lab.on_disk().contains("unusual-secret"));
 }
 
 #[tokio::test]
@@ -221,7 +423,7 @@ async fn the_last_good_one_is_given_where_the_shell_fails_which_is_then_left_alo
 #[tokio::test]
 async fn after_a_restart_the_disk_has_the_last_good_one_without_its_secrets_and_says_which() {
     let mut lab = Lab::new();
-    lab.get().await;
+    lab.login().await;
     lab.restart();
     assert_eq!(lab.view().await.state, SnapshotState::Outdated);
     lab.behave(Behaviour::Fails);
@@ -267,7 +469,7 @@ async fn a_refresh_runs_the_shell_though_nothing_changed_and_is_not_answered_by_
 #[tokio::test]
 async fn one_that_is_forgotten_is_on_no_disk_and_is_no_fallback() {
     let lab = Lab::new();
-    lab.get().await;
+    lab.login().await;
     lab.snapshots.invalidate().await.unwrap();
     assert_eq!(fs::read_dir(lab.directory.path().join("cache")).unwrap().count(), 0);
     lab.behave(Behaviour::Fails);
@@ -291,7 +493,7 @@ async fn a_stored_one_is_given_again_with_its_secrets_fresh_and_those_that_are_g
     for (content, reason) in [("one", "LoginShell"), ("two", "Stored")] {
         lab.write(content);
         let chosen = lab.chosen(SnapshotSource::Stored, None, false, "a");
-        let variables = chosen.login(soon()).await.unwrap().variables;
+        let variables = lab.launch(&chosen).await.variables;
         assert_eq!((value(&variables, "RC"), value(&variables, "API_KEY")), (Some("one"), Some("hunter22")));
         let finding = chosen.finding().unwrap();
         assert_eq!((finding.reason, finding.fresh), (reason, true), "{finding:?}");
@@ -311,7 +513,7 @@ async fn a_terminals_that_a_restart_lost_is_given_as_it_was_stored_and_what_is_m
     let mut lab = Lab::new();
     let id = lab.terminal("typed");
     let chosen = lab.chosen(SnapshotSource::Terminal, Some(&id), false, "a");
-    assert_eq!(value(&chosen.login(soon()).await.unwrap().variables, "API_KEY"), Some("of-the-terminal"));
+    assert_eq!(value(&lab.launch(&chosen).await.variables, "API_KEY"), Some("of-the-terminal"));
     assert!(chosen.finding().unwrap().fresh);
     lab.restart();
     let chosen = lab.chosen(SnapshotSource::Terminal, Some(&id), false, "a");
@@ -330,7 +532,7 @@ async fn a_terminals_that_a_restart_lost_is_given_as_it_was_stored_and_what_is_m
 #[tokio::test]
 async fn sessions_that_share_a_directory_begin_with_the_same_one_of_the_same_source() {
     let lab = Lab::new();
-    let begin = async |chosen: Chosen| value(&chosen.login(soon()).await.unwrap().variables, "RC").unwrap().to_owned();
+    let begin = async |chosen: Chosen| value(&lab.launch(&chosen).await.variables, "RC").unwrap().to_owned();
     assert_eq!(begin(lab.chosen(SnapshotSource::Stored, None, true, "a")).await, "one");
     lab.write("two");
     assert_eq!(begin(lab.chosen(SnapshotSource::Stored, None, true, "b")).await, "one");

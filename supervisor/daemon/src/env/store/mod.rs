@@ -6,6 +6,7 @@
 
 mod keys;
 mod seal;
+mod vault;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -19,11 +20,14 @@ use serde::{Deserialize, Serialize};
 
 use super::merge::{Environment, without_secrets};
 use super::services::chain;
+use super::snapshot::{self, SESSION_SNAPSHOT};
 use crate::config::Encryption;
 use crate::directories::Directories;
 use crate::store;
-use keys::{KeyError, Keys};
-use seal::{Key, SealError, Sealed};
+use keys::KeyError;
+pub(crate) use seal::Sealed;
+use seal::{Key, SealError};
+pub(crate) use vault::Vault;
 
 const NAME: &str = "environment.json";
 /// The version of the file. Version 1 had none, and was the last launch's environment; version 2 knew no variable that expires, and
@@ -36,10 +40,7 @@ pub(crate) const VERSIONS: [u32; 3] = [1, 2, VERSION];
 #[derive(Debug)]
 pub(crate) struct Environments {
     directories: Directories,
-    enabled: bool,
-    keys: Keys,
-    /// One file is read and written anew at a time: a rotation must not undo a launch.
-    writing: Arc<Mutex<()>>,
+    vault: Arc<Vault>,
     /// The secrets of each session's last launch under this daemon.
     secrets: Arc<Mutex<SecretsOfSessions>>,
 }
@@ -147,10 +148,8 @@ impl Environments {
     /// `credentials`: the directory that systemd put this service's credentials in.
     pub(crate) fn new(directories: &Directories, encryption: &Encryption, credentials: Option<PathBuf>) -> Self {
         Self {
-            keys: Keys::new(encryption, credentials, &directories.state),
+            vault: Arc::new(Vault::new(encryption, credentials, &directories.state)),
             directories: directories.clone(),
-            enabled: encryption.enabled,
-            writing: Arc::default(),
             secrets: Arc::default(),
         }
     }
@@ -158,25 +157,28 @@ impl Environments {
     /// The same under another configuration.
     pub(crate) fn again(&self, encryption: &Encryption) -> Self {
         Self {
-            keys: self.keys.again(encryption),
+            vault: Arc::new(self.vault.again(encryption)),
             directories: self.directories.clone(),
-            enabled: encryption.enabled,
-            writing: Arc::clone(&self.writing),
             secrets: Arc::clone(&self.secrets),
         }
     }
 
+    /// What seals and opens, for other documents that are kept of environments.
+    pub(crate) fn vault(&self) -> Arc<Vault> {
+        Arc::clone(&self.vault)
+    }
+
     /// Whether what is kept is sealed.
     pub(crate) fn is_encrypted(&self) -> bool {
-        self.enabled
+        self.vault.enabled
     }
 
     /// The id of the key that is sealed with; nothing where none is, or none was made yet. Makes none.
     pub(crate) fn key_id(&self) -> Result<Option<String>, EnvironmentError> {
-        if !self.enabled {
+        if !self.vault.enabled {
             return Ok(None);
         }
-        self.keys.look().map_err(EnvironmentError::NoKey)
+        self.vault.keys.look().map_err(EnvironmentError::NoKey)
     }
 
     fn path(&self, id: &SessionId) -> PathBuf {
@@ -203,12 +205,12 @@ impl Environments {
         match serde_json::from_slice::<Document>(&bytes).map_err(parse)?.content {
             Content::Clear(kept) => Ok(Some(*kept)),
             Content::Sealed(sealed) => {
-                let key = self.keys.find(&sealed.key).map_err(|errors| EnvironmentError::KeyGone {
+                let key = self.vault.keys.find(&sealed.key).map_err(|errors| EnvironmentError::KeyGone {
                     path: path.clone(),
                     key: sealed.key.clone(),
                     tried: errors.iter().fold(String::new(), |text, error| format!("{text}; {}", chain(error))),
                 })?;
-                let opened = key.open(NAME, id, &sealed);
+                let opened = key.open(NAME, id.as_str(), &sealed);
                 let opened = opened.map_err(|source| EnvironmentError::Sealed { path: path.clone(), source })?;
                 serde_json::from_slice(&opened).map(Some).map_err(parse)
             }
@@ -223,7 +225,7 @@ impl Environments {
         captured: Timestamp,
         launch: u64,
     ) -> Result<Option<Kept>, EnvironmentError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.vault.writing();
         let before = self.read(id)?;
         let key = self.key()?;
         let last = environment.full_view(captured, launch);
@@ -236,7 +238,7 @@ impl Environments {
 
     /// Keeps what was found of the environment of a launch that runs; nothing is done where another launch has come since.
     pub(crate) fn renew(&self, id: &SessionId, view: EnvironmentView) -> Result<(), EnvironmentError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.vault.writing();
         match self.read(id)? {
             Some(Kept { created, last }) if last.launch == view.launch => {
                 self.put(id, &Kept { created, last: view }, self.key()?.as_ref())
@@ -257,16 +259,22 @@ impl Environments {
 
     /// Takes another key into use and seals every session's file with it. Former keys are kept until none is left that needs one.
     pub(crate) fn rotate(&self) -> Result<RotationView, EnvironmentError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.enabled {
+        let _writing = self.vault.writing();
+        if !self.vault.enabled {
             return Err(EnvironmentError::NotEncrypted);
         }
-        let key = self.keys.renew().map_err(EnvironmentError::NoKey)?;
+        let key = self.vault.keys.renew().map_err(EnvironmentError::NoKey)?;
         let (mut rewritten, mut failed) = (Vec::new(), Vec::new());
         for session in self.sessions()? {
             let written = self.read(&session).and_then(|kept| match kept {
                 Some(kept) => self.put(&session, &kept, Some(&key)).map(|()| true),
                 None => Ok(false),
+            });
+            let begun_with = self.directories.session(&session).join(SESSION_SNAPSHOT);
+            let resealed = snapshot::reseal(&begun_with, &self.vault);
+            let written = written.and_then(|written| {
+                let failed = |source| EnvironmentError::Write { path: begun_with, source };
+                resealed.map(|()| written).map_err(failed)
             });
             match written {
                 Ok(true) => rewritten.push(session),
@@ -274,10 +282,12 @@ impl Environments {
                 Err(error) => failed.push(RotationFailure { session, reason: chain(&error) }),
             }
         }
-        if failed.is_empty() {
-            self.keys.forget_all_but(&key).map_err(EnvironmentError::Tidy)?;
+        let shared = snapshot::reseal_all(&self.directories.shared_snapshots(), &self.vault);
+        snapshot::reseal_or_remove(&self.directories.snapshots(), &self.vault);
+        if failed.is_empty() && shared {
+            self.vault.keys.forget_all_but(&key).map_err(EnvironmentError::Tidy)?;
         }
-        let kept_keys = self.keys.others(&key).map_err(EnvironmentError::Tidy)?;
+        let kept_keys = self.vault.keys.others(&key).map_err(EnvironmentError::Tidy)?;
         Ok(RotationView { key: key.id().to_owned(), rewritten, failed, kept_keys })
     }
 
@@ -293,7 +303,7 @@ impl Environments {
     }
 
     fn key(&self) -> Result<Option<Key>, EnvironmentError> {
-        self.enabled.then(|| self.keys.current()).transpose().map_err(EnvironmentError::NoKey)
+        self.vault.key().map_err(EnvironmentError::NoKey)
     }
 
     fn put(&self, id: &SessionId, kept: &Kept, key: Option<&Key>) -> Result<(), EnvironmentError> {
@@ -302,7 +312,7 @@ impl Environments {
             Some(key) => {
                 let document = serde_json::to_vec(kept)
                     .map_err(|source| EnvironmentError::Parse { path: path.clone(), source })?;
-                let sealed = key.seal(NAME, id, &document);
+                let sealed = key.seal(NAME, id.as_str(), &document);
                 Content::Sealed(sealed.map_err(|source| EnvironmentError::Seal { path: path.clone(), source })?)
             }
             None => Content::Clear(Box::new(Kept {

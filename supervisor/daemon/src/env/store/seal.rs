@@ -1,9 +1,8 @@
 //! Encryption of one document under one key: XChaCha20-Poly1305 with a random nonce. Pure but for the random bytes.
 //!
-//! What a document belongs to (its file's name, its session, its key) is authenticated with it: a sealed file that is put in
+//! What a document belongs to (its file's name, its owner such as a session, its key) is authenticated with it: a sealed file that is put in
 //! another's place does not open.
 
-use agentd_api::SessionId;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chacha20poly1305::aead::{Aead as _, Payload};
@@ -86,10 +85,10 @@ impl Key {
         &self.id
     }
 
-    pub(crate) fn seal(&self, name: &str, session: &SessionId, document: &[u8]) -> Result<Sealed, SealError> {
+    pub(crate) fn seal(&self, name: &str, owner: &str, document: &[u8]) -> Result<Sealed, SealError> {
         let mut nonce = [0_u8; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(SealError::Random)?;
-        let aad = belongs_to(name, session, &self.id);
+        let aad = belongs_to(name, owner, &self.id);
         let payload = Payload { msg: document, aad: &aad };
         let data = self.cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| SealError::Seal)?;
         Ok(Sealed {
@@ -100,62 +99,58 @@ impl Key {
         })
     }
 
-    pub(crate) fn open(&self, name: &str, session: &SessionId, sealed: &Sealed) -> Result<Vec<u8>, SealError> {
+    pub(crate) fn open(&self, name: &str, owner: &str, sealed: &Sealed) -> Result<Vec<u8>, SealError> {
         if sealed.algorithm != ALGORITHM {
             return Err(SealError::Algorithm(sealed.algorithm.clone()));
         }
         let nonce = STANDARD.decode(&sealed.nonce).ok().and_then(|nonce| <[u8; NONCE_BYTES]>::try_from(nonce).ok());
         let (nonce, data) = nonce.zip(STANDARD.decode(&sealed.data).ok()).ok_or(SealError::Open)?;
-        let aad = belongs_to(name, session, &sealed.key);
+        let aad = belongs_to(name, owner, &sealed.key);
         self.cipher.decrypt(&XNonce::from(nonce), Payload { msg: &data, aad: &aad }).map_err(|_| SealError::Open)
     }
 }
 
 /// What is authenticated beside the document; no part can hold the byte between them.
-fn belongs_to(name: &str, session: &SessionId, key: &str) -> Vec<u8> {
-    ["agentd", name, session.as_str(), key].join("\0").into_bytes()
+fn belongs_to(name: &str, owner: &str, key: &str) -> Vec<u8> {
+    ["agentd", name, owner, key].join("\0").into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn session(id: &str) -> SessionId {
-        id.parse().unwrap()
-    }
-
     #[test]
     fn a_document_opens_with_its_key_in_its_place_and_nowhere_else() {
         let (key, text) = Key::generate().unwrap();
-        let sealed = key.seal("a.json", &session("a1"), b"document").unwrap();
+        let sealed = key.seal("a.json", "a1", b"document").unwrap();
         let same = Key::parse(text.as_bytes()).unwrap();
-        assert_eq!(same.open("a.json", &session("a1"), &sealed).unwrap(), b"document");
+        assert_eq!(same.open("a.json", "a1", &sealed).unwrap(), b"document");
         let (other, _) = Key::generate().unwrap();
         let elsewhere = [
-            other.open("a.json", &session("a1"), &sealed),
-            key.open("b.json", &session("a1"), &sealed),
-            key.open("a.json", &session("b2"), &sealed),
-            key.open("a.json", &session("a1"), &Sealed { key: other.id.clone(), ..sealed.clone() }),
+            other.open("a.json", "a1", &sealed),
+            key.open("b.json", "a1", &sealed),
+            key.open("a.json", "b2", &sealed),
+            key.open("a.json", "a1", &Sealed { key: other.id.clone(), ..sealed.clone() }),
         ];
         for result in elsewhere {
             assert!(matches!(result, Err(SealError::Open)), "{result:?}");
         }
         let newer = Sealed { algorithm: "rot13".to_owned(), ..sealed };
-        assert!(matches!(key.open("a.json", &session("a1"), &newer), Err(SealError::Algorithm(_))));
+        assert!(matches!(key.open("a.json", "a1", &newer), Err(SealError::Algorithm(_))));
     }
 
     #[test]
     fn any_changed_byte_is_noticed_and_no_nonce_comes_twice() {
         let (key, _) = Key::generate().unwrap();
-        let sealed = key.seal("a", &session("a1"), b"document").unwrap();
-        let again = key.seal("a", &session("a1"), b"document").unwrap();
+        let sealed = key.seal("a", "a1", b"document").unwrap();
+        let again = key.seal("a", "a1", b"document").unwrap();
         assert_ne!((&sealed.nonce, &sealed.data), (&again.nonce, &again.data));
         let data = STANDARD.decode(&sealed.data).unwrap();
         for n in 0..data.len() {
             let mut bad = data.clone();
             bad[n] ^= 1;
             let bad = Sealed { data: STANDARD.encode(bad), ..sealed.clone() };
-            assert!(matches!(key.open("a", &session("a1"), &bad), Err(SealError::Open)), "byte {n}");
+            assert!(matches!(key.open("a", "a1", &bad), Err(SealError::Open)), "byte {n}");
         }
     }
 

@@ -1,0 +1,151 @@
+//! What a login depends on: the files that its shell read, those that their text names, the directories that they list, and the defaults
+//! of version managers.
+//!
+//! The trace of a shell names what it sourced ([`Login::read`]); everything else here is found beside it. Looks at files, and so is called
+//! where that may take long.
+
+mod text;
+mod versions;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::fingerprint::Watched;
+use crate::env::capture::Login;
+use crate::env::seed::Seed;
+use crate::env::shell::Shell;
+use text::Text;
+
+/// A larger text is a program, and what it looks for is its own affair.
+const LARGEST: u64 = 64 << 10;
+/// How many texts are read, and how many names they may add.
+const TEXTS: usize = 256;
+const ADDED: usize = 1000;
+/// Directories of the machine that shells list, each with the names that count.
+const LISTED: [(&str, &str); 4] =
+    [("profile.d", "*.sh"), ("conf.d", "*.fish"), ("vendor_conf.d", "*.fish"), ("autoload", "*.nu")];
+
+/// Everything that a login of this user depended on.
+pub(super) fn of(shell: &Path, seed: &Seed, login: &Login) -> Vec<Watched> {
+    let values: BTreeMap<&str, &[u8]> =
+        login.variables.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+    let variable = |name: &str| String::from_utf8(values.get(name)?.to_vec()).ok();
+    let mut found: BTreeSet<Watched> = BTreeSet::new();
+    for path in login.read.iter().cloned().chain(Seed::files()).chain(more(shell, &seed.home, &variable)) {
+        found.extend(known(path));
+    }
+    found.extend(siblings(&login.read, &seed.home));
+    let text = Text { home: &seed.home, variables: &variable };
+    let files = found.iter().filter(|one| matches!(one, Watched::Content(_))).map(|one| one.path().to_owned());
+    let mut texts: Vec<PathBuf> = files.collect();
+    let mut read: BTreeSet<PathBuf> = BTreeSet::new();
+    while let Some(path) = texts.pop().filter(|_| read.len() < TEXTS) {
+        if !read.insert(path.clone()) {
+            continue;
+        }
+        let Some(content) = content(&path) else { continue };
+        let named = text.read(&content);
+        let room = ADDED.saturating_sub(found.len());
+        found.extend(named.watched.into_iter().take(room));
+        texts.extend(named.sourced);
+    }
+    found.extend(versions::defaults(&seed.home, &variable));
+    // Where the content counts it is of no interest that somebody only asked for the file.
+    let contents: BTreeSet<PathBuf> =
+        found.iter().filter(|one| matches!(one, Watched::Content(_))).map(|one| one.path().to_owned()).collect();
+    found.retain(|one| !matches!(one, Watched::Presence(path) if contents.contains(path)));
+    found.into_iter().collect()
+}
+
+/// A file; or a directory with the names that its shell lists and the files in it.
+fn known(path: PathBuf) -> Vec<Watched> {
+    let name = path.file_name().unwrap_or_default();
+    let Some((_, pattern)) = LISTED.iter().find(|(listed, _)| name == *listed) else {
+        return vec![Watched::Content(path)];
+    };
+    let entries = std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let matching = entries.filter(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        !name.starts_with('.') && agentd_plugins::glob(pattern, &name)
+    });
+    let mut all: Vec<Watched> = matching.map(Watched::Content).collect();
+    all.push(Watched::Names(path, (*pattern).to_owned()));
+    all
+}
+
+/// Files and directories that shells read of themselves and that no trace names.
+fn more(shell: &Path, home: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+    let below = |directory: PathBuf, names: &[&str]| names.iter().map(|name| directory.join(name)).collect::<Vec<_>>();
+    let place = |name: &str, default: &str| variable(name).map_or_else(|| home.join(default), PathBuf::from);
+    match Shell::of(shell) {
+        Some(Shell::Zsh) => below(place("ZDOTDIR", ""), &[".zshenv", ".zprofile", ".zshrc", ".zlogin"]),
+        Some(Shell::Fish) => {
+            let fish = place("XDG_CONFIG_HOME", ".config").join("fish");
+            below(fish, &["config.fish", "conf.d", "fish_variables"])
+        }
+        Some(Shell::Nu) => {
+            let nu = place("XDG_CONFIG_HOME", ".config").join("nushell");
+            below(nu, &["env.nu", "config.nu", "login.nu", "autoload"])
+        }
+        Some(Shell::Ksh | Shell::Posix) => variable("ENV").map(PathBuf::from).into_iter().collect(),
+        Some(Shell::Bash | Shell::Csh) | None => Vec::new(),
+    }
+}
+
+/// The directories out of which several files were sourced that are named alike: another of that name would be sourced too.
+fn siblings(sourced: &[PathBuf], home: &Path) -> Vec<Watched> {
+    let mut places: BTreeMap<(&Path, &str), usize> = BTreeMap::new();
+    for file in sourced {
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        if let (Some(directory), Some(extension)) = (file.parent(), extension) {
+            *places.entry((directory, extension)).or_default() += 1;
+        }
+    }
+    let is_listed = |(directory, _): &(&Path, &str), count: usize| {
+        let is_d = directory.extension().is_some_and(|extension| extension == "d");
+        *directory != home && *directory != Path::new("/etc") && (is_d || count > 1)
+    };
+    let listed = places.into_iter().filter(|(place, count)| is_listed(place, *count));
+    listed.map(|((directory, extension), _)| Watched::Names(directory.to_owned(), format!("*.{extension}"))).collect()
+}
+
+/// A text that is not too large.
+fn content(path: &Path) -> Option<String> {
+    // Asked before it is opened: opening a pipe waits for its other end.
+    if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LARGEST) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sourced_by_a_sourced_file_is_found_without_a_trace() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |path: &str| home.path().join(path);
+        std::fs::write(at(".tcshrc"), "source ~/first.csh\n").unwrap();
+        std::fs::write(at("first.csh"), "source ~/second.csh\nsource ~/first.csh\n").unwrap();
+        std::fs::write(at("second.csh"), "setenv T `cat ~/.token`\n").unwrap();
+        let seed = Seed::find(Some(home.path()), Some(Path::new("/bin/sh"))).unwrap();
+        let login = Login { read: vec![at(".tcshrc")], ..Login::default() };
+        let found = of(Path::new("/bin/tcsh"), &seed, &login);
+        for name in [".tcshrc", "first.csh", "second.csh", ".token"] {
+            assert!(found.contains(&Watched::Content(at(name))), "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn another_file_beside_those_that_were_sourced_counts() {
+        let files = ["/h/.bashrc.d/a.sh", "/h/plugins/a.zsh", "/h/plugins/b.zsh", "/h/x.sh", "/h/y.sh", "/opt/z.sh"];
+        let found = siblings(&files.map(PathBuf::from), Path::new("/h"));
+        let names = |path: &str, pattern: &str| Watched::Names(path.into(), pattern.to_owned());
+        assert_eq!(found, [names("/h/.bashrc.d", "*.sh"), names("/h/plugins", "*.zsh")]);
+    }
+}
