@@ -26,6 +26,7 @@ mod effects;
 mod environment;
 mod events;
 mod faults;
+mod freshness;
 mod full_disk;
 mod gemini;
 #[cfg(target_os = "linux")]
@@ -63,6 +64,7 @@ mod service;
 mod silent;
 mod snapshot;
 mod storage;
+mod stored_values;
 mod survival;
 mod systemd;
 mod tcp;
