@@ -43,6 +43,16 @@ pub enum SnapshotSource {
     Stored,
 }
 
+/// Where the login shell is asked for its environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotScope {
+    /// In the user's home: one snapshot serves all sessions.
+    User,
+    /// In the session's directory, after its prompt was shown there: hooks of direnv, mise and the like do what they do for the user.
+    Directory,
+}
+
 /// What a launch after the first does with the environment of the one before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -19,6 +19,9 @@ pub struct SnapshotList {
 pub struct LoginSnapshotView {
     pub shell: PathBuf,
     pub home: PathBuf,
+    /// Where the shell went after its first prompt: the snapshot is of that directory. Without it, it is the user's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
     pub state: SnapshotState,
     /// Why it is not fresh.
     #[serde(default, skip_serializing_if = "Option::is_none")]

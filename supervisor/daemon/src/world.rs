@@ -21,7 +21,8 @@ use crate::directories::{Directories, DirectoryError};
 use crate::doctor::Clocks;
 use crate::drain::Drain;
 use crate::env::{
-    Capture, Chosen, Environments, Pipeline, Secrets, Seed, SnapshotOptions, SnapshotTimes, Snapshots, Trust, Wanted,
+    Capture, Chosen, Environments, Pipeline, Place, Secrets, Seed, SnapshotOptions, SnapshotTimes, Snapshots, Trust,
+    Wanted,
 };
 use crate::guest::Guests;
 use crate::launch::{Launcher, Patience};
@@ -331,6 +332,7 @@ impl World {
             terminal: spec.environment.snapshot.clone(),
             shared: self.shares(spec).then(|| spec.directory.clone()),
             session: self.directories.session(id),
+            place: Place { directory: spec.directory.clone(), scope: self.config.environment.snapshot_scope },
         };
         Arc::new(Chosen::new(Arc::clone(&self.snapshots), wanted))
     }

@@ -19,6 +19,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("environment.share", NextLaunch),
     ("environment.snapshot_ttl", NextLaunch),
     ("environment.snapshot_ttl_incomplete", NextLaunch),
+    ("environment.snapshot_scope", NextLaunch),
     // Files are sealed when they are next written; those that are there are read with the keys that are named now.
     ("environment.encryption.enabled", Now),
     ("environment.encryption.key", Now),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use agentd_api::environment::{Refresh, SnapshotSource};
+use agentd_api::environment::{Refresh, SnapshotScope, SnapshotSource};
 use agentd_api::quantity::Time;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -31,6 +31,9 @@ pub(crate) struct Environment {
     pub(crate) snapshot_ttl: Time,
     /// The same where the shell does not tell which files it read.
     pub(crate) snapshot_ttl_incomplete: Time,
+    /// Whether the login shell's environment is that of the home or of the session's directory. Without it, it is the directory's
+    /// where the hook of a tool (direnv, mise) is installed and finds a file there.
+    pub(crate) snapshot_scope: Option<SnapshotScope>,
     /// How what is kept of environments lies on the disk.
     pub(crate) encryption: Encryption,
     /// The providers, in order.
@@ -155,6 +158,7 @@ impl Default for Environment {
             share: false,
             snapshot_ttl: seconds(24 * 3600),
             snapshot_ttl_incomplete: seconds(10 * 60),
+            snapshot_scope: None,
             encryption: Encryption::default(),
             providers: ["snapshot", "whitelist", "env-script"].map(Provider::named).to_vec(),
             children: Children::default(),

@@ -42,6 +42,8 @@ pub(crate) struct Login {
     /// How many processes the shell left in the background.
     pub(crate) left: u32,
     pub(crate) quality: Quality,
+    /// What the shell and what it ran printed at the terminal, without control sequences. Empty where there was none.
+    pub(crate) said: String,
 }
 
 /// Runs programs for the environment.
@@ -179,7 +181,7 @@ impl Capture {
                         let (attempt, why) = (attempt.words(), failed.to_string());
                         Quality::Degraded(Degraded { attempt, why, last_words: String::new() })
                     });
-                    return Ok(Login { variables, functions, read, complete, left, quality });
+                    return Ok(Login { variables, functions, read, complete, left, quality, said: String::new() });
                 }
                 Err(
                     error @ (CaptureError::NoEnvironment { .. }

@@ -9,6 +9,7 @@ mod copy;
 mod drift;
 mod files;
 mod functions;
+mod hooks;
 mod merge;
 mod quality;
 mod refresh;
@@ -50,8 +51,8 @@ pub(crate) use secrets::{secret_credential, secret_file};
 pub(crate) use seed::Seed;
 pub(crate) use services::{Placeholders, Real, chain};
 pub(crate) use snapshot::{
-    Chosen, Finding, Options as SnapshotOptions, SnapshotError, Snapshots, TerminalError, Times as SnapshotTimes,
-    Wanted,
+    Chosen, Finding, Options as SnapshotOptions, Place, SnapshotError, Snapshots, TerminalError,
+    Times as SnapshotTimes, Wanted,
 };
 pub(crate) use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRONMENT_VERSIONS};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};

@@ -23,6 +23,16 @@ pub(crate) struct Degraded {
     pub(crate) last_words: String,
 }
 
+impl Quality {
+    /// Why it is not good; empty where it is.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Good => String::new(),
+            Self::Degraded(degraded) => degraded.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Degraded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "captured {}: {}", self.attempt, self.why)?;

@@ -13,6 +13,7 @@ use agentd_api::environment::SnapshotSource;
 
 use super::kept::{Kept, SESSION_SNAPSHOT};
 use super::login::blocking;
+use super::place::{Outcome, Place};
 use super::{SnapshotError, Snapshots, Taken, Variables, kept_of, path};
 use crate::env::merge::Environment;
 use crate::env::quality::Quality;
@@ -27,6 +28,8 @@ pub(crate) struct Wanted {
     pub(crate) shared: Option<PathBuf>,
     /// The session's own directory.
     pub(crate) session: PathBuf,
+    /// Where the login shell goes, if its hooks are to do there what they do for the user.
+    pub(crate) place: Place,
 }
 
 /// One launch's beginning.
@@ -64,7 +67,7 @@ impl Chosen {
     /// What the launch begins with; how that went is then known to [`Chosen::finding`].
     pub(crate) async fn login(&self, deadline: Instant) -> Result<Taken, SnapshotError> {
         let (begun, finding) = match self.wanted.source {
-            SnapshotSource::LoginShell => of_login_shell(self.snapshots.get(deadline).await?),
+            SnapshotSource::LoginShell => of_login_shell(self.snapshots.get_at(&self.wanted.place, deadline).await?),
             SnapshotSource::Terminal => self.terminal().await?,
             SnapshotSource::Stored => self.stored(deadline).await?,
         };
@@ -116,13 +119,13 @@ impl Chosen {
 
     async fn stored(&self, deadline: Instant) -> Result<(Begun, Finding), SnapshotError> {
         let Some(stored) = self.read().await? else {
-            let (begun, finding) = of_login_shell(self.snapshots.get(deadline).await?);
+            let (begun, finding) = of_login_shell(self.snapshots.get_at(&self.wanted.place, deadline).await?);
             return Ok((Begun { own_file: true, ..begun }, finding));
         };
         let (mut variables, mut lost) = (stored.variables(), Vec::new());
         let mut why = "the login shell has them no more".to_owned();
         if !(stored.secrets.is_empty() && stored.dropped.is_empty()) {
-            let fresh = match self.snapshots.get(deadline).await {
+            let fresh = match self.snapshots.get_at(&self.wanted.place, deadline).await {
                 Ok(fresh) => fresh.variables,
                 Err(error) => {
                     why = crate::env::chain(&error);
@@ -184,7 +187,11 @@ fn of_login_shell(taken: Taken) -> (Begun, Finding) {
             Finding { fresh: false, reason: "Degraded", message }
         }
         (None, Quality::Good) => {
-            let mut message = format!("the login shell's environment, as it was at {:.0}", taken.captured);
+            if let Some((reason, message)) = taken.place.warning() {
+                return (begun(taken), Finding { fresh: false, reason, message });
+            }
+            let place = taken.place.words();
+            let mut message = format!("the login shell's environment{place}, as it was at {:.0}", taken.captured);
             if taken.renewing {
                 message.push_str("; its time is over, and it is being taken again in the background");
             }
@@ -194,7 +201,11 @@ fn of_login_shell(taken: Taken) -> (Begun, Finding) {
             }
         }
     };
-    (Begun { taken, of_login_shell: true, own_file: false }, finding)
+    (begun(taken), finding)
+}
+
+fn begun(taken: Taken) -> Begun {
+    Begun { taken, of_login_shell: true, own_file: false }
 }
 
 /// What was stored, given again.
@@ -209,6 +220,7 @@ fn again(stored: &Kept, variables: Variables) -> Begun {
         quality: Quality::default(),
         path: path::Change::default(),
         renewing: false,
+        place: Outcome::default(),
     };
     Begun { taken, of_login_shell: false, own_file: false }
 }

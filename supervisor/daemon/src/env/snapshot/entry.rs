@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::fingerprint::Fingerprints;
+use super::fingerprint::{Fingerprints, Watched};
 use super::kept::Kept;
 use super::login::Flight;
 use super::path::Change;
+use super::place::Outcome;
 use super::{Taken, Times, Variables};
+use crate::env::hooks::Tool;
 use crate::env::quality::Quality;
 use crate::env::secret::is_secret;
 use crate::env::store::Vault;
@@ -58,6 +60,14 @@ pub(super) struct Entry {
     pub(super) captures: u64,
     pub(super) failures: u64,
     pub(super) last_duration: Option<Duration>,
+    /// Of a user's own: the tools whose hooks the start-up files install.
+    pub(super) tools: Vec<&'static Tool>,
+    /// Of a directory: the files that decide what hooks do there.
+    pub(super) decisive: Vec<Watched>,
+    /// Of a directory: what the last run of the shell met there.
+    pub(super) outcome: Outcome,
+    /// When it was last asked for.
+    pub(super) used: Option<Instant>,
 }
 
 /// The snapshot that is given.
@@ -200,6 +210,7 @@ impl Entry {
             quality: good.quality.clone(),
             path: self.path.clone(),
             renewing: false,
+            place: self.outcome.clone(),
         })
     }
 }

@@ -17,14 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
 use super::entry::{ASKED_FOR, Due, Entry, Failed, Good};
 use super::fingerprint::{Fingerprints, Seen, Watched};
 use super::kept::Kept;
 use super::watcher::{Served, Watcher};
-use super::{Key, LoginShell, Taken, Times, depends};
+use super::{Key, LoginShell, Taken, Times, depends, place};
 use crate::env::capture::{CaptureError, Login};
 use crate::env::quality::{Degraded, Quality};
 use crate::env::secrets::Hidden;
@@ -57,6 +57,8 @@ pub(super) struct Terms {
     pub(super) vault: Arc<Vault>,
     /// The names that pipelines kept.
     pub(super) names: Arc<Mutex<BTreeSet<String>>>,
+    /// A shell that runs has one of these.
+    pub(super) turns: Arc<Semaphore>,
 }
 
 /// A capture under way.
@@ -107,6 +109,11 @@ impl Slot {
     pub(super) fn entry(&self) -> MutexGuard<'_, Entry> {
         // Nothing that is done under this lock can leave it half done.
         self.entry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does work on files that may be on a silent server.
+    pub(super) fn bounded<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        self.watcher.bounded(work)
     }
 
     pub(super) fn file(&self) -> &Path {
@@ -215,9 +222,10 @@ impl Slot {
         let mut round = 1;
         loop {
             let (slot, start) = (Arc::clone(&self), SystemTime::now());
+            let _turn = terms.turns.acquire().await;
             let (before, asked) = blocking(move || slot.prepare(start)).await;
             let began = Instant::now();
-            let login = shell.login(&seed, began + terms.longest).await;
+            let login = shell.login(&seed, self.key.directory.as_deref(), began + terms.longest).await;
             let (slot, duration, seed, terms) = (Arc::clone(&self), began.elapsed(), seed.clone(), terms.clone());
             let last = round == ROUNDS;
             let settled = blocking(move || match login {
@@ -259,6 +267,12 @@ impl Slot {
 
     /// What the login depended on; where the home's file server is silent, the files that the shell named.
     fn depends(&self, seed: &Seed, login: &Login) -> Vec<Watched> {
+        let decisive = self.entry().decisive.clone();
+        let of_the_tools = place::watched_by_tools(login);
+        self.of_start_up(seed, login).into_iter().chain(decisive).chain(of_the_tools).collect()
+    }
+
+    fn of_start_up(&self, seed: &Seed, login: &Login) -> Vec<Watched> {
         if !Served::now().has(&self.key.home, None) {
             return depends::of(&self.key.shell, seed, login);
         }
@@ -272,12 +286,15 @@ impl Slot {
         let found = self.depends(seed, &login);
         let taken = self.prints(found, SystemTime::now());
         let (is_whole, watched) = (taken.is_some(), taken.unwrap_or_default());
+        let outcome = place::Outcome::of(self.key.directory.as_deref(), &login);
+        let tools = if self.key.directory.is_none() { place::tools(&seed.home, watched.watched()) } else { Vec::new() };
         let Login { variables, functions, complete, left, quality, .. } = login;
         let degraded = match &quality {
             Quality::Good => None,
             Quality::Degraded(degraded) => Some(self.masked(degraded, &variables)),
         };
         let mut entry = self.entry();
+        (entry.tools, entry.outcome) = (tools, outcome);
         entry.last_duration = Some(run.duration);
         let changed = watched.changed_since(&run.before, run.start);
         let (restless, changed): (Vec<_>, Vec<_>) =

@@ -11,6 +11,7 @@ mod fingerprint;
 mod kept;
 mod login;
 mod path;
+mod place;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -27,9 +28,11 @@ use agentd_api::environment::SnapshotSource;
 use agentd_api::snapshot::SnapshotList;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 pub(crate) use chosen::{Chosen, Finding, Wanted};
 pub(crate) use kept::{SESSION_SNAPSHOT, reseal, reseal_all, reseal_or_remove};
+pub(crate) use place::Place;
 pub(crate) use terminal::{TerminalError, Terminals};
 
 use super::capture::{Capture, CaptureError, Login, Variables};
@@ -45,6 +48,20 @@ use login::{Look, Slot, Terms, blocking};
 pub(crate) struct Key {
     pub(crate) shell: PathBuf,
     pub(crate) home: PathBuf,
+    /// Where the shell went after its first prompt; without it, it stayed in the home.
+    pub(crate) directory: Option<PathBuf>,
+}
+
+impl Key {
+    fn digest(&self) -> impl AsRef<[u8]> + use<> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let mut digest = Sha256::new_with_prefix(format!("{}\0{}", self.shell.display(), self.home.display()));
+        if let Some(directory) = &self.directory {
+            digest.update(b"\0");
+            digest.update(directory.as_os_str().as_bytes());
+        }
+        digest.finalize()
+    }
 }
 
 /// A snapshot, as it is given to one launch.
@@ -66,6 +83,8 @@ pub(crate) struct Taken {
     pub(crate) path: path::Change,
     /// Whether its time is over and it is being taken again.
     pub(crate) renewing: bool,
+    /// What is to be said of the session's directory, where the shell was to go there.
+    pub(crate) place: place::Outcome,
 }
 
 /// How long a login shell's environment is used though no file has changed.
@@ -86,13 +105,17 @@ impl Times {
 /// What runs a login shell.
 #[async_trait::async_trait]
 pub(crate) trait LoginShell: Send + Sync + std::fmt::Debug {
-    async fn login(&self, seed: &Seed, deadline: Instant) -> Result<Login, CaptureError>;
+    /// Runs the shell in the user's home. With a directory it goes there after its first prompt, as its user does with `cd`.
+    async fn login(&self, seed: &Seed, directory: Option<&Path>, deadline: Instant) -> Result<Login, CaptureError>;
 }
 
 #[async_trait::async_trait]
 impl LoginShell for Capture {
-    async fn login(&self, seed: &Seed, deadline: Instant) -> Result<Login, CaptureError> {
-        Capture::login(self, seed, deadline).await
+    async fn login(&self, seed: &Seed, directory: Option<&Path>, deadline: Instant) -> Result<Login, CaptureError> {
+        match directory {
+            None => Capture::login(self, seed, deadline).await,
+            Some(_) => Capture::login(self, seed, deadline).await,
+        }
     }
 }
 
@@ -127,7 +150,12 @@ struct Slots {
     known: Mutex<BTreeMap<Key, Arc<Slot>>>,
     /// The names of the variables that pipelines kept since the configuration was last loaded.
     names: Arc<Mutex<BTreeSet<String>>>,
+    /// A login shell that runs has one of these.
+    turns: Arc<Semaphore>,
 }
+
+/// How many login shells run at once.
+const TURNS: usize = 4;
 
 /// Why there is nothing to begin with.
 #[derive(Debug, thiserror::Error)]
@@ -181,8 +209,8 @@ impl Snapshots {
         for directory in [&options.cache, &options.shared] {
             make_private(directory)?;
         }
-        let (options, vault) = (Mutex::new(options), Mutex::new(vault));
-        let slots = Arc::new(Slots { options, vault, known: Mutex::default(), names: Arc::default() });
+        let (options, vault, turns) = (Mutex::new(options), Mutex::new(vault), Arc::new(Semaphore::new(TURNS)));
+        let slots = Arc::new(Slots { options, vault, known: Mutex::default(), names: Arc::default(), turns });
         Ok(Self { shell, slots, terminals: Arc::default() })
     }
 
@@ -201,10 +229,15 @@ impl Snapshots {
 
     /// What the user's login shell gives: what is known of it while that is true; else it is run, once for all who ask.
     pub(crate) async fn get(&self, deadline: Instant) -> Result<Taken, SnapshotError> {
+        self.look(None, deadline).await
+    }
+
+    /// The same of the shell in a directory, where there is one that it is to go to ([`place`]).
+    async fn look(&self, entered: Option<place::Entered>, deadline: Instant) -> Result<Taken, SnapshotError> {
         let (slots, shell) = (Arc::clone(&self.slots), Arc::clone(&self.shell));
         // One hop to where files may be looked at, and not two: this is what every launch waits for.
         let looked = blocking(move || {
-            let (seed, slot) = slots.own()?;
+            let (seed, slot) = slots.of(entered)?;
             Ok::<_, SeedError>((slot.look(&seed, &shell, &slots.terms()), slot))
         });
         match looked.await? {
@@ -225,6 +258,12 @@ impl Snapshots {
     pub(crate) async fn refresh(&self, deadline: Instant) -> Result<Taken, SnapshotError> {
         let (_, slot) = self.own().await?;
         let asked = slot.outdate();
+        // Those of directories are taken again by the launches that need them.
+        let of_directories: Vec<_> =
+            self.slots.lock().values().filter(|slot| slot.key.directory.is_some()).cloned().collect();
+        of_directories.iter().for_each(|slot| {
+            slot.outdate();
+        });
         let mut taken = self.get(deadline).await?;
         // A run that began before the request is no answer to it. One more is, unless the snapshot was forgotten meanwhile.
         if !slot.has_answered(asked) {
@@ -237,7 +276,7 @@ impl Snapshots {
     pub(crate) async fn attempt(&self, deadline: Instant) -> Result<(), SnapshotError> {
         let (seed, slot) = self.own().await?;
         let late = || SnapshotError::Late { shell: slot.key.shell.clone() };
-        let ran = tokio::time::timeout_at(deadline.into(), self.shell.login(&seed, deadline)).await;
+        let ran = tokio::time::timeout_at(deadline.into(), self.shell.login(&seed, None, deadline)).await;
         let login = ran.map_err(|_| late())?.map_err(|error| SnapshotError::Capture(Arc::new(error)))?;
         drop(login);
         Ok(())
@@ -306,7 +345,7 @@ impl Slots {
             let options = locked(&self.options);
             (options.times, options.longest)
         };
-        Terms { times, longest, vault: self.vault(), names: Arc::clone(&self.names) }
+        Terms { times, longest, vault: self.vault(), names: Arc::clone(&self.names), turns: Arc::clone(&self.turns) }
     }
 
     fn vault(&self) -> Arc<Vault> {
@@ -318,16 +357,23 @@ impl Slots {
         self.own().map(|(_, slot)| slot.start_up_files()).unwrap_or_default()
     }
 
-    /// The user whose shell it is, asked anew each time: `chsh` is a change too. Blocks for as long as the user database does.
     fn own(&self) -> Result<(Seed, Arc<Slot>), SeedError> {
+        self.of(None)
+    }
+
+    /// The user whose shell it is, asked anew each time: `chsh` is a change too. Blocks for as long as the user database does.
+    fn of(&self, entered: Option<place::Entered>) -> Result<(Seed, Arc<Slot>), SeedError> {
         let Options { home, shell, cache, .. } = locked(&self.options).clone();
         let seed = Seed::find(home.as_deref(), shell.as_deref())?;
-        let key = Key { shell: seed.shell.clone(), home: seed.home.clone() };
-        let new = || {
-            let name = hex(&Sha256::digest(format!("{}\0{}", key.shell.display(), key.home.display())));
-            Arc::new(Slot::new(key.clone(), cache.join(format!("{name}.json"))))
-        };
-        let slot = Arc::clone(self.lock().entry(key.clone()).or_insert_with(new));
+        let (directory, decisive) = entered.map(|entered| (entered.directory, entered.decisive)).unzip();
+        let key = Key { shell: seed.shell.clone(), home: seed.home.clone(), directory };
+        let mut known = self.lock();
+        let slot = Arc::clone(known.entry(key).or_insert_with_key(|key| {
+            let file = cache.join(format!("{}.json", hex(key.digest().as_ref())));
+            Arc::new(Slot::new(key.clone(), file))
+        }));
+        place::use_one(&mut known, &slot, decisive);
+        drop(known);
         Ok((seed, slot))
     }
 }

@@ -159,6 +159,7 @@ impl Terminal {
             quality: Quality::default(),
             path: path::Change::default(),
             renewing: false,
+            place: super::place::Outcome::default(),
         }
     }
 

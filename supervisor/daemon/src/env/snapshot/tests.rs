@@ -1,5 +1,7 @@
 //! With a shell that the tests play.
 
+mod places;
+
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,7 +47,7 @@ struct Lab {
 
 #[async_trait::async_trait]
 impl LoginShell for Played {
-    async fn login(&self, _seed: &Seed, _deadline: Instant) -> Result<Login, CaptureError> {
+    async fn login(&self, _seed: &Seed, directory: Option<&Path>, _deadline: Instant) -> Result<Login, CaptureError> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
         self.permits.acquire().await.unwrap().forget();
         let content = fs::read(&self.rc).unwrap();
@@ -74,9 +76,13 @@ impl LoginShell for Played {
         let variables =
             [("RC", content), ("API_KEY", b"hunter22".to_vec()), ("TERM", b"dumb".to_vec()), ("PATH", path), thing];
         let variables = variables.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let mut variables: Variables = variables;
+        if let Some(directory) = directory {
+            variables.push(("PWD".to_owned(), directory.as_os_str().as_encoded_bytes().to_vec()));
+        }
         let functions = vec![("BASH_FUNC_f%%".to_owned(), b"() {  :\n}".to_vec())];
         let read = vec![self.rc.clone()];
-        Ok(Login { variables, functions, read, complete: self.complete, left: 0, quality })
+        Ok(Login { variables, functions, read, complete: self.complete, quality, ..Login::default() })
     }
 }
 
@@ -173,8 +179,13 @@ impl Lab {
         let shared = shared.then(|| "/work".into());
         Chosen::new(
             Arc::clone(&self.snapshots),
-            Wanted { source, terminal: terminal.map(str::to_owned), shared, session },
+            Wanted { source, terminal: terminal.map(str::to_owned), shared, session, place: self.home() },
         )
+    }
+
+    /// A session in the home.
+    fn home(&self) -> Place {
+        Place { directory: self.directory.path().to_owned(), scope: None }
     }
 
     fn terminal(&self, value: &str) -> String {

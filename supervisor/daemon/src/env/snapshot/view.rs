@@ -39,6 +39,7 @@ impl Slot {
         LoginSnapshotView {
             shell: self.key.shell.clone(),
             home: self.key.home.clone(),
+            directory: self.key.directory.clone(),
             state,
             reason,
             quality: good.map(|good| quality(&good.quality)),
