@@ -389,6 +389,7 @@ impl World {
 
 fn capture(config: &Config, programs: &Programs) -> Capture {
     Capture::new(programs.keeper.clone(), config.environment.deadline.0, config.environment.children)
+        .with_term(config.environment.term.clone())
 }
 
 fn snapshot_options(config: &Config, directories: &Directories) -> SnapshotOptions {

@@ -17,6 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::attributes::Inherited;
 use crate::enter;
 use crate::flood::Flood;
 use crate::journald::{Journald, Who};
@@ -103,6 +104,8 @@ fn spawn_open(record: &LaunchRecord) -> io::Result<Spawned> {
         directory: &record.directory,
         stdin: true,
         inherit: [None; 3],
+        terminal: None,
+        inherits: Inherited::default(),
         traced: false,
     })
 }
@@ -355,9 +358,9 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    fn new(pipe: OwnedFd, limit: u64, rate: Option<Rate>) -> Self {
+    fn new(pipe: Option<OwnedFd>, limit: u64, rate: Option<Rate>) -> Self {
         let rate = rate.map(|rate| Bucket::new(rate, Instant::now()));
-        Self { pipe: Some(pipe), lines: Lines::new(limit), not_before: None, much: false, wide: false, rate }
+        Self { pipe, lines: Lines::new(limit), not_before: None, much: false, wide: false, rate }
     }
 
     /// The pipe, where it is time to look at it; else when that will be.

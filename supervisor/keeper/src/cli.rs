@@ -3,11 +3,13 @@
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_journal::{Options, Sync};
 
+use crate::environment::Target;
 use crate::protocol::{HoldArgs, Keep};
 
 /// What the binary is to do.
@@ -17,7 +19,7 @@ pub enum Role {
     Run,
     /// With how many seconds it may live.
     Look(u32),
-    DumpEnvironment(RawFd),
+    DumpEnvironment(Target, String),
     /// With the descriptors of the request and of the report.
     Enter(RawFd, RawFd),
     Isolation,
@@ -29,7 +31,7 @@ pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRE
                    [--rotate BYTES] [--keep BYTES|all] [--sync never|asked|always] [--orphan-ttl SECONDS] [--core BYTES]
 agentd-keeper run
 agentd-keeper look SECONDS
-agentd-keeper dump-environment FD
+agentd-keeper dump-environment FD|PATH [LABEL]
 agentd-keeper enter FD FD
 agentd-keeper isolation
 agentd-keeper --version";
@@ -58,7 +60,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
             let seconds = args.next().and_then(|seconds| seconds.to_str()?.parse().ok()).filter(|seconds| *seconds > 0);
             Role::Look(seconds.ok_or(UsageError::Value("how many seconds"))?)
         }
-        Some("dump-environment") => Role::DumpEnvironment(descriptor(args.next())?),
+        Some("dump-environment") => {
+            let target = target(args.next())?;
+            Role::DumpEnvironment(target, args.next().and_then(|label| label.into_string().ok()).unwrap_or_default())
+        }
         Some("enter") => Role::Enter(descriptor(args.next())?, descriptor(args.next())?),
         Some("isolation") => Role::Isolation,
         Some("--version") => Role::Version,
@@ -67,6 +72,14 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
     match args.next() {
         None => Ok(parsed),
         Some(extra) => Err(UsageError::Argument(extra)),
+    }
+}
+
+/// A descriptor's number, or the path of a file that is there.
+fn target(to: Option<OsString>) -> Result<Target, UsageError> {
+    match to {
+        Some(path) if path.as_bytes().starts_with(b"/") => Ok(Target::File(path.into())),
+        number => descriptor(number).map(Target::Descriptor),
     }
 }
 
@@ -184,7 +197,11 @@ mod tests {
         assert_eq!(parsed("hold --launch 2 --session a --socket /r/k --state /s"), Ok(Role::Hold(hold)));
         assert_eq!(parsed("run"), Ok(Role::Run));
         assert_eq!(parsed("look 30"), Ok(Role::Look(30)));
-        assert_eq!(parsed("dump-environment 12"), Ok(Role::DumpEnvironment(12)));
+        assert_eq!(parsed("dump-environment 12"), Ok(Role::DumpEnvironment(Target::Descriptor(12), String::new())));
+        assert_eq!(
+            parsed("dump-environment /x/y stay"),
+            Ok(Role::DumpEnvironment(Target::File("/x/y".into()), "stay".to_owned()))
+        );
         assert_eq!(parsed("enter 4 7"), Ok(Role::Enter(4, 7)));
         assert_eq!(parsed("isolation"), Ok(Role::Isolation));
     }

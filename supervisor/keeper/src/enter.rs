@@ -23,6 +23,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Inherited;
 use crate::frame::{self, FrameError};
 use crate::os;
 use crate::protocol::{Enclosure, LaunchRecord, Variable};
@@ -82,6 +83,8 @@ pub(crate) fn spawn(record: &LaunchRecord, enclosure: &Enclosure) -> io::Result<
         directory: &ByteString::from("/"),
         stdin: true,
         inherit: [Some(numbers[0]), Some(numbers[1]), None],
+        terminal: None,
+        inherits: Inherited::default(),
         traced: false,
     })?;
     drop((request_reader, report_writer));

@@ -1,23 +1,139 @@
-//! `agentd-keeper dump-environment FD`: the last command of a login shell or a script, which says what they made of the
-//! environment: `NAME=VALUE` and a NUL, byte for byte, to a descriptor that nothing else writes to.
+//! `agentd-keeper dump-environment TO [LABEL]`: the last command of a login shell or a script, which says what they made of the
+//! environment and of what else a child inherits.
+//!
+//! A record is a header in text lines, a NUL, each `NAME=VALUE` with a NUL, and one NUL more. The echo of a typed command has no NUL, so
+//! nothing that a terminal shows can be taken for a record.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{FromRawFd as _, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::attributes;
+use crate::protocol::Attributes;
+
+/// The label with which the command does not end by itself after its dump: the shell shall not go on to its next prompt.
+pub(crate) const STAY: &str = "stay";
+/// The label of a dump that says only that a line before the last one was carried out.
+pub(crate) const STEP: &str = "step";
+/// How a record begins.
+const MAGIC: &[u8] = b"agentd-environment 1 ";
+/// How long a dump that stays does so at most; the run ends it long before.
+const LONGEST_STAY: Duration = Duration::from_secs(600);
+
+/// Where a dump goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Descriptor(RawFd),
+    File(PathBuf),
+}
 
 /// Writes this process's environment. An entry without `=` is no variable and is left out.
 #[allow(unsafe_code, reason = "the descriptor is inherited, so there is nothing to own it but its number")]
-pub fn dump(fd: RawFd) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    for (name, value) in std::env::vars_os() {
+pub fn dump(target: &Target, label: &str) -> io::Result<()> {
+    let record = record(label, &attributes::lines(), std::env::vars_os());
+    match target {
+        Target::Descriptor(fd) => {
+            // SAFETY: the caller was told this number to write to; nothing else in this process uses it. One that is not open fails
+            // the write.
+            let mut to = unsafe { File::from_raw_fd(*fd) };
+            to.write_all(&record)?;
+        }
+        Target::File(path) => {
+            let to = File::options().write(true).open(path)?;
+            // A command that was typed twice runs twice, and what is longer than a pipe's block would be mixed.
+            let mut to = Flock::lock(to, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
+            to.write_all(&record)?;
+        }
+    }
+    if label == STAY {
+        std::thread::sleep(LONGEST_STAY);
+    }
+    Ok(())
+}
+
+fn record(label: &str, attributes: &str, variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<u8> {
+    let mut bytes = [MAGIC, label.as_bytes(), b"\n", attributes.as_bytes(), b"\0"].concat();
+    for (name, value) in variables {
         bytes.extend_from_slice(name.as_bytes());
         bytes.push(b'=');
         bytes.extend_from_slice(value.as_bytes());
         bytes.push(0);
     }
-    // SAFETY: the caller was told this number to write to; nothing else in this process uses it. One that is not open fails
-    // the write.
-    let mut to = unsafe { File::from_raw_fd(fd) };
-    to.write_all(&bytes)
+    bytes.push(0);
+    bytes
+}
+
+/// A record that came whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) label: String,
+    pub(crate) attributes: Attributes,
+    /// `NAME=VALUE`, each with a NUL.
+    pub(crate) variables: Vec<u8>,
+    /// Where the next record begins.
+    pub(crate) end: usize,
+}
+
+/// Whether the bytes are records, and not what some other program wrote.
+pub(crate) fn are_records(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
+impl Record {
+    /// Reads the record that begins at `from`; `None` where it is not whole yet.
+    pub(crate) fn read(bytes: &[u8], from: usize) -> Option<Self> {
+        let rest = bytes.get(from..)?.strip_prefix(MAGIC)?;
+        let header = memchr::memchr(0, rest)?;
+        let text = String::from_utf8_lossy(&rest[..header]);
+        let (label, attributes) = text.split_once('\n')?;
+        let (begin, mut at) = (header + 1, header + 1);
+        loop {
+            match memchr::memchr(0, rest.get(at..)?)? {
+                0 => break,
+                length => at += length + 1,
+            }
+        }
+        Some(Self {
+            label: label.to_owned(),
+            attributes: attributes::parse(attributes),
+            variables: rest[begin..at].to_vec(),
+            end: from + MAGIC.len() + at + 1,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    proptest! {
+        #[test]
+        fn a_record_gives_every_byte_back_and_none_of_its_beginnings_does(
+            variables in proptest::collection::vec(("[A-Za-z_%()]{1,8}", proptest::collection::vec(1_u8..=255, 0..40)), 0..6)
+        ) {
+            let pairs = variables.iter().map(|(name, value)| (name.clone().into(), OsString::from_vec(value.clone())));
+            let bytes = record("x", "umask 22\n", pairs);
+            let expected: Vec<u8> =
+                variables.iter().flat_map(|(name, value)| [name.as_bytes(), b"=", value, b"\0"].concat()).collect();
+            let read = Record::read(&[&bytes[..], b"more"].concat(), 0).unwrap();
+            prop_assert_eq!((&read.variables, read.end, read.attributes.umask), (&expected, bytes.len(), 0o22));
+            for end in 0..bytes.len() {
+                prop_assert_eq!(Record::read(&bytes[..end], 0), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_terminal_echoes_is_no_record() {
+        let echo = b" /tmp/x/agentd-keeper dump-environment /tmp/x/capture stay\r\n";
+        assert!(!are_records(echo) && Record::read(echo, 0).is_none());
+    }
 }

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
+/// The name of this program in the directory.
+const KEEPER: &str = "agentd-keeper";
+
 #[derive(Debug)]
 pub(crate) struct Fifo {
     directory: PathBuf,
@@ -24,16 +27,17 @@ impl Fifo {
         // mkdtemp(3) gives it the mode 0700.
         let directory = nix::unistd::mkdtemp(Path::new("/tmp/agentd-run-XXXXXX"))?;
         let path = directory.join("capture");
-        let opened =
-            nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).map_err(io::Error::from).and_then(|()| {
-                let flags = OFlag::O_NONBLOCK.bits();
-                let reader = File::options().read(true).custom_flags(flags).open(&path)?;
-                Ok((reader, File::options().write(true).custom_flags(flags).open(&path)?))
-            });
+        // What it is called without quotes in any shell, wherever it is installed.
+        let own = std::env::current_exe().and_then(|own| std::os::unix::fs::symlink(own, directory.join(KEEPER)));
+        let opened = own.and_then(|()| Ok(nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?)).and_then(|()| {
+            let flags = OFlag::O_NONBLOCK.bits();
+            let reader = File::options().read(true).custom_flags(flags).open(&path)?;
+            Ok((reader, File::options().write(true).custom_flags(flags).open(&path)?))
+        });
         match opened {
             Ok((reader, writer)) => Ok((Self { directory, path, _writer: writer }, reader.into())),
             Err(error) => {
-                remove(&path, &directory);
+                remove(&directory);
                 Err(error)
             }
         }
@@ -42,16 +46,25 @@ impl Fifo {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// The directory, which no other user can enter.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A path of this program there.
+    pub(crate) fn keeper(&self) -> PathBuf {
+        self.directory.join(KEEPER)
+    }
 }
 
 impl Drop for Fifo {
     fn drop(&mut self) {
-        remove(&self.path, &self.directory);
+        remove(&self.directory);
     }
 }
 
-fn remove(path: &Path, directory: &Path) {
-    // What cannot be removed is an empty thing in a directory that the system clears.
-    let _ = std::fs::remove_file(path);
-    let _ = std::fs::remove_dir(directory);
+fn remove(directory: &Path) {
+    // Programs may have left sockets there. What cannot be removed is in a directory that the system clears.
+    let _ = std::fs::remove_dir_all(directory);
 }

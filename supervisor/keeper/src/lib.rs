@@ -4,6 +4,7 @@
 //! No async runtime, no HTTP, no plugins: what outlives everything else has little in it that can fail.
 
 mod agent;
+mod attributes;
 mod bound;
 pub mod caller;
 mod cgroup;
@@ -31,8 +32,10 @@ pub mod private;
 pub mod protocol;
 mod rate;
 pub mod run;
+mod screen;
 mod signals;
 mod spawn;
+mod terminal;
 pub mod tokens;
 mod trace;
 mod tree;

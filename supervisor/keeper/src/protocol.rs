@@ -320,7 +320,7 @@ pub struct HoldArgs {
 }
 
 /// What `agentd-keeper run` reads from its stdin as one frame: one program, run in a process session of its own, with null stdin,
-/// no terminal, and a deadline at which its whole tree is killed. The frame's writer keeps stdin open: its end cancels the run.
+/// no terminal unless it asks for one, and a deadline at which its whole tree is killed. The frame's writer keeps stdin open: its end cancels the run.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct RunRequest {
     pub program: ByteString,
@@ -364,6 +364,55 @@ pub struct RunRequest {
     /// when it opens it; where that cannot be done it is not started ([`RunOutcome::NotSealed`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<ExpectedFile>,
+    /// A terminal for the program, on which a command is typed. The capture is a FIFO then, and stdin and the output are the terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Terminal>,
+    /// The file mode mask that the program begins with, where it is not this process's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
+}
+
+/// A pseudo-terminal that becomes the controlling terminal of the program, and what is typed on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terminal {
+    pub rows: u16,
+    pub columns: u16,
+    /// What is typed at the prompts, by the program that shows them. The first that fits counts.
+    pub typed: Vec<Typed>,
+    /// Variables that get a private directory of this run as their value, which is removed afterwards.
+    #[serde(default)]
+    pub private: Vec<String>,
+}
+
+/// Lines to type to one kind of shell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Typed {
+    /// File names of the programs that these lines are for; without any they are for every program.
+    pub programs: Vec<String>,
+    /// One line for each prompt, without line ends. `{keeper}` and `{capture}` stand for two paths that need no quotes. Each line but the
+    /// last has to dump with the label `step`.
+    pub lines: Vec<String>,
+}
+
+/// What a process passes on to its children besides its environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    pub umask: u32,
+    /// The nice value, where it is another one than the run began with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nice: Option<i32>,
+    /// The resource limits that are other ones than the run began with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
+}
+
+/// One resource limit of setrlimit(2). `None` is no limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// As in `limits.conf(5)`: `nofile`, `stack`.
+    pub name: String,
+    pub soft: Option<u64>,
+    pub hard: Option<u64>,
 }
 
 /// A file as it was when somebody looked at it.
@@ -399,6 +448,9 @@ pub struct RunResult {
     /// Of a run with a trace.
     #[serde(default)]
     pub sourced: Option<Sourced>,
+    /// Of a capture that `dump-environment` wrote.
+    #[serde(default)]
+    pub attributes: Option<Attributes>,
     pub duration_ms: u64,
 }
 
@@ -441,6 +493,10 @@ pub struct Sourced {
 pub enum RunOutcome {
     Exited(i32),
     Signalled(i32),
+    /// The command that was typed gave the whole capture, and the program was ended.
+    Captured,
+    /// The command was typed as often as it may be, and gave no capture.
+    Unanswered,
     TimedOut,
     /// stdin ended: nobody waits for the result any more.
     Cancelled,

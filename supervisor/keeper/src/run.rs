@@ -16,24 +16,33 @@ use agentd_api::ByteString;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
+use crate::attributes::Inherited;
 use crate::check::Checked;
+use crate::environment::{self, Record};
 use crate::fifo::Fifo;
 use crate::frame::{self, FrameError};
-use crate::protocol::{RunOutcome, RunRequest, RunResult, Trace};
+use crate::protocol::{Attributes, RunOutcome, RunRequest, RunResult, Trace, Variable};
 use crate::signals::Signals;
 use crate::spawn::{self, Program, Spawned};
+use crate::terminal::Terminal;
 use crate::trace::Reader;
 use crate::tree;
 use crate::wait::{self, Read};
-use crate::{os, private};
+use crate::{os, private, screen};
 
 /// The least number a capture may have: below are the descriptors that this process and the standard library open.
 const LEAST_CAPTURE: RawFd = 10;
 /// How long whoever is left of the program's tree may take to clean up after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long a shell may take to end after its terminal is closed, before it is ended as others are.
+const HANG_UP: Duration = Duration::from_millis(500);
+/// How long the rest of a typed line may take after the dump.
+const REST_OF_THE_LINE: Duration = Duration::from_millis(500);
+/// What a line of a terminal has in it that is the echo of a typed command.
+const TYPED: &[u8] = b"agentd-keeper dump-environment";
 /// What stands for the FIFO's path in the program's stdin.
 const CAPTURE: &str = "{capture}";
 
@@ -57,6 +66,7 @@ pub enum RunError {
 pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(), RunError> {
     let setup = |action| move |source| RunError::Setup { action, source };
     os::close_inherited().map_err(setup("close what was inherited"))?;
+    let before = Attributes::own();
     private::close(None).map_err(setup("close its memory to others"))?;
     let request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;
     let started = Instant::now();
@@ -70,10 +80,15 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     let (traced, inherit_trace) = trace_pipe.unzip();
     let (mut captured, inherit) = capture_pipe.unzip();
     let mut fifo = None;
-    if request.capture_fifo {
+    if request.capture_fifo || request.terminal.is_some() {
         let (made, reader) = Fifo::make().map_err(setup("make a FIFO for the capture"))?;
         (fifo, captured) = (Some(made), Some(reader));
     }
+    let deadline = started.checked_add(Duration::from_millis(request.deadline_ms));
+    let terminal = request.terminal.as_ref().zip(fifo.as_ref());
+    let terminal = terminal.map(|(wanted, fifo)| Terminal::open(wanted, fifo, deadline)).transpose();
+    let terminal = terminal.map_err(setup("make a terminal"))?;
+    let environment = with_private(&request, fifo.as_ref());
     let stdin = request.stdin.as_ref().map(|text| with_path(text, fifo.as_ref()));
     // The last thing before the program starts; what is read here is what the program will read.
     let checked = request.expect.as_ref().map(Checked::open).transpose();
@@ -82,7 +97,7 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
         path: &request.program,
         arg0: request.arg0.as_ref(),
         args: &request.args,
-        environment: &request.environment,
+        environment: &environment,
         directory: &request.directory,
         stdin: stdin.is_some(),
         inherit: [
@@ -90,6 +105,8 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
             request.trace_fd,
             sealed.as_ref().ok().and_then(Option::as_ref).map(|sealed| sealed.number),
         ],
+        terminal: terminal.as_ref().map(Terminal::slave),
+        inherits: Inherited::mask(request.umask),
         traced: request.expect.is_some(),
     };
     let spawned = match (&checked, &sealed) {
@@ -104,8 +121,8 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     let mut result = match spawned {
         Err(outcome) => result(outcome),
         Ok(spawned) => {
-            let deadline = started.checked_add(Duration::from_millis(request.deadline_ms));
             let mut run = Run::new(spawned, stdin.unwrap_or_default(), captured, traced, &request);
+            run.use_terminal(terminal).map_err(setup("read the terminal"))?;
             let outcome =
                 run.until_it_ends(&signals, input.as_fd(), deadline).map_err(setup("wait for the program"))?;
             run.finish(outcome)
@@ -115,6 +132,7 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     if checked.ok().flatten().is_some_and(|checked| !checked.holds()) {
         result = self::result(RunOutcome::Changed);
     }
+    result.attributes = result.attributes.map(|attributes| attributes.changed_since(&before));
     result.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let cancelled = result.outcome == RunOutcome::Cancelled;
     match frame::write(output, &result) {
@@ -142,8 +160,20 @@ fn result(outcome: RunOutcome) -> RunResult {
         killed: 0,
         left: 0,
         sourced: None,
+        attributes: None,
         duration_ms: 0,
     }
+}
+
+/// The program's environment, with the run's own directory where the request wants it.
+fn with_private(request: &RunRequest, fifo: Option<&Fifo>) -> Vec<Variable> {
+    let mut environment = request.environment.clone();
+    let names = request.terminal.iter().flat_map(|terminal| &terminal.private);
+    if let Some(fifo) = fifo {
+        let value = || fifo.directory().as_os_str().into();
+        environment.extend(names.map(|name| Variable { name: name.as_str().into(), value: value() }));
+    }
+    environment
 }
 
 /// The program's stdin, with the FIFO's path in its place.
@@ -276,11 +306,15 @@ struct Run {
     stdin: Input,
     captured: Output,
     stdout: Output,
+    /// What comes from the terminal too, where there is one.
     stderr: Output,
     traced: Output,
+    terminal: Option<Terminal>,
     trace: Option<Reader>,
     /// The trace comes with stderr and not in a pipe of its own.
     trace_on_stderr: bool,
+    /// Since when the capture is whole, although its program has not said that it was the last.
+    whole_since: Option<Instant>,
     /// Who is left when the program has ended may stay.
     leave: bool,
     /// More of stdout than is kept ends the run.
@@ -306,12 +340,14 @@ impl Run {
             family: os::Family::led_by(spawned.pid, None),
             stdin: Input { pipe: spawned.stdin, bytes: stdin, written: 0 },
             captured: Output::new(captured, Keep::First, limit),
-            stdout: Output::new(Some(spawned.stdout), Keep::First, limit),
-            stderr: Output::new(Some(spawned.stderr), keep, of_stderr),
+            stdout: Output::new(spawned.stdout, Keep::First, limit),
+            stderr: Output::new(spawned.stderr, keep, of_stderr),
+            terminal: None,
             // Taken apart as it comes, and not kept.
             traced: Output::new(traced, Keep::First, usize::MAX),
             trace: request.trace.map(Reader::new),
             trace_on_stderr: request.trace == Some(Trace::Zsh),
+            whole_since: None,
             leave: request.leave,
             whole_stdout: request.whole_stdout,
             substitution: request
@@ -319,6 +355,14 @@ impl Run {
                 .as_ref()
                 .map(|expected| os::Substitution::new(spawned.pid, expected.path.as_bytes())),
         }
+    }
+
+    fn use_terminal(&mut self, terminal: Option<Terminal>) -> io::Result<()> {
+        if let Some(terminal) = &terminal {
+            (self.stderr.pipe, self.stderr.keep) = (Some(terminal.output()?), Keep::Last);
+        }
+        self.terminal = terminal;
+        Ok(())
     }
 
     fn too_much(&self) -> bool {
@@ -331,13 +375,39 @@ impl Run {
         for output in [&mut self.captured, &mut self.stdout, &mut self.stderr, &mut self.traced] {
             output.read(most);
         }
+        let new = self.stderr.total - before;
+        let printed = &self.stderr.bytes[self.stderr.bytes.len().saturating_sub(new)..];
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take(printed);
+        }
         let Some(reader) = self.trace.as_mut() else { return };
         reader.take(&self.traced.bytes);
         self.traced.bytes.clear();
         if self.trace_on_stderr {
-            let new = self.stderr.total - before;
-            reader.take(&self.stderr.bytes[self.stderr.bytes.len().saturating_sub(new)..]);
+            reader.take(printed);
         }
+    }
+
+    /// What comes of the terminal: types, and says whether the run has what it is for, or never will.
+    fn at_terminal(&mut self) -> Option<RunOutcome> {
+        let terminal = self.terminal.as_mut()?;
+        let now = Instant::now();
+        match Dumps::of(&self.captured.bytes) {
+            Dumps { last: true, .. } => return Some(RunOutcome::Captured),
+            // The rest of the line failed, or takes long: what counts is there.
+            Dumps { whole: true, .. } if self.whole_since.get_or_insert(now).elapsed() > REST_OF_THE_LINE => {
+                return Some(RunOutcome::Captured);
+            }
+            Dumps { whole: true, .. } => {}
+            Dumps { steps, .. } => {
+                terminal.step_is_done(steps);
+                if terminal.has_given_up(now) {
+                    return Some(RunOutcome::Unanswered);
+                }
+                terminal.act(now, &mut self.family);
+            }
+        }
+        None
     }
 
     fn until_it_ends(
@@ -358,6 +428,10 @@ impl Run {
             );
             fds.extend(self.stdin.poll_fd());
             let mut until = deadline;
+            if let Some(terminal) = &self.terminal {
+                let due = terminal.due(Instant::now());
+                until = until.map_or(Some(due), |until| Some(until.min(due)));
+            }
             match self.family.due(Instant::now()) {
                 Ok(changes) => fds.extend(changes.map(|changes| PollFd::new(changes, PollFlags::POLLIN))),
                 Err(not_before) => until = until.map_or(Some(not_before), |until| Some(until.min(not_before))),
@@ -389,6 +463,9 @@ impl Run {
             if self.too_much() {
                 return Ok(RunOutcome::TooMuchOutput);
             }
+            if let Some(outcome) = self.at_terminal() {
+                return Ok(outcome);
+            }
             if signals.take_terminate() || (input_ready && ended(input)) {
                 return Ok(RunOutcome::Cancelled);
             }
@@ -399,7 +476,12 @@ impl Run {
     }
 
     fn finish(mut self, outcome: RunOutcome) -> RunResult {
-        let by_itself = matches!(outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
+        let mut by_itself = matches!(outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| !by_itself) {
+            let group = terminal.foreground();
+            hang_up(self.pid, group, self.leave, || self.read(256 << 10));
+            by_itself = outcome == RunOutcome::Captured;
+        }
         let unopened = self.substitution.as_ref().is_some_and(|substitution| !substitution.is_done());
         if unopened && !by_itself {
             // It would stop at each signal, and has nothing to clean up before its file is opened.
@@ -426,15 +508,77 @@ impl Run {
             outcome => outcome,
         };
         let mut stderr = self.stderr.into_bytes();
+        let sourced = self.trace.map(|reader| reader.finish(&mut stderr.0));
+        if self.terminal.is_some() {
+            stderr.0 = screen::plain(&stderr.0, TYPED);
+        }
+        let mut captured = self.captured.into_bytes();
+        let mut attributes = None;
+        if environment::are_records(captured.as_bytes()) {
+            let record = Dumps::of(captured.as_bytes()).record;
+            attributes = record.as_ref().map(|record| record.attributes.clone());
+            captured = record.map(|record| record.variables).unwrap_or_default().into();
+        }
         RunResult {
-            captured: self.captured.into_bytes(),
+            captured,
+            attributes,
             stdout: self.stdout.into_bytes(),
             killed,
             left,
-            sourced: self.trace.map(|reader| reader.finish(&mut stderr.0)),
+            sourced,
             stderr,
             ..result(outcome)
         }
+    }
+}
+
+/// The records of a capture.
+#[derive(Debug, Default)]
+struct Dumps {
+    /// How many say no more than that a line was carried out.
+    steps: usize,
+    /// The environment is there.
+    whole: bool,
+    /// The last of the commands is carried out.
+    last: bool,
+    record: Option<Record>,
+}
+
+impl Dumps {
+    fn of(bytes: &[u8]) -> Self {
+        let (mut dumps, mut at) = (Self::default(), 0);
+        while let Some(record) = Record::read(bytes, at) {
+            at = record.end;
+            match record.label.as_str() {
+                environment::STEP => dumps.steps += 1,
+                label => {
+                    dumps.last |= label == environment::STAY;
+                    dumps.whole = true;
+                    // What comes after the first has what the rest of the line made.
+                    dumps.record.get_or_insert(record);
+                }
+            }
+        }
+        dumps
+    }
+}
+
+/// Ends the shell at a terminal as a terminal does that is closed: SIGHUP to it and to what is in the foreground. Where others are to
+/// stay it is killed, since a shell passes SIGHUP on to all that it started.
+fn hang_up(pid: i32, group: Option<i32>, leave: bool, mut meanwhile: impl FnMut()) {
+    let (shell, signal) = (Pid::from_raw(pid), if leave { Signal::SIGKILL } else { Signal::SIGHUP });
+    // Who is gone needs none.
+    let _ = kill(shell, signal);
+    if let Some(group) = group {
+        let _ = killpg(Pid::from_raw(group), signal);
+    }
+    let _ = kill(shell, Signal::SIGCONT);
+    let until = Instant::now() + HANG_UP;
+    let mut has_ended = false;
+    while !has_ended && Instant::now() < until {
+        tree::reap(|ended, _| has_ended |= ended == pid);
+        meanwhile();
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

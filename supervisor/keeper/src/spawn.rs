@@ -11,6 +11,7 @@ use agentd_api::ByteString;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 
+use crate::attributes::Inherited;
 use crate::protocol::Variable;
 use crate::{os, private};
 
@@ -26,6 +27,10 @@ pub(crate) struct Program<'a> {
     pub(crate) stdin: bool,
     /// Descriptors, by their numbers, that the program shall have too.
     pub(crate) inherit: [Option<RawFd>; 3],
+    /// The terminal that is its stdin, stdout and stderr, and controls it. Then there are no pipes.
+    pub(crate) terminal: Option<BorrowedFd<'a>>,
+    /// What it begins with that is not as this process has it.
+    pub(crate) inherits: Inherited,
     /// Whether it is traced by this process from its exec on.
     pub(crate) traced: bool,
 }
@@ -38,8 +43,8 @@ pub(crate) const NOT_TRACED: i32 = libc::ENOTSUP;
 pub(crate) struct Spawned {
     pub(crate) pid: i32,
     pub(crate) stdin: Option<OwnedFd>,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
+    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stderr: Option<OwnedFd>,
 }
 
 /// Returns after the program's exec, with its error where it failed.
@@ -56,7 +61,11 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
     if let Some(arg0) = program.arg0 {
         command.arg0(arg0.as_os_str());
     }
-    prepare(&mut command, program.inherit, program.traced);
+    if let Some(terminal) = program.terminal {
+        let own = || terminal.try_clone_to_owned().map(Stdio::from);
+        command.stdin(own()?).stdout(own()?).stderr(own()?);
+    }
+    prepare(&mut command, program);
     let failed = |error: io::Error| match error.raw_os_error() {
         Some(NOT_TRACED) => error,
         _ => explain(&error, program),
@@ -64,9 +73,8 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
     let mut child = command.spawn().map_err(failed)?;
     os::make_expendable(child.id(), &os::expendable());
     let stdin = child.stdin.take().map(OwnedFd::from);
-    let stdout = child.stdout.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
-    let stderr = child.stderr.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
-    for fd in stdin.iter().chain([&stdout, &stderr]) {
+    let (stdout, stderr) = (child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from));
+    for fd in [&stdin, &stdout, &stderr].into_iter().flatten() {
         nonblocking(fd)?;
     }
     // The child is reaped with all other descendants, by pid.
@@ -75,14 +83,21 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
 
 /// What the child does between fork and exec. This process is small, so that the fork is cheap.
 #[allow(unsafe_code, reason = "there is no safe way to do something between fork and exec")]
-fn prepare(command: &mut Command, inherit: [Option<RawFd>; 3], traced: bool) {
+fn prepare(command: &mut Command, program: &Program<'_>) {
+    let (inherit, traced, has_terminal, inherits) =
+        (program.inherit, program.traced, program.terminal.is_some(), program.inherits);
     let keeper = std::process::id();
     let (expendable, core) = (os::expendable(), private::core_limit());
     let before_exec = move || {
         nix::unistd::setsid()?;
+        // SAFETY: ioctl(2) is async-signal-safe, and this request takes a number.
+        if has_terminal && unsafe { libc::ioctl(0, libc::TIOCSCTTY as _, 0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
         os::die_with_parent(keeper)?;
         os::become_expendable(&expendable);
         private::restore_core_limit(core);
+        inherits.set();
         // What is ignored stays so across exec: whoever started the keeper under nohup did not mean the agent.
         for number in 1..=64 {
             // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition; what cannot be set is left alone.

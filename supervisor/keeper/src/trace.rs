@@ -72,6 +72,8 @@ impl Reader {
     }
 
     fn line(&mut self, line: &[u8]) {
+        // A terminal ends lines so.
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.form {
             Trace::Bash => self.bash(line),
             Trace::Zsh if line.ends_with(SOURCED) => match zsh_name(line) {

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Role::Look(seconds) => look::look(seconds, std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
         Role::Enter(request, report) => enter::enter(request, report).map_err(Box::from),
         Role::Isolation => enter::survey(&mut std::io::stdout()).map_err(Box::from),
-        Role::DumpEnvironment(fd) => environment::dump(fd).map_err(Box::from),
+        Role::DumpEnvironment(target, label) => environment::dump(&target, &label).map_err(Box::from),
         Role::Version => writeln!(std::io::stdout(), "agentd-keeper {}", env!("CARGO_PKG_VERSION")).map_err(Box::from),
     };
     match done {

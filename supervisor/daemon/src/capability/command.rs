@@ -78,7 +78,7 @@ impl Machine {
                 return Err(Failure::TooLarge(text));
             }
             RunOutcome::NotExecuted(reason) => return Err(Failure::Unavailable(reason)),
-            RunOutcome::Changed | RunOutcome::NotSealed => {
+            RunOutcome::Changed | RunOutcome::NotSealed | RunOutcome::Captured | RunOutcome::Unanswered => {
                 return Err(Failure::Failed(format!("the program {program:?} changed while it was run")));
             }
         };

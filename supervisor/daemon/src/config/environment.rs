@@ -19,6 +19,8 @@ pub(crate) struct Environment {
     pub(crate) home: Option<PathBuf>,
     /// The login shell; without it, that of the user database.
     pub(crate) shell: Option<PathBuf>,
+    /// What kind of terminal login shells find in TERM; without it, `xterm-256color`.
+    pub(crate) term: Option<String>,
     /// How long a login shell or a script may take.
     pub(crate) deadline: Time,
     /// What sessions begin with that do not say.
@@ -152,6 +154,7 @@ impl Default for Environment {
         Self {
             home: None,
             shell: None,
+            term: None,
             deadline: seconds(30),
             source: SnapshotSource::default(),
             refresh: Refresh::default(),

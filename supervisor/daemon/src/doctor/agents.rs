@@ -133,9 +133,15 @@ async fn version(
         (RunOutcome::Signalled(signal), _) => Err(format!("--version ended with signal {signal}")),
         (RunOutcome::TimedOut, _) => Err(format!("--version took longer than {} s", TIME.as_secs())),
         (RunOutcome::NotExecuted(why), _) => Err(format!("it cannot be executed: {why}")),
-        (RunOutcome::Cancelled | RunOutcome::TooMuchOutput | RunOutcome::Changed | RunOutcome::NotSealed, _) => {
-            Err("it was ended".to_owned())
-        }
+        (
+            RunOutcome::Cancelled
+            | RunOutcome::TooMuchOutput
+            | RunOutcome::Changed
+            | RunOutcome::NotSealed
+            | RunOutcome::Captured
+            | RunOutcome::Unanswered,
+            _,
+        ) => Err("it was ended".to_owned()),
     }
 }
 

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use agentd_api::ByteString;
-use agentd_keeper::protocol::{ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
+use agentd_keeper::protocol::{Attributes, ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
 
 use super::copy::Copy;
-use super::quality::{Degraded, Quality};
+use super::quality::Quality;
 use super::seed::{Seed, USER_PATH};
-use super::shell::{self, Attempt, Home, Interpreter, OF_THE_RUN, Shell, Start};
+use super::shell::{self, Interpreter, OF_THE_RUN, Shell, Start};
 use super::trust::Script;
 use crate::config::Children;
 use crate::message::chain;
@@ -44,15 +44,19 @@ pub(crate) struct Login {
     pub(crate) quality: Quality,
     /// What the shell and what it ran printed at the terminal, without control sequences. Empty where there was none.
     pub(crate) said: String,
+    /// What else a child of the shell inherits. `None` where it could not be found out.
+    pub(crate) attributes: Option<Attributes>,
 }
 
 /// Runs programs for the environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Capture {
-    keeper: PathBuf,
+    pub(super) keeper: PathBuf,
     /// How long one run may take, whatever its caller would allow.
     longest: Duration,
-    children: Children,
+    pub(super) children: Children,
+    /// What kind of terminal the user has.
+    pub(super) term: String,
     background: Arc<AtomicU32>,
 }
 
@@ -71,6 +75,10 @@ pub(crate) enum CaptureError {
     NotExecuted { what: String, reason: String },
     #[error("{what} took longer than {seconds} s and was ended with everything it had started{stderr}")]
     TimedOut { what: String, seconds: f64, stderr: String },
+    #[error(
+        "{what} took longer than {seconds} s and was ended with everything it had started; set environment.deadline if it needs more, or start the session with --env-from terminal{stderr}"
+    )]
+    LoginTimedOut { what: String, seconds: f64, stderr: String },
     #[error("{what} has a syntax error{stderr}")]
     Syntax { what: String, stderr: String },
     #[error("{what} ended with status {status}{stderr}")]
@@ -79,10 +87,14 @@ pub(crate) enum CaptureError {
     Signal { what: String, signal: i32, stderr: String },
     #[error("{what} ended before its environment could be read; does it call exit or exec?{stderr}")]
     NoEnvironment { what: String, stderr: String },
+    #[error("{what} showed a prompt and did not carry out what was typed there{stderr}")]
+    Unanswered { what: String, stderr: String },
     #[error(
         "{what} exports more than the system gives to any program: one variable may have {ONE_VARIABLE} bytes with its name, all together about 2 MB"
     )]
     ArgumentList { what: String },
+    #[error("the directory {directory:?} has a name that cannot be typed at a prompt")]
+    Untypable { directory: PathBuf },
     #[error("{what} changed while it was run")]
     Changed { what: String },
     #[error("{what} cannot be copied to where only agentd writes, so it was not run; is there room in /tmp?")]
@@ -91,18 +103,22 @@ pub(crate) enum CaptureError {
     TooLarge { what: String, limit: u64 },
 }
 
+/// What most terminals say that they are.
+const TERM: &str = "xterm-256color";
 /// More than execve(2) accepts as an environment on Linux with the default stack limit (a quarter of 8 MiB).
 const MAX_ENVIRONMENT: u64 = 4 << 20;
 /// `MAX_ARG_STRLEN` of execve(2), less the NUL.
 const ONE_VARIABLE: u32 = 131_071;
+/// What stands before what a program printed last.
+const LAST_WORDS: &str = "; its last words: ";
 /// What the names of exported bash functions begin with.
-const FUNCTION: &str = "BASH_FUNC_";
+pub(super) const FUNCTION: &str = "BASH_FUNC_";
 
 impl CaptureError {
     /// One CamelCase word for the condition, where a script failed in this way.
     pub(crate) fn script_reason(&self) -> &'static str {
         match self {
-            Self::TimedOut { .. } => "ScriptTimedOut",
+            Self::TimedOut { .. } | Self::LoginTimedOut { .. } => "ScriptTimedOut",
             Self::Syntax { .. } => "ScriptSyntaxError",
             Self::Interpreter { .. } => "ScriptInterpreterUnknown",
             _ if self.is_scarcity() => "OutOfResources",
@@ -113,10 +129,38 @@ impl CaptureError {
     /// The same for the login shell.
     pub(crate) fn login_reason(&self) -> &'static str {
         match self {
-            Self::TimedOut { .. } => "LoginShellTimedOut",
+            Self::TimedOut { .. } | Self::LoginTimedOut { .. } => "LoginShellTimedOut",
             _ if self.is_scarcity() => "OutOfResources",
             _ => "LoginShellFailed",
         }
+    }
+
+    pub(super) fn last_words(&self) -> &str {
+        match self {
+            Self::TimedOut { stderr, .. }
+            | Self::LoginTimedOut { stderr, .. }
+            | Self::Syntax { stderr, .. }
+            | Self::Status { stderr, .. }
+            | Self::Signal { stderr, .. }
+            | Self::Unanswered { stderr, .. }
+            | Self::NoEnvironment { stderr, .. } => stderr,
+            _ => "",
+        }
+    }
+
+    /// Takes out what the program printed last, for those who say it beside the error.
+    pub(super) fn take_last_words(&mut self) -> String {
+        let text = match self {
+            Self::TimedOut { stderr, .. }
+            | Self::LoginTimedOut { stderr, .. }
+            | Self::Syntax { stderr, .. }
+            | Self::Status { stderr, .. }
+            | Self::Signal { stderr, .. }
+            | Self::Unanswered { stderr, .. }
+            | Self::NoEnvironment { stderr, .. } => std::mem::take(stderr),
+            _ => String::new(),
+        };
+        text.trim_start_matches(LAST_WORDS).to_owned()
     }
 
     /// Whether agentd could not start the program for want of something. What the program printed says nothing of that.
@@ -128,7 +172,12 @@ impl CaptureError {
 
 impl Capture {
     pub(crate) fn new(keeper: PathBuf, longest: Duration, children: Children) -> Self {
-        Self { keeper, longest, children, background: Arc::default() }
+        Self { keeper, longest, children, term: TERM.to_owned(), background: Arc::default() }
+    }
+
+    /// The same for users of another kind of terminal.
+    pub(crate) fn with_term(self, term: Option<String>) -> Self {
+        Self { term: term.unwrap_or(self.term), ..self }
     }
 
     /// The same with a count of its own of what was in the background.
@@ -144,59 +193,6 @@ impl Capture {
     /// Counts what was in the background of a run that was not made here.
     pub(crate) fn add_background(&self, processes: u32) {
         self.background.fetch_add(processes, Ordering::Relaxed);
-    }
-
-    /// What the user's login shell gives to a program it starts.
-    pub(crate) async fn login(&self, seed: &Seed, deadline: Instant) -> Result<Login, CaptureError> {
-        let kind = Shell::of(&seed.shell)
-            .or_else(|| Shell::of(&seed.shell.canonicalize().ok()?))
-            .ok_or_else(|| CaptureError::UnknownShell { shell: seed.shell.clone() })?;
-        let what = format!("the login shell {}", seed.shell.display());
-        let home = home(&seed.home);
-        let mut failed: Option<CaptureError> = None;
-        for attempt in Attempt::ALL {
-            let Some(mut start) = kind.login(attempt, home, &self.keeper) else { continue };
-            if self.children == Children::Leave && kind == Shell::Bash && start.trace.take().is_some() {
-                // Those that it forks write to the trace too: one that is to stay would end by it when nobody reads it any more.
-                start.args.retain(|arg| arg.as_bytes() != b"-x");
-                start.trace_fd = None;
-                start.added.clear();
-            }
-            let mut variables = seed.variables();
-            variables
-                .retain(|variable| start.added.iter().all(|(name, _)| variable.name.as_bytes() != name.as_bytes()));
-            variables.extend(start.added.iter().map(|&(n, v)| Variable { name: n.into(), value: v.into() }));
-            let request = self.request(&seed.shell, &start, variables, &seed.home, deadline);
-            let result = self.run(&request).await?;
-            match interpret(&what, request.deadline_ms, &result) {
-                Ok(all) => {
-                    if attempt != Attempt::Traced {
-                        tracing::warn!(shell = %seed.shell.display(), ?attempt, "the login shell gave no environment at first; it did so when it was asked in another way");
-                    }
-                    let left = self.note(&what, &result);
-                    let (functions, variables) =
-                        cleaned(all, &start).into_iter().partition(|(name, _)| name.starts_with(FUNCTION));
-                    let (read, complete) = kind.files_read(&seed.home, result.sourced.as_ref());
-                    let quality = failed.map_or(Quality::Good, |failed| {
-                        let (attempt, why) = (attempt.words(), failed.to_string());
-                        Quality::Degraded(Degraded { attempt, why, last_words: String::new() })
-                    });
-                    return Ok(Login { variables, functions, read, complete, left, quality, said: String::new() });
-                }
-                Err(
-                    error @ (CaptureError::NoEnvironment { .. }
-                    | CaptureError::Status { .. }
-                    | CaptureError::Signal { .. }),
-                ) => {
-                    // The first says what happened to the user's files as they are; its last words may have been withheld.
-                    if failed.as_ref().is_none_or(|before| before.last_words().is_empty()) {
-                        failed = Some(error);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(failed.unwrap_or(CaptureError::UnknownShell { shell: seed.shell.clone() }))
     }
 
     /// The environment after sourcing `script`, in `directory`, given nothing but `environment`: with bash, or the shell that its first
@@ -276,7 +272,7 @@ impl Capture {
     }
 
     /// Says what was in the background and what became of it.
-    fn note(&self, what: &str, result: &RunResult) -> u32 {
+    pub(super) fn note(&self, what: &str, result: &RunResult) -> u32 {
         let processes = result.killed + result.left;
         self.background.fetch_add(processes, Ordering::Relaxed);
         if processes > 0 {
@@ -313,7 +309,7 @@ impl Capture {
         }
     }
 
-    fn request(
+    pub(super) fn request(
         &self,
         program: &Path,
         start: &Start,
@@ -330,6 +326,7 @@ impl Capture {
             deadline_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             capture_fd: start.capture_fd,
             capture_fifo: start.capture_fd.is_none(),
+            terminal: start.terminal.clone(),
             stdin: start.stdin.clone(),
             trace: start.trace,
             trace_fd: start.trace_fd,
@@ -364,7 +361,7 @@ impl Capture {
         }
     }
 
-    async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
+    pub(super) async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
         let failed = |source| CaptureError::Helper { keeper: self.keeper.clone(), source };
         runner::run(&self.keeper, request).await.map_err(failed)
     }
@@ -373,32 +370,6 @@ impl Capture {
 /// What a shell that reads the script has to find.
 fn expected(script: &Script) -> ExpectedFile {
     ExpectedFile { path: script.path.as_os_str().into(), sha256: script.digest.clone() }
-}
-
-impl CaptureError {
-    fn last_words(&self) -> &str {
-        match self {
-            Self::TimedOut { stderr, .. }
-            | Self::Syntax { stderr, .. }
-            | Self::Status { stderr, .. }
-            | Self::Signal { stderr, .. }
-            | Self::NoEnvironment { stderr, .. } => stderr,
-            _ => "",
-        }
-    }
-}
-
-/// What `Shell::login` asks of a home.
-fn home(home: &Path) -> Home {
-    let profile =
-        [".bash_profile", ".bash_login", ".profile"].iter().find_map(|name| std::fs::read(home.join(name)).ok());
-    let names_it = |text: &Vec<u8>| text.windows(b"bashrc".len()).any(|window| window == b"bashrc");
-    Home {
-        lone_bashrc: home.join(".bashrc").exists() && !profile.as_ref().is_some_and(names_it),
-        no_nu_files: ![".config/nushell", "Library/Application Support/nushell"]
-            .iter()
-            .any(|directory| home.join(directory).exists()),
-    }
 }
 
 /// A path as it is; a name is looked for in `path`, and then where programs are.
@@ -414,7 +385,7 @@ fn find(program: &Path, path: Option<&[u8]>) -> PathBuf {
 }
 
 /// Without what was added for the run.
-fn cleaned(mut all: Variables, start: &Start) -> Variables {
+pub(super) fn cleaned(mut all: Variables, start: &Start) -> Variables {
     let added = start.added.iter().chain(&[("DISABLE_AUTO_UPDATE", "true")]);
     for (name, value) in added {
         all.retain(|(other, given)| other != name || given != value.as_bytes());
@@ -423,9 +394,9 @@ fn cleaned(mut all: Variables, start: &Start) -> Variables {
     all
 }
 
-fn interpret(what: &str, deadline_ms: u64, result: &RunResult) -> Result<Variables, CaptureError> {
+pub(super) fn interpret(what: &str, deadline_ms: u64, result: &RunResult) -> Result<Variables, CaptureError> {
     let came_whole = result.captured.as_bytes().ends_with(b"\0");
-    let ended = matches!(result.outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
+    let ended = matches!(result.outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_) | RunOutcome::Captured);
     // An environment that came whole counts, whatever the shell's traps did to its status afterwards.
     if ended && came_whole { Ok(parse(result.captured.as_bytes())) } else { Err(failure(what, deadline_ms, result)) }
 }
@@ -447,7 +418,8 @@ fn failure(what: &str, deadline_ms: u64, result: &RunResult) -> CaptureError {
         }
         RunOutcome::TooMuchOutput => CaptureError::TooLarge { what, limit: MAX_ENVIRONMENT },
         _ if too_long(&result.stderr) => CaptureError::ArgumentList { what },
-        RunOutcome::Exited(0) => CaptureError::NoEnvironment { what, stderr },
+        RunOutcome::Unanswered => CaptureError::Unanswered { what, stderr },
+        RunOutcome::Exited(0) | RunOutcome::Captured => CaptureError::NoEnvironment { what, stderr },
         RunOutcome::Exited(status) => CaptureError::Status { what, status: *status, stderr },
         RunOutcome::Signalled(signal) => CaptureError::Signal { what, signal: *signal, stderr },
     }
@@ -490,7 +462,7 @@ fn last_lines(stderr: &ByteString) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    format!("; its last words: {}", lines[lines.len().saturating_sub(LINES)..].join(" | "))
+    format!("{LAST_WORDS}{}", lines[lines.len().saturating_sub(LINES)..].join(" | "))
 }
 
 #[cfg(test)]
@@ -506,6 +478,7 @@ mod tests {
             killed: 0,
             left: 0,
             sourced: None,
+            attributes: None,
             duration_ms: 1,
         }
     }
@@ -561,19 +534,5 @@ mod tests {
         let all = all.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())).to_vec();
         let names: Vec<_> = cleaned(all, &start).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["STY", "B"]);
-    }
-
-    #[test]
-    fn a_bashrc_is_read_separately_only_where_no_profile_names_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        assert!(!home(directory.path()).lone_bashrc);
-        std::fs::write(at(".bashrc"), "").unwrap();
-        assert!(home(directory.path()).lone_bashrc);
-        std::fs::write(at(".profile"), ". ~/.bashrc\n").unwrap();
-        assert!(!home(directory.path()).lone_bashrc);
-        // bash reads only the first that is there.
-        std::fs::write(at(".bash_profile"), "export A=1\n").unwrap();
-        assert!(home(directory.path()).lone_bashrc);
     }
 }

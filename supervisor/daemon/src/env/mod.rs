@@ -3,6 +3,7 @@
 //! What a provider may not do itself (run a shell, read a script) is done here for it, under its grant. The order of the
 //! pipeline is the configuration's; the last words are agentd's own: the named secrets, and one variable.
 
+mod attempts;
 mod base;
 mod capture;
 mod copy;
@@ -23,6 +24,7 @@ mod shell;
 mod snapshot;
 mod store;
 mod trust;
+mod typed;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};

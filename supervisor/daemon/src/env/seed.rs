@@ -12,6 +12,8 @@ pub(crate) struct Seed {
     pub(crate) shell: PathBuf,
     pub(crate) home: PathBuf,
     pub(crate) name: String,
+    /// The file mode mask that a login begins with.
+    pub(crate) umask: u32,
     uid: u32,
 }
 
@@ -57,7 +59,7 @@ impl Seed {
         if !shell.is_file() {
             return Err(SeedError::ShellMissing { shell });
         }
-        Ok(Self { shell, home, name, uid: uid.as_raw() })
+        Ok(Self { shell, home, name, umask: umask(), uid: uid.as_raw() })
     }
 
     /// Whether a variable of a shell's environment is there only because it is in the seed to keep the shell quiet.
@@ -98,6 +100,14 @@ impl Seed {
         variables.append(&mut own);
         variables
     }
+}
+
+/// What login(1) and pam_umask(8) set: `UMASK` of login.defs(5), and 022 where it says nothing.
+fn umask() -> u32 {
+    let text = std::fs::read_to_string("/etc/login.defs").unwrap_or_default();
+    let mut words =
+        text.lines().map(str::split_whitespace).filter_map(|mut words| Some((words.next()?, words.next()?)));
+    words.find(|(name, _)| *name == "UMASK").and_then(|(_, mask)| u32::from_str_radix(mask, 8).ok()).unwrap_or(0o22)
 }
 
 /// `KEY=VAL` lines with `#` comments, an optional `export ` and optional quotes, as `pam_env(8)` reads them.

@@ -8,12 +8,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use agentd_api::ByteString;
-use agentd_keeper::protocol::{Sourced, Trace};
+use agentd_keeper::protocol::{Sourced, Terminal, Trace};
 
 /// The descriptor the environment comes back on; high, so that start-up files that use descriptors of their own do not meet it.
 const DESCRIPTOR: i32 = 199;
 /// The same for what the shell tells of itself.
-const TRACE: i32 = 198;
+pub(crate) const TRACE: i32 = 198;
 
 /// The kinds of shells that differ in how they are spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,13 +39,17 @@ pub(crate) struct Start {
     pub(crate) capture_fd: Option<i32>,
     pub(crate) trace: Option<Trace>,
     pub(crate) trace_fd: Option<i32>,
+    /// What is typed, where the shell is run at a terminal; the environment comes back by its FIFO then.
+    pub(crate) terminal: Option<Terminal>,
     /// Variables for this run alone; they are taken out of what comes back.
     pub(crate) added: Vec<(&'static str, &'static str)>,
 }
 
-/// The ways to get through a login, in the order in which they are tried. The next is tried only where one ended in time and without an environment.
+/// The ways to get through a login, in the order in which they are tried. The next is tried where one gave no environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
+    /// At a terminal, with the command typed: see `typed`.
+    Terminal,
     /// With a trace of the files it sources, where the shell has one.
     Traced,
     /// Where start-up files put another program in the shell's place: those of multiplexers are told that they run already, and another shell
@@ -56,14 +60,16 @@ pub(crate) enum Attempt {
 }
 
 impl Attempt {
-    pub(crate) const ALL: [Self; 3] = [Self::Traced, Self::Elsewhere, Self::Quiet];
+    /// Those without a terminal.
+    pub(crate) const WEAKER: [Self; 3] = [Self::Traced, Self::Elsewhere, Self::Quiet];
 
     /// How the shell was run, as a part of a sentence.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Traced => "as a terminal runs it",
-            Self::Elsewhere => "with the marks of a multiplexer set",
-            Self::Quiet => "without being interactive",
+            Self::Terminal => "at a terminal",
+            Self::Traced => "without a terminal",
+            Self::Elsewhere => "without a terminal, with the marks of a multiplexer set",
+            Self::Quiet => "without a terminal and without the files of an interactive shell",
         }
     }
 }
@@ -82,6 +88,19 @@ pub(crate) struct Home {
     pub(crate) lone_bashrc: bool,
     /// nushell's directory is not there; nushell would make it, with files of its own.
     pub(crate) no_nu_files: bool,
+    /// There is none of zsh's files; at a terminal zsh asks whether to write some.
+    pub(crate) no_zsh_files: bool,
+}
+
+impl Start {
+    /// Without the trace of bash.
+    pub(crate) fn without_trace(&mut self) {
+        if self.trace.take().is_some() {
+            self.args.retain(|arg| arg.as_bytes() != b"-x");
+            self.trace_fd = None;
+            self.added.clear();
+        }
+    }
 }
 
 impl Shell {
@@ -257,7 +276,7 @@ impl Shell {
         }
     }
 
-    fn quote(self, path: &Path) -> String {
+    pub(crate) fn quote(self, path: &Path) -> String {
         let text = path.display().to_string();
         match self {
             Self::Fish => format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'")),
@@ -266,6 +285,11 @@ impl Shell {
             Self::Csh => quote_posix(&text).replace('!', r"\!"),
             Self::Bash | Self::Zsh | Self::Ksh | Self::Posix => quote_posix(&text),
         }
+    }
+
+    /// Its user's own files among those.
+    pub(crate) fn own_files(self, home: &Path) -> Vec<PathBuf> {
+        self.start_up_files(home).into_iter().filter(|file| file.starts_with(home) && file.is_file()).collect()
     }
 
     /// The files and directories that it reads at a login of itself, whether they are there or not: one that appears counts too.
@@ -408,7 +432,7 @@ mod tests {
     #[test]
     fn the_command_is_on_stdin_only_after_the_first_attempt_and_tracing_only_in_it() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Nu, Shell::Ksh, Shell::Posix] {
-            for (n, attempt) in Attempt::ALL.into_iter().enumerate() {
+            for (n, attempt) in Attempt::WEAKER.into_iter().enumerate() {
                 let Some(start) = shell.login(attempt, Home::default(), Path::new(KEEPER)) else { continue };
                 assert_eq!(start.stdin.is_some(), n > 0, "{shell:?} {attempt:?}");
                 assert!(n == 0 || start.trace.is_none(), "{shell:?} {attempt:?}");
@@ -420,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_bashrc_that_no_profile_reads_is_read_and_nushell_makes_no_files() {
-        let home = Home { lone_bashrc: true, no_nu_files: true };
+        let home = Home { lone_bashrc: true, no_nu_files: true, no_zsh_files: false };
         assert!(
             args(Shell::Bash, Attempt::Traced, home).unwrap().contains("-c [ ! -r ~/.bashrc ] || . ~/.bashrc || :; '")
         );

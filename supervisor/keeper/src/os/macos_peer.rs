@@ -64,3 +64,8 @@ pub(crate) fn cgroups(_pid: i32) -> io::Result<Vec<String>> {
 pub(crate) fn program(pid: i32) -> Option<String> {
     Some(process::program(pid).ok()?.to_string_lossy().into_owned())
 }
+
+/// The kernel does not say what a process waits for.
+pub(crate) fn reads_terminal(_pid: i32) -> Option<bool> {
+    None
+}

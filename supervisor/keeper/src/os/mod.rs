@@ -6,6 +6,8 @@ mod guard;
 mod linux;
 #[cfg(target_os = "linux")]
 mod linux_peer;
+#[cfg(target_os = "linux")]
+mod linux_tty;
 #[cfg(target_os = "macos")]
 mod macos;
 #[cfg(target_os = "macos")]
@@ -20,6 +22,8 @@ pub(crate) use linux::{
     ADOPTS, Family, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, device, die_with_parent,
     expendable, make_expendable, pin, proportional, refuse_tracing, reopen, resident, signal, start_time, widen,
 };
+#[cfg(target_os = "linux")]
+pub(crate) use linux_tty::reads_terminal;
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
     ADOPTS, Family, SOCKET_PATH_MAX, Substitution, attempt, become_expendable, become_subreaper, can_substitute,
@@ -55,7 +59,7 @@ pub(crate) enum Step {
 #[cfg(target_os = "linux")]
 pub(crate) use linux_peer::{Peer, cgroups, program, relative};
 #[cfg(target_os = "macos")]
-pub(crate) use macos_peer::{Peer, cgroups, program, relative};
+pub(crate) use macos_peer::{Peer, cgroups, program, reads_terminal, relative};
 
 /// One process with its parent and what the kernel calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]

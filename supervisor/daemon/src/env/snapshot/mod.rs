@@ -112,10 +112,7 @@ pub(crate) trait LoginShell: Send + Sync + std::fmt::Debug {
 #[async_trait::async_trait]
 impl LoginShell for Capture {
     async fn login(&self, seed: &Seed, directory: Option<&Path>, deadline: Instant) -> Result<Login, CaptureError> {
-        match directory {
-            None => Capture::login(self, seed, deadline).await,
-            Some(_) => Capture::login(self, seed, deadline).await,
-        }
+        self.login_in(seed, directory, deadline).await
     }
 }
 

@@ -1,0 +1,167 @@
+//! What a process passes on to its children besides its environment: file mode mask, nice value, resource limits.
+//!
+//! Not its job: which of them reach an agent, and what is done where one may not be set.
+
+use std::fmt::Write as _;
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::stat::{Mode, umask};
+
+use crate::protocol::{Attributes, Limit};
+
+/// The limits that every system here has, by their names in `limits.conf(5)`.
+const LIMITS: [(&str, Resource); 9] = [
+    ("core", Resource::RLIMIT_CORE),
+    ("cpu", Resource::RLIMIT_CPU),
+    ("data", Resource::RLIMIT_DATA),
+    ("fsize", Resource::RLIMIT_FSIZE),
+    ("memlock", Resource::RLIMIT_MEMLOCK),
+    ("nofile", Resource::RLIMIT_NOFILE),
+    ("nproc", Resource::RLIMIT_NPROC),
+    ("stack", Resource::RLIMIT_STACK),
+    ("as", Resource::RLIMIT_AS),
+];
+
+/// Those of this process: `umask 22`, `nice 0`, `limit nofile 1024 4096`, with `-` for no limit.
+pub(crate) fn lines() -> String {
+    let mask = umask(Mode::empty());
+    umask(mask);
+    let mut text = format!("umask {:o}\n", mask.bits());
+    if let Some(nice) = nice() {
+        let _ = writeln!(text, "nice {nice}");
+    }
+    for limit in limits() {
+        let word = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+        let _ = writeln!(text, "limit {} {} {}", limit.name, word(limit.soft), word(limit.hard));
+    }
+    text
+}
+
+/// Reads what [`lines`] wrote.
+pub(crate) fn parse(text: &str) -> Attributes {
+    let mut attributes = Attributes { umask: 0o22, ..Attributes::default() };
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["umask", mask] => attributes.umask = u32::from_str_radix(mask, 8).unwrap_or(0o22),
+            ["nice", nice] => attributes.nice = nice.parse().ok(),
+            ["limit", name, soft, hard] => {
+                attributes.limits.push(Limit {
+                    name: name.to_owned(),
+                    soft: soft.parse().ok(),
+                    hard: hard.parse().ok(),
+                });
+            }
+            _ => {}
+        }
+    }
+    attributes
+}
+
+impl Attributes {
+    /// Those of this process.
+    #[must_use]
+    pub fn own() -> Self {
+        parse(&lines())
+    }
+
+    /// Without the nice value and the limits that `before` has too.
+    #[must_use]
+    pub fn changed_since(mut self, before: &Self) -> Self {
+        self.nice = self.nice.filter(|nice| before.nice != Some(*nice));
+        self.limits.retain(|limit| !before.limits.contains(limit));
+        self
+    }
+}
+
+/// What a child sets of itself before its program starts. It is computed before, since a child may not allocate then.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Inherited {
+    umask: Option<u32>,
+    nice: Option<i32>,
+    limits: [Option<(Resource, rlim_t, rlim_t)>; LIMITS.len()],
+}
+
+impl Inherited {
+    /// Only a file mode mask.
+    pub(crate) fn mask(umask: Option<u32>) -> Self {
+        Self { umask, ..Self::default() }
+    }
+
+    /// What a child of this process may have of these attributes, and what is withheld from it, in words: an ordinary process may lower
+    /// its hard limits and raise its nice value, and not the other way round.
+    pub(crate) fn of(attributes: &Attributes) -> (Self, Vec<String>) {
+        let (mut inherited, mut withheld) = (Self::mask(Some(attributes.umask)), Vec::new());
+        let word = |value: rlim_t| if value == RLIM_INFINITY { "unlimited".to_owned() } else { value.to_string() };
+        for (slot, (name, resource)) in inherited.limits.iter_mut().zip(LIMITS) {
+            let Some(limit) = attributes.limits.iter().find(|limit| limit.name == name) else { continue };
+            let Ok((_, most)) = getrlimit(resource) else { continue };
+            let number = |value: Option<u64>| value.map_or(RLIM_INFINITY, |value| value as rlim_t);
+            let (soft, hard) = (number(limit.soft), number(limit.hard));
+            if soft > most {
+                withheld.push(format!("{name} {} (the service's hard limit is {})", word(soft), word(most)));
+            }
+            *slot = Some((resource, soft.min(most), hard.min(most)));
+        }
+        inherited.nice = attributes.nice;
+        if let (Some(wanted), Some(own)) = (attributes.nice, nice())
+            && wanted < own
+            && !nix::unistd::geteuid().is_root()
+        {
+            withheld.push(format!("nice {wanted} (the service has {own})"));
+            inherited.nice = None;
+        }
+        (inherited, withheld)
+    }
+
+    /// Sets them. What cannot be set is left: no program is refused for it.
+    pub(crate) fn set(&self) {
+        if let Some(mask) = self.umask {
+            umask(Mode::from_bits_truncate(mask as _));
+        }
+        for (resource, soft, hard) in self.limits.into_iter().flatten() {
+            let _ = setrlimit(resource, soft, hard);
+        }
+        if let Some(nice) = self.nice {
+            set_nice(nice);
+        }
+    }
+}
+
+fn limits() -> impl Iterator<Item = Limit> {
+    let some = |value| (value != RLIM_INFINITY).then_some(value as u64);
+    LIMITS.iter().filter_map(move |(name, resource)| {
+        let (soft, hard) = getrlimit(*resource).ok()?;
+        Some(Limit { name: (*name).to_owned(), soft: some(soft), hard: some(hard) })
+    })
+}
+
+#[allow(unsafe_code, reason = "nix has no getpriority")]
+fn nice() -> Option<i32> {
+    nix::errno::Errno::clear();
+    // SAFETY: the call takes no pointer; 0 is this process.
+    let nice = unsafe { nix::libc::getpriority(nix::libc::PRIO_PROCESS, 0) };
+    (nice != -1 || nix::errno::Errno::last_raw() == 0).then_some(nice)
+}
+
+#[allow(unsafe_code, reason = "nix has no setpriority")]
+fn set_nice(nice: i32) {
+    // SAFETY: the call takes no pointer; 0 is this process.
+    let _ = unsafe { nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, nice) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_read_as_they_are_written() {
+        let own = Attributes::own();
+        assert_eq!(own.limits.len(), LIMITS.len());
+        assert_eq!(own.clone().changed_since(&own), Attributes { umask: own.umask, ..Attributes::default() });
+        let other = parse("umask 77\nnice 5\nlimit nofile 256 -\nsomething else\n");
+        let limit = Limit { name: "nofile".to_owned(), soft: Some(256), hard: None };
+        assert_eq!(other, Attributes { umask: 0o77, nice: Some(5), limits: vec![limit] });
+        assert_eq!(other.clone().changed_since(&own), other);
+    }
+}

@@ -1,0 +1,268 @@
+//! A pseudo-terminal and somebody who sits at it: watches for the prompt, types the command, answers what asks.
+//!
+//! A shell with a line editor shows by the terminal's modes that it waits for a command: it has taken echo, lines and the translation of
+//! carriage returns into its own hands. Without an editor, what waits is a process in read(2), and what it wrote last tells a prompt
+//! from a question. A question of a start-up file gets an empty line, or the end of input where another program than a shell asks; so
+//! none is answered with a command, and none is answered for ever.
+//!
+//! Not its job: what is typed, and what comes of it (`run`).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{InputFlags, LocalFlags, SpecialCharacterIndices as Key, Termios, tcgetattr};
+use nix::unistd::{getpgid, tcgetpgrp};
+
+use crate::fifo::Fifo;
+use crate::os::Family;
+use crate::protocol::{self, Typed};
+use crate::screen::Screen;
+use crate::{os, spawn};
+
+/// How often the terminal is looked at where no output wakes.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long the output is quiet where something waits for an answer.
+const QUIET: Duration = Duration::from_millis(100);
+/// The same where the system does not say whether anything waits.
+const LONG_QUIET: Duration = Duration::from_millis(1500);
+/// How long after the command it is typed again where the prompt is back; longer each time.
+const AGAIN: Duration = Duration::from_millis(400);
+/// How often the command is typed.
+const TRIES: u32 = 4;
+/// How many questions get an answer.
+const ANSWERS: u32 = 20;
+/// How many empty lines in a row a shell gets that may as well be at its prompt.
+const EMPTY_LINES: u32 = 3;
+
+/// Both ends of a terminal, and how far it is with what is typed on it.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    master: OwnedFd,
+    /// Held, so that the modes can be looked at and nothing is lost when the program closes it.
+    slave: OwnedFd,
+    typed: Vec<Typed>,
+    screen: Screen,
+    /// What is to be written.
+    queue: Vec<u8>,
+    /// Which line is next.
+    step: usize,
+    /// How often it was typed.
+    tries: u32,
+    answers: u32,
+    empty: u32,
+    last_output: Instant,
+    last_input: Option<Instant>,
+    /// When something is typed whatever is shown.
+    at_last: Option<Instant>,
+}
+
+/// What waits for input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// A line editor.
+    Editor,
+    /// A shell reads a line without an editor, or a single key.
+    Shell,
+    Other,
+    Nothing,
+}
+
+impl Terminal {
+    /// `deadline` is that of the run.
+    pub(crate) fn open(wanted: &protocol::Terminal, fifo: &Fifo, deadline: Option<Instant>) -> io::Result<Self> {
+        let size = Winsize { ws_row: wanted.rows, ws_col: wanted.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = openpty(Some(&size), None)?;
+        for fd in [&pair.master, &pair.slave] {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        }
+        spawn::nonblocking(&pair.master)?;
+        let (keeper, capture) = (text(&fifo.keeper()), text(fifo.path()));
+        let with_paths = |line: &String| line.replace("{keeper}", &keeper).replace("{capture}", &capture);
+        let typed = wanted.typed.iter().map(|typed| Typed {
+            programs: typed.programs.clone(),
+            lines: typed.lines.iter().map(with_paths).collect(),
+        });
+        let now = Instant::now();
+        Ok(Self {
+            master: pair.master,
+            slave: pair.slave,
+            typed: typed.collect(),
+            screen: Screen::default(),
+            queue: Vec::new(),
+            step: 0,
+            tries: 0,
+            answers: 0,
+            empty: 0,
+            last_output: now,
+            last_input: None,
+            at_last: deadline.map(|deadline| now + deadline.saturating_duration_since(now).mul_f64(0.6)),
+        })
+    }
+
+    pub(crate) fn slave(&self) -> BorrowedFd<'_> {
+        self.slave.as_fd()
+    }
+
+    /// A descriptor to read the output from.
+    pub(crate) fn output(&self) -> io::Result<OwnedFd> {
+        self.master.try_clone()
+    }
+
+    /// The process group that has the terminal.
+    pub(crate) fn foreground(&self) -> Option<i32> {
+        tcgetpgrp(&self.master).ok().map(nix::unistd::Pid::as_raw).filter(|group| *group > 0)
+    }
+
+    /// Takes what the program printed.
+    pub(crate) fn take(&mut self, output: &[u8]) {
+        if !output.is_empty() {
+            self.last_output = Instant::now();
+            let answers = self.screen.take(output);
+            self.queue.extend_from_slice(&answers);
+        }
+    }
+
+    /// A line before the last one was carried out: the next prompt is for the next.
+    pub(crate) fn step_is_done(&mut self, steps: usize) {
+        if steps > self.step {
+            (self.step, self.tries, self.last_input) = (steps, 0, None);
+        }
+    }
+
+    /// When to look again.
+    pub(crate) fn due(&self, now: Instant) -> Instant {
+        now + LOOK
+    }
+
+    /// Whether the command was typed as often as it may be, and nothing comes.
+    pub(crate) fn has_given_up(&self, now: Instant) -> bool {
+        let waits = || self.last_input.is_some_and(|typed| now >= typed + AGAIN * (TRIES + 1));
+        (self.tries >= TRIES || self.answers >= ANSWERS) && waits() && self.last_output + AGAIN < now && self.is_asked()
+    }
+
+    fn is_asked(&self) -> bool {
+        // A command that still runs may give something yet.
+        modes(&self.slave).is_some_and(|modes| is_editor(&modes)) || self.answers >= ANSWERS
+    }
+
+    /// Looks who waits, and types.
+    pub(crate) fn act(&mut self, now: Instant, family: &mut Family) {
+        if self.queue.is_empty()
+            && let Some(bytes) = self.wanted(now, family)
+        {
+            self.queue.extend(bytes);
+            self.last_input = Some(now);
+        }
+        // What a program does not read fills the terminal's queue; the rest is written when it is next looked at.
+        if let Ok(written) = nix::unistd::write(&self.master, &self.queue) {
+            self.queue.drain(..written);
+        }
+    }
+
+    fn wanted(&mut self, now: Instant, family: &mut Family) -> Option<Vec<u8>> {
+        let modes = modes(&self.slave)?;
+        let again = self.last_input.is_none_or(|typed| now >= typed + AGAIN * self.tries.max(1));
+        let quiet = now.saturating_duration_since(self.last_output.max(self.last_input.unwrap_or(self.last_output)));
+        let line_end = if modes.local_flags.contains(LocalFlags::ICANON) { b'\n' } else { b'\r' };
+        let at_last = self.at_last.is_some_and(|at_last| at_last <= now);
+        let reader = if is_editor(&modes) { Reader::Editor } else { self.reader(&modes, quiet, family) };
+        match reader {
+            // The first prompt is answered at once: what the shell does before it reads a command is done by then.
+            Reader::Editor if self.tries == 0 || (again && quiet >= QUIET) => self.command(&modes, line_end),
+            Reader::Editor | Reader::Nothing if at_last && self.tries == 0 => self.command(&modes, line_end),
+            Reader::Shell if quiet >= QUIET && self.answers < ANSWERS => {
+                if self.screen.shows_prompt() || self.empty >= EMPTY_LINES {
+                    self.empty = 0;
+                    return if self.tries == 0 || again { self.command(&modes, line_end) } else { None };
+                }
+                (self.empty, self.answers) = (self.empty + 1, self.answers + 1);
+                Some(vec![line_end])
+            }
+            Reader::Other if quiet >= QUIET && self.answers < ANSWERS => {
+                self.answers += 1;
+                let end = modes.control_chars[Key::VEOF as usize];
+                let takes_lines = modes.local_flags.contains(LocalFlags::ICANON);
+                Some(vec![if takes_lines && end != 0 { end } else { line_end }])
+            }
+            _ => None,
+        }
+    }
+
+    /// The line that is next, for the program that has the terminal.
+    fn command(&mut self, modes: &Termios, line_end: u8) -> Option<Vec<u8>> {
+        if self.tries >= TRIES {
+            return None;
+        }
+        let program = self.foreground().and_then(program);
+        let fits = |typed: &&Typed| {
+            typed.programs.is_empty() || program.as_ref().is_some_and(|program| typed.programs.contains(program))
+        };
+        let lines = &self.typed.iter().find(fits)?.lines;
+        let line = lines.get(self.step).or(lines.last())?;
+        let mut bytes = Vec::new();
+        if self.tries > 0 {
+            // Somebody may have left something on the line: an answer that nobody waited for any more.
+            bytes.extend([modes.control_chars[Key::VKILL as usize]].iter().filter(|key| **key != 0));
+        }
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.push(line_end);
+        self.tries += 1;
+        Some(bytes)
+    }
+
+    /// Who waits, where no line editor does.
+    fn reader(&self, modes: &Termios, quiet: Duration, family: &mut Family) -> Reader {
+        if quiet < QUIET {
+            return Reader::Nothing;
+        }
+        let Some(group) = self.foreground() else { return Reader::Nothing };
+        let members = family.tree().unwrap_or_default();
+        let in_group = |pid: &i32| getpgid(Some(nix::unistd::Pid::from_raw(*pid))).is_ok_and(|of| of.as_raw() == group);
+        let mut is_known = true;
+        for pid in members.into_iter().filter(in_group) {
+            match os::reads_terminal(pid) {
+                Some(false) => {}
+                Some(true) => return self.kind(pid),
+                None => is_known = false,
+            }
+        }
+        let is_single_key = !modes.local_flags.contains(LocalFlags::ICANON);
+        // A single key is waited for in poll(2) or select(2) as often as in read(2).
+        if quiet >= LONG_QUIET && (!is_known || is_single_key || self.screen.shows_prompt()) {
+            return self.kind(group);
+        }
+        Reader::Nothing
+    }
+
+    fn kind(&self, pid: i32) -> Reader {
+        let is_shell = |program: String| self.typed.iter().any(|typed| typed.programs.contains(&program));
+        if program(pid).is_none_or(is_shell) { Reader::Shell } else { Reader::Other }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The file name of the program that the process runs, without its version.
+fn program(pid: i32) -> Option<String> {
+    let path = os::program(pid)?;
+    let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
+    let name = Path::new(path).file_name()?.to_string_lossy();
+    // `zsh-5.9`, `ksh93`.
+    Some(name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-').to_owned())
+}
+
+fn modes(slave: &OwnedFd) -> Option<Termios> {
+    tcgetattr(slave).ok()
+}
+
+/// Whether a line editor has the terminal. tcsh's leaves the translation of carriage returns as it is, and has them as a key of its own.
+fn is_editor(modes: &Termios) -> bool {
+    let by_itself = !modes.local_flags.intersects(LocalFlags::ICANON | LocalFlags::ECHO);
+    by_itself && (!modes.input_flags.contains(InputFlags::ICRNL) || modes.input_flags.contains(InputFlags::INLCR))
+}
