@@ -42,14 +42,14 @@ const fn shell(name: &'static str, programs: &'static [&'static str], file: &'st
     Shell { name, programs, file, dialect }
 }
 
-pub(super) const BASH: Shell = shell("bash", &["/bin/bash"], ".bash_profile", Dialect::Sh);
-pub(super) const ZSH: Shell = shell("zsh", &["/bin/zsh"], ".zshrc", Dialect::Sh);
-pub(super) const FISH: Shell = shell("fish", &["/usr/bin/fish"], ".config/fish/config.fish", Dialect::Fish);
-pub(super) const TCSH: Shell = shell("tcsh", &["/bin/tcsh"], ".tcshrc", Dialect::Csh);
-pub(super) const CSH: Shell = shell("csh", &["/bin/bsd-csh"], ".cshrc", Dialect::Csh);
-pub(super) const DASH: Shell = shell("dash", &["/bin/dash"], ".profile", Dialect::Sh);
-pub(super) const KSH: Shell = shell("ksh", &["/bin/ksh93", "/bin/ksh"], ".profile", Dialect::Sh);
-pub(super) const NU: Shell =
+pub(crate) const BASH: Shell = shell("bash", &["/bin/bash"], ".bash_profile", Dialect::Sh);
+pub(crate) const ZSH: Shell = shell("zsh", &["/bin/zsh"], ".zshrc", Dialect::Sh);
+pub(crate) const FISH: Shell = shell("fish", &["/usr/bin/fish"], ".config/fish/config.fish", Dialect::Fish);
+pub(crate) const TCSH: Shell = shell("tcsh", &["/bin/tcsh"], ".tcshrc", Dialect::Csh);
+pub(crate) const CSH: Shell = shell("csh", &["/bin/bsd-csh"], ".cshrc", Dialect::Csh);
+pub(crate) const DASH: Shell = shell("dash", &["/bin/dash"], ".profile", Dialect::Sh);
+pub(crate) const KSH: Shell = shell("ksh", &["/bin/ksh93", "/bin/ksh"], ".profile", Dialect::Sh);
+pub(crate) const NU: Shell =
     shell("nu", &["/usr/local/bin/nu", "/usr/bin/nu"], ".config/nushell/config.nu", Dialect::Nu);
 
 impl Shell {
@@ -67,7 +67,7 @@ impl Shell {
 }
 
 /// A daemon whose user has this shell, and no start-up file.
-pub(super) fn daemon(shell: &Path) -> Daemon {
+pub(crate) fn daemon(shell: &Path) -> Daemon {
     let daemon = Daemon::prepare();
     std::fs::remove_file(daemon.home().join(".profile")).expect("the harness wrote one");
     let providers =
@@ -80,7 +80,7 @@ pub(super) fn daemon(shell: &Path) -> Daemon {
 }
 
 /// The environment of the session's agent.
-pub(super) async fn of_agent(session: &Session) -> Environment {
+pub(crate) async fn of_agent(session: &Session) -> Environment {
     let view = session.wait_for("the session is ready or has failed", settled).await;
     assert_eq!(view.status.phase, Phase::Idle, "{view:#?}");
     let pid = view.status.agent_pid.expect("an agent that runs has a pid");

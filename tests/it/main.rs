@@ -49,6 +49,7 @@ mod manager;
 mod modules;
 mod opencode;
 mod permission;
+mod places;
 mod plugins;
 mod power_cut;
 mod prerequisites;
