@@ -62,17 +62,39 @@ async fn what_else_each_shell_reads_at_a_login_is_read_too() {
 }
 
 #[tokio::test]
-async fn a_shell_that_is_none_is_refused_by_name() {
-    for (path, words) in [
-        ("/usr/sbin/nologin", "lets nobody log in; set environment.shell"),
-        ("/no/such/shell", "is not there; set environment.shell"),
-        ("/bin/cat", "is none of bash, zsh"),
-    ] {
+async fn a_shell_that_is_none_has_another_in_its_place_and_one_that_is_missing_is_refused() {
+    for path in ["/usr/sbin/nologin", "/usr/bin/env", "/bin/cat"] {
         let mut daemon = daemon(path.as_ref());
+        BASH.write(&daemon.home(), "export ROW=read");
         daemon.run().await;
         let session = daemon.create(&daemon.scripted(&[])).await;
-        let (_, message) = refusal(&session).await;
-        assert!(message.contains(words), "{path}: {message}");
+        let environment = of_agent(&session).await;
+        assert_eq!(environment.get("ROW").map(Vec::as_slice), Some(&b"read"[..]), "{path}");
+        assert_eq!(environment.get("SHELL").map(Vec::as_slice), Some(&b"/bin/bash"[..]), "{path}");
+        let log = std::fs::read_to_string(daemon.root().join("agentd.log")).unwrap();
+        assert!(log.contains("another shell is run; set environment.shell") && log.contains(path), "{path}: {log}");
+    }
+    let mut daemon = daemon("/no/such/shell".as_ref());
+    daemon.run().await;
+    let session = daemon.create(&daemon.scripted(&[])).await;
+    let (_, message) = refusal(&session).await;
+    assert!(message.contains("is not there; set environment.shell"), "{message}");
+}
+
+#[tokio::test]
+async fn a_wrapper_is_run_as_a_login_runs_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let wrapper = directory.path().join("site-shell");
+    std::fs::write(&wrapper, "#!/bin/sh\nexport OF_THE_SITE=yes\nexec /bin/bash -l\n").unwrap();
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut daemon = daemon(&wrapper);
+    BASH.write(&daemon.home(), "export ROW=read");
+    daemon.run().await;
+    let session = daemon.create(&daemon.scripted(&[])).await;
+    let environment = of_agent(&session).await;
+    for (name, value) in [("OF_THE_SITE", "yes"), ("ROW", "read")] {
+        assert_eq!(environment.get(name).map(Vec::as_slice), Some(value.as_bytes()), "{name}");
     }
 }
 

@@ -6,6 +6,7 @@ mod limits;
 mod replay;
 mod run;
 mod socket;
+mod terminal;
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};

@@ -479,8 +479,12 @@ impl Run {
         let mut by_itself = matches!(outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
         if let Some(terminal) = self.terminal.as_ref().filter(|_| !by_itself) {
             let group = terminal.foreground();
-            hang_up(self.pid, group, self.leave, || self.read(256 << 10));
+            let has_ended = hang_up(self.pid, group, self.leave, || self.read(256 << 10));
             by_itself = outcome == RunOutcome::Captured;
+            if by_itself && !has_ended {
+                // It has given what it was run for, and had its time.
+                let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
+            }
         }
         let unopened = self.substitution.as_ref().is_some_and(|substitution| !substitution.is_done());
         if unopened && !by_itself {
@@ -563,9 +567,9 @@ impl Dumps {
     }
 }
 
-/// Ends the shell at a terminal as a terminal does that is closed: SIGHUP to it and to what is in the foreground. Where others are to
+/// Whether the shell has ended when it comes back. Ends the shell at a terminal as a terminal does that is closed: SIGHUP to it and to what is in the foreground. Where others are to
 /// stay it is killed, since a shell passes SIGHUP on to all that it started.
-fn hang_up(pid: i32, group: Option<i32>, leave: bool, mut meanwhile: impl FnMut()) {
+fn hang_up(pid: i32, group: Option<i32>, leave: bool, mut meanwhile: impl FnMut()) -> bool {
     let (shell, signal) = (Pid::from_raw(pid), if leave { Signal::SIGKILL } else { Signal::SIGHUP });
     // Who is gone needs none.
     let _ = kill(shell, signal);
@@ -573,13 +577,16 @@ fn hang_up(pid: i32, group: Option<i32>, leave: bool, mut meanwhile: impl FnMut(
         let _ = killpg(Pid::from_raw(group), signal);
     }
     let _ = kill(shell, Signal::SIGCONT);
+    // A number that no process has any more as its group is gone; so are those that the dump was in.
+    let is_there = |group: i32| killpg(Pid::from_raw(group), None).is_ok();
     let until = Instant::now() + HANG_UP;
     let mut has_ended = false;
-    while !has_ended && Instant::now() < until {
+    while Instant::now() < until && (!has_ended || group.is_some_and(is_there)) {
         tree::reap(|ended, _| has_ended |= ended == pid);
         meanwhile();
         std::thread::sleep(Duration::from_millis(1));
     }
+    has_ended
 }
 
 /// Whether stdin has ended; what else comes on it is nothing to this.

@@ -5,7 +5,7 @@ use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Trace};
 use super::*;
 use crate::harness::quote::quoted;
 
-fn request(text: &str) -> RunRequest {
+pub(super) fn request(text: &str) -> RunRequest {
     RunRequest {
         program: "/bin/sh".into(),
         args: strings(&["-c", text]),
@@ -23,10 +23,12 @@ fn request(text: &str) -> RunRequest {
         first_of_stderr: None,
         arg0: None,
         expect: None,
+        terminal: None,
+        umask: None,
     }
 }
 
-fn start_run(request: &RunRequest) -> Child {
+pub(super) fn start_run(request: &RunRequest) -> Child {
     let mut runner = Command::new(KEEPER)
         .arg("run")
         .stdin(Stdio::piped())
@@ -39,13 +41,13 @@ fn start_run(request: &RunRequest) -> Child {
     runner
 }
 
-fn end_run(mut runner: Child) -> RunResult {
+pub(super) fn end_run(mut runner: Child) -> RunResult {
     let result = frame::read(runner.stdout.as_mut().unwrap()).unwrap().unwrap();
     assert!(runner.wait().unwrap().success());
     result
 }
 
-fn run(request: &RunRequest) -> RunResult {
+pub(super) fn run(request: &RunRequest) -> RunResult {
     end_run(start_run(request))
 }
 

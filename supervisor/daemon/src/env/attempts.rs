@@ -41,6 +41,33 @@ impl Capture {
         if let Some(directory) = directory.filter(|directory| !typed::can_be_typed(directory)) {
             return Err(CaptureError::Untypable { directory: directory.to_owned() });
         }
+        let is_shell = |path: &Path| Shell::of(path).is_some();
+        let is_known = is_shell(&seed.shell) || seed.shell.canonicalize().is_ok_and(|real| is_shell(&real));
+        if is_known {
+            return self.login_by(seed, directory, deadline).await;
+        }
+        let mut why = format!("{} is no shell", seed.shell.display());
+        if !seed.has_no_shell() {
+            // A wrapper starts a shell, and there are shells that are not known here. Half of the time is for another.
+            let half = Instant::now() + deadline.saturating_duration_since(Instant::now()).mul_f64(0.5);
+            match self.login_by(seed, directory, half).await {
+                Err(error) if !error.is_final() || error.is_late() => why = error.to_string(),
+                other => return other,
+            }
+        }
+        let other = seed.with_a_shell();
+        tracing::warn!(shell = %seed.shell.display(), taken = %other.shell.display(), why, "another shell is run; set environment.shell");
+        let mut login = self.login_by(&other, directory, deadline).await?;
+        if login.quality == Quality::Good {
+            let why = format!("{why}; set environment.shell");
+            let attempt = "with another shell than the user database names";
+            login.quality = Quality::Degraded(Degraded { attempt, why, last_words: String::new() });
+        }
+        Ok(login)
+    }
+
+    /// With the seed's shell, whatever it is.
+    async fn login_by(&self, seed: &Seed, directory: Option<&Path>, deadline: Instant) -> Result<Login, CaptureError> {
         let kind = Shell::of(&seed.shell).or_else(|| Shell::of(&seed.shell.canonicalize().ok()?));
         let (begun, home) = (Instant::now(), home(&seed.home));
         let all = deadline.saturating_duration_since(begun);
@@ -204,7 +231,7 @@ impl CaptureError {
     }
 
     fn is_late(&self) -> bool {
-        matches!(self, Self::TimedOut { .. } | Self::Unanswered { .. })
+        matches!(self, Self::TimedOut { .. } | Self::LoginTimedOut { .. } | Self::Unanswered { .. })
     }
 }
 

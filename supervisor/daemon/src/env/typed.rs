@@ -17,6 +17,8 @@ const COLUMNS: u16 = 120;
 /// which somebody may be typing.
 pub(crate) const PRIVATE: [&str; 3] = ["TMUX_TMPDIR", "SCREENDIR", "ZELLIJ_SOCKET_DIR"];
 
+/// Takes the line out of bash's history before a prompt whose command saves it.
+const FORGET: &str = "case \"$(builtin history 1)\" in (*agentd-keeper*) builtin history -d \"$((HISTCMD-1))\";; esac";
 const DUMP: &str = "{keeper} dump-environment {capture}";
 
 /// How a shell is logged in to at a terminal, as login(1) does it: by a dash before its name. `None` where it must not be.
@@ -59,19 +61,23 @@ pub(crate) fn start(
     };
     start.args = args.iter().map(|arg| (*arg).into()).collect();
     let private = if leave { Vec::new() } else { PRIVATE.map(str::to_owned).to_vec() };
-    let typed = typed(home, start.trace, directory);
+    let typed = typed(kind, home, start.trace, directory);
     start.terminal = Some(Terminal { rows: ROWS, columns: COLUMNS, typed, private });
     Some(start)
 }
 
 /// What is typed, by the shell that has the terminal when it is: start-up files may have put another one there.
-fn typed(home: Home, trace: Option<Trace>, directory: Option<&Path>) -> Vec<Typed> {
+fn typed(kind: Option<Shell>, home: Home, trace: Option<Trace>, directory: Option<&Path>) -> Vec<Typed> {
     let both = |rest: &str| format!(" {DUMP}; {rest}; {DUMP} stay");
     let typed = |programs: &[&str], mut lines: Vec<String>| {
         if let Some(directory) = directory {
             let last = lines.pop();
             let shell = programs.first().and_then(|name| Shell::of(Path::new(name))).unwrap_or(Shell::Posix);
-            let run = if shell == Shell::Nu { "^" } else { "" };
+            let run = match shell {
+                Shell::Nu => "^".to_owned(),
+                Shell::Bash => format!("{FORGET}; "),
+                _ => String::new(),
+            };
             lines.push(format!(" cd {}; {run}{DUMP} step", shell.quote(directory)));
             lines.extend(last);
         }
@@ -81,8 +87,7 @@ fn typed(home: Home, trace: Option<Trace>, directory: Option<&Path>) -> Vec<Type
     if home.lone_bashrc {
         // A terminal's bash reads .bashrc alone and a login's the profile alone; what the user has is both. It is a command of its own, so
         // that what .bashrc sets to be done before a prompt is done.
-        let forget = "case \"$(builtin history 1)\" in (*agentd-keeper*) builtin history -d \"$((HISTCMD-1))\";; esac";
-        bash.insert(0, format!(" [ ! -r ~/.bashrc ] || . ~/.bashrc; {forget}; {DUMP} step"));
+        bash.insert(0, format!(" [ ! -r ~/.bashrc ] || . ~/.bashrc; {FORGET}; {DUMP} step"));
     }
     let mut zsh = both("unset HISTFILE");
     if trace == Some(Trace::Zsh) {
@@ -93,7 +98,15 @@ fn typed(home: Home, trace: Option<Trace>, directory: Option<&Path>) -> Vec<Type
         nu.insert_str(0, &format!(" view files | get filename | to text | save --raw --append /dev/fd/{TRACE};"));
     }
     let any = || format!(" {DUMP} stay");
+    // What a multiplexer starts is the login shell.
+    let within = match kind {
+        Some(Shell::Bash) => both("HISTFILE=/dev/null"),
+        Some(Shell::Zsh) => both("unset HISTFILE"),
+        Some(Shell::Csh) => both("unset savehist"),
+        _ => any(),
+    };
     vec![
+        typed(&["tmux", "screen", "zellij"], vec![within]),
         typed(&["bash", "rbash"], bash),
         typed(&["zsh", "rzsh"], vec![zsh]),
         typed(&["fish"], vec![any()]),
@@ -129,24 +142,24 @@ mod tests {
 
     #[test]
     fn each_program_is_typed_a_line_of_its_own_and_all_begin_with_a_blank() {
-        let lines = typed(Home::default(), None, None);
+        let lines = typed(Some(Shell::Bash), Home::default(), None, None);
         assert_eq!(line(&lines, "fish"), " {keeper} dump-environment {capture} stay");
         assert_eq!(line(&lines, "xonsh"), line(&lines, "dash"));
         assert!(line(&lines, "bash").contains("; HISTFILE=/dev/null; "));
         assert!(
             lines.iter().flat_map(|typed| &typed.lines).all(|line| line.starts_with(' ') && line.ends_with(" stay"))
         );
-        let lone = typed(Home { lone_bashrc: true, ..Home::default() }, None, None);
-        assert_eq!(lone[0].lines.len(), 2);
-        assert!(lone[0].lines[0].ends_with(" step"));
+        let lone = typed(Some(Shell::Bash), Home { lone_bashrc: true, ..Home::default() }, None, None);
+        assert_eq!(lone[1].lines.len(), 2);
+        assert!(lone[1].lines[0].ends_with(" step"));
     }
 
     #[test]
     fn a_shell_goes_to_a_directory_before_its_last_line_whatever_the_name() {
         let directory = Path::new("/p/it's $HOME! `x`");
-        let lines = typed(Home { lone_bashrc: true, ..Home::default() }, None, Some(directory));
-        assert_eq!(lines[0].lines.len(), 3);
-        assert_eq!(lines[0].lines[1], format!(" cd '/p/it'\\''s $HOME! `x`'; {DUMP} step"));
+        let lines = typed(Some(Shell::Bash), Home { lone_bashrc: true, ..Home::default() }, None, Some(directory));
+        assert_eq!(lines[1].lines.len(), 3);
+        assert_eq!(lines[1].lines[1], format!(" cd '/p/it'\\''s $HOME! `x`'; {FORGET}; {DUMP} step"));
         assert!(line(&lines, "nu").starts_with(" cd \"/p/it's $HOME! `x`\"; ^{keeper}"));
         assert!(line(&lines, "tcsh").contains("HOME\\! "), "{}", line(&lines, "tcsh"));
         assert!(can_be_typed(directory) && !can_be_typed(Path::new("/two\nlines")));
