@@ -229,10 +229,7 @@ impl Slot {
             let (slot, duration, seed, terms) = (Arc::clone(&self), began.elapsed(), seed.clone(), terms.clone());
             let last = round == ROUNDS;
             let settled = blocking(move || match login {
-                Ok(mut login) => {
-                    login.variables.retain(|(name, value)| !Seed::is_ours(name, value));
-                    slot.keep(login, Run { before, asked, start, duration, last }, &seed, &terms)
-                }
+                Ok(login) => slot.keep(login, Run { before, asked, start, duration, last }, &seed, &terms),
                 Err(error) => Some(slot.fail(error, duration)),
             })
             .await;
@@ -282,8 +279,9 @@ impl Slot {
     }
 
     /// Takes a shell's answer; `None` where it is to be asked once more.
-    fn keep(&self, login: Login, run: Run, seed: &Seed, terms: &Terms) -> Option<Outcome> {
+    fn keep(&self, mut login: Login, run: Run, seed: &Seed, terms: &Terms) -> Option<Outcome> {
         let found = self.depends(seed, &login);
+        login.variables.retain(|(name, value)| !Seed::is_ours(name, value));
         let taken = self.prints(found, SystemTime::now());
         let (is_whole, watched) = (taken.is_some(), taken.unwrap_or_default());
         let outcome = place::Outcome::of(self.key.directory.as_deref(), &login);

@@ -131,6 +131,8 @@ pub(super) fn tools<'a>(home: &Path, watched: impl Iterator<Item = &'a Watched>)
 pub(super) fn watched_by_tools(login: &Login) -> Vec<Watched> {
     #[derive(serde::Deserialize)]
     struct File {
+        // Older releases (2.32) write `Path`.
+        #[serde(alias = "Path")]
         path: PathBuf,
     }
     let files = |variables: &Variables| {
@@ -229,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_files_that_direnv_watches_are_read_from_its_record() {
-        let json = r#"[{"path":"/p/.envrc","modtime":1,"exists":true},{"path":"/p/.env","modtime":0,"exists":false}]"#;
+        let json = r#"[{"Path":"/p/.envrc","Modtime":1,"Exists":true},{"path":"/p/.env","modtime":0,"exists":false}]"#;
         let packed = miniz_oxide::deflate::compress_to_vec_zlib(json.as_bytes(), 6);
         let variables = vec![("DIRENV_WATCHES".to_owned(), URL_SAFE.encode(packed).into_bytes())];
         let found = watched_by_tools(&Login { variables, ..Login::default() });
