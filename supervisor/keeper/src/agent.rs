@@ -17,7 +17,6 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::attributes::Inherited;
 use crate::enter;
 use crate::flood::Flood;
 use crate::journald::{Journald, Who};
@@ -105,7 +104,7 @@ fn spawn_open(record: &LaunchRecord) -> io::Result<Spawned> {
         stdin: true,
         inherit: [None; 3],
         terminal: None,
-        inherits: Inherited::default(),
+        inherits: record.inherits(),
         traced: false,
     })
 }

@@ -65,6 +65,12 @@ impl Attributes {
         parse(&lines())
     }
 
+    /// What a child of this process would not get of them, in words.
+    #[must_use]
+    pub fn withheld(&self) -> Vec<String> {
+        Inherited::of(self).1
+    }
+
     /// Without the nice value and the limits that `before` has too.
     #[must_use]
     pub fn changed_since(mut self, before: &Self) -> Self {

@@ -23,7 +23,6 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::attributes::Inherited;
 use crate::frame::{self, FrameError};
 use crate::os;
 use crate::protocol::{Enclosure, LaunchRecord, Variable};
@@ -84,7 +83,7 @@ pub(crate) fn spawn(record: &LaunchRecord, enclosure: &Enclosure) -> io::Result<
         stdin: true,
         inherit: [Some(numbers[0]), Some(numbers[1]), None],
         terminal: None,
-        inherits: Inherited::default(),
+        inherits: record.inherits(),
         traced: false,
     })?;
     drop((request_reader, report_writer));

@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zeroize::Zeroize as _;
 
+use crate::attributes::Inherited;
+
 /// The version of this protocol.
 pub const PROTOCOL: u32 = 1;
 
@@ -79,6 +81,9 @@ pub struct LaunchRecord {
     /// What the agent is kept from; nothing where a daemon of an older release does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enclosure: Option<Enclosure>,
+    /// What the agent inherits that is not as the keeper has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
 }
 
 /// The walls of the level `guard`. Every path is absolute. One that is not there is left out, unless it can be made.
@@ -102,6 +107,10 @@ pub struct Shown {
 }
 
 impl LaunchRecord {
+    pub(crate) fn inherits(&self) -> Inherited {
+        self.attributes.as_ref().map(|attributes| Inherited::of(attributes).0).unwrap_or_default()
+    }
+
     /// Overwrites the values that it holds, when they are not needed any more.
     pub fn forget(&mut self) {
         let values = self.environment.iter_mut().map(|variable| &mut variable.value);

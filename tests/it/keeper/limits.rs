@@ -109,3 +109,18 @@ fn a_keeper_puts_full_segments_of_its_journal_aside() {
     assert!(seen >= 1002, "{seen}");
     keeper.ended();
 }
+
+#[test]
+fn an_agent_inherits_what_its_login_shell_had_as_far_as_the_service_may_give_it() {
+    use agentd_keeper::protocol::{Attributes, Limit};
+
+    let limit = |name: &str, soft| Limit { name: name.to_owned(), soft: Some(soft), hard: None };
+    let attributes = Attributes { umask: 0o27, nice: Some(5), limits: vec![limit("nofile", 200), limit("core", 0)] };
+    let text = "printf '{\"n\":\"%s\"}\\n' \"$(umask) $(ulimit -S -n) $(ulimit -S -c) $(nice)\"";
+    let record = LaunchRecord { attributes: Some(attributes), ..script(text) };
+    let (keeper, _daemon) = Keeper::with(record);
+    let (_, journal) = keeper.ended();
+    let expected = r#"{"n":"0027 200 0 5"}"#;
+    let printed: Vec<_> = journal.iter().map(|event| &event.body).collect();
+    assert!(printed.iter().any(|body| matches!(body, Body::AgentOut(data) if data.get() == expected)), "{printed:?}");
+}

@@ -20,7 +20,6 @@ const AT_A_TERMINAL: f64 = 0.66;
 /// One attempt at a login.
 struct Tried {
     variables: Variables,
-    start: Start,
     result: RunResult,
 }
 
@@ -183,7 +182,7 @@ impl Capture {
             self.without_terminal(&mut variables);
         }
         self.note(&what, &result);
-        Ok(Tried { variables, start, result })
+        Ok(Tried { variables, result })
     }
 
     /// Takes out what is there because of this terminal and not because of the user's files.
@@ -198,12 +197,12 @@ impl Capture {
     }
 
     fn given(&self, seed: &Seed, kind: Option<Shell>, tried: Tried, quality: Quality) -> Login {
-        let Tried { variables, result, start } = tried;
+        let Tried { variables, result } = tried;
         let left = result.killed + result.left;
         let (functions, variables) = variables.into_iter().partition(|(name, _)| name.starts_with(FUNCTION));
         let files = |kind: Shell| kind.files_read(&seed.home, result.sourced.as_ref());
         let (read, complete) = kind.map_or_else(|| (vec![seed.shell.clone()], false), files);
-        let said = if start.terminal.is_some() { result.stderr.display().into_owned() } else { String::new() };
+        let said = result.stderr.display().into_owned();
         Login { variables, functions, read, complete, left, quality, attributes: result.attributes, said }
     }
 }

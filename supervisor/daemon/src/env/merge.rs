@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentd_api::environment::{FileView, VariableView};
+use agentd_keeper::protocol::Attributes;
 use agentd_plugins::{Change, Effect};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -32,6 +33,8 @@ pub(crate) struct Environment {
     /// The steps that are agentd's own: what they gave is the user's, and what any other gave is a plugin's.
     own: Arc<BTreeSet<String>>,
     pub(crate) background: Background,
+    /// What the agent inherits besides the variables, of the login shell.
+    pub(crate) attributes: Option<Attributes>,
 }
 
 /// What the login shell and the scripts had started in the background when they ended, and what became of it.

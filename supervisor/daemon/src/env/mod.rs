@@ -463,6 +463,7 @@ impl Pipeline {
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
         environment.background = self.background(&login.capture);
+        environment.attributes = login.captured.get().and_then(|snapshot| snapshot.attributes.clone());
         fill(target, real, taken, secrets, environment)?;
         let named =
             |given: &Given| Change::set(&given.variable, given.value.as_slice()).from_file(Some(given.origin.clone()));

@@ -45,11 +45,9 @@ pub(crate) struct Start {
     pub(crate) added: Vec<(&'static str, &'static str)>,
 }
 
-/// The ways to get through a login, in the order in which they are tried. The next is tried where one gave no environment.
+/// The ways to get through a login without a terminal, where a terminal gave nothing (`typed`), in the order in which they are tried. The next is tried where one gave no environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// At a terminal, with the command typed: see `typed`.
-    Terminal,
     /// With a trace of the files it sources, where the shell has one.
     Traced,
     /// Where start-up files put another program in the shell's place: those of multiplexers are told that they run already, and another shell
@@ -66,7 +64,6 @@ impl Attempt {
     /// How the shell was run, as a part of a sentence.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Terminal => "at a terminal",
             Self::Traced => "without a terminal",
             Self::Elsewhere => "without a terminal, with the marks of a multiplexer set",
             Self::Quiet => "without a terminal and without the files of an interactive shell",

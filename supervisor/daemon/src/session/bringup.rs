@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::{Body, ByteString, SessionId};
-use agentd_keeper::protocol::{LaunchRecord, Limits, Rate, Variable};
+use agentd_keeper::protocol::{Attributes, LaunchRecord, Limits, Rate, Variable};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
@@ -140,8 +140,14 @@ async fn launch_record(world: &World, job: &Job, built: &Built) -> Result<Launch
     let mut variables: Vec<Variable> =
         environment.pairs().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
     isolation::set_socket(world, &job.id, &job.spec, &mut variables);
+    let attributes = environment.attributes.clone();
+    let withheld = attributes.as_ref().map(Attributes::withheld).unwrap_or_default();
+    if !withheld.is_empty() {
+        tracing::warn!(session = %job.id, withheld = withheld.join(", "), "the agent does not get all limits that the login shell sets; see LimitNOFILE= and the like in systemd.exec(5)");
+    }
     Ok(LaunchRecord {
         launch: job.launch,
+        attributes,
         program: program.into_os_string().into(),
         args: args.iter().map(|arg| ByteString::from(arg.as_str())).collect(),
         environment: variables,

@@ -221,6 +221,7 @@ fn again(stored: &Kept, variables: Variables) -> Begun {
         path: path::Change::default(),
         renewing: false,
         place: Outcome::default(),
+        attributes: None,
     };
     Begun { taken, of_login_shell: false, own_file: false }
 }

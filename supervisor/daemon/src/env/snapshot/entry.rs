@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
 
 use super::fingerprint::{Fingerprints, Watched};
@@ -83,6 +84,8 @@ pub(super) struct Good {
     /// The user's name, which the shell was given.
     pub(super) user: String,
     pub(super) quality: Quality,
+    /// What else a child of the shell inherits.
+    pub(super) attributes: Option<Attributes>,
 }
 
 /// A capture that gave nothing, or less than a terminal has.
@@ -128,6 +131,7 @@ impl Entry {
                     complete: false,
                     user: String::new(),
                     quality: Quality::default(),
+                    attributes: None,
                 });
                 self.stored = Some(kept);
             }
@@ -211,6 +215,7 @@ impl Entry {
             path: self.path.clone(),
             renewing: false,
             place: self.outcome.clone(),
+            attributes: good.attributes.clone(),
         })
     }
 }

@@ -286,7 +286,7 @@ impl Slot {
         let (is_whole, watched) = (taken.is_some(), taken.unwrap_or_default());
         let outcome = place::Outcome::of(self.key.directory.as_deref(), &login);
         let tools = if self.key.directory.is_none() { place::tools(&seed.home, watched.watched()) } else { Vec::new() };
-        let Login { variables, functions, complete, left, quality, .. } = login;
+        let Login { variables, functions, complete, left, quality, attributes, .. } = login;
         let degraded = match &quality {
             Quality::Good => None,
             Quality::Degraded(degraded) => Some(self.masked(degraded, &variables)),
@@ -350,6 +350,7 @@ impl Slot {
             complete: complete && is_whole,
             user: seed.name.clone(),
             quality: degraded.map_or(Quality::Good, Quality::Degraded),
+            attributes,
         });
         if is_good {
             self.store(&mut entry, terms);

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::environment::SnapshotSource;
 use agentd_api::snapshot::SnapshotList;
+use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
@@ -85,6 +86,8 @@ pub(crate) struct Taken {
     pub(crate) renewing: bool,
     /// What is to be said of the session's directory, where the shell was to go there.
     pub(crate) place: place::Outcome,
+    /// What else a child of the shell inherits, where it was run by this daemon.
+    pub(crate) attributes: Option<Attributes>,
 }
 
 /// How long a login shell's environment is used though no file has changed.

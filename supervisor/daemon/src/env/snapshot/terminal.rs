@@ -160,6 +160,7 @@ impl Terminal {
             path: path::Change::default(),
             renewing: false,
             place: super::place::Outcome::default(),
+            attributes: None,
         }
     }
 
