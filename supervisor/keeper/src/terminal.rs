@@ -205,8 +205,10 @@ impl Terminal {
         let line = lines.get(self.step).or(lines.last())?;
         let mut bytes = Vec::new();
         if self.tries > 0 {
-            // Somebody may have left something on the line: an answer that nobody waited for any more.
-            bytes.extend([modes.control_chars[Key::VKILL as usize]].iter().filter(|key| **key != 0));
+            // Something may be left on the line: an answer of the terminal that no program waited for any more. In the modes of vi it
+            // may have become a command, and only an interrupt gives a new line then.
+            let key = if self.tries == 1 { Key::VKILL } else { Key::VINTR };
+            bytes.extend([modes.control_chars[key as usize]].iter().filter(|key| **key != 0));
         }
         bytes.extend_from_slice(line.as_bytes());
         bytes.push(line_end);

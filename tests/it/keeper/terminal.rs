@@ -10,7 +10,10 @@ const DUMP: &str = "{keeper} dump-environment {capture}";
 /// bash as login(1) runs it, with this start-up file.
 fn bash(home: &std::path::Path, profile: &str) -> RunRequest {
     std::fs::write(home.join(".bash_profile"), format!("{profile}\n")).unwrap();
-    let line = format!(" {DUMP}; HISTFILE=/dev/null; {DUMP} stay");
+    let forget = "A__h=$(builtin history 1); case $A__h in (*agentd-keeper*) \
+         A__h=${A__h#\"${A__h%%[0-9]*}\"}; builtin history -d \"${A__h%%[!0-9]*}\";; esac; \
+         builtin unset -v A__h";
+    let line = format!(" {DUMP}; {forget}; builtin unset -v HISTFILE; {DUMP} stay");
     let home = home.to_str().unwrap();
     RunRequest {
         program: "/bin/bash".into(),
@@ -86,6 +89,12 @@ fn questions_of_start_up_files_are_not_answered_with_the_command() {
 }
 
 #[test]
+fn an_answer_of_the_terminal_that_was_not_read_does_not_spoil_the_line_in_the_modes_of_vi() {
+    let result = login("set -o vi; printf '\\033[c'; export A=1");
+    assert_eq!((result.outcome.clone(), value(&result, "A")), (RunOutcome::Captured, Some(b"1".to_vec())));
+}
+
+#[test]
 fn who_holds_the_terminal_and_hears_no_signal_does_not_delay_the_end() {
     let result = login("(trap '' HUP TERM; exec sleep 8641) & setsid sleep 8641 & export A=1");
     assert_eq!((result.outcome.clone(), value(&result, "A")), (RunOutcome::Captured, Some(b"1".to_vec())));
@@ -97,7 +106,7 @@ fn hooks_of_the_prompt_run_once_and_the_history_is_as_it_was() {
     let home = tempfile::tempdir().unwrap();
     let history = home.path().join(".bash_history");
     std::fs::write(&history, "one\ntwo\n").unwrap();
-    let profile = "shopt -s histappend; export HISTFILE; PROMPT_COMMAND='export N=x$N PATH=/first:$PATH; history -a'; \
+    let profile = "shopt -s histappend; export HISTFILE; readonly HISTFILE; PROMPT_COMMAND='export N=x$N PATH=/first:$PATH; history -a'; \
                    trap 'echo bye; exit 7' EXIT; trap : DEBUG";
     let result = run(&bash(home.path(), profile));
     assert_eq!(result.outcome, RunOutcome::Captured);

@@ -17,8 +17,10 @@ const COLUMNS: u16 = 120;
 /// which somebody may be typing.
 pub(crate) const PRIVATE: [&str; 3] = ["TMUX_TMPDIR", "SCREENDIR", "ZELLIJ_SOCKET_DIR"];
 
-/// Takes the line out of bash's history before a prompt whose command saves it.
-const FORGET: &str = "case \"$(builtin history 1)\" in (*agentd-keeper*) builtin history -d \"$((HISTCMD-1))\";; esac";
+/// Takes the line out of bash's history: HISTFILE may be readonly, and a command before the prompt may save what is there.
+const FORGET: &str = "A__h=$(builtin history 1); case $A__h in (*agentd-keeper*) \
+     A__h=${A__h#\"${A__h%%[0-9]*}\"}; builtin history -d \"${A__h%%[!0-9]*}\";; esac; \
+     builtin unset -v A__h";
 const DUMP: &str = "{keeper} dump-environment {capture}";
 
 /// How a shell is logged in to at a terminal, as login(1) does it: by a dash before its name. `None` where it must not be.
@@ -83,7 +85,8 @@ fn typed(kind: Option<Shell>, home: Home, trace: Option<Trace>, directory: Optio
         }
         Typed { programs: programs.iter().map(|name| (*name).to_owned()).collect(), lines }
     };
-    let mut bash = vec![both("HISTFILE=/dev/null")];
+    let of_bash = || both(&format!("{FORGET}; builtin unset -v HISTFILE"));
+    let mut bash = vec![of_bash()];
     if home.lone_bashrc {
         // A terminal's bash reads .bashrc alone and a login's the profile alone; what the user has is both. It is a command of its own, so
         // that what .bashrc sets to be done before a prompt is done.
@@ -100,7 +103,7 @@ fn typed(kind: Option<Shell>, home: Home, trace: Option<Trace>, directory: Optio
     let any = || format!(" {DUMP} stay");
     // What a multiplexer starts is the login shell.
     let within = match kind {
-        Some(Shell::Bash) => both("HISTFILE=/dev/null"),
+        Some(Shell::Bash) => of_bash(),
         Some(Shell::Zsh) => both("unset HISTFILE"),
         Some(Shell::Csh) => both("unset savehist"),
         _ => any(),
@@ -145,7 +148,7 @@ mod tests {
         let lines = typed(Some(Shell::Bash), Home::default(), None, None);
         assert_eq!(line(&lines, "fish"), " {keeper} dump-environment {capture} stay");
         assert_eq!(line(&lines, "xonsh"), line(&lines, "dash"));
-        assert!(line(&lines, "bash").contains("; HISTFILE=/dev/null; "));
+        assert!(line(&lines, "bash").contains("; builtin unset -v HISTFILE; "));
         assert!(
             lines.iter().flat_map(|typed| &typed.lines).all(|line| line.starts_with(' ') && line.ends_with(" stay"))
         );
