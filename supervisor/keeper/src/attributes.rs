@@ -94,8 +94,8 @@ impl Inherited {
         Self { umask, ..Self::default() }
     }
 
-    /// What a child of this process may have of these attributes, and what is withheld from it, in words: an ordinary process may lower
-    /// its hard limits and raise its nice value, and not the other way round.
+    /// What a child of this process may have of these attributes, and what is withheld from it, in words: an ordinary
+    /// process may lower its hard limits and raise its nice value, and not the other way round.
     pub(crate) fn of(attributes: &Attributes) -> (Self, Vec<String>) {
         let (mut inherited, mut withheld) = (Self::mask(Some(attributes.umask)), Vec::new());
         let word = |value: rlim_t| if value == RLIM_INFINITY { "unlimited".to_owned() } else { value.to_string() };

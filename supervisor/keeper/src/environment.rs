@@ -1,8 +1,8 @@
-//! `agentd-keeper dump-environment TO [LABEL]`: the last command of a login shell or a script, which says what they made of the
-//! environment and of what else a child inherits.
+//! `agentd-keeper dump-environment TO [LABEL]`: the last command of a login shell or a script, which says what they
+//! made of the environment and of what else a child inherits.
 //!
-//! A record is a header in text lines, a NUL, each `NAME=VALUE` with a NUL, and one NUL more. The echo of a typed command has no NUL, so
-//! nothing that a terminal shows can be taken for a record.
+//! A record is a header in text lines, a NUL, each `NAME=VALUE` with a NUL, and one NUL more. The echo of a typed
+//! command has no NUL, so nothing that a terminal shows can be taken for a record.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,7 +17,8 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::attributes;
 use crate::protocol::Attributes;
 
-/// The label with which the command does not end by itself after its dump: the shell shall not go on to its next prompt.
+/// The label with which the command does not end by itself after its dump: the shell shall not go on to its next
+/// prompt.
 pub(crate) const STAY: &str = "stay";
 /// The label of a dump that says only that a line before the last one was carried out.
 pub(crate) const STEP: &str = "step";
@@ -39,8 +40,8 @@ pub fn dump(target: &Target, label: &str) -> io::Result<()> {
     let record = record(label, &attributes::lines(), std::env::vars_os());
     match target {
         Target::Descriptor(fd) => {
-            // SAFETY: the caller was told this number to write to; nothing else in this process uses it. One that is not open fails
-            // the write.
+            // SAFETY: the caller was told this number to write to; nothing else in this process uses it. One that is
+            // not open fails the write.
             let mut to = unsafe { File::from_raw_fd(*fd) };
             to.write_all(&record)?;
         }
@@ -105,6 +106,37 @@ impl Record {
             variables: rest[begin..at].to_vec(),
             end: from + MAGIC.len() + at + 1,
         })
+    }
+}
+
+/// The records of a capture.
+#[derive(Debug, Default)]
+pub(crate) struct Dumps {
+    /// How many say no more than that a line was carried out.
+    pub(crate) steps: usize,
+    /// The environment is there.
+    pub(crate) whole: bool,
+    /// The last of the commands is carried out.
+    pub(crate) last: bool,
+    pub(crate) record: Option<Record>,
+}
+
+impl Dumps {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let (mut dumps, mut at) = (Self::default(), 0);
+        while let Some(record) = Record::read(bytes, at) {
+            at = record.end;
+            match record.label.as_str() {
+                STEP => dumps.steps += 1,
+                label => {
+                    dumps.last |= label == STAY;
+                    dumps.whole = true;
+                    // What comes after the first has what the rest of the line made.
+                    dumps.record.get_or_insert(record);
+                }
+            }
+        }
+        dumps
     }
 }
 

@@ -1,9 +1,10 @@
 //! `agentd-keeper run`: one program, bounded in time and output, with nothing of it left afterwards.
 //!
-//! It ends when the *program* ends, whoever else holds its descriptors; or at the deadline; or when stdin ends, which is
-//! when nobody waits for the result any more. In each case what is left of its tree gets SIGTERM, has two seconds to clean up (a shell may
-//! hold a lock), and is killed; or it is left, where the program ended by itself and the request says so. Then what is in the pipes is
-//! read, and that is bounded. One that prints too much is killed at once. So a run takes at most its deadline, two seconds, and what the kernel needs to kill.
+//! It ends when the *program* ends, whoever else holds its descriptors; or at the deadline; or when stdin ends, which
+//! is when nobody waits for the result any more. In each case what is left of its tree gets SIGTERM, has two seconds to
+//! clean up (a shell may hold a lock), and is killed; or it is left, where the program ended by itself and the request
+//! says so. Then what is in the pipes is read, and that is bounded. One that prints too much is killed at once. So a
+//! run takes at most its deadline, two seconds, and what the kernel needs to kill.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -21,7 +22,7 @@ use nix::unistd::Pid;
 
 use crate::attributes::Inherited;
 use crate::check::Checked;
-use crate::environment::{self, Record};
+use crate::environment::{self, Dumps};
 use crate::fifo::Fifo;
 use crate::frame::{self, FrameError};
 use crate::protocol::{Attributes, RunOutcome, RunRequest, RunResult, Trace, Variable};
@@ -61,8 +62,8 @@ pub enum RunError {
     Result(#[source] FrameError),
 }
 
-/// Reads the request from `input`, carries it out, writes the result to `output`. To be called in a process that has its three
-/// standard descriptors and no other.
+/// Reads the request from `input`, carries it out, writes the result to `output`. To be called in a process that has
+/// its three standard descriptors and no other.
 pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(), RunError> {
     let setup = |action| move |source| RunError::Setup { action, source };
     os::close_inherited().map_err(setup("close what was inherited"))?;
@@ -496,8 +497,8 @@ impl Run {
         } else {
             // All are counted: the program itself has been reaped where it ended by itself.
             let mut family = std::mem::replace(&mut self.family, os::Family::led_by(self.pid, None));
-            // Whoever cleans up may say something about it, and must not wait for a pipe that is full.
-            // What prints without end is killed at once: it would go on printing, and the one who waits has its deadline.
+            // Whoever cleans up may say something about it, and must not wait for a pipe that is full. What prints
+            // without end is killed at once: it would go on printing, and the one who waits has its deadline.
             let grace = if outcome == RunOutcome::TooMuchOutput { Duration::ZERO } else { GRACE };
             (0, tree::end(self.pid, &mut family, grace, || self.read(256 << 10)).others)
         };
@@ -536,39 +537,8 @@ impl Run {
     }
 }
 
-/// The records of a capture.
-#[derive(Debug, Default)]
-struct Dumps {
-    /// How many say no more than that a line was carried out.
-    steps: usize,
-    /// The environment is there.
-    whole: bool,
-    /// The last of the commands is carried out.
-    last: bool,
-    record: Option<Record>,
-}
-
-impl Dumps {
-    fn of(bytes: &[u8]) -> Self {
-        let (mut dumps, mut at) = (Self::default(), 0);
-        while let Some(record) = Record::read(bytes, at) {
-            at = record.end;
-            match record.label.as_str() {
-                environment::STEP => dumps.steps += 1,
-                label => {
-                    dumps.last |= label == environment::STAY;
-                    dumps.whole = true;
-                    // What comes after the first has what the rest of the line made.
-                    dumps.record.get_or_insert(record);
-                }
-            }
-        }
-        dumps
-    }
-}
-
-/// Whether the shell has ended when it comes back. Ends the shell at a terminal as a terminal does that is closed: SIGHUP to it and to what is in the foreground. Where others are to
-/// stay it is killed, since a shell passes SIGHUP on to all that it started.
+/// Ends the shell at a terminal as a terminal does that is closed: SIGHUP to it and to what is in the foreground. Where
+/// others are to stay it is killed, since a shell passes SIGHUP on to all that it started.
 fn hang_up(pid: i32, group: Option<i32>, leave: bool, mut meanwhile: impl FnMut()) -> bool {
     let (shell, signal) = (Pid::from_raw(pid), if leave { Signal::SIGKILL } else { Signal::SIGHUP });
     // Who is gone needs none.

@@ -1,6 +1,7 @@
 //! What a plain terminal makes of a program's output: answers to its questions, and the text without control sequences.
 //!
-//! Not its job: to show anything. A sequence that is not known here gets no answer, as on a terminal that does not know it.
+//! Not its job: to show anything. A sequence that is not known here gets no answer, as on a terminal that does not know
+//! it.
 
 /// The longest question that is known here, and more.
 const LONGEST: usize = 64;
@@ -60,7 +61,8 @@ fn answer(sequence: &[u8]) -> Option<&'static [u8]> {
     }
 }
 
-/// ECMA-48: `ESC [` up to a final byte; `ESC ]` and `ESC P` up to BEL or ST; else one byte more after those of an intermediate kind.
+/// ECMA-48: `ESC [` up to a final byte; `ESC ]` and `ESC P` up to BEL or ST; else one byte more after those of an
+/// intermediate kind.
 fn is_whole(sequence: &[u8]) -> bool {
     match sequence {
         [0x1b] => false,

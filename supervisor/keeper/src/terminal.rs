@@ -1,9 +1,9 @@
 //! A pseudo-terminal and somebody who sits at it: watches for the prompt, types the command, answers what asks.
 //!
-//! A shell with a line editor shows by the terminal's modes that it waits for a command: it has taken echo, lines and the translation of
-//! carriage returns into its own hands. Without an editor, what waits is a process in read(2), and what it wrote last tells a prompt
-//! from a question. A question of a start-up file gets an empty line, or the end of input where another program than a shell asks; so
-//! none is answered with a command, and none is answered for ever.
+//! A shell with a line editor shows by the terminal's modes that it waits for a command: it has taken echo, lines and
+//! the translation of carriage returns into its own hands. Without an editor, what waits is a process in read(2), and
+//! what it wrote last tells a prompt from a question. A question of a start-up file gets an empty line, or the end of
+//! input where another program than a shell asks; so none is answered with a command, and none is answered for ever.
 //!
 //! Not its job: what is typed, and what comes of it (`run`).
 
@@ -205,8 +205,8 @@ impl Terminal {
         let line = lines.get(self.step).or(lines.last())?;
         let mut bytes = Vec::new();
         if self.tries > 0 {
-            // Something may be left on the line: an answer of the terminal that no program waited for any more. In the modes of vi it
-            // may have become a command, and only an interrupt gives a new line then.
+            // Something may be left on the line: an answer of the terminal that no program waited for any more. In the
+            // modes of vi it may have become a command, and only an interrupt gives a new line then.
             let key = if self.tries == 1 { Key::VKILL } else { Key::VINTR };
             bytes.extend([modes.control_chars[key as usize]].iter().filter(|key| **key != 0));
         }
@@ -263,7 +263,8 @@ fn modes(slave: &OwnedFd) -> Option<Termios> {
     tcgetattr(slave).ok()
 }
 
-/// Whether a line editor has the terminal. tcsh's leaves the translation of carriage returns as it is, and has them as a key of its own.
+/// Whether a line editor has the terminal. tcsh's leaves the translation of carriage returns as it is, and has them as
+/// a key of its own.
 fn is_editor(modes: &Termios) -> bool {
     let by_itself = !modes.local_flags.intersects(LocalFlags::ICANON | LocalFlags::ECHO);
     by_itself && (!modes.input_flags.contains(InputFlags::ICRNL) || modes.input_flags.contains(InputFlags::INLCR))

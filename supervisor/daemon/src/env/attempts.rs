@@ -1,4 +1,5 @@
-//! Gets through a login: runs the login shell at a terminal as its user does, and in weaker ways where that gives nothing.
+//! Gets through a login: runs the login shell at a terminal as its user does, and in weaker ways where that gives
+//! nothing.
 //!
 //! Not its job: how each shell is spoken to (`shell`, `typed`), and keeping what was captured (`snapshot`).
 
@@ -86,8 +87,7 @@ impl Capture {
         let good = failed.is_none();
         for attempt in Attempt::WEAKER {
             let Some(mut start) = shell.login(attempt, home, &self.keeper) else { continue };
-            if self.children == Children::Leave && shell == Shell::Bash {
-                // Those that it forks write to the trace too: one that is to stay would end by it when nobody reads it any more.
+            if !self.traces(kind) {
                 start.without_trace();
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -106,7 +106,8 @@ impl Capture {
                 }
                 Err(error) if error.is_final() => return Err(error),
                 Err(error) => {
-                    // The first says what happened to the user's files as they are; its last words may have been withheld.
+                    // The first says what happened to the user's files as they are; its last words may have been
+                    // withheld.
                     if failed.as_ref().is_none_or(|before| before.last_words().is_empty() && !before.is_late()) {
                         failed = Some(error);
                     }
@@ -124,7 +125,8 @@ impl Capture {
 
     /// Whether the shell is asked which files it reads.
     fn traces(&self, kind: Option<Shell>) -> bool {
-        // Those that it forks write to the trace too: one that is to stay would end by it when nobody reads it any more.
+        // Those that it forks write to the trace too: one that is to stay would end by it when nobody reads it any
+        // more.
         !(self.children == Children::Leave && kind == Some(Shell::Bash))
     }
 

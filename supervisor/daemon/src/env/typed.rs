@@ -1,8 +1,8 @@
 //! How each shell is run at a terminal: its arguments, and what is typed at its prompt. No I/O.
 //!
-//! A typed line begins with a blank, which most shells and their plugins take as a wish to keep the line out of their history. The rest of
-//! the line sees to those that do not. The last command of a line stays until the run ends: the shell shows no second prompt, so what it
-//! does before each prompt is done once.
+//! A typed line begins with a blank, which most shells and their plugins take as a wish to keep the line out of their
+//! history. The rest of the line sees to those that do not. The last command of a line stays until the run ends: the
+//! shell shows no second prompt, so what it does before each prompt is done once.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use super::shell::{Home, Shell, Start, TRACE};
 /// The window of a terminal that somebody has just opened.
 const ROWS: u16 = 40;
 const COLUMNS: u16 = 120;
-/// Where multiplexers look for their servers. A start-up file that attaches one gets a server of the run, and not the user's own, in
-/// which somebody may be typing.
+/// Where multiplexers look for their servers. A start-up file that attaches one gets a server of the run, and not the
+/// user's own, in which somebody may be typing.
 pub(crate) const PRIVATE: [&str; 3] = ["TMUX_TMPDIR", "SCREENDIR", "ZELLIJ_SOCKET_DIR"];
 
 /// Takes the line out of bash's history: HISTFILE may be readonly, and a command before the prompt may save what is there.
