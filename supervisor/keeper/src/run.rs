@@ -477,9 +477,15 @@ impl Run {
     }
 
     fn finish(mut self, outcome: RunOutcome) -> RunResult {
+        // A shell passes the end of its terminal on to what it has in the background, which counts as ended all the same.
+        let mut behind = 0;
         let mut by_itself = matches!(outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
         if let Some(terminal) = self.terminal.as_ref().filter(|_| !by_itself) {
             let group = terminal.foreground();
+            let is_left =
+                |process: &&os::Process| !process.zombie && process.pid != self.pid && Some(process.group) != group;
+            let there = self.family.descendants().unwrap_or_default();
+            behind = u32::try_from(there.iter().filter(is_left).count()).unwrap_or(u32::MAX);
             let has_ended = hang_up(self.pid, group, self.leave, || self.read(256 << 10));
             by_itself = outcome == RunOutcome::Captured;
             if by_itself && !has_ended {
@@ -500,7 +506,7 @@ impl Run {
             // Whoever cleans up may say something about it, and must not wait for a pipe that is full. What prints
             // without end is killed at once: it would go on printing, and the one who waits has its deadline.
             let grace = if outcome == RunOutcome::TooMuchOutput { Duration::ZERO } else { GRACE };
-            (0, tree::end(self.pid, &mut family, grace, || self.read(256 << 10)).others)
+            (0, tree::end(self.pid, &mut family, grace, || self.read(256 << 10)).others.max(behind))
         };
         // Who was left, or changed its user and cannot be killed, may write for ever: hence a bound here too.
         self.read(4 << 20);

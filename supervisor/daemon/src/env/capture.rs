@@ -407,6 +407,7 @@ fn failure(what: &str, deadline_ms: u64, result: &RunResult) -> CaptureError {
     let stderr = last_lines(&result.stderr);
     match &result.outcome {
         RunOutcome::NotExecuted(reason) => CaptureError::NotExecuted { what, reason: reason.clone() },
+        RunOutcome::TimedOut if too_long(&result.stderr) => CaptureError::ArgumentList { what },
         RunOutcome::TimedOut | RunOutcome::Cancelled => {
             let seconds = Duration::from_millis(deadline_ms).as_secs_f64();
             CaptureError::TimedOut { what, seconds, stderr }
