@@ -12,6 +12,7 @@ mod bound;
 mod boundary;
 mod campaign;
 mod capabilities;
+mod captures;
 mod closing;
 mod command_line;
 mod compiling;

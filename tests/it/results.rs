@@ -57,6 +57,15 @@ impl Counting {
 }
 
 #[tokio::test]
+async fn invalidating_the_snapshots_forgets_what_scripts_gave_too() {
+    let counting = Counting::start("# agentd-depends: version.txt").await;
+    assert_eq!(counting.launch().await.0, 1);
+    assert_eq!(counting.launch().await.0, 1, "its result is kept");
+    let _: Value = counting.daemon.client.post("/v1/snapshots/invalidate", &json!({})).await.expect(200);
+    assert_eq!(counting.launch().await.0, 2);
+}
+
+#[tokio::test]
 async fn a_script_that_says_what_it_depends_on_is_run_again_only_when_that_is_other_than_it_was() {
     let declared = "# agentd-depends: version.txt $EDITOR";
     let counting = Counting::start(declared).await;

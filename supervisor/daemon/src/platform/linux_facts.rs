@@ -54,6 +54,11 @@ fn of_six(line: &str) -> Option<Route> {
     })
 }
 
+/// The number by which stat(2) names a device of the mount table.
+pub(crate) fn device(major: u64, minor: u64) -> u64 {
+    nix::sys::stat::makedev(major, minor)
+}
+
 /// The mount table of this process's namespace.
 pub(crate) fn mounts() -> io::Result<Vec<Mounted>> {
     Ok(read("/proc/self/mountinfo")?.lines().filter_map(mounted).collect())

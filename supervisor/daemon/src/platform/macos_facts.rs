@@ -13,6 +13,11 @@ pub(crate) fn routes() -> io::Result<Vec<Route>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// The number by which stat(2) names a device of the mount table: `makedev` of `sys/types.h`.
+pub(crate) fn device(major: u64, minor: u64) -> u64 {
+    (major << 24) | minor
+}
+
 pub(crate) fn mounts() -> io::Result<Vec<Mounted>> {
     Ok(agentd_darwin::mounts::mounts()?.into_iter().map(mounted).collect())
 }

@@ -28,8 +28,6 @@ pub(super) const ASKED_FOR: &str = "a fresh one was asked for";
 pub(super) struct Entry {
     pub(super) good: Option<Good>,
     pub(super) watched: Arc<Fingerprints>,
-    /// Those on a file server did not answer at the last look.
-    pub(super) silent: bool,
     /// Why the good one is to be taken again, where that is known without a look at the files.
     pub(super) outdated: Option<String>,
     pub(super) failed: Option<Failed>,

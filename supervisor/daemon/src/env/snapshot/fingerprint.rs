@@ -6,7 +6,7 @@
 //!
 //! Files on a file server are looked at in a thread that is not waited for when the server is silent ([`Watcher`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -43,8 +43,8 @@ pub(crate) struct Seen {
     pub(crate) changed: Option<PathBuf>,
     /// New prints of those that have another stat and the same content.
     again: Vec<(Watched, Print)>,
-    /// Those on a file server did not answer, and count as unchanged.
-    pub(crate) silent: bool,
+    /// Those whose file server did not answer. They count as unchanged.
+    pub(crate) silent: Vec<PathBuf>,
 }
 
 /// One file as it was. A directory's content is the names in it.
@@ -108,25 +108,28 @@ impl Fingerprints {
     }
 
     /// Looks at all of them: first at those on this machine, then at those on file servers, as long as `watcher` allows.
-    pub(crate) fn look(self: &Arc<Self>, now: SystemTime, watcher: &Watcher) -> Seen {
-        let mut seen = self.look_at(now, false);
-        if seen.changed.is_some() || !self.prints.values().any(|print| print.served) {
+    pub(crate) fn look(self: &Arc<Self>, now: SystemTime, watcher: &Watcher, served: &Served) -> Seen {
+        let is_served = |one: &Watched, print: &Print| print.served || served.has(one.path(), None);
+        let mut seen = self.look_at(now, |one, print| !is_served(one, print));
+        let served: BTreeSet<Watched> =
+            self.prints.iter().filter(|(one, print)| is_served(one, print)).map(|(one, _)| one.clone()).collect();
+        if seen.changed.is_some() || served.is_empty() {
             return seen;
         }
-        let all = Arc::clone(self);
-        match watcher.bounded(move || all.look_at(now, true)) {
+        let (all, on_servers) = (Arc::clone(self), served.clone());
+        match watcher.bounded(move || all.look_at(now, |one, _| on_servers.contains(one))) {
             Some(Seen { changed, again, .. }) => {
                 seen.changed = changed;
                 seen.again.extend(again);
             }
-            None => seen.silent = true,
+            None => seen.silent = served.iter().map(Watched::shown).collect(),
         }
         seen
     }
 
-    fn look_at(&self, now: SystemTime, served: bool) -> Seen {
+    fn look_at(&self, now: SystemTime, these: impl Fn(&Watched, &Print) -> bool) -> Seen {
         let mut seen = Seen::default();
-        for (one, print) in self.prints.iter().filter(|(_, print)| print.served == served) {
+        for (one, print) in self.prints.iter().filter(|(one, print)| these(one, print)) {
             match print.look(one, now) {
                 Look::Same => {}
                 Look::SameContent(print) => seen.again.push((one.clone(), print)),
@@ -297,7 +300,7 @@ mod tests {
 
     fn changed(prints: &mut Fingerprints, now: SystemTime) -> Option<PathBuf> {
         let shared = Arc::new(prints.clone());
-        let mut seen = shared.look(now, &Watcher::default());
+        let mut seen = shared.look(now, &Watcher::default(), &Served::default());
         if let Some(again) = prints.with(&mut seen) {
             *prints = again;
         }

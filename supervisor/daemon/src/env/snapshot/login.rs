@@ -122,7 +122,7 @@ impl Slot {
 
     /// Looks at the files, and begins a capture where one is due. Blocks for as long as the file system does.
     pub(super) fn look(self: &Arc<Self>, seed: &Seed, shell: &Arc<dyn LoginShell>, terms: &Terms) -> Look {
-        let mut look = 1;
+        let mut round = 1;
         loop {
             let (watched, failed, generation) = {
                 let mut entry = self.entry();
@@ -134,14 +134,15 @@ impl Slot {
                 let failed = entry.failed.as_ref().map(|failed| Arc::clone(&failed.watched));
                 (Arc::clone(&entry.watched), failed, entry.generation)
             };
-            let now = SystemTime::now();
-            let mut seen = watched.look(now, &self.watcher);
-            let still_failing = failed.is_none_or(|failed| failed.look(now, &self.watcher).changed.is_none());
+            let (now, served) = (SystemTime::now(), Served::now());
+            let mut seen = watched.look(now, &self.watcher, &served);
+            let look = |failed: Arc<Fingerprints>| failed.look(now, &self.watcher, &served).changed;
+            let still_failing = failed.is_none_or(|failed| look(failed).is_none());
             let mut entry = self.entry();
-            if entry.generation == generation || look == LOOKS {
+            if entry.generation == generation || round == LOOKS {
                 return self.decide(&mut entry, &mut seen, still_failing, (seed, shell, terms));
             }
-            look += 1;
+            round += 1;
         }
     }
 
@@ -152,7 +153,6 @@ impl Slot {
         still_failing: bool,
         (seed, shell, terms): (&Seed, &Arc<dyn LoginShell>, &Terms),
     ) -> Look {
-        entry.silent = seen.silent;
         if let Some(again) = entry.watched.with(seen) {
             entry.watched = Arc::new(again);
         }
@@ -270,7 +270,8 @@ impl Slot {
     }
 
     fn of_start_up(&self, seed: &Seed, login: &Login) -> Vec<Watched> {
-        if !Served::now().has(&self.key.home, None) {
+        let served = Served::now();
+        if !login.read.iter().chain([&self.key.home]).any(|path| served.has(path, None)) {
             return depends::of(&self.key.shell, seed, login);
         }
         let (shell, of, given) = (self.key.shell.clone(), seed.clone(), login.clone());
@@ -362,7 +363,12 @@ impl Slot {
     fn masked(&self, degraded: &Degraded, variables: &super::Variables) -> Degraded {
         let hidden = self.hidden();
         hidden.variables(variables);
-        let text = |text: &str| hidden.text(&self.entry().without_secrets(text.to_owned()));
+        // The lock is free again before a file is read.
+        let known = |text: &str| self.entry().without_secrets(text.to_owned());
+        let text = |text: &str| {
+            let text = known(text);
+            hidden.text(&text)
+        };
         Degraded { attempt: degraded.attempt, why: text(&degraded.why), last_words: text(&degraded.last_words) }
     }
 
@@ -370,9 +376,10 @@ impl Slot {
     fn hidden(&self) -> Hidden {
         let hidden = Hidden::default();
         let watched: Vec<PathBuf> = {
-            let entry = self.entry();
-            let served: BTreeSet<&Watched> = entry.watched.served().collect();
-            let here = entry.watched.watched().filter(|one| !served.contains(one));
+            let (entry, served) = (self.entry(), Served::now());
+            let on_servers: BTreeSet<&Watched> = entry.watched.served().collect();
+            let is_here = |one: &&Watched| !on_servers.contains(one) && !served.has(one.path(), None);
+            let here = entry.watched.watched().filter(is_here);
             here.filter(|one| matches!(one, Watched::Content(_))).map(|one| one.path().to_owned()).collect()
         };
         self.start_up_files().into_iter().chain(watched).for_each(|file| hidden.script(file));
@@ -386,14 +393,14 @@ impl Slot {
     }
 
     fn fail(&self, error: CaptureError, duration: Duration) -> Outcome {
-        let (hidden, text) = (self.hidden(), chain(&error));
+        let text = self.entry().without_secrets(chain(&error));
+        let reason = self.hidden().text(&text);
         let all: Vec<Watched> = self.entry().watched.watched().cloned().collect();
         let watched = self.prints(all, SystemTime::now());
         let mut entry = self.entry();
         entry.generation += 1;
         entry.failures += 1;
         entry.last_duration = Some(duration);
-        let reason = hidden.text(&entry.without_secrets(text));
         tracing::warn!(shell = %self.key.shell.display(), reason, "the login shell's environment could not be taken");
         let watched = watched.unwrap_or_else(|| Arc::clone(&entry.watched));
         entry.failed = Some(Failed { at: Instant::now(), reason, watched, degraded: false });
@@ -463,7 +470,7 @@ impl Slot {
             entry.load(&self.file, vault);
             Arc::clone(&entry.watched)
         };
-        watched.look(SystemTime::now(), &self.watcher)
+        watched.look(SystemTime::now(), &self.watcher, &Served::now())
     }
 }
 

@@ -35,7 +35,6 @@ impl Slot {
             Quality::Good => SnapshotQuality::Good,
             Quality::Degraded(_) => SnapshotQuality::Degraded,
         };
-        let unanswered = if seen.silent { entry.watched.served().map(Watched::shown).collect() } else { Vec::new() };
         LoginSnapshotView {
             shell: self.key.shell.clone(),
             home: self.key.home.clone(),
@@ -54,7 +53,7 @@ impl Slot {
             files: entry.watched.watched().map(Watched::shown).collect(),
             complete: good.is_some_and(|good| good.complete),
             unwatched: entry.unwatched.clone(),
-            unanswered,
+            unanswered: seen.silent,
             left: entry.left,
             hits: entry.hits,
             captures: entry.captures,

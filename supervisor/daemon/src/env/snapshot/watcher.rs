@@ -67,7 +67,7 @@ impl Served {
             .filter(|one| is_served(&one.kind) || one.kind == "autofs")
         {
             let numbers = mounted.device.split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-            served.devices.extend(numbers.map(|(major, minor)| device(major, minor)));
+            served.devices.extend(numbers.map(|(major, minor)| platform::device(major, minor)));
             served.places.insert(PathBuf::from(mounted.path));
         }
         served
@@ -78,17 +78,6 @@ impl Served {
         device.is_some_and(|device| self.devices.contains(&device))
             || self.places.iter().any(|place| path.starts_with(place))
     }
-}
-
-#[cfg(target_os = "linux")]
-fn device(major: u64, minor: u64) -> u64 {
-    nix::sys::stat::makedev(major, minor)
-}
-
-/// Elsewhere the mount table has no such numbers: the path alone tells.
-#[cfg(not(target_os = "linux"))]
-fn device(_major: u64, _minor: u64) -> u64 {
-    u64::MAX
 }
 
 #[cfg(test)]
