@@ -13,7 +13,6 @@ use agentd_api::{Code, Problem};
 use tokio::sync::Mutex;
 
 use crate::config::{self, Effects, Sources};
-use crate::directories::DirectoryError;
 use crate::manager;
 use crate::message::chain;
 use crate::plugins::SETTLED;
@@ -104,7 +103,7 @@ impl Reload {
             standing::problem(mistakes)
                 .hint("the configuration that was in force before still is; correct the file and reload again")
         })?;
-        let world = before.again(loaded).map_err(|error: DirectoryError| internal(&error))?;
+        let world = before.again(loaded);
         let plugins = world.plugins_within(SETTLED).await.map_err(|error| internal(&error))?;
         let mut mistakes = world.read.mistakes.clone();
         // Under a configuration that is refused none is loaded, and those with a mistake are among the mistakes.

@@ -111,6 +111,7 @@ impl Worlds {
     }
 
     pub(crate) fn replace(&self, next: World) {
+        next.snapshots.take_effect();
         self.current.send_replace(Arc::new(next));
     }
 }
@@ -156,14 +157,14 @@ impl World {
     }
 
     /// The same daemon's under another configuration. Nobody sees it before it takes this one's place.
-    pub(crate) fn again(&self, loaded: Loaded) -> Result<Self, DirectoryError> {
+    pub(crate) fn again(&self, loaded: Loaded) -> Self {
         let Loaded { config, read } = loaded;
         let capture = capture(&config, &self.programs);
         let options = snapshot_options(&config, &self.directories);
         let environments = self.environments.again(&config.environment.encryption);
         let is_as_many = config.limits.launches == self.config.limits.launches;
         let launches = is_as_many.then(|| Arc::clone(&self.launches));
-        Ok(Self {
+        Self {
             snapshots: Arc::new(self.snapshots.again(options, Arc::new(capture.clone()), environments.vault())),
             capture,
             launcher: Arc::clone(&self.launcher),
@@ -187,7 +188,7 @@ impl World {
             programs: self.programs.clone(),
             clocks: self.clocks,
             loaded: OnceCell::new(),
-        })
+        }
     }
 
     /// How long a keeper is waited for.

@@ -120,7 +120,9 @@ impl Chosen {
     async fn stored(&self, deadline: Instant) -> Result<(Begun, Finding), SnapshotError> {
         let Some(stored) = self.read().await? else {
             let (begun, finding) = of_login_shell(self.snapshots.get_at(&self.wanted.place, deadline).await?);
-            return Ok((Begun { own_file: true, ..begun }, finding));
+            // A weaker one is not what the session shall begin with from now on.
+            let own_file = begun.taken.quality == Quality::Good;
+            return Ok((Begun { own_file, ..begun }, finding));
         };
         let (mut variables, mut lost) = (stored.variables(), Vec::new());
         let mut why = "the login shell has them no more".to_owned();

@@ -238,7 +238,9 @@ impl Good {
         for (own, fresh) in [(&mut self.variables, variables), (&mut self.functions, functions)] {
             let had: Vec<_> =
                 fresh.iter().filter(|(name, _)| lacking.iter().flatten().any(|lack| lack == name)).cloned().collect();
-            lacking.iter_mut().for_each(|names| names.retain(|name| !had.iter().any(|(fresh, _)| fresh == name)));
+            for names in &mut lacking {
+                names.retain(|name| !had.iter().any(|(fresh, _)| fresh == name));
+            }
             if !had.is_empty() {
                 Arc::make_mut(own).extend(had);
             }

@@ -203,6 +203,10 @@ impl Print {
     }
 
     fn look(&self, one: &Watched, now: SystemTime) -> Look {
+        if let Watched::Presence(path) = one {
+            let there = std::fs::metadata(path).ok().map(|metadata| kind(&metadata));
+            return if there == self.digest { Look::Same } else { Look::Other };
+        }
         let stat = std::fs::metadata(one.path()).ok().map(|metadata| Stat::of(&metadata));
         if stat == self.stat && (self.settled || self.digest.is_none()) {
             return Look::Same;

@@ -159,7 +159,7 @@ pub(crate) fn reseal_or_remove(directory: &Path, vault: &Vault) {
 fn each(directory: &Path, one: impl Fn(&Path) -> bool) -> bool {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let documents = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-    documents.fold(true, |all, path| one(&path) && all)
+    documents.filter(|path| !one(path)).count() == 0
 }
 
 #[cfg(test)]

@@ -135,12 +135,12 @@ impl Slot {
                 (Arc::clone(&entry.watched), failed, entry.generation)
             };
             let (now, served) = (SystemTime::now(), Served::now());
-            let mut seen = watched.look(now, &self.watcher, &served);
+            let mut found = watched.look(now, &self.watcher, &served);
             let look = |failed: Arc<Fingerprints>| failed.look(now, &self.watcher, &served).changed;
             let still_failing = failed.is_none_or(|failed| look(failed).is_none());
             let mut entry = self.entry();
             if entry.generation == generation || round == LOOKS {
-                return self.decide(&mut entry, &mut seen, still_failing, (seed, shell, terms));
+                return self.decide(&mut entry, &mut found, still_failing, (seed, shell, terms));
             }
             round += 1;
         }
@@ -149,15 +149,15 @@ impl Slot {
     fn decide(
         self: &Arc<Self>,
         entry: &mut Entry,
-        seen: &mut Seen,
+        found: &mut Seen,
         still_failing: bool,
         (seed, shell, terms): (&Seed, &Arc<dyn LoginShell>, &Terms),
     ) -> Look {
-        if let Some(again) = entry.watched.with(seen) {
+        if let Some(again) = entry.watched.with(found) {
             entry.watched = Arc::new(again);
         }
         let is_pausing = entry.pausing(still_failing).is_some();
-        let mut due = entry.due(terms.times, &seed.name, seen.changed.as_deref());
+        let mut due = entry.due(terms.times, &seed.name, found.changed.as_deref());
         if due.is_none() && entry.failed.is_some() && !is_pausing {
             due = Some(Due::Now("the last attempt was not good".to_owned()));
         }
@@ -229,7 +229,7 @@ impl Slot {
             let (slot, duration, seed, terms) = (Arc::clone(&self), began.elapsed(), seed.clone(), terms.clone());
             let last = round == ROUNDS;
             let settled = blocking(move || match login {
-                Ok(login) => slot.keep(login, Run { before, asked, start, duration, last }, &seed, &terms),
+                Ok(login) => slot.keep(login, &Run { before, asked, start, duration, last }, &seed, &terms),
                 Err(error) => Some(slot.fail(error, duration)),
             })
             .await;
@@ -280,7 +280,7 @@ impl Slot {
     }
 
     /// Takes a shell's answer; `None` where it is to be asked once more.
-    fn keep(&self, mut login: Login, run: Run, seed: &Seed, terms: &Terms) -> Option<Outcome> {
+    fn keep(&self, mut login: Login, run: &Run, seed: &Seed, terms: &Terms) -> Option<Outcome> {
         let found = self.depends(seed, &login);
         login.variables.retain(|(name, value)| !Seed::is_ours(name, value));
         let taken = self.prints(found, SystemTime::now());

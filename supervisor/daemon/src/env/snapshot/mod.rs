@@ -140,6 +140,8 @@ pub(crate) struct Snapshots {
     shell: Arc<dyn LoginShell>,
     slots: Arc<Slots>,
     pub(crate) terminals: Arc<Terminals>,
+    /// The configuration that is to hold.
+    next: Option<(Options, Arc<Vault>)>,
 }
 
 /// What is known of login shells. It outlives a reload.
@@ -152,6 +154,8 @@ struct Slots {
     names: Arc<Mutex<BTreeSet<String>>>,
     /// A login shell that runs has one of these.
     turns: Arc<Semaphore>,
+    /// The capture of which the disk has all that pipelines kept so far.
+    settled: Mutex<Option<Timestamp>>,
 }
 
 /// How many login shells run at once.
@@ -210,21 +214,34 @@ impl Snapshots {
             make_private(directory)?;
         }
         let (options, vault, turns) = (Mutex::new(options), Mutex::new(vault), Arc::new(Semaphore::new(TURNS)));
-        let slots = Arc::new(Slots { options, vault, known: Mutex::default(), names: Arc::default(), turns });
-        Ok(Self { shell, slots, terminals: Arc::default() })
+        let slots = Arc::new(Slots {
+            options,
+            vault,
+            known: Mutex::default(),
+            names: Arc::default(),
+            settled: Mutex::default(),
+            turns,
+        });
+        Ok(Self { shell, slots, terminals: Arc::default(), next: None })
     }
 
-    /// The same under another configuration: what is held of terminals goes on, and what is known of login shells too, unless it is
-    /// that of another home or shell. What pipelines keep is found out anew.
+    /// The same under another configuration, which holds when it takes effect.
     pub(crate) fn again(&self, options: Options, shell: Arc<dyn LoginShell>, vault: Arc<Vault>) -> Self {
-        let slots = &self.slots;
+        let (slots, terminals) = (Arc::clone(&self.slots), Arc::clone(&self.terminals));
+        Self { shell, slots, terminals, next: Some((options, vault)) }
+    }
+
+    /// Puts its configuration in force: what is held of terminals goes on, and what is known of login shells too, unless it is that of
+    /// another home or shell. What pipelines keep is found out anew.
+    pub(crate) fn take_effect(&self) {
+        let (slots, Some((options, vault))) = (&self.slots, self.next.clone()) else { return };
         let before = std::mem::replace(&mut *locked(&slots.options), options.clone());
         if (before.home, before.shell) != (options.home, options.shell) {
             slots.lock().clear();
         }
         *locked(&slots.vault) = vault;
         locked(&slots.names).clear();
-        Self { shell, slots: Arc::clone(slots), terminals: Arc::clone(&self.terminals) }
+        *locked(&slots.settled) = None;
     }
 
     /// What the user's login shell gives: what is known of it while that is true; else it is run, once for all who ask.
@@ -302,11 +319,22 @@ impl Snapshots {
 
     /// Takes note of what a pipeline kept of a login shell's environment, and has the disk have that.
     pub(super) async fn settle(&self, captured: Timestamp, kept: BTreeSet<String>) {
-        locked(&self.slots.names).extend(kept);
+        let is_new = {
+            let mut names = locked(&self.slots.names);
+            let before = names.len();
+            names.extend(kept);
+            names.len() > before
+        };
+        if !is_new && *locked(&self.slots.settled) == Some(captured) {
+            return;
+        }
         let slots = Arc::clone(&self.slots);
         blocking(move || {
             let (known, terms) = (slots.lock().values().cloned().collect::<Vec<_>>(), slots.terms());
-            known.iter().for_each(|slot| slot.settle(captured, &terms));
+            for slot in known {
+                slot.settle(captured, &terms);
+            }
+            *locked(&slots.settled) = Some(captured);
         })
         .await;
     }

@@ -260,7 +260,9 @@ async fn what_is_known_outlives_a_reload_and_another_shell_begins_anew() {
         let mut options = Lab::options(lab.directory.path(), Times { complete: Duration::from_hours(1), ..HOURS });
         change(&mut options);
         let shell: Arc<dyn LoginShell> = Arc::<Played>::clone(&lab.played);
-        lab.snapshots.again(options, shell, lab.snapshots.slots.vault())
+        let again = lab.snapshots.again(options, shell, lab.snapshots.slots.vault());
+        again.take_effect();
+        again
     };
     let reloaded = again(|options| options.longest = Duration::from_secs(5));
     reloaded.get(soon()).await.unwrap();

@@ -30,6 +30,9 @@ const SOURCE: [&str; 3] = ["source", ".", "source-env"];
 /// Directories that are too busy or too large to be listed for a pattern.
 const NOT_LISTED: [&str; 6] = ["/", "/home", "/usr", "/tmp", "/run", "/var"];
 
+/// `PATH_MAX` of Linux.
+const LONGEST: usize = 4096;
+
 /// One text, and what its variables are.
 pub(super) struct Text<'a> {
     pub(super) home: &'a Path,
@@ -48,7 +51,7 @@ impl Text<'_> {
             let next =
                 commands.get(at + 1).map(|words| words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>());
             if let ([.., file], Some(["path", "exists", ..])) = (command.as_slice(), next.as_deref()) {
-                let file = self.expand(&file.text, &local).and_then(|file| self.path(&file));
+                let file = self.expand(&file.text, &local).and_then(|file| path(&file));
                 named.watched.extend(file.map(Watched::Presence));
             }
         }
@@ -58,15 +61,15 @@ impl Text<'_> {
     fn command(&self, words: &[Word], local: &mut BTreeMap<String, String>, named: &mut Named) {
         let expand = |word: &str, local: &BTreeMap<String, String>| self.expand(word, local);
         for word in words.iter().filter(|word| word.is_input) {
-            named.watched.extend(expand(&word.text, local).and_then(|path| self.path(&path)).map(Watched::Content));
+            named.watched.extend(expand(&word.text, local).and_then(|text| path(&text)).map(Watched::Content));
         }
         let words: Vec<&str> = words.iter().filter(|word| !word.is_input).map(|word| word.text.as_str()).collect();
         let begin = words.iter().position(|word| !BEFORE_COMMANDS.contains(word)).unwrap_or(words.len());
         let Some((&program, arguments)) = words[begin..].split_first() else { return };
-        if let Some((name, value)) = assigned(program, arguments) {
-            if let Some(value) = expand(value, local) {
-                local.insert(name.to_owned(), value);
-            }
+        if let Some((name, value)) = assigned(program, arguments)
+            && let Some(value) = expand(value, local)
+        {
+            local.insert(name.to_owned(), value);
         }
         let expanded = |word: &&str| expand(word, local);
         if SOURCE.contains(&program) {
@@ -76,23 +79,19 @@ impl Text<'_> {
             named.watched.extend(file.clone().map(Watched::Content));
             named.sourced.extend(file);
         } else if PRINT.contains(&program) {
-            let files = arguments.iter().filter_map(expanded).filter_map(|file| self.path(&file));
+            let files = arguments.iter().filter_map(expanded).filter_map(|file| path(&file));
             named.watched.extend(files.map(Watched::Content));
         }
         let is_test = ["[", "[[", "test"].contains(&program) || program.starts_with('-');
         if is_test {
             let pairs =
                 words.windows(2).filter(|pair| matches!(pair[0], "-f" | "-r" | "-e" | "-d" | "-s" | "-a" | "-x"));
-            let files = pairs.filter_map(|pair| expanded(&pair[1])).filter_map(|file| self.path(&file));
+            let files = pairs.filter_map(|pair| expanded(&pair[1])).filter_map(|file| path(&file));
             named.watched.extend(files.map(Watched::Presence));
         }
         for word in &words[begin..] {
             named.watched.extend(expanded(word).and_then(|word| self.pattern(&word)));
         }
-    }
-
-    fn path(&self, text: &str) -> Option<PathBuf> {
-        (text.starts_with('/') && text.len() > 1 && !has_pattern(text)).then(|| PathBuf::from(text))
     }
 
     fn pattern(&self, word: &str) -> Option<Watched> {
@@ -117,22 +116,23 @@ impl Text<'_> {
         while let Some(at) = rest.find('$') {
             text.push_str(&rest[..at]);
             let behind = &rest[at + 1..];
-            let (name, default, behind) = match behind.strip_prefix('{') {
-                Some(inner) => {
-                    let (inner, behind) = inner.split_once('}')?;
-                    let (name, default) = inner.split_once(":-").or(inner.split_once('-')).unzip();
-                    (name.unwrap_or(inner), default, behind)
-                }
-                None => {
-                    let behind = behind.strip_prefix("env.").or(behind.strip_prefix("nu.")).unwrap_or(behind);
-                    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' && word.contains("$nu.");
-                    let end = behind.find(|c| !is_name(c)).unwrap_or(behind.len());
-                    (&behind[..end], None, &behind[end..])
-                }
+            let (name, default, behind) = if let Some(inner) = behind.strip_prefix('{') {
+                let (inner, behind) = inner.split_once('}')?;
+                let (name, default) = inner.split_once(":-").or(inner.split_once('-')).unzip();
+                (name.unwrap_or(inner), default, behind)
+            } else {
+                let behind = behind.strip_prefix("env.").or(behind.strip_prefix("nu.")).unwrap_or(behind);
+                let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' && word.contains("$nu.");
+                let end = behind.find(|c| !is_name(c)).unwrap_or(behind.len());
+                (&behind[..end], None, &behind[end..])
             };
             match self.variable(name, local) {
                 Some(value) => text.push_str(&value),
                 None => text.push_str(&self.expand(default?, local)?),
+            }
+            // `a=$a$a` again and again is no path.
+            if text.len() > LONGEST {
+                return None;
             }
             rest = behind;
         }
@@ -154,6 +154,10 @@ impl Text<'_> {
             _ => None,
         })
     }
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    (text.starts_with('/') && text.len() > 1 && !has_pattern(text)).then(|| PathBuf::from(text))
 }
 
 fn has_pattern(text: &str) -> bool {
