@@ -119,7 +119,9 @@ fn table() -> String {
             }
         }
         writeln!(text, "| {title} | shown with |\n|---|---|").unwrap();
-        kinds.iter().for_each(|(what, shells)| writeln!(text, "| {what} | {} |", shells.join(", ")).unwrap());
+        for (what, shells) in kinds {
+            writeln!(text, "| {what} | {} |", shells.join(", ")).unwrap();
+        }
         text.push('\n');
     }
     text

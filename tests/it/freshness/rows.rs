@@ -259,7 +259,7 @@ pub(super) const HOMES: &[Home] = &[
                 put(home, "lib/first.fish", "set -gx R_FIRST 2\nsource ~/lib/second.fish\n");
             }),
             row(SOURCED_INDIRECTLY, Value("R_SECOND", "2"), |home| {
-                put(home, "lib/second.fish", "set -gx R_SECOND 2\n")
+                put(home, "lib/second.fish", "set -gx R_SECOND 2\n");
             }),
             row("a file in fish's `conf.d`", Value("R_A", "2"), |home| {
                 put(home, ".config/fish/conf.d/a.fish", "set -gx R_A 2\n");
