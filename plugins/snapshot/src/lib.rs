@@ -22,16 +22,19 @@ impl Provider for Snapshot {
         Description::new("snapshot", env!("CARGO_PKG_VERSION"), "starts the environment from the user's login shell")
             .setting("drop", "a list of patterns of names to leave out besides the built-in ones; default: []")
             .setting(
-                "keep",
-                "a list of patterns of names to take in spite of every rule, such as SSH_AUTH_SOCK; default: []",
+                "allow",
+                "names and patterns to take in spite of the built-in rules, such as SSH_AUTH_SOCK; agentd sets it to what the \
+                 whitelist is allowed; a pattern that begins with * or ? is passed over here; default: []",
             )
+            .setting("keep", "the older name of \"allow\"; it goes before \"drop\" too; default: []")
             .wants_login_shell("its environment is what the session's begins with")
     }
 
     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
-        request.only_settings(&["drop", "keep"])?;
+        request.only_settings(&["drop", "allow", "keep"])?;
         let policy = Policy {
             drop: request.settings("drop").unwrap_or_default(),
+            allow: request.settings("allow").unwrap_or_default(),
             keep: request.settings("keep").unwrap_or_default(),
         };
         let changes = policy.changes(shell::login()?);
@@ -46,6 +49,7 @@ export_provider!(Snapshot);
 /// The administrator's part of the rules.
 struct Policy<'a> {
     drop: &'a [String],
+    allow: &'a [String],
     keep: &'a [String],
 }
 
@@ -58,13 +62,20 @@ impl Policy<'_> {
         login.into_iter().map(change).collect()
     }
 
-    /// Why the variable is left out, if it is. What the administrator keeps goes before what he drops.
+    /// Why the variable is left out, if it is. An exact name that is allowed goes before what is dropped, and that before a pattern that
+    /// allows.
     fn reason_to_drop(&self, name: &str) -> Option<String> {
-        if self.keep.iter().any(|pattern| matches(pattern, name)) {
+        let is_kept = self.keep.iter().any(|pattern| matches(pattern, name));
+        if is_kept || self.allow.iter().any(|allowed| allowed == name) {
             return None;
         }
         if let Some(pattern) = self.drop.iter().find(|pattern| matches(pattern, name)) {
             return Some(format!("matches {pattern:?} of the setting \"drop\""));
+        }
+        // `*` allows whatever the whitelist would drop, and says nothing of what is a terminal's.
+        let says_something = |pattern: &&String| !pattern.starts_with(['*', '?']);
+        if self.allow.iter().filter(says_something).any(|pattern| matches(pattern, name)) {
+            return None;
         }
         rules::reason_to_drop(name).map(str::to_owned)
     }
@@ -104,6 +115,21 @@ mod tests {
         let (set, dropped) = policy(&["JAVA_*"], &["SSH_AUTH_SOCK"], &["JAVA_HOME", "SSH_AUTH_SOCK", "SSH_CLIENT"]);
         assert_eq!(set, ["SSH_AUTH_SOCK"]);
         assert_eq!(dropped, ["JAVA_HOME", "SSH_CLIENT"]);
+    }
+
+    #[test]
+    fn what_is_allowed_is_taken_in_spite_of_the_rules_and_an_exact_name_in_spite_of_drop() {
+        let login = ["SSH_AUTH_SOCK", "SSH_TTY", "SSH_ASKPASS", "TMUX", "PWD"].map(|name| (name, "value"));
+        let taken = |allow: &[&str], drop: &[&str]| {
+            let host = Host::new().login(login).setting("allow", allow.iter().copied());
+            let changes = host.setting("drop", drop.iter().copied()).provide::<Snapshot>().unwrap();
+            let set = changes.into_iter().filter(|change| matches!(change.effect, Effect::Set(_)));
+            set.map(|change| change.name().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(&["SSH_AUTH_SOCK"], &[]), ["SSH_AUTH_SOCK"]);
+        assert_eq!(taken(&["SSH_AUTH_SOCK"], &["SSH_*"]), ["SSH_AUTH_SOCK"]);
+        assert_eq!(taken(&["SSH_*"], &["SSH_TTY"]), ["SSH_AUTH_SOCK", "SSH_ASKPASS"]);
+        assert_eq!(taken(&["*", "?WD"], &[]), [""; 0]);
     }
 
     #[test]

@@ -179,6 +179,9 @@ const TAKEN: &[&str] = &[
     "CLAUDE_CODE_CERT_STORE",
     "CLAUDE_CODE_EXECUTABLE",
     "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+    // Opt-outs, which a family of the whitelist keeps.
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "VSCODE_TELEMETRY_DISABLE",
 ];
 
 /// An exported bash function is no variable, and not for this plugin to judge: the host gives what its setting

@@ -1,4 +1,4 @@
-//! The lists of names that are safe to pass on.
+//! The lists of names that are safe to pass on and belong to no family, and the presets.
 
 use agentd_plugin_sdk::Failure;
 use agentd_plugin_sdk::pattern::matches;
@@ -7,7 +7,7 @@ use agentd_plugin_sdk::pattern::matches;
 const MINIMAL: &[&str] =
     &["PATH", "SHELL", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR"];
 
-/// What tools of development look at, and that says nothing secret.
+/// What tools of development look at, as the preset `standard` has it; the families hold all of these and more.
 const STANDARD: &[&str] = &[
     "VIRTUAL_ENV",
     "NODE_ENV",
@@ -57,11 +57,15 @@ const NETWORK: &[&str] = &[
 /// What a program needs to open a window: with it an agent can see and drive the user's desktop.
 const DESKTOP: &[&str] = &["DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XAUTHORITY"];
 
-/// How much is kept without being named. Each holds what the one before it holds.
+/// How much is kept without being named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preset {
     Minimal,
+    /// The list of agentd's first versions.
     Standard,
+    /// The minimal list and the families.
+    Toolchains,
+    /// Those, and what opens windows.
     Desktop,
 }
 
@@ -70,10 +74,12 @@ impl Preset {
         match text {
             "minimal" => Ok(Self::Minimal),
             "standard" => Ok(Self::Standard),
+            "toolchains" => Ok(Self::Toolchains),
             "desktop" => Ok(Self::Desktop),
-            other => {
-                Err(Failure::configuration("preset", format!("must be minimal, standard or desktop, and is {other:?}")))
-            }
+            other => Err(Failure::configuration(
+                "preset",
+                format!("must be minimal, toolchains or desktop (or standard, the older list), and is {other:?}"),
+            )),
         }
     }
 
@@ -81,20 +87,26 @@ impl Preset {
         match self {
             Self::Minimal => "minimal",
             Self::Standard => "standard",
+            Self::Toolchains => "toolchains",
             Self::Desktop => "desktop",
         }
     }
 
+    /// Whether it has the families.
+    pub(crate) fn has_families(self) -> bool {
+        matches!(self, Self::Toolchains | Self::Desktop)
+    }
+
     fn list(self) -> impl Iterator<Item = &'static str> {
         let lists: &[&[&str]] = match self {
-            Self::Minimal => &[MINIMAL],
+            Self::Minimal | Self::Toolchains => &[MINIMAL],
             Self::Standard => &[MINIMAL, STANDARD, NETWORK],
-            Self::Desktop => &[MINIMAL, STANDARD, NETWORK, DESKTOP],
+            Self::Desktop => &[MINIMAL, DESKTOP],
         };
         lists.iter().copied().flatten().copied()
     }
 
-    /// By name or by pattern.
+    /// By name or by pattern, of the lists here.
     pub(crate) fn keeps(self, name: &str) -> bool {
         self.list().any(|pattern| matches(pattern, name))
     }
@@ -111,13 +123,12 @@ mod tests {
     use agentd_plugin_sdk::secret_names::is_secret_name;
 
     #[test]
-    fn each_preset_holds_the_one_before_it() {
+    fn the_presets_hold_what_they_are_called_for() {
         for (name, minimal, standard, desktop) in [
             ("PATH", true, true, true),
             ("LC_TIME", true, true, true),
-            ("XDG_CONFIG_HOME", false, true, true),
-            ("https_proxy", false, true, true),
-            ("NODE_EXTRA_CA_CERTS", false, true, true),
+            ("XDG_CONFIG_HOME", false, true, false),
+            ("https_proxy", false, true, false),
             ("DISPLAY", false, false, true),
             ("JAVA_HOME", false, false, false),
         ] {
@@ -128,7 +139,7 @@ mod tests {
 
     #[test]
     fn nothing_on_a_list_looks_like_a_secret() {
-        for name in Preset::Desktop.list() {
+        for name in Preset::Desktop.list().chain(Preset::Standard.list()) {
             assert!(!is_secret_name(name), "{name}");
         }
     }
@@ -136,7 +147,7 @@ mod tests {
     #[test]
     fn a_preset_that_is_not_one_is_refused_with_those_that_are() {
         assert!(
-            matches!(Preset::parse("full"), Err(Failure::Configuration(error)) if error.message.contains("minimal, standard or desktop"))
+            matches!(Preset::parse("full"), Err(Failure::Configuration(error)) if error.message.contains("minimal, toolchains or desktop"))
         );
     }
 }

@@ -1,0 +1,79 @@
+//! Makes a table of `families/*.toml`, so that the component reads no file and parses nothing when it runs.
+//!
+//! The files are TOML; of TOML this reads what they use: a key with a text or a list of texts, and comments on lines of their own.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// The lists that a family may have.
+const LISTS: [&str; 5] = ["names", "patterns", "passwords", "state", "state_with"];
+
+fn main() {
+    println!("cargo::rerun-if-changed=families");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir("families").expect("the families").map(|entry| entry.expect("a family").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    let mut table = String::from("pub(crate) const FAMILIES: &[Family] = &[\n");
+    for path in files {
+        let text = fs::read_to_string(&path).expect("a family can be read");
+        let mut family = parse(&path, &text);
+        for key in ["title", "source"] {
+            let given = family.remove(key).unwrap_or_else(|| panic!("{}: there is no {key}", path.display()));
+            assert!(given.len() == 1 && !given[0].is_empty(), "{}: {key} is empty", path.display());
+        }
+        let id = path.file_stem().and_then(|stem| stem.to_str()).expect("a name in UTF-8");
+        write!(table, "Family {{ id: {id:?}, ").expect("a String takes everything");
+        for key in LISTS {
+            let list = family.remove(key).unwrap_or_default();
+            assert!(list.is_sorted_by(|a, b| a < b), "{}: {key} is not in order, or has one twice", path.display());
+            write!(table, "{key}: &{list:?}, ").expect("a String takes everything");
+        }
+        table.push_str("},\n");
+        assert!(family.is_empty(), "{}: unknown keys {:?}", path.display(), family.keys());
+    }
+    table.push_str("];\n");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where"));
+    fs::write(out.join("families.rs"), table).expect("the table can be written");
+}
+
+/// The keys of a file, a text as a list of one.
+fn parse(path: &Path, text: &str) -> BTreeMap<String, Vec<String>> {
+    let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut open: Option<String> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = || -> ! { panic!("{}:{number}: {line}", path.display()) };
+        let rest = match &open {
+            Some(_) => line,
+            None => {
+                let Some((key, value)) = line.split_once(" = ") else { wrong() };
+                if keys.insert(key.to_owned(), Vec::new()).is_some() {
+                    wrong();
+                }
+                open = Some(key.to_owned());
+                value
+            }
+        };
+        let is_list = rest.starts_with('[') || line == rest;
+        let list = keys.get_mut(open.as_deref().unwrap_or_default()).expect("the key that is read");
+        let quoted: Vec<&str> = rest.split('"').collect();
+        if quoted.len() % 2 == 0 {
+            wrong();
+        }
+        list.extend(quoted.iter().skip(1).step_by(2).map(|&text| text.to_owned()));
+        if !quoted.iter().step_by(2).all(|between| between.chars().all(|c| "[], ".contains(c))) {
+            wrong();
+        }
+        if !is_list || quoted.last().is_some_and(|last| last.ends_with(']')) {
+            open = None;
+        }
+    }
+    assert!(open.is_none(), "{}: a list has no end", path.display());
+    keys
+}
