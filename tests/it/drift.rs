@@ -76,6 +76,7 @@ async fn a_resume_says_what_changed_and_which_provider_did_it() {
             format!("Removed LANG Some(\"snapshot\") {script}"),
             format!("Added NEW None {script}"),
             format!("Removed ONCE {script} None"),
+            format!("Changed SOME_TOKEN {script} {script}"),
         ]
     );
     let notes = notes(&session);

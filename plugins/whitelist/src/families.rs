@@ -1,7 +1,14 @@
 //! The families of variables that toolchains need: the data of `families/*.toml`, one file a family, kept or dropped as a whole.
 
+#[cfg(test)]
+mod generate;
+#[rustfmt::skip]
+mod table;
+
 use agentd_plugin_sdk::Failure;
 use agentd_plugin_sdk::pattern::matches;
+
+pub(crate) use table::FAMILIES;
 
 /// A family: the variables of one kind of tools.
 pub(crate) struct Family {
@@ -17,8 +24,6 @@ pub(crate) struct Family {
     /// Names of what loading sets. One of them that is dropped takes the state with it.
     pub(crate) state_with: &'static [&'static str],
 }
-
-include!(concat!(env!("OUT_DIR"), "/families.rs"));
 
 impl Family {
     /// Whether a variable of this name is one of the family's, by name or by pattern.

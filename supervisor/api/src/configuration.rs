@@ -116,6 +116,9 @@ pub struct ConfigurationCheck {
     /// The files that were read, first to last.
     pub files: Vec<PathBuf>,
     pub mistakes: Vec<Mistake>,
+    /// What is no mistake and may still not be meant, as a directory that is not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Mistake>,
 }
 
 /// What `agentctl config show` prints.

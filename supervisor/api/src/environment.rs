@@ -1,5 +1,6 @@
 //! What is asked of a session's environment, and the environment its agent was started in, with who put each variable there.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -22,6 +23,15 @@ pub struct EnvironmentSpec {
     /// Whether the session shares a terminal's environment with the others of its directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
+    /// Names and patterns of variables that the whitelist keeps besides; a secret only by its exact name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// Names and patterns of variables that are dropped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drop: Vec<String>,
+    /// Variables that are given, behind what all providers gave. A secret is refused: it would be stored.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
 }
 
 impl EnvironmentSpec {

@@ -58,6 +58,8 @@ pub enum Code {
     ScriptChanged,
     /// An `Idempotency-Key` was used for another request before.
     KeyReused,
+    /// A variable that the request gives is a secret, and would be stored in clear: secrets are declared in the configuration.
+    SecretInEnvironment,
     /// The events after this cursor are not kept any more.
     CursorGone,
     TooManySessions,
@@ -126,7 +128,11 @@ impl Code {
             | Self::Draining => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,
-            Self::KeyReused | Self::SnapshotNeeded | Self::ConfigurationInvalid | Self::PluginUnusable => 422,
+            Self::KeyReused
+            | Self::SecretInEnvironment
+            | Self::SnapshotNeeded
+            | Self::ConfigurationInvalid
+            | Self::PluginUnusable => 422,
             Self::QueueFull | Self::TooManySessions => 429,
             Self::SessionUnreadable
             | Self::SnapshotFailed

@@ -284,6 +284,15 @@ pub(crate) struct SpecArgs {
     /// What the environment begins with; by default as configured
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub(crate) env_from: Option<EnvFrom>,
+    /// A variable of the agent's environment; may be repeated. Secrets are refused: declare them as [secrets.NAME]
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// A variable that the whitelist keeps besides, by name or pattern; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow: Vec<String>,
+    /// A variable that is dropped, by name or pattern; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) drop: Vec<String>,
     /// What later launches do with the environment of the previous one; by default as configured
     #[arg(long, value_enum)]
     pub(crate) refresh: Option<RefreshPolicy>,

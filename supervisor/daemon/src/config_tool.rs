@@ -73,6 +73,8 @@ fn check(sources: &Sources, files: &[PathBuf], system: bool) -> ConfigurationChe
         all.files.extend(new);
         let new: Vec<Mistake> = found.mistakes.into_iter().filter(|mistake| !all.mistakes.contains(mistake)).collect();
         all.mistakes.extend(new);
+        let new: Vec<Mistake> = found.warnings.into_iter().filter(|warning| !all.warnings.contains(warning)).collect();
+        all.warnings.extend(new);
     }
     all
 }
@@ -81,7 +83,8 @@ fn check(sources: &Sources, files: &[PathBuf], system: bool) -> ConfigurationChe
 fn checked(loaded: &Loaded) -> ConfigurationCheck {
     let mut mistakes = loaded.read.mistakes.clone();
     mistakes.extend(tcp::check_token(&loaded.config).err().map(|error| error.mistake(&loaded.read, None)));
-    ConfigurationCheck { files: loaded.read.files.clone(), mistakes }
+    let warnings = config::missing_directories(&loaded.config, &loaded.read);
+    ConfigurationCheck { files: loaded.read.files.clone(), mistakes, warnings }
 }
 
 fn show(sources: &Sources) -> ConfigurationShow {

@@ -21,8 +21,8 @@ use crate::directories::{Directories, DirectoryError};
 use crate::doctor::Clocks;
 use crate::drain::Drain;
 use crate::env::{
-    Capture, Chosen, Environments, Pipeline, Place, Secrets, Seed, SnapshotOptions, SnapshotTimes, Snapshots, Trust,
-    Wanted,
+    Capture, Chosen, Environments, Pipeline, Place, Scope, Scopes, Secrets, Seed, SnapshotOptions, SnapshotTimes,
+    Snapshots, Trust, Wanted,
 };
 use crate::guest::Guests;
 use crate::launch::{Launcher, Patience};
@@ -376,6 +376,15 @@ impl World {
     /// What this session's agent is told after a resume.
     pub(crate) fn resume_note(&self, spec: &SessionSpec) -> ResumeNote {
         spec.resume_note.unwrap_or(self.config.resume.note)
+    }
+
+    /// What the configuration and the specification say of the session's environment.
+    pub(crate) fn scopes(&self, spec: &SessionSpec) -> Scopes {
+        Scopes {
+            agent: spec.command.is_none().then(|| self.config.agent_scope(&self.agent_label(spec))).flatten(),
+            directories: self.config.directory_scopes(),
+            session: Some(Scope::of_session(&spec.environment)),
+        }
     }
 
     /// What the session's agent is called: its name, or its program's.

@@ -38,6 +38,9 @@ fn check(context: &Context, document: &Document<ConfigurationCheck>) -> Result<u
     for mistake in &found.mistakes {
         print(&screen.text(&format!("{mistake}\n")))?;
     }
+    for warning in &found.warnings {
+        print(&screen.text(&format!("warning: {warning}\n")))?;
+    }
     if found.mistakes.is_empty() {
         let files = match found.files.len() {
             0 => "there is no configuration file; the defaults hold".to_owned(),

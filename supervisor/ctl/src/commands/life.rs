@@ -1,5 +1,6 @@
 //! Sessions come and go: new, cancel, stop, resume, rm.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -308,6 +309,9 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
                 RefreshPolicy::Stored => Refresh::Stored,
                 RefreshPolicy::Warn => Refresh::Warn,
             }),
+            env: given(args.env)?,
+            allow: args.allow,
+            drop: args.drop,
             ..EnvironmentSpec::default()
         },
         resume_note: args.resume_note.map(|note| match note {
@@ -332,6 +336,19 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         }),
         ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
     })
+}
+
+/// The variables of `--env NAME=VALUE`; of one that is given twice the last value. What cannot be given the daemon refuses.
+fn given(words: Vec<String>) -> Result<BTreeMap<String, String>, Error> {
+    let pair = |word: String| match word.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        // Without a `=` the whole word may be a secret's value.
+        None => Err(Error::Usage {
+            detail: "--env is given a word without a `=`".to_owned(),
+            hint: "give --env NAME=VALUE; --allow NAME keeps a variable that the login shell has".to_owned(),
+        }),
+    };
+    words.into_iter().map(pair).collect()
 }
 
 /// Makes a path absolute, because the daemon's working directory is another. Only the daemon refuses one that does not exist.

@@ -11,6 +11,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     // Of a session without an agent it is written down when the session is made.
     ("default_agent", Now),
     ("agents.*", NextLaunch),
+    ("directories.*", NextLaunch),
     ("environment.home", NextLaunch),
     ("environment.shell", NextLaunch),
     ("environment.deadline", NextLaunch),
@@ -176,7 +177,7 @@ mod tests {
                 "resume" => fields::<Resume>(),
                 "journal" => fields::<Journal>(),
                 "plugin_policy" => fields::<Policy>(),
-                "agents" | "plugins" | "prerequisites" | "secrets" => vec!["*"],
+                "agents" | "directories" | "plugins" | "prerequisites" | "secrets" => vec!["*"],
                 _ => Vec::new(),
             };
             if inner.is_empty() {

@@ -15,6 +15,7 @@ mod hidden;
 mod limits;
 mod plugins;
 mod prerequisites;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -41,6 +42,7 @@ pub(crate) use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
 use plugins::Pin;
 pub(crate) use plugins::{Origin, Plugin, PluginLimits, Policy};
 pub(crate) use prerequisites::Prerequisite;
+pub(crate) use scope::{Directory, missing_directories};
 
 use crate::env::{DeclaredSecret, NamedSecret};
 use crate::session::Rule;
@@ -52,6 +54,8 @@ pub(crate) struct Config {
     /// The agent of a session that names none.
     pub(crate) default_agent: AgentName,
     pub(crate) agents: BTreeMap<AgentName, Agent>,
+    /// What holds for sessions in a directory, by its path; `~/` in front is the home directory.
+    pub(crate) directories: BTreeMap<String, Directory>,
     pub(crate) environment: Environment,
     /// Plugins by name: which file each is, and what it may do.
     pub(crate) plugins: BTreeMap<String, Plugin>,
@@ -83,6 +87,15 @@ pub(crate) struct Agent {
     /// What its sessions are kept from at least.
     #[serde(default)]
     pub(crate) isolation: Isolation,
+    /// Names and patterns of variables that the whitelist keeps besides.
+    #[serde(default)]
+    pub(crate) allow: Vec<String>,
+    /// Names and patterns of variables that are dropped.
+    #[serde(default)]
+    pub(crate) drop: Vec<String>,
+    /// Variables that are given, behind what all providers gave.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
 }
 
 impl Agent {
@@ -117,6 +130,7 @@ impl Default for Config {
         Self {
             default_agent: DEMO.parse().expect("the demo agent's name is a name"),
             agents: BTreeMap::new(),
+            directories: BTreeMap::new(),
             environment: Environment::default(),
             plugins: BTreeMap::new(),
             plugin_policy: Policy::default(),
@@ -154,6 +168,7 @@ fn check(config: &Config) -> Flaws {
         let message = format!("default_agent is \"{default}\", and there is no [agents.{default}]");
         flaws.push(flaw(&["default_agent"], message));
     }
+    flaws.extend(scope::check(config));
     for (name, declared) in &config.secrets {
         if let Err(wrong) = NamedSecret::of(name, declared) {
             flaws.push(flaw(&["secrets", name], format!("secrets.{name} {wrong}")));

@@ -12,6 +12,7 @@ use agentd_plugins::{BuiltIn, Grant, World};
 use serde::Deserialize;
 
 use super::{Flaws, Provider, flaw};
+use crate::env::is_scope_step;
 
 /// One plugin.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -159,6 +160,12 @@ fn check_provider(provider: &Provider, plugins: &BTreeMap<String, Plugin>) -> Re
         return Err(format!(
             "environment.providers names {plugin:?}, and there is no [plugins.{plugin}]; there are {}",
             known.join(", ")
+        ));
+    }
+    if is_scope_step(provider.step()) {
+        return Err(format!(
+            "an entry of environment.providers has the name {:?}, as agentd's own steps have; give it another",
+            provider.step()
         ));
     }
     if provider.step().is_empty() {

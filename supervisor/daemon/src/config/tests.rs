@@ -75,6 +75,7 @@ fn what_cannot_be_meant_is_refused() {
         ("[[environment.providers]]\nplugin = \"whitelist\"\ngrant = {}", "unknown field `grant`"),
         ("[environment]\nproviders = [1]", "a plugin's name, or a table"),
         ("[[environment.providers]]\nplugin = \"whitelist\"\nname = \"\"", "empty name"),
+        ("[[environment.providers]]\nplugin = \"whitelist\"\nname = \"env (session)\"", "agentd's own steps"),
         ("[plugins.x]", "plugins.x has no sha256"),
         ("[plugins.X]", "no name of a plugin"),
         ("[plugins.x]\nsha256 = \"0f\"", "64 hexadecimal digits"),

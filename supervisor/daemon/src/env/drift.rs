@@ -1,11 +1,15 @@
 //! What differs between two environments of a session, and who made it so: pure.
 //!
-//! Values are compared by their digests. A secret whose digest one side has not is neither the same nor another: it is named.
+//! Values are compared by their digests. Of a secret no digest is stored; [`with_secrets`] adds those that are known from memory. A secret
+//! whose digest one side has not is neither the same nor another: it is named.
 
 use std::collections::BTreeMap;
 
 use agentd_api::environment::{ChangeView, DroppedView, EnvironmentView, StepView, VariableView};
 use agentd_api::event::{VariableChange, VariableChangeKind};
+use sha2::{Digest as _, Sha256};
+
+use super::hex;
 
 /// What differs; each list by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +35,11 @@ pub(crate) fn drift(old: &EnvironmentView, new: &EnvironmentView) -> Drift {
             // Of a file the value is the path, which stays what it is.
             (Some(then), Some(now)) if then == now && earlier.file == variable.file => {}
             (None, _) | (_, None) if earlier.secret || variable.secret => drift.not_compared.push((*name).to_owned()),
-            _ => drift.changed.push(change(variable, Some(earlier.last_step()), Some(variable.last_step()))),
+            _ => {
+                let mut change = change(variable, Some(earlier.last_step()), Some(variable.last_step()));
+                change.secret |= earlier.secret;
+                drift.changed.push(change);
+            }
         }
     }
     for (name, variable) in &before {
@@ -40,6 +48,18 @@ pub(crate) fn drift(old: &EnvironmentView, new: &EnvironmentView) -> Drift {
         }
     }
     drift
+}
+
+/// The view with the digests of these secrets. It is for comparing, and neither stored nor shown.
+pub(crate) fn with_secrets<'a>(
+    mut view: EnvironmentView,
+    secrets: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> EnvironmentView {
+    let secrets: BTreeMap<&str, &[u8]> = secrets.into_iter().collect();
+    for variable in view.variables.iter_mut().filter(|variable| variable.secret && variable.digest.is_none()) {
+        variable.digest = secrets.get(variable.name.as_str()).map(|value| hex(&Sha256::digest(value)));
+    }
+    view
 }
 
 impl Drift {
@@ -167,6 +187,18 @@ mod tests {
         let full = |variables| environment(variables).full_view(Timestamp::UNIX_EPOCH, 1);
         assert_eq!(drift(&full(&one), &full(&two)).changed.len(), 1);
         assert_eq!(drift(&full(&one), &view(&one)).not_compared, ["API_KEY"]);
+    }
+
+    #[test]
+    fn a_secret_that_is_known_from_memory_is_compared_and_named() {
+        let of = |key: &str| environment(&[("API_KEY", Some(key), "a"), ("PLAIN", Some("1"), "a")]);
+        let (old, new) = (of("hunter22"), of("hunter33"));
+        let stored = old.view(Timestamp::UNIX_EPOCH, 1);
+        let compared = |old: &EnvironmentView| drift(old, &new.full_view(Timestamp::UNIX_EPOCH, 2)).names();
+        assert_eq!(compared(&stored), []);
+        let known = with_secrets(stored, old.secret_pairs());
+        assert_eq!(describe(&compared(&known)), "API_KEY changed by a");
+        assert!(drift(&known, &with_secrets(old.view(Timestamp::UNIX_EPOCH, 2), old.secret_pairs())).is_empty());
     }
 
     proptest! {

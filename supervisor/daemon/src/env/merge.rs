@@ -17,6 +17,7 @@ use agentd_plugins::{Change, Effect};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use super::scope;
 use entry::{Entry, Step, What};
 pub(crate) use view::without_secrets;
 
@@ -86,9 +87,13 @@ impl Environment {
         Self { own, ..self }
     }
 
+    fn is_own(&self, step: &str) -> bool {
+        self.own.contains(step) || scope::is_step(step)
+    }
+
     /// The variables whose values plugins gave.
     pub(crate) fn foreign(&self) -> Vec<String> {
-        let of_plugin = |entry: &Entry| entry.last().is_some_and(|step| !self.own.contains(&step.provider));
+        let of_plugin = |entry: &Entry| entry.last().is_some_and(|step| !self.is_own(&step.provider));
         let entries = self.entries.iter().filter(|(_, entry)| entry.value().is_some() && of_plugin(entry));
         entries.map(|(name, _)| name.clone()).collect()
     }
@@ -96,7 +101,7 @@ impl Environment {
     /// What a variable would be if no plugin had touched it.
     pub(crate) fn without_plugins(&self, name: &str) -> Option<&[u8]> {
         let mut steps = self.entries.get(name)?.history.iter().rev();
-        steps.find(|step| self.own.contains(&step.provider))?.what.value()
+        steps.find(|step| self.is_own(&step.provider))?.what.value()
     }
 
     /// Names and values for a plugin: without the secrets that it is not granted.

@@ -9,13 +9,16 @@ mod capture;
 mod copy;
 mod drift;
 mod files;
+mod finish;
 mod functions;
 mod hooks;
+mod identity;
 mod merge;
 mod quality;
 mod refresh;
 mod renewal;
 mod results;
+mod scope;
 mod secret;
 mod secrets;
 mod seed;
@@ -35,15 +38,16 @@ use std::time::{Duration, Instant};
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::{ByteString, SessionId};
-use agentd_plugins::{Call, CallError, Change, Limits, Plugin, SessionFacts, Setting};
+use agentd_plugins::{Call, CallError, Limits, Plugin, SessionFacts, Setting};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 pub(crate) use capture::Capture;
-pub(crate) use drift::{describe, drift};
+pub(crate) use drift::{describe, drift, with_secrets};
 pub(crate) use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
-pub(crate) use merge::{Background, Environment, hex, without_secrets};
+pub(crate) use merge::{Environment, hex, without_secrets};
 pub(crate) use renewal::{Renewal, not_to_be_given_again, renew_at};
+pub(crate) use scope::{InScope, Scope, Scopes, is_step as is_scope_step};
 pub(crate) use secrets::Hidden;
 pub(crate) use secrets::{
     Declared as DeclaredSecret, Missing as MissingSecret, Named as NamedSecret, Secrets, assigned as assigned_secrets,
@@ -64,9 +68,10 @@ use crate::capability::{Machine, OnMachine, Patience};
 use crate::config::{self, Children, Config, Functions};
 use crate::plugins::{Broke, NotCalled, Outcome, Use};
 use base::Base;
+use finish::own_steps;
 use merge::InvalidChange;
 use results::Results;
-use secrets::{Given, Taken};
+use secrets::Taken;
 use services::{CallServices, LoginOnce, locked};
 
 /// Set in every agent's environment: the session's id. It tells an agent's own tools which session they are in.
@@ -158,6 +163,9 @@ pub(crate) struct Target {
     pub(crate) id: SessionId,
     pub(crate) name: Option<String>,
     pub(crate) agent: String,
+    /// Its program and arguments, where they are known.
+    pub(crate) command: Vec<String>,
+    pub(crate) scopes: Scopes,
     pub(crate) launch: u64,
     pub(crate) places: Placeholders,
     /// Where its files are.
@@ -173,6 +181,12 @@ pub(crate) struct Target {
 impl Target {
     async fn real(&self) -> Real {
         self.places.real(&self.machine, None, Instant::now() + PLACES).await
+    }
+
+    /// What the configuration and the session's own specification say of it.
+    async fn in_scope(&self, real: &Real) -> InScope {
+        let deadline = Instant::now() + PLACES;
+        self.scopes.of(&self.places.cwd, real.directory.as_deref(), &self.machine, deadline).await
     }
 }
 
@@ -190,6 +204,7 @@ struct Build<'a> {
     real: &'a Real,
     trust: &'a Arc<Trust>,
     login: &'a Arc<LoginOnce>,
+    scope: &'a InScope,
     /// How many are asked.
     upto: usize,
     /// Those that are not skipped, whatever the configuration says.
@@ -238,11 +253,19 @@ impl Pipeline {
         let login = self.login(target, &hidden, Purpose::Launch);
         let mut environment = self.nothing(target);
         let real = target.real().await;
+        let scope = target.in_scope(&real).await;
         let (taken, provided) = {
             let of_login = login.variables(Instant::now() + self.time);
             let mut taking = pin!(secrets.take(&target.agent, real.directory.as_deref(), of_login));
-            let build =
-                Build { target, real: &real, trust, login: &login, upto: self.steps.len(), needed: BTreeSet::new() };
+            let build = Build {
+                target,
+                real: &real,
+                trust,
+                login: &login,
+                scope: &scope,
+                upto: self.steps.len(),
+                needed: BTreeSet::new(),
+            };
             let mut providing = pin!(self.provide(&build, &mut environment));
             let mut taken = None;
             let provided = loop {
@@ -262,7 +285,7 @@ impl Pipeline {
         let finished = if provided.is_over {
             Ok(())
         } else {
-            self.finish(target, &real, &taken, secrets, &login, &mut environment)
+            self.finish(target, &real, &taken, secrets, &login, scope.steps(), &mut environment)
         };
         self.conclude(provided, finished, taken, &login, environment)
     }
@@ -292,7 +315,8 @@ impl Pipeline {
                 }
             }
         }
-        let finished = self.finish(target, &real, &taken, secrets, &login, &mut environment);
+        // What the scopes gave is in the stored environment, as everything else that was given.
+        let finished = self.finish(target, &real, &taken, secrets, &login, Vec::new(), &mut environment);
         self.conclude(Provided::default(), finished, taken, &login, environment)
     }
 
@@ -370,7 +394,7 @@ impl Pipeline {
         number: u32,
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
-        let Build { target, real, trust, login, .. } = *build;
+        let Build { target, real, trust, login, scope, .. } = *build;
         // A launch has tried it already; a renewal, which goes through no launch, tries it here.
         step.plugin.try_again().await;
         step.plugin.settled().await;
@@ -401,6 +425,11 @@ impl Pipeline {
             unapproved: Mutex::new(None),
             failed: Mutex::new(None),
         });
+        let identity = match scope::has_identity(&plugin) {
+            true if is_own => identity::of(&target.command, environment.get("PATH"), &target.places.cwd).await,
+            _ => None,
+        };
+        let settings = scope.settings(&self.steps, number as usize - 1, &plugin, identity);
         let call = Call {
             session: Some(SessionFacts {
                 id: target.id.to_string(),
@@ -411,7 +440,7 @@ impl Pipeline {
             }),
             environment: environment.variables_for(granted),
             foreign: environment.foreign(),
-            settings: step.settings.clone(),
+            settings,
             places: real.places.clone(),
             services: Arc::<CallServices>::clone(&services),
             limits: step.plugin.limits(),
@@ -452,44 +481,6 @@ impl Pipeline {
         }
     }
 
-    /// agentd's own steps, behind those of the configuration: whatever a provider set, the named secret is what the agent gets.
-    fn finish(
-        &self,
-        target: &Target,
-        real: &Real,
-        taken: &Taken,
-        secrets: &Secrets,
-        login: &LoginOnce,
-        environment: &mut Environment,
-    ) -> Result<(), BuildError> {
-        environment.background = self.background(&login.capture);
-        environment.attributes = login.captured.get().and_then(|snapshot| snapshot.attributes.clone());
-        fill(target, real, taken, secrets, environment)?;
-        let named =
-            |given: &Given| Change::set(&given.variable, given.value.as_slice()).from_file(Some(given.origin.clone()));
-        let named = taken.given.iter().map(named).collect();
-        let mut own = functions::withheld(self.functions, environment);
-        own.push(Change::set(SESSION_VARIABLE, target.id.as_str()));
-        own.extend(
-            target.socket.as_ref().map(|socket| Change::set(SOCKET_VARIABLE, socket.as_os_str().as_encoded_bytes())),
-        );
-        let steps = [(secrets::STEP, named), (OWN, own)];
-        for (number, (name, changes)) in (self.steps.len() + 1..).zip(steps) {
-            environment
-                .apply(name, u32::try_from(number).unwrap_or(u32::MAX), changes)
-                .map_err(|source| BuildError::Change { provider: name.to_owned(), source })?;
-        }
-        Ok(())
-    }
-
-    fn background(&self, capture: &Capture) -> Background {
-        let processes = capture.background();
-        match self.children {
-            Children::Kill => Background { killed: processes, left: 0 },
-            Children::Leave => Background { killed: 0, left: processes },
-        }
-    }
-
     /// Makes ready for the next build, beside whatever comes now.
     fn prepare(&self) {
         let plugins = self.steps.iter().filter_map(|step| Some((step.plugin.loaded()?.clone(), step.plugin.limits())));
@@ -523,26 +514,6 @@ impl Pipeline {
     }
 }
 
-/// Gives what providers named as a secret of the configuration its value.
-fn fill(
-    target: &Target,
-    real: &Real,
-    taken: &Taken,
-    secrets: &Secrets,
-    environment: &mut Environment,
-) -> Result<(), BuildError> {
-    if let Some(missing) = taken.missing.iter().find(|missing| missing.required) {
-        return Err(BuildError::Secret(missing.clone()));
-    }
-    for (name, provider) in environment.named_secrets() {
-        if let Some(why) = secrets.refusal(name, &target.agent, real.directory.as_deref()) {
-            return Err(BuildError::NoSuchSecret { provider: provider.to_owned(), name: name.to_owned(), why });
-        }
-    }
-    environment.fill(|name| taken.given.iter().find(|given| given.name == name).map(|given| given.value.as_slice()));
-    Ok(())
-}
-
 /// As the plugin takes its settings: `scripts` names every script, `directory_names` those of the directory.
 fn configured_scripts(settings: &[Setting]) -> Vec<String> {
     let set = |key: &str| settings.iter().find(|setting| setting.key == key).map(|setting| &setting.values);
@@ -572,14 +543,6 @@ fn outcome(error: Option<&BuildError>, message: Option<String>, purpose: Purpose
         (Purpose::Launch, Some(message), Some(broke)) => Outcome::Broke(broke, message),
         (Purpose::Launch, Some(message), None) => Outcome::Reported(message),
     })
-}
-
-/// The steps that are agentd's own. A name that a plugin goes by too is none.
-fn own_steps(steps: &[Use]) -> BTreeSet<String> {
-    let named = |own: bool| steps.iter().filter(move |step| step.plugin.is_built_in() == own).map(|step| &step.name);
-    let plugins: BTreeSet<&String> = named(false).collect();
-    let own = named(true).cloned().chain([secrets::STEP.to_owned(), OWN.to_owned()]);
-    own.filter(|name| !plugins.contains(name)).collect()
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@ use agentd_api::ByteString;
 use agentd_api::environment::EnvironmentView;
 use jiff::Timestamp;
 
+use super::finish::fill;
 use super::renewal::{Renewal, providers, renewal};
 use super::secrets::{Hidden, Secrets, Taken};
 use super::trust::Trust;
-use super::{Build, Pipeline, Purpose, Target, Unbuilt, files, fill};
+use super::{Build, Pipeline, Purpose, Target, Unbuilt, files};
 
 impl Pipeline {
     /// What of a running agent's environment is the same and what is another now; `remembered` has the secrets that it was started
@@ -31,8 +32,10 @@ impl Pipeline {
         let login = self.login(target, &Arc::new(Hidden::default()), Purpose::Renewal);
         let mut environment = self.nothing(target);
         let real = target.real().await;
+        let scope = target.in_scope(&real).await;
         // Without what it gives again, what it gave would seem to be gone.
-        let asking = Build { target, real: &real, trust, login: &login, upto: asked, needed: providers(stored) };
+        let asking =
+            Build { target, real: &real, trust, login: &login, scope: &scope, upto: asked, needed: providers(stored) };
         let provided = self.provide(&asking, &mut environment).await;
         let named: BTreeSet<String> = environment.named_secrets().map(|(name, _)| name.to_owned()).collect();
         let taken = if !provided.is_over && !named.is_empty() {

@@ -4,6 +4,7 @@
 //! launch under this daemon had, the login shell. One that cannot be had is named in a condition, at this launch and at each
 //! further one until it is there again. An environment with something in it that has expired, or with a file, is built anew all the same.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use super::bringup::{Failure, Job, Progress};
 use super::validation;
 use crate::env::{
     Built, Environment, EnvironmentError, Environments, Finding, Kept, Placeholders, Renewal, Target, Unbuilt, chain,
-    describe, drift, not_to_be_given_again, renew_at,
+    describe, drift, not_to_be_given_again, renew_at, with_secrets,
 };
 use crate::isolation;
 use crate::world::World;
@@ -117,7 +118,10 @@ async fn give_again(world: &World, job: &Job, kept: &Kept, report: &mpsc::Sender
 async fn compare(world: &World, job: &Job, kept: &Kept, report: &mpsc::Sender<Progress>) {
     let (status, reason, message) = match build(world, job, None).await {
         Ok(fresh) => {
-            let changes = drift(&kept.last, &fresh.environment.full_view(Timestamp::now(), job.launch)).names();
+            let remembered = world.environments.secrets(&job.id);
+            let old = with_secrets(kept.last.clone(), known(&remembered));
+            let new = fresh.environment.full_view(Timestamp::now(), job.launch);
+            let changes = drift(&old, &with_secrets(new, fresh.environment.secret_pairs())).names();
             if changes.is_empty() {
                 let message = "a fresh environment would be the same".to_owned();
                 (ConditionStatus::False, "Same", message)
@@ -158,6 +162,8 @@ fn target(world: &World, id: &SessionId, spec: &SessionSpec, launch: u64) -> Tar
         id: id.clone(),
         name: spec.name.as_ref().map(ToString::to_string),
         agent: world.agent_label(spec),
+        command: world.agent_command(spec).unwrap_or_default(),
+        scopes: world.scopes(spec),
         launch,
         places: places(world, id, spec),
         files: world.directories.session_files(id),
@@ -181,11 +187,16 @@ pub(super) fn places(world: &World, id: &SessionId, spec: &SessionSpec) -> Place
 /// Writes `environment.json`, and says what is other than at the launch before.
 async fn keep(world: &World, job: &Job, environment: &Environment) -> Result<EnvironmentBuilt, Failure> {
     let (launch, captured, given) = (job.launch, Timestamp::now(), environment.clone());
+    let remembered = world.environments.secrets(&job.id);
     let write = move |environments: &Environments, id: &SessionId| environments.write(id, &given, captured, launch);
     let before = on_disk(world, &job.id, write).await?;
     agentd_fault::at(Point::DaemonBringUpEnvironment).map_err(|error| failed("NotKept", error.to_string()))?;
     let view = environment.full_view(captured, launch);
-    let drift = before.map(|before| drift(&before.last, &view)).unwrap_or_default();
+    let compared = |before: Kept| {
+        let old = with_secrets(before.last, known(&remembered));
+        drift(&old, &with_secrets(view.clone(), environment.secret_pairs()))
+    };
+    let drift = before.map(compared).unwrap_or_default();
     let names = |lists: &[&Vec<agentd_api::environment::ChangeView>]| {
         let mut names: Vec<String> =
             lists.iter().flat_map(|list| list.iter()).map(|change| change.name.clone()).collect();
@@ -231,9 +242,17 @@ pub(super) async fn renew(world: &World, job: &Job) -> Result<Renewal, String> {
     Ok(renewal)
 }
 
-/// What is kept of a session, for those who ask.
+/// What is kept of a session, for those who ask. The last environment has the digests of secrets, as far as they are known: see
+/// [`without_secrets`](crate::env::without_secrets).
 pub(crate) async fn kept(world: &World, id: &SessionId) -> Result<Option<Kept>, Problem> {
-    on_disk(world, id, Environments::read).await.map_err(|error| error.problem())
+    let kept = on_disk(world, id, Environments::read).await.map_err(|error| error.problem())?;
+    let remembered = world.environments.secrets(id);
+    let compared = |kept: Kept| Kept { last: with_secrets(kept.last, known(&remembered)), ..kept };
+    Ok(kept.map(compared))
+}
+
+fn known(secrets: &BTreeMap<String, Vec<u8>>) -> impl Iterator<Item = (&str, &[u8])> {
+    secrets.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
 }
 
 /// What a launch would build now; nothing is launched, and nothing is kept. Secrets are in it.
@@ -250,7 +269,10 @@ pub(crate) async fn build_now(
     let begun = Instant::now();
     let built = pipeline.build(&target(world, id, spec, launch), &world.trust, &world.secrets).await;
     let duration_us = u64::try_from(begun.elapsed().as_micros()).ok();
-    let view = |built: Built| EnvironmentView { duration_us, ..built.environment.full_view(Timestamp::now(), launch) };
+    let view = |built: Built| {
+        let view = built.environment.full_view(Timestamp::now(), launch);
+        EnvironmentView { duration_us, ..with_secrets(view, built.environment.secret_pairs()) }
+    };
     built.map(view).map_err(|unbuilt| {
         Problem::new(Code::EnvironmentNotBuilt, unbuilt.message).hint("a launch would fail in the same way")
     })

@@ -22,7 +22,7 @@ use super::journal_port::Journal;
 use super::resting::Resting;
 use super::rules::{Command, LaunchTerms};
 use super::{Published, Session, aside, cleanup, needs, view};
-use crate::env::{assigned_secrets, chain};
+use crate::env::{Scope, assigned_secrets, chain};
 use crate::isolation;
 use crate::platform;
 use crate::workspace;
@@ -376,6 +376,9 @@ impl Sessions {
         }
         if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
             return invalid("the initial prompt is empty", "leave it out, or give it some text");
+        }
+        if let Some((_, error)) = Scope::of_session(&spec.environment).check().into_iter().next() {
+            return Err(error.problem());
         }
         let script = spec.env_setup.as_deref().unwrap_or_default();
         if let Some(name) = assigned_secrets(script.as_bytes()).first().map(|found| &found.name) {

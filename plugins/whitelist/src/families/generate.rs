@@ -1,6 +1,6 @@
-//! Makes a table of `families/*.toml`, so that the component reads no file and parses nothing when it runs.
+//! Makes the table of `families/*.toml`, so that the component reads no file and parses nothing when it runs.
 //!
-//! The files are TOML; of TOML this reads what they use: a key with a text or a list of texts, and comments on lines of their own.
+//! The files are TOML. Of TOML this reads what they use: a key with a text or a list of texts, and comments on their own lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,14 +9,28 @@ use std::{env, fs};
 
 /// The lists that a family may have.
 const LISTS: [&str; 5] = ["names", "patterns", "passwords", "state", "state_with"];
+/// With this variable the test writes the table, where it would compare it.
+const WRITE: &str = "AGENTD_WRITE_FAMILIES";
+const WIDEST: usize = 116;
 
-fn main() {
-    println!("cargo::rerun-if-changed=families");
+#[test]
+fn the_table_is_what_the_files_of_the_families_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (table, file) = (table(&root.join("families")), root.join("src/families/table.rs"));
+    if env::var_os(WRITE).is_some() {
+        fs::write(&file, &table).expect("the table can be written");
+    }
+    let written = fs::read_to_string(&file).unwrap_or_default();
+    assert!(written == table, "run {WRITE}=1 cargo test -p agentd-plugin-whitelist, in plugins/");
+}
+
+fn table(folder: &Path) -> String {
     let mut files: Vec<PathBuf> =
-        fs::read_dir("families").expect("the families").map(|entry| entry.expect("a family").path()).collect();
+        fs::read_dir(folder).expect("the families").map(|entry| entry.expect("a family").path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
-    let mut table = String::from("pub(crate) const FAMILIES: &[Family] = &[\n");
+    let mut table = "//! Made of `families/*.toml` by `generate.rs`.\n\nuse super::Family;\n\n".to_owned();
+    table.push_str("pub(crate) const FAMILIES: &[Family] = &[\n");
     for path in files {
         let text = fs::read_to_string(&path).expect("a family can be read");
         let mut family = parse(&path, &text);
@@ -25,18 +39,33 @@ fn main() {
             assert!(given.len() == 1 && !given[0].is_empty(), "{}: {key} is empty", path.display());
         }
         let id = path.file_stem().and_then(|stem| stem.to_str()).expect("a name in UTF-8");
-        write!(table, "Family {{ id: {id:?}, ").expect("a String takes everything");
+        writeln!(table, "    Family {{\n        id: {id:?},").expect("a String takes everything");
         for key in LISTS {
             let list = family.remove(key).unwrap_or_default();
             assert!(list.is_sorted_by(|a, b| a < b), "{}: {key} is not in order, or has one twice", path.display());
-            write!(table, "{key}: &{list:?}, ").expect("a String takes everything");
+            writeln!(table, "        {key}: &[{}],", wrapped(&list)).expect("a String takes everything");
         }
-        table.push_str("},\n");
+        table.push_str("    },\n");
         assert!(family.is_empty(), "{}: unknown keys {:?}", path.display(), family.keys());
     }
     table.push_str("];\n");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where"));
-    fs::write(out.join("families.rs"), table).expect("the table can be written");
+    table
+}
+
+fn wrapped(list: &[String]) -> String {
+    let (mut text, mut line) = (String::new(), String::new());
+    for name in list {
+        let word = format!("{name:?}, ");
+        if line.len() + word.len() + 24 > WIDEST {
+            text.extend(["\n            ", line.trim_end()]);
+            line.clear();
+        }
+        line.push_str(&word);
+    }
+    if text.is_empty() {
+        return line.trim_end_matches([',', ' ']).to_owned();
+    }
+    text + "\n            " + line.trim_end() + "\n        "
 }
 
 /// The keys of a file, a text as a list of one.
