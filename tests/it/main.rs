@@ -19,6 +19,7 @@ mod compiling;
 mod configuration;
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod corporate;
 mod crowd;
 mod doctor;
 mod drain;
@@ -61,6 +62,7 @@ mod reload;
 mod requests;
 mod restarts;
 mod results;
+mod scopes;
 mod secrets;
 mod service;
 mod silent;

@@ -39,6 +39,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("ENCRYPTION", "KEY"),
     ("CONNECTION", "STRING"),
     ("CONN", "STR"),
+    ("AUTH", "IDENT"), // of yarn: a user and a password
 ];
 
 /// What the URL of one of these says after its scheme is a user and a password: `DATABASE_URL`, `CELERY_BROKER_URL`.
@@ -159,6 +160,7 @@ mod tests {
             "NPM_AUTH",
             "OAUTH_TOKEN_URL",
             "GH_PAT",
+            "YARN_NPM_AUTH_IDENT",
             "PGPASSWORD",
             "DB_PASSWORD",
             "DB_PASSWORD1",

@@ -1,5 +1,7 @@
 //! The shapes of values that are secrets whatever the variable is called: a URL with a password in it, a connection string
-//! with one, a private key, a token of an issuer that marks its own.
+//! with one, an option that is called a password, a private key, a token of an issuer that marks its own.
+
+use crate::names::is_secret_name;
 
 /// How tokens begin, by those who issue them: `OpenAI` and Anthropic, GitHub, GitLab, Slack, npm, Google, Hugging Face (patterns of
 /// GitHub's and GitLab's secret scanning).
@@ -59,21 +61,32 @@ const ANYWHERE: &[(&[u8], usize, &[u8])] = &[
     (b"eyJ", 60, b"-_."),
 ];
 
+/// A part of a path that is shorter is no token.
+const SHORTEST_PART: usize = 8;
+
 /// Fewer bytes than this behind a prefix are a word that happens to begin so.
 const SHORTEST_TOKEN: usize = 16;
+
+/// What Nix's configuration calls tokens, in `NIX_CONFIG` (nix.conf(5)).
+const ACCESS_TOKENS: &[u8] = b"access-tokens";
 
 /// What stands before a password in a connection string (learn.microsoft.com on ADO and Azure Storage, libpq).
 const FIELDS: &[&[u8]] = &[b"password=", b"pwd=", b"accountkey=", b"sharedaccesskey="];
 
 /// Whether the value is a secret by its shape.
 pub fn is_secret_value(value: &[u8]) -> bool {
-    is_token(value) || has_token(value) || is_private_key(value) || password(value).is_some()
+    is_token(value)
+        || has_token(value)
+        || is_private_key(value)
+        || password(value).is_some()
+        || find(value, ACCESS_TOKENS).is_some()
 }
 
-/// The password in a URL (`https://user:password@host`) or in a connection string (`Server=s;Password=...;`): what must not be
+/// The password in a URL (`https://user:password@host`), in a connection string (`Server=s;Password=...;`) or in an option of a
+/// program (`-Dhttp.proxyPassword=...`): what must not be
 /// seen even where the rest may. As it stands: a URL's percent signs are not resolved.
 pub fn password(value: &[u8]) -> Option<&[u8]> {
-    in_url(value).or_else(|| in_connection_string(value))
+    in_url(value).or_else(|| in_connection_string(value)).or_else(|| in_option(value))
 }
 
 fn is_token(value: &[u8]) -> bool {
@@ -130,9 +143,27 @@ fn in_url(value: &[u8]) -> Option<&[u8]> {
                 return Some(user);
             }
         }
+        // A channel of conda: `https://host/t/TOKEN/channel`.
+        let path = authority.strip_prefix(whole).and_then(|path| path.strip_prefix(b"/t/"));
+        let token = path.map(|path| &path[..path.iter().position(|b| *b == b'/').unwrap_or(path.len())]);
+        if let Some(token) = token.filter(|token| token.len() >= SHORTEST_PART) {
+            return Some(token);
+        }
         rest = authority;
     }
     None
+}
+
+/// The value of an option whose name is a secret's: `-Djavax.net.ssl.trustStorePassword=...`, `--api-key=...`, `-var=db_password=...`.
+fn in_option(value: &[u8]) -> Option<&[u8]> {
+    let mut words = value.split(u8::is_ascii_whitespace).filter(|word| word.starts_with(b"-"));
+    words.find_map(|word| {
+        let at = word.iter().rposition(|b| *b == b'=')?;
+        let names = std::str::from_utf8(&word[..at]).ok()?;
+        let of_secret =
+            names.split('=').any(|name| is_secret_name(name.trim_start_matches('-').trim_start_matches('D')));
+        (of_secret && at + 1 < word.len()).then(|| &word[at + 1..])
+    })
 }
 
 fn in_connection_string(value: &[u8]) -> Option<&[u8]> {
@@ -182,6 +213,24 @@ mod tests {
         assert_eq!(password(b"host=h password=hunter22"), Some(&b"hunter22"[..]));
         assert_eq!(password(b"OLDPWD=/tmp"), None);
         assert_eq!(password(b"password="), None);
+    }
+
+    #[test]
+    fn an_option_with_the_name_of_a_secret_and_a_channel_with_a_token_are_secrets() {
+        for (value, expected) in [
+            ("-Xmx1g -Dhttps.proxyPassword=hunter22 -Da=b", Some("hunter22")),
+            ("-Djavax.net.ssl.trustStorePassword=changeit", Some("changeit")),
+            ("--verbose --api-key=hunter22", Some("hunter22")),
+            ("-var=db_password=hunter22", Some("hunter22")),
+            ("-Djavax.net.ssl.trustStore=/etc/ssl/java", None),
+            ("-DTOKEN= -Da.keyStoreType=PKCS12", None),
+            ("a-password=x", None),
+            ("https://conda.example/t/co-0123-4567/main", Some("co-0123-4567")),
+            ("https://conda.example/t/x/main", None),
+        ] {
+            assert_eq!(password(value.as_bytes()), expected.map(str::as_bytes), "{value}");
+        }
+        assert!(is_secret_value(b"experimental-features = flakes\naccess-tokens = git.example=hunter22"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Makes the table of `families/*.toml`, so that the component reads no file and parses nothing when it runs.
 //!
-//! The files are TOML. Of TOML this reads what they use: a key with a text or a list of texts, and comments on their own lines.
+//! The files are TOML. What of TOML is read is a key with a text or a list of texts, and comments on lines of their own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

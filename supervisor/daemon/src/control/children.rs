@@ -160,6 +160,9 @@ mod tests {
             serde_json::json!({ "directory": "/w", "env_setup": "export A=2" }),
             serde_json::json!({ "directory": "/w", "limits": { "memory": 9000 } }),
             serde_json::json!({ "directory": "/w", "restart": "never" }),
+            serde_json::json!({ "directory": "/w", "environment": { "env": { "A": "1" } } }),
+            serde_json::json!({ "directory": "/w", "environment": { "env": { "LD_PRELOAD": "/x.so" } } }),
+            serde_json::json!({ "directory": "/w", "environment": { "allow": ["SSH_AUTH_SOCK"] } }),
         ] {
             let problem = ask(bad.clone()).unwrap_err();
             assert_eq!((problem.code, problem.hint.is_some()), (Code::InSession, true), "{bad}");

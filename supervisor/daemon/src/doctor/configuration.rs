@@ -13,6 +13,8 @@ use crate::world::World;
 #[derive(Debug, Default)]
 struct Files {
     mistakes: Vec<Mistake>,
+    /// Directories that are named and not there.
+    missing: Vec<Mistake>,
     /// Keys that are not in force as the files say them.
     changed: Vec<String>,
     /// Keys that were read, and take effect only when agentd is started again.
@@ -26,9 +28,10 @@ pub(super) async fn check(world: &Arc<World>) -> Check {
         let waiting = Effects::at_the_next_start(&changes);
         match config::load_again(&of.read.sources, &of.read) {
             Ok(loaded) => {
-                Files { changed: loaded.read.changed_since(&of.read), mistakes: loaded.read.mistakes, waiting }
+                let missing = config::missing_directories(&loaded.config, &loaded.read);
+                Files { changed: loaded.read.changed_since(&of.read), missing, mistakes: loaded.read.mistakes, waiting }
             }
-            Err(mistakes) => Files { mistakes, changed: Vec::new(), waiting },
+            Err(mistakes) => Files { mistakes, waiting, ..Files::default() },
         }
     });
     match looked.await {
@@ -86,6 +89,10 @@ fn concluded(files: &Files, known: &Known) -> Check {
         let remedy = "end agentd and start it again when that suits you; its sessions go on";
         findings.push(Finding::new(Outcome::Warn, summary, remedy));
     }
+    let is_missing = |missing: &Mistake| {
+        Finding::new(Outcome::Warn, missing.to_string(), "make the directory, mount it, or correct the key")
+    };
+    findings.extend(files.missing.iter().map(is_missing));
     Check::of("configuration", &findings, "it has no mistake, and is the one in force")
 }
 
@@ -113,7 +120,7 @@ mod tests {
         let files = |mistakes: Vec<Mistake>, changed: &[&str]| Files {
             mistakes,
             changed: changed.iter().map(|&key| key.to_owned()).collect(),
-            waiting: Vec::new(),
+            ..Files::default()
         };
         let known = |any, refused| Known { any, refused, in_use: Vec::new() };
         let outcome = |files: &Files, known: &Known| concluded(files, known).outcome;

@@ -65,6 +65,17 @@ mod tests {
     }
 
     #[test]
+    fn the_plugins_know_each_token_that_the_keeper_hides() {
+        let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
+        for token in tokens::examples().chain([jwt.to_owned()]) {
+            for text in [token.clone(), format!("use \"{token}\" here")] {
+                assert!(tokens::find(text.as_bytes()).next().is_some(), "{text}");
+                assert!(agentd_secret_names::is_secret_value(text.as_bytes()), "{text}");
+            }
+        }
+    }
+
+    #[test]
     fn of_a_url_the_password_is_hidden_by_itself_too() {
         let parts = |value: &str| -> Vec<String> {
             values_of("PLAIN", value.as_bytes()).into_iter().map(|part| String::from_utf8(part).unwrap()).collect()

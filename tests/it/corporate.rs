@@ -1,0 +1,237 @@
+//! A corporate home: every family of variables that toolchains need reaches the agent whole, and no secret among them does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+
+use agentd_api::environment::EnvironmentView;
+use agentd_api::session::{ConditionType, Phase, SessionSpec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::harness::planted::{Planted, found_in};
+use crate::harness::quote::quoted;
+use crate::harness::{Daemon, Session, require};
+
+/// A file of `plugins/whitelist/families`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Family {
+    title: String,
+    source: String,
+    names: Vec<String>,
+    patterns: Vec<String>,
+    #[serde(default)]
+    passwords: Vec<String>,
+    #[serde(default)]
+    state: Vec<String>,
+    #[serde(default)]
+    state_with: Vec<String>,
+}
+
+/// Every family by its name.
+fn families() -> BTreeMap<String, Family> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/whitelist/families");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let family = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let family = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        (path.file_stem().unwrap().to_str().unwrap().to_owned(), family)
+    };
+    files.map(family).collect()
+}
+
+impl Family {
+    /// A variable of each name and one for each pattern.
+    fn variables(&self) -> BTreeSet<String> {
+        let of_patterns = self.patterns.iter().chain(&self.state).map(|pattern| pattern.replace('*', "CORP"));
+        self.names.iter().cloned().chain(of_patterns).collect()
+    }
+}
+
+/// Values as they are in such a home, where the others have a path.
+const REAL: &[(&str, &str)] = &[
+    ("LM_LICENSE_FILE", "27000@licence.corp.invalid:1717@backup.corp.invalid"),
+    ("XILINXD_LICENSE_FILE", "2100@xilinx.corp.invalid"),
+    ("HTTPS_PROXY", "http://kim:a-real-password@proxy.corp.invalid:3128"),
+    ("NO_PROXY", "localhost,127.0.0.1,.corp.invalid"),
+    ("PIP_INDEX_URL", "https://artifacts.corp.invalid/pypi/simple"),
+    ("GOPROXY", "https://artifacts.corp.invalid/go,direct"),
+    ("DOCKER_HOST", "ssh://kim@builder.corp.invalid"),
+    ("JAVA_TOOL_OPTIONS", "-Djavax.net.ssl.trustStore=/etc/ssl/corp.jks"),
+    ("CFLAGS", "-O2 -g -I/opt/corp/include"),
+    ("LOADEDMODULES", "gcc/13:vivado/2024.1"),
+    ("LESS", "-R"),
+    ("HISTSIZE", "1000"),
+    ("HISTFILESIZE", "1000"),
+];
+
+async fn variables(session: &Session) -> Value {
+    serde_json::from_str(&session.turn("env").await.text).expect("the agent says its environment")
+}
+
+#[tokio::test]
+async fn every_family_reaches_the_agent_whole() {
+    let families = families();
+    let wanted: BTreeMap<String, String> = families
+        .values()
+        .flat_map(Family::variables)
+        .map(|name| {
+            let real = REAL.iter().find(|(known, _)| *known == name);
+            let value = real.map_or_else(|| format!("/opt/corp/{name}"), |(_, value)| (*value).to_owned());
+            (name, value)
+        })
+        .collect();
+    assert!(wanted.len() >= 138 && families.values().all(|family| family.source.starts_with("https://")));
+    let mut daemon = Daemon::prepare();
+    let profile = wanted.iter().fold(String::new(), |mut text, (name, value)| {
+        writeln!(text, "export {name}={}", quoted(value)).unwrap();
+        text
+    });
+    fs::write(daemon.home().join(".profile"), profile + "export ACME_COLOUR=red\n").unwrap();
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let view: EnvironmentView = daemon.client.get(&session.path("/environment?values=true")).await.expect(200);
+    let reason = |name: &str| {
+        let dropped = view.dropped.iter().find(|dropped| dropped.name == name)?;
+        Some(format!("dropped by {}: {}", dropped.provider, dropped.reason.clone().unwrap_or_default()))
+    };
+    let given: BTreeMap<&str, String> = view
+        .variables
+        .iter()
+        .map(|variable| {
+            let value = variable.value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+            (variable.name.as_str(), value.unwrap_or_else(|| "(secret)".to_owned()))
+        })
+        .collect();
+    for (id, family) in &families {
+        let is_missing = |name: &&String| match given.get(name.as_str()) {
+            // A proxy's password is a secret: it is given, and not shown.
+            Some(value) => *value != wanted[*name] && !(family.passwords.contains(name) && value == "(secret)"),
+            None => true,
+        };
+        let names = family.variables();
+        let missing: Vec<String> = names
+            .iter()
+            .filter(is_missing)
+            .map(|name| format!("{name} {}", reason(name).unwrap_or_else(|| format!("{:?}", given.get(name.as_str())))))
+            .collect();
+        assert!(missing.is_empty(), "{id} ({}) is not whole: {missing:#?}", family.title);
+        assert!(family.state_with.iter().all(|name| wanted.contains_key(name)), "{id}");
+    }
+    assert!(reason("ACME_COLOUR").is_some_and(|why| why.contains("toolchains list")), "{:?}", reason("ACME_COLOUR"));
+    // What the view says is what the agent has.
+    let agents = variables(&session).await;
+    for name in ["JAVA_HOME", "LD_LIBRARY_PATH", "XILINXD_LICENSE_FILE", "LOADEDMODULES", "DO_NOT_TRACK"] {
+        assert_eq!(agents[name].as_str(), Some(wanted[name].as_str()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn no_secret_among_the_families_reaches_the_agent() {
+    let plant = Planted::new;
+    let planted = [
+        plant("PIP_INDEX_URL", "https://kim:{}@artifacts.corp.invalid/simple"),
+        plant("UV_DEFAULT_INDEX", "https://{}x:{}@artifacts.corp.invalid/simple"),
+        plant("GOPROXY", "https://proxy.corp.invalid,https://kim:{}@go.corp.invalid"),
+        plant("npm_config_registry", "https://kim:{}@npm.corp.invalid/"),
+        plant("npm_config__auth", "{}"),
+        plant("YARN_NPM_AUTH_IDENT", "kim:{}"),
+        plant("CONDA_CHANNEL_ALIAS", "https://conda.corp.invalid/t/{}/main"),
+        plant("CARGO_REGISTRIES_CORP_INDEX", "sparse+https://kim:{}@crates.corp.invalid/"),
+        plant("MAVEN_OPTS", "-Xmx1g -Dhttps.proxyPassword={} -Dhttps.proxyUser=kim"),
+        plant("GRADLE_OPTS", "-Dorg.corp.apiKey={}"),
+        plant("JAVA_TOOL_OPTIONS", "-Djavax.net.ssl.trustStorePassword={}"),
+        plant("TF_CLI_ARGS", "-var=db_password={}"),
+        plant("NIX_CONFIG", "access-tokens = git.corp.invalid={}"),
+        plant("DOCKER_HOST", "https://kim:{}@docker.corp.invalid"),
+        plant("KUBECONFIG", "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----"),
+        plant("VAULT_ADDR", "https://kim:{}@vault.corp.invalid"),
+        plant("SLURM_JWT", "{}"),
+        plant("CUDA_NOTE", "see glpat-{}0123456789abcdefghij"),
+        plant("ROS_REMOTE", "mirror of https://kim:{}@ros.corp.invalid"),
+        plant("ACME_LICENSE_FILE", "27000@lic;password={}"),
+        plant("HELM_KUBETOKEN", "{}"),
+        plant("SCCACHE_REDIS_ENDPOINT", "redis://:{}@cache.corp.invalid"),
+        plant("HOMEBREW_GITHUB_API_TOKEN", "{}"),
+        plant("CMAKE_SERVER", "Server=s;Uid=u;Pwd={};"),
+        plant("SBT_OPTS", "-Dsbt.token={}"),
+        plant("CORP_ANYTHING", "{}"),
+    ];
+    assert!(planted.len() >= 25);
+    let mut daemon = Daemon::prepare();
+    let profile = planted.iter().fold(String::new(), |mut text, one| {
+        writeln!(text, "export {}={}", one.name, quoted(&one.value)).unwrap();
+        text
+    });
+    fs::write(daemon.home().join(".profile"), profile + "export JAVA_HOME=/opt/jdk\n").unwrap();
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    // The agent's own words would be masked: what the kernel says of its process is not.
+    let pid = session.view().await.status.agent_pid.expect("it runs");
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    assert!(environment.split(|byte| *byte == 0).any(|entry| entry == b"JAVA_HOME=/opt/jdk"));
+    assert_eq!(found_in(&environment, &planted), BTreeSet::new());
+    let view: EnvironmentView = daemon.client.get(&session.path("/environment")).await.expect(200);
+    for one in &planted {
+        let dropped = view.dropped.iter().find(|dropped| dropped.name == one.name);
+        let dropped = dropped.unwrap_or_else(|| panic!("{} is not named", one.name));
+        assert_eq!(dropped.provider, "whitelist", "{}", one.name);
+        assert!(dropped.reason.as_ref().is_some_and(|reason| !reason.is_empty()), "{}", one.name);
+    }
+}
+
+/// A home in which Lmod has loaded a module, and a script that loads it once more.
+async fn loaded_by_lmod(settings: &str) -> Option<Value> {
+    let init = require::lmod()?;
+    let mut daemon = Daemon::prepare();
+    let modules = daemon.root().join("modulefiles");
+    fs::create_dir_all(modules.join("acme")).unwrap();
+    let file = "prepend_path(\"LD_LIBRARY_PATH\", \"/opt/acme/lib\")\nprepend_path(\"PATH\", \"/opt/acme/bin\")\n\
+        setenv(\"ACME_COLOUR\", \"red\")\n";
+    fs::write(modules.join("acme/1.2.lua"), file).unwrap();
+    let using = format!("source {}\nmodule use {}\nmodule load acme\n", quoted(&init), quoted(&modules));
+    fs::write(daemon.home().join(".profile"), &using).unwrap();
+    let script = format!("source {}\nmodule load acme\n", quoted(&init));
+    fs::write(daemon.root().join("config/env-setup.sh"), script).unwrap();
+    daemon.configure(|config| format!("{config}\n{settings}\n"));
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    Some(variables(&session).await)
+}
+
+#[tokio::test]
+async fn a_loaded_module_is_whole_and_is_loaded_anew_where_a_part_of_it_was_dropped() {
+    for settings in [
+        "",
+        "[plugins.whitelist]\nsettings = { without = [\"libraries\"] }",
+        "[plugins.whitelist]\nsettings = { preset = \"standard\" }",
+        "[plugins.whitelist]\nsettings = { drop = [\"LD_LIBRARY_PATH\"] }",
+    ] {
+        let Some(variables) = loaded_by_lmod(settings).await else { return };
+        let has = |name: &str, part: &str| variables[name].as_str().is_some_and(|value| value.contains(part));
+        assert!(has("LOADEDMODULES", "acme/1.2"), "{settings}: {}", variables["LOADEDMODULES"]);
+        assert!(has("LD_LIBRARY_PATH", "/opt/acme/lib"), "{settings}: {}", variables["LD_LIBRARY_PATH"]);
+        assert!(has("ACME_COLOUR", "red") && has("PATH", "/opt/acme/bin"), "{settings}: {variables}");
+    }
+}
+
+#[tokio::test]
+async fn the_licence_check_sees_the_servers_that_the_shell_names() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let mut daemon = Daemon::prepare();
+    let profile = format!("export ACME_LICENSE_FILE={port}@127.0.0.1 SNPSLMD_LICENSE_FILE={port}@127.0.0.1\n");
+    fs::write(daemon.home().join(".profile"), profile).unwrap();
+    daemon.configure(|config| {
+        format!("{config}\n[prerequisites.licences]\nplugin = \"license-server\"\nrequired_by = \"all\"\n")
+    });
+    daemon.run().await;
+    let spec: SessionSpec = serde_json::from_value(json!({ "agent": "scripted", "directory": daemon.work() })).unwrap();
+    let session = daemon.session(&spec).await;
+    let view = session.wait_for_phase(Phase::Idle).await;
+    let met = view.status.conditions.iter().find(|one| one.kind == ConditionType::PrerequisitesMet);
+    assert!(met.is_some_and(|met| met.status == agentd_api::session::ConditionStatus::True), "{met:?}");
+}
