@@ -19,10 +19,15 @@ const PROFILE: &str = "export EDITOR=ed LANG=C.UTF-8 SSH_AUTH_SOCK=/run/keys ACM
 async fn configured(more: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     fs::write(daemon.home().join(".profile"), PROFILE).unwrap();
-    let more = more.replace("{work}", &daemon.work().display().to_string());
-    daemon.configure(|config| format!("{config}\n{more}\n"));
+    configure(&daemon, more);
     daemon.run().await;
     daemon
+}
+
+fn configure(daemon: &Daemon, more: &str) {
+    let more = more.replace("{work}", &daemon.work().display().to_string());
+    let more = more.replace("{root}", &daemon.root().display().to_string());
+    daemon.configure(|config| format!("{config}\n{more}\n"));
 }
 
 /// A session of the agent that the configuration of these tests declares as `mine`.
@@ -32,7 +37,7 @@ fn mine(daemon: &Daemon, environment: Value) -> SessionSpec {
 }
 
 fn agent(more: &str) -> String {
-    let command = [scripted_agent().display().to_string()];
+    let command = [scripted_agent().display().to_string(), "--store".to_owned(), "{root}".to_owned()];
     format!("[agents.mine]\ncommand = {command:?}\n{more}\n")
 }
 
@@ -104,8 +109,7 @@ async fn a_deeper_directory_has_what_is_said_of_those_around_it_and_goes_before_
     let mut daemon = Daemon::prepare();
     symlink(daemon.work(), link.path().join("to")).unwrap();
     fs::create_dir(daemon.work().join("deeper")).unwrap();
-    let work = daemon.work().display().to_string();
-    daemon.configure(|config| format!("{config}\n{}", scopes.replace("{work}", &work)));
+    configure(&daemon, &scopes);
     daemon.run().await;
     let spec = SessionSpec { directory: daemon.work().join("deeper"), ..mine(&daemon, json!({})) };
     let session = daemon.session(&spec).await;

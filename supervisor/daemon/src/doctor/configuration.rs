@@ -1,6 +1,7 @@
 //! Whether the configuration is right, and whether it is the one in the files.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentd_api::configuration::{Consequence, Mistake};
 use agentd_api::doctor::{Check, Finding};
@@ -8,6 +9,9 @@ use agentd_api::prerequisite::Outcome;
 
 use crate::config::{self, Effects};
 use crate::world::World;
+
+/// How long the directories of the configuration have to say whether they are there.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What reading the files again would come to.
 #[derive(Debug, Default)]
@@ -28,14 +32,15 @@ pub(super) async fn check(world: &Arc<World>) -> Check {
         let waiting = Effects::at_the_next_start(&changes);
         match config::load_again(&of.read.sources, &of.read) {
             Ok(loaded) => {
-                let missing = config::missing_directories(&loaded.config, &loaded.read);
-                Files { changed: loaded.read.changed_since(&of.read), missing, mistakes: loaded.read.mistakes, waiting }
+                let changed = loaded.read.changed_since(&of.read);
+                Files { changed, mistakes: loaded.read.mistakes, waiting, missing: Vec::new() }
             }
             Err(mistakes) => Files { mistakes, waiting, ..Files::default() },
         }
     });
     match looked.await {
-        Ok(files) => {
+        Ok(mut files) => {
+            files.missing = missing(world).await;
             let known = Known {
                 in_use: in_use(world),
                 any: !world.standing.mistakes().is_empty(),
@@ -46,6 +51,13 @@ pub(super) async fn check(world: &Arc<World>) -> Check {
         }
         Err(error) => super::unknown("configuration", &error),
     }
+}
+
+/// The directories of the configuration in force that are not there. One on a mount that does not answer is not known to be missing.
+async fn missing(world: &Arc<World>) -> Vec<Mistake> {
+    let of = Arc::clone(world);
+    let look = tokio::task::spawn_blocking(move || config::missing_directories(&of.config, &of.read));
+    tokio::time::timeout(PATIENCE, look).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// What the last reload or the start found.
