@@ -32,8 +32,8 @@ pub(super) async fn check(world: &Arc<World>) -> Check {
         let waiting = Effects::at_the_next_start(&changes);
         match config::load_again(&of.read.sources, &of.read) {
             Ok(loaded) => {
-                let changed = loaded.read.changed_since(&of.read);
-                Files { changed, mistakes: loaded.read.mistakes, waiting, missing: Vec::new() }
+                let keys = loaded.read.changed_since(&of.read);
+                Files { changed: keys, mistakes: loaded.read.mistakes, waiting, missing: Vec::new() }
             }
             Err(mistakes) => Files { mistakes, waiting, ..Files::default() },
         }

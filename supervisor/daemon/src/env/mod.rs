@@ -425,11 +425,12 @@ impl Pipeline {
             unapproved: Mutex::new(None),
             failed: Mutex::new(None),
         });
-        let identity = match scope::has_identity(&plugin) {
-            true if is_own => identity::of(&target.command, environment.get("PATH"), &target.places.cwd).await,
-            _ => None,
+        let identity = if is_own && scope::has_identity(plugin) {
+            identity::of(&target.command, environment.get("PATH"), &target.places.cwd).await
+        } else {
+            None
         };
-        let settings = scope.settings(&self.steps, number as usize - 1, &plugin, identity);
+        let settings = scope.settings(&self.steps, number as usize - 1, plugin, identity);
         let call = Call {
             session: Some(SessionFacts {
                 id: target.id.to_string(),
