@@ -78,6 +78,7 @@ async fn every_family_reaches_the_agent_whole() {
     let wanted: BTreeMap<String, String> = families
         .values()
         .flat_map(Family::variables)
+        .chain(REAL.iter().map(|(name, _)| (*name).to_owned()))
         .map(|name| {
             let real = REAL.iter().find(|(known, _)| *known == name);
             let value = real.map_or_else(|| format!("/opt/corp/{name}"), |(_, value)| (*value).to_owned());
