@@ -36,6 +36,11 @@ pub(super) fn secret_part<'a>(key: &[String], option: Option<&str>, text: &'a st
     // `--token VALUE` are two elements.
     let is_of_option =
         option.is_some_and(|option| option.starts_with('-') && !option.contains('=') && is_secret_key(option));
+    // Of `--token=VALUE` the name may be shown.
+    let option_of = text.strip_prefix("--").and_then(|option| option.split_once('='));
+    if let Some((_, value)) = option_of.filter(|(name, _)| !is_secret(key) && is_secret_key(name)) {
+        return Some(value);
+    }
     let is_generated = is_secret(key) && text == "generated" && key.first().is_some_and(|first| first == "environment");
     let whole = is_secret(key) || is_of_option || is_secret_value(text.as_bytes());
     if whole && !is_generated || password(text.as_bytes()).is_some() {
