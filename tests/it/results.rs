@@ -159,3 +159,18 @@ async fn a_directorys_scripts_have_the_names_that_the_administrator_lists() {
     let agent = of_agent(&daemon.session(&daemon.scripted(&[])).await).await;
     assert_eq!((agent["A"].as_str(), agent["B"].as_str()), ("own", "after own"));
 }
+
+#[tokio::test]
+async fn what_a_script_depends_on_is_found_in_the_sessions_directory_and_from_the_home() {
+    let counting = Counting::start("# agentd-depends: .nvmrc ~/.toolrc $HOME/.more/*.conf").await;
+    let (work, home) = (counting.daemon.work(), counting.daemon.home());
+    assert_eq!((counting.launch().await.0, counting.launch().await.0), (1, 1));
+    std::fs::create_dir(home.join(".more")).unwrap();
+    for (runs, file) in (2..).zip([work.join(".nvmrc"), home.join(".toolrc"), home.join(".more/a.conf")]) {
+        std::fs::write(&file, "1").unwrap();
+        assert_eq!(counting.launch().await.0, runs, "{}", file.display());
+        assert_eq!(counting.launch().await.0, runs, "{}", file.display());
+    }
+    counting.daemon.client.post("/v1/snapshots/invalidate", &json!({})).await.expect::<Value>(200);
+    assert_eq!(counting.launch().await.0, 5, "forgotten with the snapshots");
+}

@@ -225,6 +225,11 @@ impl World {
         self.loaded().await.map(|made| &made.plugins)
     }
 
+    /// The providers, where they are loaded by now.
+    pub(crate) fn pipeline_so_far(&self) -> Option<&Pipeline> {
+        self.loaded.get().map(|made| &made.pipeline)
+    }
+
     /// The same, where they are loaded by now.
     pub(crate) fn plugins_so_far(&self) -> Option<&Plugins> {
         self.loaded.get().map(|made| &made.plugins)

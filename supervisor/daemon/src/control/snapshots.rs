@@ -44,12 +44,12 @@ pub(super) async fn refresh(context: &Context) -> Answer {
 pub(super) async fn invalidate(context: &Context) -> Answer {
     let snapshots = Arc::clone(&context.world.snapshots);
     let forgotten = snapshots.invalidate().await;
+    if let Some(pipeline) = context.world.pipeline_so_far() {
+        pipeline.forget_results();
+    }
     forgotten.map_err(|error| {
         Problem::new(Code::Internal, format!("cannot remove what is kept of the login shell's environment: {error}"))
     })?;
-    if let Ok(pipeline) = context.world.pipeline().await {
-        pipeline.forget_results();
-    }
     Ok(list(context).await)
 }
 

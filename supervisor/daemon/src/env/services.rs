@@ -351,7 +351,8 @@ impl CallServices {
     }
 
     async fn key(&self, script: &Script, given: &Variables) -> Option<Key> {
-        let state = results::look(script.path.clone(), script.content.clone(), self.places.cwd.clone()).await;
+        let places = results::Places { script: &script.path, directory: &self.places.cwd, session: &self.places.cwd };
+        let state = results::look(script.content.clone(), places, given).await;
         state.map(|state| state.key(given))
     }
 }
