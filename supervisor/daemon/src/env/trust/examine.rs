@@ -3,7 +3,7 @@
 //! What is said of a file is said of the descriptor it was read from; only its directories are looked at by their names, since those
 //! are what a replacement would need. The order matters: once nobody else can change the directories, the name stays what it is.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use sha2::{Digest as _, Sha256};
 
-use super::TrustError;
+use super::{TrustError, others};
 use crate::env::merge::hex;
 
 /// A script that may be approved.
@@ -57,10 +57,10 @@ pub(super) fn examine(path: &Path) -> Result<Option<Examined>, TrustError> {
     if !metadata.is_file() {
         return Err(TrustError::NotAFile { path: real });
     }
-    if let Some(owner) = stranger(&metadata) {
+    if let Some(owner) = others::stranger(&metadata) {
         return Err(TrustError::Owner { path: real, owner });
     }
-    if metadata.mode() & 0o022 != 0 {
+    if others::can_write(&real, &metadata) {
         return Err(TrustError::Writable { path: real, mode: metadata.mode() & 0o7777 });
     }
     let mut content = Vec::new();
@@ -82,12 +82,6 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The owner, where it is neither we nor root.
-fn stranger(metadata: &Metadata) -> Option<u32> {
-    let owner = metadata.uid();
-    (owner != 0 && owner != nix::unistd::getuid().as_raw()).then_some(owner)
-}
-
 /// Whether nobody else can put another file in the script's place, or another directory in the place of one above it. Where the
 /// sticky bit is set, only an entry's owner can (unlink(2), EPERM), and each entry's owner is looked at.
 fn guarded(directory: &Path, script: &Path) -> Result<(), TrustError> {
@@ -95,11 +89,11 @@ fn guarded(directory: &Path, script: &Path) -> Result<(), TrustError> {
         let metadata =
             directory.symlink_metadata().map_err(|source| TrustError::Read { path: directory.to_owned(), source })?;
         let (path, script) = (directory.to_owned(), script.to_owned());
-        if let Some(owner) = stranger(&metadata) {
+        if let Some(owner) = others::stranger(&metadata) {
             return Err(TrustError::DirectoryOwner { path, owner, script });
         }
         let mode = metadata.mode() & 0o7777;
-        if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        if mode & 0o1000 == 0 && others::can_write(&path, &metadata) {
             return Err(TrustError::DirectoryWritable { path, mode, script });
         }
     }
@@ -127,7 +121,7 @@ mod tests {
         mode(&script, 0o600);
         assert!(examine(&script).unwrap().is_some());
         for place in [&inner, directory.path()] {
-            for (bits, fine) in [(0o777, false), (0o770, false), (0o1777, true), (0o755, true)] {
+            for (bits, fine) in [(0o777, false), (0o757, false), (0o1777, true), (0o755, true)] {
                 mode(place, bits);
                 let result = examine(&script);
                 assert_eq!(result.is_ok(), fine, "{} {bits:o}", place.display());
