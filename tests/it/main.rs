@@ -63,6 +63,7 @@ mod requests;
 mod restarts;
 mod results;
 mod scopes;
+mod scripts;
 mod secrets;
 mod service;
 mod silent;

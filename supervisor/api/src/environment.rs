@@ -95,6 +95,29 @@ pub struct EnvironmentView {
     /// Secrets that the launch before had and that could not be had again: the agent does without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<VariableView>,
+    /// The scripts that were sourced for it, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scripts: Vec<ScriptRun>,
+}
+
+/// A script that was sourced for an environment, and what it said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScriptRun {
+    /// Where it was found, with the symlinks of its directory resolved.
+    pub path: PathBuf,
+    /// Where it ran: in the session's directory, or where it lies above that.
+    pub directory: PathBuf,
+    /// The provider that had it sourced.
+    pub provider: String,
+    /// The status of its last command; absent where its result was known and it was not run (`# agentd-depends:`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    /// The last lines that it printed on stderr, with secrets masked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stderr: Vec<String>,
+    /// What it probably did not do. The condition `EnvironmentValid` has it too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One variable and where it came from.

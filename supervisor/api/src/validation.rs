@@ -22,7 +22,7 @@ pub struct ValidationView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     /// One CamelCase word for programs: `DirectoryGone`, `NotADirectory`, `DirectoryClosed`, `DirectorySilent`, `PathEntryMissing`, `VirtualEnvGone`, `ScriptUnreadable`, `ScriptNotApproved`,
-    /// `ScriptSyntax`, `ScriptChanged`.
+    /// `ScriptSyntax`, `ScriptChanged`, `ScriptErrors`: at the last launch it printed an error, or its last command failed.
     pub reason: String,
     /// What it is about: a script, a directory.
     pub path: PathBuf,

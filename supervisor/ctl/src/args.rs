@@ -484,6 +484,9 @@ pub(crate) struct EnvArgs {
     /// Show the variables that were removed instead, with the provider and its reason
     #[arg(long, conflicts_with = "values")]
     pub(crate) dropped: bool,
+    /// Show the scripts that were sourced for it instead, with their status and what they printed on standard error
+    #[arg(long = "scripts", conflicts_with_all = ["values", "dropped", "explain", "diff"])]
+    pub(crate) ran: bool,
     /// The environment of the first launch, of the last launch (the default), or the one a launch would build now
     #[arg(long, value_name = "created|last|now", default_value = "last", hide_default_value = true)]
     pub(crate) at: Moment,

@@ -50,6 +50,9 @@ async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
         return Ok(0);
     }
     let (view, screen) = (document.value, Screen::stdout());
+    if args.ran {
+        return scripts::ran(&view, screen);
+    }
     if args.dropped {
         Context::table(&dropped_table(&view, screen))?;
         return Ok(0);
@@ -65,6 +68,9 @@ async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
     }
     if !view.dropped.is_empty() {
         tell(&format!("{} were dropped: agentctl env {session} --dropped", view.dropped.len()))?;
+    }
+    if view.scripts.iter().any(|run| !run.warnings.is_empty()) {
+        tell(&format!("scripts printed errors: agentctl env {session} --scripts"))?;
     }
     for missing in &view.missing {
         tell(&format!("{} could not be had again, and the agent does without", missing.name))?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use agentd_api::environment::{EnvironmentView, ScriptRun};
 use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView};
 
 use super::life::absolute;
@@ -145,9 +146,54 @@ fn table(list: &ScriptList, screen: Screen) -> Table {
     table
 }
 
+/// The scripts that were sourced for an environment, and below them what each said.
+pub(super) fn ran(view: &EnvironmentView, screen: Screen) -> Result<u8, Error> {
+    Context::table(&ran_table(&view.scripts, screen))?;
+    print(&view.scripts.iter().map(|run| said(run, screen)).collect::<String>())?;
+    Ok(0)
+}
+
+fn ran_table(runs: &[ScriptRun], screen: Screen) -> Table {
+    let columns = [("SCRIPT", Cut::Start), ("RAN IN", Cut::Start), ("STATUS", Cut::Never), ("WARNINGS", Cut::Never)];
+    let mut table = Table::new(&columns);
+    for run in runs {
+        table.row([
+            screen.line(&run.path.to_string_lossy()),
+            screen.line(&run.directory.to_string_lossy()),
+            run.status.map_or_else(|| "not run: its result was known".to_owned(), |status| status.to_string()),
+            run.warnings.len().to_string(),
+        ]);
+    }
+    table
+}
+
+fn said(run: &ScriptRun, screen: Screen) -> String {
+    let path = screen.line(&run.path.to_string_lossy());
+    let warnings = run.warnings.iter().map(|warning| format!("{path}: warning: {}\n", screen.line(warning)));
+    let lines = run.stderr.iter().map(|line| format!("{path}: stderr: {}\n", screen.line(line)));
+    warnings.chain(lines).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_script_that_ran_is_shown_with_its_status_and_what_it_said() {
+        let runs: Vec<ScriptRun> = serde_json::from_value(serde_json::json!([
+            { "path": "/w/s", "directory": "/w", "provider": "env-script", "status": 127,
+              "stderr": ["nvm: command not found", "more\u{1b}[1A"], "warnings": ["it printed \"nvm: ..\""] },
+            { "path": "/w/t", "directory": "/w", "provider": "env-script" },
+        ]))
+        .unwrap();
+        let table = ran_table(&runs, TERMINAL).render(None);
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["/w/s", "/w", "127", "1"]);
+        assert!(table.contains("not run: its result was known"), "{table}");
+        let text = said(&runs[0], TERMINAL);
+        assert!(text.starts_with("/w/s: warning: it printed"), "{text}");
+        assert!(text.ends_with("/w/s: stderr: nvm: command not found\n/w/s: stderr: more␛[1A\n"), "{text}");
+    }
 
     fn script(document: serde_json::Value) -> ScriptView {
         serde_json::from_value(document).unwrap()

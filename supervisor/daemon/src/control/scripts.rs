@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::handlers::{Answer, flag, query, read};
 use super::json;
 use super::router::Context;
-use crate::env::{Script, Trust, TrustError, chain, redacted_script, sourced};
+use crate::env::{Script, ScriptPlace, Trust, TrustError, chain, redacted_script, sourced};
 use crate::workspace::{self, WorkspaceError};
 
 pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> Answer {
@@ -23,17 +23,18 @@ pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> A
         Problem::new(Code::InvalidRequest, "the directory is missing").hint("add ?directory=/its/path")
     })?;
     let looked_for = candidates(context, &directory).await?;
-    document(context, directory, looked_for, diff).await
+    document(context, looked_for, diff).await
 }
 
 pub(super) async fn decide_scripts(context: &Context, allow: bool, request: Request<Incoming>) -> Answer {
     let ScriptDecision { directory, shown } = read(context, request).await?;
     let looked_for = candidates(context, &directory).await?;
-    let (trust, paths, now) = (Arc::clone(&context.world.trust), looked_for.clone(), Timestamp::now());
+    let (trust, now) = (Arc::clone(&context.world.trust), Timestamp::now());
+    let paths: Vec<PathBuf> = looked_for.iter().map(|place| place.script.clone()).collect();
     aside(move || if allow { trust.allow(&paths, shown.as_ref(), now) } else { trust.deny(&paths, now) })
         .await?
         .map_err(|error| refusal(&error))?;
-    document(context, directory, looked_for, false).await
+    document(context, looked_for, false).await
 }
 
 fn refusal(error: &TrustError) -> Problem {
@@ -52,22 +53,25 @@ fn refusal(error: &TrustError) -> Problem {
     }
 }
 
-/// The scripts that a session in the directory would look for; or the one that is named itself.
-async fn candidates(context: &Context, directory: &Path) -> Result<Vec<PathBuf>, Problem> {
+/// The places that a session in the directory would look at for its scripts; or the script that is named itself.
+async fn candidates(context: &Context, directory: &Path) -> Result<Vec<ScriptPlace>, Problem> {
     match workspace::check(&context.world.machine, directory).await {
         Ok(()) => {}
-        Err(WorkspaceError::NotADirectory { path }) => return Ok(vec![path]),
+        Err(WorkspaceError::NotADirectory { path }) => {
+            let directory = path.parent().unwrap_or(directory).to_owned();
+            return Ok(vec![ScriptPlace { script: path, directory, is_above: false }]);
+        }
         Err(error) => return Err(error.problem()),
     }
     let pipeline = context.world.pipeline().await.map_err(|error| Problem::new(Code::Internal, chain(&error)))?;
-    Ok(pipeline.directory_scripts(directory))
+    Ok(pipeline.directory_scripts(directory).await)
 }
 
-async fn document(context: &Context, directory: PathBuf, looked_for: Vec<PathBuf>, diff: bool) -> Answer {
+async fn document(context: &Context, looked_for: Vec<ScriptPlace>, diff: bool) -> Answer {
     let trust = Arc::clone(&context.world.trust);
     let list = aside(move || {
-        let scripts = looked_for.iter().filter_map(|path| view(&trust, path, &directory, diff)).collect();
-        ScriptList { scripts, looked_for }
+        let scripts = looked_for.iter().filter_map(|place| view(&trust, place, diff)).collect();
+        ScriptList { scripts, looked_for: looked_for.into_iter().map(|place| place.script).collect() }
     });
     Ok(json(StatusCode::OK, &list.await?))
 }
@@ -78,7 +82,8 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 }
 
 /// What is said of a script to whoever is to decide; `None` where there is none.
-fn view(trust: &Trust, path: &Path, directory: &Path, diff: bool) -> Option<ScriptView> {
+fn view(trust: &Trust, place: &ScriptPlace, diff: bool) -> Option<ScriptView> {
+    let ScriptPlace { script: path, directory, .. } = place;
     let script = match trust.standing(path) {
         Ok(script) => script?,
         Err(error) => {

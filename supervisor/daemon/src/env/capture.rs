@@ -19,6 +19,7 @@ use agentd_keeper::protocol::{Attributes, ExpectedFile, RunOutcome, RunRequest, 
 
 use super::copy::Copy;
 use super::quality::Quality;
+use super::ran::Ran;
 use super::seed::{Seed, USER_PATH};
 use super::shell::{self, Interpreter, OF_THE_RUN, Shell, Start};
 use super::trust::Script;
@@ -196,14 +197,15 @@ impl Capture {
     }
 
     /// The environment after sourcing `script`, in `directory`, given nothing but `environment`: with bash, or the shell that its first
-    /// line names. What runs are the bytes that were looked at, whatever lies under the script's name by then.
+    /// line names, which reads `stubs` first. What runs are the bytes that were looked at, whatever lies under the script's name by then.
     pub(crate) async fn script(
         &self,
         script: &Script,
         directory: &Path,
+        stubs: &str,
         environment: Variables,
         deadline: Instant,
-    ) -> Result<Variables, CaptureError> {
+    ) -> Result<Ran, CaptureError> {
         let what = format!("the script {}", script.path.display());
         let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
         let (kind, program, flags) = match shell::interpreter(&script.content) {
@@ -217,7 +219,7 @@ impl Capture {
             // Without one lmod's `module load` makes a PATH of the module alone.
             variables.push(Variable { name: "PATH".into(), value: USER_PATH.into() });
         }
-        let mut start = kind.script(&program, flags.as_deref(), &script.path, &self.keeper);
+        let mut start = kind.script(&program, flags.as_deref(), &script.path, stubs, &self.keeper);
         let mut request = self.request(&program, &start, variables, directory, deadline);
         request.expect = Some(expected(script));
         let sealed = if kind.can_be_given_bytes() { Some(self.run(&request).await?) } else { None };
@@ -228,7 +230,7 @@ impl Capture {
                 let copied = script.clone();
                 let copy = tokio::task::spawn_blocking(move || Copy::make(&copied)).await;
                 let copy = copy.map_err(io::Error::other).and_then(|copy| copy).map_err(failed)?;
-                start = kind.script(&program, flags.as_deref(), copy.path(), &self.keeper);
+                start = kind.script(&program, flags.as_deref(), copy.path(), stubs, &self.keeper);
                 (request.args, request.stdin, request.expect) = (start.args.clone(), start.stdin.clone(), None);
                 let mut result = self.run(&request).await?;
                 for text in [&mut result.captured, &mut result.stderr] {
@@ -239,13 +241,11 @@ impl Capture {
         };
         let failed = match interpret(&what, request.deadline_ms, &result) {
             Ok(all) => {
-                if let RunOutcome::Exited(status @ 1..) = result.outcome {
-                    tracing::info!("{what}: its last command gave the status {status}, which is no failure");
-                }
                 self.note(&what, &result);
+                let status = if let RunOutcome::Exited(status) = result.outcome { status } else { 0 };
                 let mut all = cleaned(all, &start);
                 all.retain(|(name, value)| path.is_some() || name != "PATH" || value != USER_PATH.as_bytes());
-                return Ok(all);
+                return Ok(Ran { environment: all, status, stderr: result.stderr.display().into_owned() });
             }
             Err(error) => error,
         };

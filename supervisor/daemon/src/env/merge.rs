@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agentd_api::environment::{FileView, VariableView};
+use agentd_api::environment::{FileView, ScriptRun, VariableView};
 use agentd_keeper::protocol::Attributes;
 use agentd_plugins::{Change, Effect};
 use jiff::Timestamp;
@@ -36,6 +36,8 @@ pub(crate) struct Environment {
     pub(crate) background: Background,
     /// What the agent inherits besides the variables, of the login shell.
     pub(crate) attributes: Option<Attributes>,
+    /// The scripts that were sourced for it, in order.
+    pub(crate) scripts: Vec<ScriptRun>,
 }
 
 /// What the login shell and the scripts had started in the background when they ended, and what became of it.

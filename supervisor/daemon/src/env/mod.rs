@@ -6,6 +6,7 @@
 mod attempts;
 mod base;
 mod capture;
+mod complaints;
 mod copy;
 mod drift;
 mod files;
@@ -15,10 +16,12 @@ mod hooks;
 mod identity;
 mod merge;
 mod quality;
+mod ran;
 mod refresh;
 mod renewal;
 mod results;
 mod scope;
+mod scripts;
 mod secret;
 mod secrets;
 mod seed;
@@ -26,8 +29,10 @@ mod services;
 mod shell;
 mod snapshot;
 mod store;
+mod stubs;
 mod trust;
 mod typed;
+mod upward;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,11 +43,12 @@ use std::time::{Duration, Instant};
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::{ByteString, SessionId};
-use agentd_plugins::{Call, CallError, Limits, Plugin, SessionFacts, Setting};
+use agentd_plugins::{Call, CallError, Limits, Plugin, SessionFacts};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 pub(crate) use capture::Capture;
+pub(crate) use complaints::of_runs as warnings_of_runs;
 pub(crate) use drift::{describe, drift, with_secrets};
 pub(crate) use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
 pub(crate) use merge::{Environment, hex, without_secrets};
@@ -62,6 +68,7 @@ pub(crate) use snapshot::{
 };
 pub(crate) use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRONMENT_VERSIONS};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
+pub(crate) use upward::Place as ScriptPlace;
 pub(crate) use validate::{Digests, Named as NamedPlaces, Scripts};
 
 use crate::capability::{Machine, OnMachine, Patience};
@@ -93,6 +100,8 @@ pub(crate) struct Pipeline {
     children: Children,
     functions: Functions,
     results: Arc<Results>,
+    /// The user's.
+    home: Option<PathBuf>,
     /// The names of the steps that are agentd's own.
     own: Arc<BTreeSet<String>>,
     /// For what the host does of itself.
@@ -230,6 +239,7 @@ impl Pipeline {
             functions: config.environment.functions,
             syntax: validate::Syntax::default(),
             results: Arc::default(),
+            home: config.environment.home.clone().or_else(std::env::home_dir),
             // Several scripts may each take the whole deadline.
             time: config.environment.deadline.0.saturating_mul(4),
         }
@@ -327,7 +337,7 @@ impl Pipeline {
         finished: Result<(), BuildError>,
         mut taken: Taken,
         login: &LoginOnce,
-        environment: Environment,
+        mut environment: Environment,
     ) -> Result<Built, Unbuilt> {
         let hidden = &login.hidden;
         for given in &taken.given {
@@ -344,6 +354,7 @@ impl Pipeline {
         for value in environment.files().flat_map(|(_, _, content)| files::hidden(content)) {
             hidden.value(&value);
         }
+        environment.scripts.iter_mut().for_each(|run| complaints::mask(run, |text| hidden.text(text)));
         let settled = self.settle(provided, hidden, login.purpose);
         match settled.and_then(|skipped| finished.map(|()| skipped)) {
             Ok(skipped) => Ok(Built {
@@ -419,6 +430,8 @@ impl Pipeline {
             results: Arc::clone(&self.results),
             places: target.places.clone(),
             directory: real.directory.clone(),
+            home: self.home.clone(),
+            ran: Mutex::default(),
             trust: Arc::clone(trust),
             base: Base::new(environment),
             granted: if is_own { None } else { Some(plugin.clone()) },
@@ -454,6 +467,7 @@ impl Pipeline {
                 (None, None) => BuildError::Provider { provider, source },
             }
         })?;
+        environment.scripts.append(&mut locked(&services.ran));
         environment
             .apply_at(&step.name, number, changes, Timestamp::now())
             .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
@@ -494,8 +508,11 @@ impl Pipeline {
     }
 
     /// The scripts that the pipeline would source for a session in the directory, and only if they are approved.
-    pub(crate) fn directory_scripts(&self, directory: &Path) -> Vec<PathBuf> {
-        self.scripts().iter().filter_map(|script| services::foreign(script, directory)).collect()
+    pub(crate) async fn directory_scripts(&self, directory: &Path) -> Vec<ScriptPlace> {
+        let (scripts, directory, home) = (self.scripts(), directory.to_owned(), self.home.clone());
+        let places =
+            move || scripts.iter().flat_map(|script| services::foreign(script, &directory, home.as_deref())).collect();
+        tokio::task::spawn_blocking(places).await.unwrap_or_default()
     }
 
     /// What looks wrong in the scripts that a session would run; `ran` has those of its last launch.
@@ -505,27 +522,14 @@ impl Pipeline {
         trust: &Arc<Trust>,
         ran: Option<&Digests>,
     ) -> Scripts {
-        validate::scripts(&self.scripts(), places, trust, ran, (&self.syntax, &self.capture)).await
+        let looked_for = (&self.scripts()[..], places, self.home.as_deref());
+        validate::scripts(looked_for, trust, ran, (&self.syntax, &self.capture)).await
     }
 
     /// The scripts that `env-script` looks for, as they are configured. Of other providers nobody knows before they ask.
     fn scripts(&self) -> Vec<String> {
         let steps = self.steps.iter().filter(|step| step.plugin.name == config::ENV_SCRIPT);
-        steps.flat_map(|step| configured_scripts(&step.settings)).collect()
-    }
-}
-
-/// As the plugin takes its settings: `scripts` names every script, `directory_names` those of the directory.
-fn configured_scripts(settings: &[Setting]) -> Vec<String> {
-    let set = |key: &str| settings.iter().find(|setting| setting.key == key).map(|setting| &setting.values);
-    let [global, directory, session] = config::SCRIPTS.map(str::to_owned);
-    match (set("scripts"), set("directory_names")) {
-        (Some(scripts), _) => scripts.clone(),
-        (None, Some(names)) => {
-            let names = names.iter().map(|name| format!("{{cwd}}/{name}"));
-            std::iter::once(global).chain(names).chain([session]).collect()
-        }
-        (None, None) => vec![global, directory, session],
+        steps.flat_map(|step| scripts::configured(&step.settings)).collect()
     }
 }
 
@@ -544,22 +548,4 @@ fn outcome(error: Option<&BuildError>, message: Option<String>, purpose: Purpose
         (Purpose::Launch, Some(message), Some(broke)) => Outcome::Broke(broke, message),
         (Purpose::Launch, Some(message), None) => Outcome::Reported(message),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scripts_are_looked_for_where_the_plugin_looks_for_them() {
-        let scripts = |settings: &str| {
-            let table: BTreeMap<String, Vec<String>> = toml::from_str(settings).unwrap();
-            let flat: Vec<Setting> = table.into_iter().map(|(key, values)| Setting { key, values }).collect();
-            configured_scripts(&flat)
-        };
-        assert_eq!(scripts(""), config::SCRIPTS);
-        assert_eq!(scripts("scripts = [\"/x\"]"), ["/x"]);
-        let named = ["{config}/env-setup.sh", "{cwd}/.a.sh", "{cwd}/.b.sh", "{session}/env-setup.sh"];
-        assert_eq!(scripts("directory_names = [\".a.sh\", \".b.sh\"]"), named);
-    }
 }

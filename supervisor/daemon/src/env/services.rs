@@ -1,11 +1,11 @@
 //! What the host does for a provider during one call: the login shell, scripts with their trust, secrets, its log; and what `capability`
 //! does on the machine.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use agentd_api::environment::ScriptRun;
 use agentd_api::scripts::ScriptState;
 use agentd_plugins::{Failure, Level, MachineServices, Places, Plugin, Services, Sourced};
 use sha2::{Digest as _, Sha256};
@@ -16,10 +16,11 @@ use agentd_api::doctor::shell_word;
 use super::base::Base;
 use super::capture::{Capture, CaptureError, Variables};
 use super::merge::hex;
-use super::results::{self, Key, Results};
+use super::results::Results;
 use super::secrets::{Hidden, Secrets};
 use super::snapshot::{Chosen, SnapshotError, Taken as Snapshot};
 use super::trust::{Script, Trust};
+use super::upward::{self, Place as ScriptPlace};
 use super::{Purpose, functions, secret};
 use crate::capability::{Machine, OnMachine, Place};
 use crate::config::{self, Functions};
@@ -69,6 +70,10 @@ pub(crate) struct CallServices {
     pub(crate) places: Placeholders,
     /// The working directory, its links resolved, where it answers.
     pub(crate) directory: Option<PathBuf>,
+    /// The user's home, at which the search for a directory's script ends.
+    pub(crate) home: Option<PathBuf>,
+    /// The scripts that were sourced, in order.
+    pub(crate) ran: Mutex<Vec<ScriptRun>>,
     pub(crate) trust: Arc<Trust>,
     pub(crate) login: Arc<LoginOnce>,
     /// What must not be in any message.
@@ -153,9 +158,20 @@ impl Placeholders {
         }
     }
 
-    /// What `agentctl env allow` takes for a script of `env-script`: the directory approves all that lie in it.
-    pub(super) fn to_allow<'a>(&'a self, whose: Whose, script: &'a Path) -> &'a Path {
-        if whose == Whose::Foreign { &self.cwd } else { script }
+    /// What `agentctl env allow` takes for a script of `env-script`: the directory approves all that a session there runs, but what lies
+    /// above it is approved by its own path.
+    pub(super) fn to_allow<'a>(&'a self, whose: Whose, place: &ScriptPlace, script: &'a Path) -> &'a Path {
+        if whose == Whose::Foreign && !place.is_above { &self.cwd } else { script }
+    }
+
+    /// Where a script lies and runs, and whose word it is. One of the working directory is looked for above that too, up to the home.
+    pub(super) fn locate(&self, path: &str, home: Option<&Path>) -> Option<(ScriptPlace, Whose)> {
+        let (script, whose) = self.resolve(path)?;
+        let place = match path.strip_prefix("{cwd}/").and_then(|name| upward::places(&self.cwd, name, home).pop()) {
+            Some(place) if !upward::is_absent(&place.script) => place,
+            _ => ScriptPlace { script, directory: self.cwd.clone(), is_above: false },
+        };
+        Some((place, whose))
     }
 
     /// The path, and whose word it is what lies there.
@@ -174,11 +190,12 @@ impl Placeholders {
     }
 }
 
-/// Where a script lies that comes from somebody else and has to be approved, for a session in the directory.
-pub(super) fn foreign(script: &str, directory: &Path) -> Option<PathBuf> {
+/// The places of a script that comes from somebody else and has to be approved, for a session in the directory, as they are looked at.
+pub(super) fn foreign(script: &str, directory: &Path, home: Option<&Path>) -> Vec<ScriptPlace> {
+    let of_path = || ScriptPlace { script: script.into(), directory: directory.to_owned(), is_above: false };
     match script.strip_prefix("{cwd}/") {
-        Some(rest) => Some(directory.join(rest)),
-        None => script.starts_with('/').then(|| PathBuf::from(script)),
+        Some(name) => upward::places(directory, name, home),
+        None => script.starts_with('/').then(of_path).into_iter().collect(),
     }
 }
 
@@ -191,7 +208,7 @@ impl CallServices {
         variables
     }
 
-    fn failed(&self, reason: &'static str, error: &CaptureError) -> Failure {
+    pub(super) fn failed(&self, reason: &'static str, error: &CaptureError) -> Failure {
         *locked(&self.failed) = Some(reason);
         failure(error)
     }
@@ -200,12 +217,6 @@ impl CallServices {
 /// A lock that a panic elsewhere does not keep from anybody.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// What cannot be looked at is there, for all that is known; who sources it is told what is wrong with it.
-fn is_absent(file: &Path) -> bool {
-    let kind = file.symlink_metadata().err().map(|error| error.kind());
-    matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
 fn failure(error: &CaptureError) -> Failure {
@@ -217,19 +228,36 @@ fn failure(error: &CaptureError) -> Failure {
 }
 
 impl CallServices {
-    fn resolve(&self, path: &str) -> Result<(PathBuf, Whose), Failure> {
-        self.places.resolve(path).ok_or_else(|| {
-            Failure::Failed(format!(
-                "the script {path:?} is neither absolute nor begins with {{config}}, {{cwd}} or {{session}}"
-            ))
-        })
+    /// Where these scripts are. Looked for all at once, which costs one wait and not one each.
+    async fn located(&self, paths: Vec<String>) -> Result<Vec<(ScriptPlace, Whose)>, Failure> {
+        let (places, home) = (self.places.clone(), self.home.clone());
+        // A plugin's own script lies where the plugin says; only those of agentd's step are looked for above the directory.
+        let is_searched = self.granted.is_none();
+        let look = move || {
+            let one = |path: &String| {
+                let found = if is_searched {
+                    places.locate(path, home.as_deref())
+                } else {
+                    let directory = places.cwd.clone();
+                    let place = |script| ScriptPlace { script, directory, is_above: false };
+                    places.resolve(path).map(|(script, whose)| (place(script), whose))
+                };
+                found.ok_or_else(|| {
+                    Failure::Failed(format!(
+                        "the script {path:?} is neither absolute nor begins with {{config}}, {{cwd}} or {{session}}"
+                    ))
+                })
+            };
+            paths.iter().map(one).collect()
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|error| Failure::Failed(error.to_string()))?
     }
 
     /// The refusal of a script, with what to do about it.
-    fn not_approved(&self, whose: Whose, script: &Path, what: &str) -> Failure {
+    pub(super) fn not_approved(&self, whose: Whose, place: &ScriptPlace, script: &Path, what: &str) -> Failure {
         // Scripts that a provider of one's own asks for are listed nowhere, and so are approved one by one.
         let is_listed = self.plugin == config::ENV_SCRIPT;
-        let place = if is_listed { self.places.to_allow(whose, script) } else { script };
+        let place = if is_listed { self.places.to_allow(whose, place, script) } else { script };
         let message =
             format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(&place.to_string_lossy()));
         *locked(&self.unapproved) = Some(message.clone());
@@ -265,22 +293,22 @@ impl Services for CallServices {
         Ok(self.without_secrets(functions::entering(self.functions, all)))
     }
 
-    /// All of them are looked for at once, which costs one wait and not one each.
     async fn locate_scripts(&self, paths: Vec<String>, _deadline: Instant) -> Result<Vec<Option<String>>, Failure> {
-        let files: Vec<PathBuf> =
-            paths.iter().map(|path| self.resolve(path).map(|(file, _)| file)).collect::<Result<_, _>>()?;
-        let shown = |file: PathBuf| (!is_absent(&file)).then(|| file.display().to_string());
+        let files = self.located(paths).await?.into_iter().map(|(place, _)| place.script);
+        let files: Vec<PathBuf> = files.collect();
+        let shown = |file: PathBuf| (!upward::is_absent(&file)).then(|| file.display().to_string());
         let located = tokio::task::spawn_blocking(move || files.into_iter().map(shown).collect()).await;
         located.map_err(|error| Failure::Failed(error.to_string()))
     }
 
     async fn source_script(&self, path: &str, environment: Variables, deadline: Instant) -> Result<Sourced, Failure> {
-        let (file, whose) = self.resolve(path)?;
+        let (place, whose) = self.located(vec![path.to_owned()]).await?.remove(0);
+        let file = &place.script;
         let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
         let standing = tokio::task::spawn_blocking(move || trust.standing(&looked_at)).await;
         let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| match whose {
             Whose::User | Whose::Session => Failure::Unavailable(chain(&error)),
-            Whose::Foreign => self.not_approved(whose, &file, &chain(&error)),
+            Whose::Foreign => self.not_approved(whose, &place, file, &chain(&error)),
         })?;
         let gone = || Failure::NotFound(format!("there is no script {}", file.display()));
         let script = standing.ok_or_else(gone)?;
@@ -292,12 +320,12 @@ impl Services for CallServices {
                 _ => "has not been approved",
             };
             let what = format!("the script {} {how}", script.named.display());
-            return Err(self.not_approved(whose, &script.named, &what));
+            return Err(self.not_approved(whose, &place, &script.named, &what));
         }
         self.hidden.script(script.path.clone());
         let may = |name: &str| self.granted.as_ref().is_none_or(|plugin| plugin.may_give(name));
         let (given, withheld) = self.base.given(environment, may);
-        let environment = self.sourced(&script, whose, given.clone(), deadline).await?;
+        let environment = self.sourced(&script, (&place, whose), given.clone(), deadline).await?;
         self.hidden.variables(&environment);
         let environment = functions::entering(self.functions, environment);
         let environment = self.without_secrets(self.base.after(&given, environment, &withheld));
@@ -314,46 +342,6 @@ impl Services for CallServices {
             }
             Some(Err(missing)) => Err(Failure::Unavailable(self.hidden.text(&missing.to_string()))),
         }
-    }
-}
-
-impl CallServices {
-    /// The environment after the script: from the results that are kept, where the script says what it depends on and none of
-    /// that is other than it was, and else from running it.
-    async fn sourced(
-        &self,
-        script: &Script,
-        whose: Whose,
-        given: Variables,
-        deadline: Instant,
-    ) -> Result<Variables, Failure> {
-        let key = self.key(script, &given).await;
-        if let Some(key) = &key
-            && let Some(after) = self.results.find(key, &given)
-        {
-            tracing::debug!(agentd.session = self.session, script = %script.path.display(), "its result is known: it is not run");
-            return Ok(after);
-        }
-        let run = self.capture.script(script, &self.places.cwd, given.clone(), deadline).await;
-        let after = run.map_err(|error| match &error {
-            CaptureError::Changed { .. } if whose != Whose::User => {
-                self.not_approved(whose, &script.named, &chain(&error))
-            }
-            _ => self.failed(error.script_reason(), &error),
-        })?;
-        // What was written to while the script ran belongs to neither the one state nor the other.
-        if let Some(key) = key
-            && self.key(script, &given).await == Some(key)
-        {
-            self.results.keep(key, &given, &after);
-        }
-        Ok(after)
-    }
-
-    async fn key(&self, script: &Script, given: &Variables) -> Option<Key> {
-        let places = results::Places { script: &script.path, directory: &self.places.cwd, session: &self.places.cwd };
-        let state = results::look(script.content.clone(), places, given).await;
-        state.map(|state| state.key(given))
     }
 }
 
@@ -401,9 +389,12 @@ mod tests {
 
     #[test]
     fn scripts_of_others_are_those_of_the_directory_and_those_with_a_path_of_their_own() {
-        let foreign = |script| foreign(script, Path::new("/w"));
-        assert_eq!(foreign("{cwd}/.agentd-env.sh"), Some("/w/.agentd-env.sh".into()));
-        assert_eq!(foreign("/opt/x.sh"), Some("/opt/x.sh".into()));
-        assert_eq!((foreign("{config}/env-setup.sh"), foreign("{session}/env-setup.sh")), (None, None));
+        let foreign = |script| {
+            let places = foreign(script, Path::new("/w"), None);
+            places.into_iter().map(|place| place.script.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(foreign("{cwd}/.agentd-env.sh")[0], "/w/.agentd-env.sh");
+        assert_eq!(foreign("/opt/x.sh"), ["/opt/x.sh"]);
+        assert_eq!((foreign("{config}/env-setup.sh"), foreign("{session}/env-setup.sh")), (vec![], vec![]));
     }
 }

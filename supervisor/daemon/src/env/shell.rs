@@ -2,7 +2,7 @@
 //! sources a script. No I/O: argument lists and texts from facts, each of which was tried with the shell itself.
 //!
 //! Two things hold for all. A shell says nothing by its status: one that was left by `exec` may end with 0, one with a trap on EXIT with 7;
-//! only an environment that came whole counts. And what is said to a shell here is seen in process lists, so no value is in it.
+//! only an environment that came whole counts. And what is said to a shell here is seen in process lists, so no value is in it but paths.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -192,7 +192,16 @@ impl Shell {
     /// As direnv has it: a script fails when it *exits* with a status other than 0 (`exit 3`, or `set -e` and a command that failed), or is
     /// not one that the shell can parse. The status of its last command alone, or of a `return`, is none of it: `[ -d x ] && export A=1` ends
     /// many a script. `exit 0` is an end like any other, and the script's own trap on EXIT is run.
-    pub(crate) fn script(self, program: &Path, flags: Option<&str>, script: &Path, keeper: &Path) -> Start {
+    ///
+    /// `stubs` are definitions for this shell that stand before the script.
+    pub(crate) fn script(
+        self,
+        program: &Path,
+        flags: Option<&str>,
+        script: &Path,
+        stubs: &str,
+        keeper: &Path,
+    ) -> Start {
         let (dump, file, itself) = (self.dump(keeper), self.quote(script), self.quote(program));
         let statuses = self.syntax_statuses();
         let syntax = statuses.iter().map(i32::to_string).collect::<Vec<_>>().join("|");
@@ -201,7 +210,8 @@ impl Shell {
             Self::Csh => {
                 // A csh that exits in a sourced file ends that file alone: here the status is all there is.
                 start.capture_fd = None;
-                start.stdin = Some(format!("source {file}\nif ($status) exit 1\nunset noclobber\n{dump}\n").into());
+                start.stdin =
+                    Some(format!("{stubs}source {file}\nif ($status) exit 1\nunset noclobber\n{dump}\n").into());
                 start.args = vec!["-f".into()];
                 return start;
             }
@@ -210,7 +220,7 @@ impl Shell {
                 &["--no-config"],
                 format!(
                     // Its `exit` ends a sourced file alone, and is made to say so.
-                    "function exit; set -g AGENTD_EXIT $argv[1] 0; builtin exit $argv; end; \
+                    "{stubs}function exit; set -g AGENTD_EXIT $argv[1] 0; builtin exit $argv; end; \
                      source {file}; set -l agentd_status $status; functions -e exit; \
                      set -q AGENTD_EXIT[1]; and test \"$AGENTD_EXIT[1]\" != 0; and exit $AGENTD_EXIT[1]; \
                      if test $agentd_status = {syntax}; {itself} --no-execute {file} 2>/dev/null; or exit {syntax}; end; \
@@ -227,7 +237,7 @@ impl Shell {
                 // Patterns that a script allows itself by `shopt -s extglob` are none to a bash that only reads it.
                 let extended = if self == Self::Bash { "-O extglob " } else { "" };
                 let text = format!(
-                    "trap {at_exit} EXIT\n. {file}\nAGENTD_STATUS=$?\n\
+                    "{stubs}trap {at_exit} EXIT\n. {file}\nAGENTD_STATUS=$?\n\
                      case \"$AGENTD_STATUS\" in {syntax}) {itself} {extended}-n {file} 2>/dev/null || exit \"$AGENTD_STATUS\";; esac\n\
                      {dump}\nAGENTD_DUMPED=1\nexit \"$AGENTD_STATUS\""
                 );

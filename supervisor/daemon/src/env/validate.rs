@@ -16,6 +16,7 @@ use agentd_api::doctor::shell_word;
 use super::capture::Capture;
 use super::services::{Placeholders, Whose, chain, locked};
 use super::trust::{Script, Trust, TrustError};
+use super::upward::Place as ScriptPlace;
 use crate::capability::Place;
 
 /// The digests of scripts, by the paths they are looked for under.
@@ -108,11 +109,11 @@ fn of_virtual_env(root: &Path, place: Option<Place>, of_python: Option<Place>) -
 /// What is to be said of how a script stands, before a shell looks at it. `ran` has those of the last launch.
 fn standing(
     path: &Path,
-    places: (&Placeholders, Whose),
+    places: (&Placeholders, &ScriptPlace, Whose),
     looked: &Result<Option<Script>, TrustError>,
     ran: Option<&Digests>,
 ) -> Option<Warning> {
-    let (places, whose) = places;
+    let (places, place, whose) = places;
     let before = |path: &Path| ran.and_then(|ran| ran.get(path));
     match looked {
         Err(error) => Some(warning("ScriptUnreadable", path, chain(error))),
@@ -128,7 +129,7 @@ fn standing(
                 "the script {} is {}; a launch fails before `agentctl env allow {}`",
                 script.named.display(),
                 script.state.as_str(),
-                shell_word(&places.to_allow(whose, &script.named).to_string_lossy())
+                shell_word(&places.to_allow(whose, place, &script.named).to_string_lossy())
             );
             Some(warning("ScriptNotApproved", &script.named, message))
         }
@@ -142,25 +143,31 @@ fn standing(
     }
 }
 
-/// Looks at the scripts that `names` stand for in these places.
+/// Looks at the scripts that the names stand for in these places, with this home.
 pub(crate) async fn scripts(
-    names: &[String],
-    places: &Placeholders,
+    (names, places, home): (&[String], &Placeholders, Option<&Path>),
     trust: &Arc<Trust>,
     ran: Option<&Digests>,
     syntax: (&Syntax, &Capture),
 ) -> Scripts {
     let mut all = Scripts::default();
-    for (path, whose) in names.iter().filter_map(|name| places.resolve(name)) {
-        let (trust, asked) = (Arc::clone(trust), path.clone());
-        let Ok(looked) = tokio::task::spawn_blocking(move || trust.standing(&asked)).await else { continue };
-        let found = standing(&path, (places, whose), &looked, ran);
+    for name in names {
+        let (trust, name, in_places, home) =
+            (Arc::clone(trust), name.clone(), places.clone(), home.map(Path::to_owned));
+        let look = move || {
+            let (place, whose) = in_places.locate(&name, home.as_deref())?;
+            let standing = trust.standing(&place.script);
+            Some((place, whose, standing))
+        };
+        let Ok(Some((place, whose, looked))) = tokio::task::spawn_blocking(look).await else { continue };
+        let path = place.script.clone();
+        let found = standing(&path, (places, &place, whose), &looked, ran);
         let refused = found.as_ref().is_some_and(|one| one.reason != "ScriptChanged");
         all.warnings.extend(found);
         match looked {
             Ok(None) => {}
             Ok(Some(script)) if !refused => {
-                all.warnings.extend(syntax.0.look(syntax.1, &script, &places.cwd).await);
+                all.warnings.extend(syntax.0.look(syntax.1, &script, &place.directory).await);
                 all.digests.insert(script.named.clone(), script.digest);
                 all.paths.push(script.named);
             }
@@ -252,7 +259,8 @@ mod tests {
         let places = Placeholders { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
         let reason = |ours, looked: &Result<Option<Script>, TrustError>, ran: Option<&Digests>| {
             let whose = if ours { Whose::User } else { Whose::Foreign };
-            standing(Path::new("/w/s"), (&places, whose), looked, ran).map(|one| one.reason)
+            let place = ScriptPlace { script: "/w/s".into(), directory: "/w".into(), is_above: false };
+            standing(Path::new("/w/s"), (&places, &place, whose), looked, ran).map(|one| one.reason)
         };
         let named = |reason: &str| Some(reason.to_owned());
         let approved = Ok(Some(script(ScriptState::Approved)));

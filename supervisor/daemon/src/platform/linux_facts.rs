@@ -1,12 +1,14 @@
-//! What the Linux kernel tells of the machine in text files: routes, mounts, the names of processes.
+//! What the Linux kernel tells of the machine: routes, mounts and the names of processes in text files, and who may write a file.
 //!
 //! The crate `procfs` has no IPv6 routes, and gives a mount's options without their order.
 
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 use agentd_plugins::{Mounted, Route};
+use rustix::io::Errno;
 
 /// `RTF_UP` of linux/route.h: it can be used.
 const UP: u32 = 0x0001;
@@ -135,9 +137,28 @@ fn read(path: impl AsRef<std::path::Path>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
+/// Whether a file has an access control list, or may have one for all that is known.
+pub(crate) fn has_access_list(path: &Path) -> bool {
+    let mut nothing: [u8; 0] = [];
+    let size = rustix::fs::lgetxattr(path, "system.posix_acl_access", &mut nothing);
+    !matches!(size, Err(Errno::NODATA | Errno::OPNOTSUPP))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_an_access_list_is_known_to_have_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(!has_access_list(file.path()));
+        assert!(has_access_list(&file.path().join("below")), "what cannot be looked at may have one");
+        let mut set = std::process::Command::new("setfacl");
+        set.args(["-m", "u:4711:rw"]).arg(file.path());
+        if set.status().is_ok_and(|status| status.success()) {
+            assert!(has_access_list(file.path()));
+        }
+    }
 
     #[test]
     fn routes_are_read_with_their_gateway_and_without_this_machines_own() {

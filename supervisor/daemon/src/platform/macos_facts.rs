@@ -3,6 +3,7 @@
 //! Its table of routes comes through a socket of its own kind, in messages whose form is not documented: who asks is told that it cannot be had.
 
 use std::io;
+use std::path::Path;
 
 use agentd_darwin::mounts::Mount;
 use agentd_darwin::process;
@@ -16,6 +17,11 @@ pub(crate) fn routes() -> io::Result<Vec<Route>> {
 /// The number by which stat(2) names a device of the mount table: `makedev` of `sys/types.h`.
 pub(crate) fn device(major: u64, minor: u64) -> u64 {
     (major << 24) | minor
+}
+
+/// Access control lists of macOS are beside the bits of the mode, and hide nothing in them.
+pub(crate) fn has_access_list(_path: &Path) -> bool {
+    false
 }
 
 pub(crate) fn mounts() -> io::Result<Vec<Mounted>> {

@@ -15,14 +15,14 @@ pub(crate) use linux::{
     kill_remains, kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, start_time, unit_of,
 };
 #[cfg(target_os = "linux")]
-pub(crate) use linux_facts::{device, mounts, processes, routes};
+pub(crate) use linux_facts::{device, has_access_list, mounts, processes, routes};
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
     SOCKET_PATH_MAX, activated_socket, arguments, is_answered_by, is_of_systemd, is_running, is_stopped, keepers_of,
     kill_remains, kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, start_time, unit_of,
 };
 #[cfg(target_os = "macos")]
-pub(crate) use macos_facts::{device, mounts, processes, routes};
+pub(crate) use macos_facts::{device, has_access_list, mounts, processes, routes};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::bringup::Progress;
 use crate::capability::Machine;
-use crate::env::{Digests, Environment, NamedPlaces, Scripts};
+use crate::env::{Digests, Environment, NamedPlaces, Scripts, warnings_of_runs};
 use crate::plugins::NoHost;
 use crate::store;
 use crate::workspace::{self, WorkspaceError};
@@ -70,6 +70,7 @@ impl Look {
             warnings.extend(
                 of_variables(&world.machine, &NamedPlaces::new(|name| environment.get(name), &spec.directory)).await,
             );
+            warnings.extend(warnings_of_runs(&environment.scripts));
             let digests = self.scripts.digests;
             if self.ran.as_ref() != Some(&digests) && (self.ran.is_some() || !digests.is_empty()) {
                 let written = store::write_json(&file(world, id), &Ran { version: VERSION, scripts: digests });
@@ -128,6 +129,7 @@ pub(crate) async fn validate(
             variable.value.as_ref().map(agentd_api::ByteString::as_bytes)
         };
         warnings.extend(of_variables(&world.machine, &NamedPlaces::new(value, &spec.directory)).await);
+        warnings.extend(warnings_of_runs(&last.scripts));
     }
     Ok(ValidationView { session: id.clone(), launch: last.map(|last| last.launch), scripts: paths, warnings })
 }

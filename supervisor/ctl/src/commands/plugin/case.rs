@@ -146,6 +146,7 @@ mod tests {
             ],
             dropped: Vec::new(),
             missing: Vec::new(),
+            scripts: Vec::new(),
         }
     }
 

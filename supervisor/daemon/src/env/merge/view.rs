@@ -72,13 +72,14 @@ impl Environment {
             variables,
             dropped,
             missing: self.missing.values().cloned().collect(),
+            scripts: self.scripts.clone(),
         }
     }
 
     /// A stored environment as it was, except for secrets that are not in the file: they are missing until they are set, or, where
     /// the configuration names them, filled in.
     pub(crate) fn from_view(view: &EnvironmentView) -> Self {
-        let mut environment = Self::default();
+        let mut environment = Self { scripts: view.scripts.clone(), ..Self::default() };
         for variable in view.variables.iter().chain(&view.missing) {
             let value = variable.value.as_ref().map(|value| value.as_bytes().to_vec());
             if value.is_some() || variable.named_secret.is_some() {

@@ -50,8 +50,7 @@ impl Declared {
             for word in String::from_utf8_lossy(words).split_whitespace() {
                 let alone = word.strip_prefix('$').filter(|rest| !rest.contains(['/', '{']));
                 match (alone, below_variable(word)) {
-                    (Some(name), _) => declared.variables.push(name.to_owned()),
-                    (None, Some((name, ""))) => declared.variables.push(name.to_owned()),
+                    (Some(name), _) | (None, Some((name, ""))) => declared.variables.push(name.to_owned()),
                     (None, below) => {
                         declared.variables.extend(below.map(|(name, _)| name.to_owned()));
                         declared.files.push(word.to_owned());

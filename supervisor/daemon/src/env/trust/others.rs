@@ -10,6 +10,8 @@ use std::path::Path;
 
 use nix::unistd::{Gid, Group, User, getuid};
 
+use crate::platform::has_access_list;
+
 /// The owner, where it is neither we nor root.
 pub(in crate::env) fn stranger(metadata: &Metadata) -> Option<u32> {
     let owner = metadata.uid();
@@ -19,7 +21,7 @@ pub(in crate::env) fn stranger(metadata: &Metadata) -> Option<u32> {
 /// Whether others than the owner can write what lies at the path.
 pub(in crate::env) fn can_write(path: &Path, metadata: &Metadata) -> bool {
     let (by_all, by_group) = (metadata.mode() & 0o002 != 0, metadata.mode() & 0o020 != 0);
-    by_all || (by_group && !(is_own_group(metadata.gid()) && !has_access_list(path)))
+    by_all || (by_group && (has_access_list(path) || !is_own_group(metadata.gid())))
 }
 
 /// Whether the group is our own primary one, and has no other member.
@@ -44,21 +46,6 @@ fn is_private(user: &str, group: &str, members: &[String], gid: u32, users: &str
     group == user && members.iter().all(|member| member == user) && !users.lines().any(others)
 }
 
-/// Whether it has an access control list, or may have one for all that is known.
-#[cfg(target_os = "linux")]
-fn has_access_list(path: &Path) -> bool {
-    use rustix::io::Errno;
-    let mut nothing: [u8; 0] = [];
-    let size = rustix::fs::lgetxattr(path, "system.posix_acl_access", &mut nothing);
-    !matches!(size, Err(Errno::NODATA | Errno::OPNOTSUPP))
-}
-
-/// Lists of other systems are not in the bits of the mode.
-#[cfg(not(target_os = "linux"))]
-fn has_access_list(_path: &Path) -> bool {
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,22 +65,6 @@ mod tests {
         ] {
             let members: Vec<String> = members.iter().map(|member| (*member).to_owned()).collect();
             assert_eq!(is_private("ann", group, &members, 1000, users), private, "{group} {members:?} {users:?}");
-        }
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_file_without_an_access_list_is_known_to_have_none() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(!has_access_list(file.path()));
-        assert!(has_access_list(&file.path().join("below")), "what cannot be looked at may have one");
-        if let Ok(true) = std::process::Command::new("setfacl")
-            .args(["-m", "u:4711:rw"])
-            .arg(file.path())
-            .status()
-            .map(|status| status.success())
-        {
-            assert!(has_access_list(file.path()));
         }
     }
 }

@@ -1,0 +1,306 @@
+//! What a script's stderr says about a command that did nothing: pure.
+//!
+//! A script goes on after a command that is not there, so it may end with status 0 and have done nothing. Shells and tools say so on
+//! stderr, each in words of its own. A line with such words is a warning; any other line is only recorded, since many tools chat there.
+
+use std::path::Path;
+
+use agentd_api::environment::ScriptRun;
+use agentd_api::validation::Warning;
+
+use super::shell::Shell;
+
+/// Lines that are recorded, the last ones, and characters of each.
+const LINES: usize = 12;
+const LONGEST: usize = 400;
+/// Complaints that are told in a warning, the first ones.
+const TOLD: usize = 4;
+
+/// Where the words stand in a line.
+#[derive(Debug, Clone, Copy)]
+enum In {
+    /// Anywhere.
+    Line,
+    End,
+    Begin,
+}
+
+/// Words for what was not done, with whose they are. Upper and lower case are the same.
+const WORDS: &[(In, &str)] = &[
+    // bash, mksh: `x: command not found`; zsh: `command not found: x`; tcsh: `x: Command not found.`
+    (In::End, ": command not found"),
+    (In::End, ": command not found."),
+    (In::Line, "command not found: "),
+    // dash, ksh93, busybox: `x: not found`; bash for a path: `x: No such file or directory`; zsh: `no such file or directory: x`
+    (In::End, ": not found"),
+    (In::Line, "no such file or directory"),
+    (In::Line, "permission denied"),
+    (In::End, ": is a directory"),
+    // fish: `fish: Unknown command: x`, `source: Error encountered while sourcing file`
+    (In::Line, "unknown command"),
+    (In::Line, "error encountered while sourcing"),
+    // ksh93 and dash for `. x`: `x: cannot open`, `.: can't open x`
+    (In::Line, ": cannot open"),
+    (In::Line, "can't open "),
+    // What `eval` says of what a failed command printed.
+    (In::Line, "syntax error"),
+    (In::Line, "parse error"),
+    (In::Line, "unexpected end of file"),
+    (In::Line, "bad substitution"),
+    (In::Line, "unbound variable"),
+    (In::Line, "parameter not set"),
+    (In::Line, "undefined variable."), // tcsh
+    // Lmod, and Environment Modules 3, 4 and 5
+    (In::Line, "lmod has detected the following error"),
+    (In::Line, "unable to locate a modulefile"),
+    (In::Line, "the following module(s) are unknown"),
+    (In::Line, "error: unable to"),
+    (In::Line, ":error:"),
+    // nvm: `N/A: version "v20" is not yet installed.`
+    (In::Line, "is not yet installed"),
+    (In::Line, "no .nvmrc file found"),
+    // conda: `EnvironmentNameNotFound: ..`, `CondaError: Run 'conda init' before 'conda activate'`; micromamba: `critical libmamba ..`
+    (In::Begin, "environmentnamenotfound"),
+    (In::Begin, "environmentlocationnotfound"),
+    (In::Begin, "commandnotfounderror"),
+    (In::Begin, "condaerror"),
+    (In::Begin, "critical libmamba"),
+    (In::Begin, "error libmamba"),
+    (In::Begin, "error    libmamba"),
+    (In::Line, "is running as a subprocess and can't modify the parent shell"),
+    // pyenv, asdf: `pyenv: version `3.9' is not installed`; mise: `mise ERROR ..`; direnv: `direnv: error ..`; spack: `==> Error: ..`
+    (In::Line, "' is not installed"),
+    (In::Begin, "mise error"),
+    (In::Begin, "direnv: error"),
+    (In::Begin, "==> error:"),
+    // Perl, Python, and tools of the kind of git
+    (In::Begin, "traceback (most recent call last)"),
+    (In::Begin, "fatal: "),
+];
+
+/// The tools whose command is a shell function, and the line that defines it.
+const TOOLS: &[(&str, &str)] = &[
+    ("module", "source /usr/share/lmod/lmod/init/bash (the file of your site, for the script's shell)"),
+    ("ml", "source /usr/share/lmod/lmod/init/bash (the file of your site, for the script's shell)"),
+    ("nvm", ". \"$HOME/.nvm/nvm.sh\""),
+    ("conda", ". \"$HOME/miniconda3/etc/profile.d/conda.sh\""),
+    ("mamba", "eval \"$(/path/to/mamba shell hook --shell bash)\""),
+    ("micromamba", "eval \"$(/path/to/micromamba shell hook --shell bash)\""),
+    ("sdk", ". \"$HOME/.sdkman/bin/sdkman-init.sh\""),
+    ("rvm", ". \"$HOME/.rvm/scripts/rvm\""),
+    ("spack", ". /path/to/spack/share/spack/setup-env.sh"),
+    ("asdf", "export PATH=\"$HOME/.asdf/shims:$PATH\""),
+    ("pyenv", "export PATH=\"$HOME/.pyenv/shims:$HOME/.pyenv/bin:$PATH\""),
+    ("mise", "export PATH=\"$HOME/.local/bin:$PATH\""),
+    ("direnv", "export PATH=\"/the/directory/of/direnv:$PATH\""),
+];
+
+/// What a script printed on stderr, without lines of `set -x`, which have values in them, and what bash says of having no terminal.
+fn lines(stderr: &str) -> impl Iterator<Item = &str> {
+    const OF_BASH: [&str; 2] = ["cannot set terminal process group", "no job control in this shell"];
+    let lines = stderr.lines().map(str::trim_end);
+    lines.filter(|line| !line.is_empty() && !line.starts_with('+') && !OF_BASH.iter().any(|words| line.contains(words)))
+}
+
+fn is_complaint(line: &str) -> bool {
+    let line = line.trim().to_lowercase();
+    WORDS.iter().any(|(place, words)| match place {
+        In::Line => line.contains(words),
+        In::End => line.ends_with(words),
+        In::Begin => line.starts_with(words),
+    })
+}
+
+/// The command that a line says is not there.
+fn missing_command(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let before = [": command not found", ": Command not found", ": not found"]
+        .iter()
+        .find_map(|words| line[..line.find(words)?].rsplit([' ', ':']).next());
+    let after = ["command not found: ", "Unknown command: ", "Unknown command '"].iter().find_map(|words| {
+        let rest = &line[line.find(words)? + words.len()..];
+        rest.split([' ', '\'']).next()
+    });
+    // zsh has both, with the number of the line in front.
+    after.or(before).filter(|name| !name.is_empty())
+}
+
+/// What is to be said of a script that ran to its end.
+pub(super) fn warnings(status: i32, stderr: &str, shell: Shell) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in lines(stderr).filter(|line| is_complaint(line)) {
+        let told = shortened(line.trim());
+        let hint = missing_command(line).and_then(|name| hint(name, shell)).unwrap_or_default();
+        let told = format!("it printed {told:?}{hint}");
+        if found.len() < TOLD && !found.contains(&told) {
+            found.push(told);
+        }
+    }
+    if status != 0 {
+        found.push(format!("its last command ended with status {status}"));
+    }
+    found
+}
+
+/// What to do about a tool's function that is not there.
+fn hint(name: &str, shell: Shell) -> Option<String> {
+    let (_, line) = TOOLS.iter().find(|(tool, _)| *tool == name)?;
+    Some(match shell {
+        Shell::Bash | Shell::Zsh | Shell::Ksh | Shell::Posix => format!("; add a line like `{line}` before it"),
+        Shell::Fish | Shell::Csh | Shell::Nu => format!(
+            "; if {name} has no setup for this shell, let the script begin with #!/bin/bash and have a line like `{line}`"
+        ),
+    })
+}
+
+/// What is recorded of stderr: the last lines.
+pub(super) fn record(stderr: &str) -> Vec<String> {
+    let lines: Vec<&str> = lines(stderr).collect();
+    lines[lines.len().saturating_sub(LINES)..].iter().map(|line| shortened(line)).collect()
+}
+
+/// Hides secrets in what is recorded of a script.
+pub(super) fn mask(run: &mut ScriptRun, hide: impl Fn(&str) -> String) {
+    let mut lines: Vec<&mut String> = run.stderr.iter_mut().chain(&mut run.warnings).collect();
+    if lines.is_empty() {
+        return;
+    }
+    // Looking for secrets takes long, so it is done once, unless one is of several lines.
+    let all = lines.iter().map(|line| line.as_str()).collect::<Vec<_>>().join("\n");
+    let hidden = hide(&all);
+    let masked: Vec<&str> = hidden.split('\n').collect();
+    if masked.len() == lines.len() {
+        for (line, masked) in lines.iter_mut().zip(masked) {
+            masked.clone_into(line);
+        }
+    } else {
+        for line in lines {
+            *line = hide(line);
+        }
+    }
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
+
+/// What the scripts of a launch are warned of.
+pub(crate) fn of_runs(runs: &[ScriptRun]) -> Vec<Warning> {
+    let warning = |run: &ScriptRun| {
+        let message = format!("the script {}: {}", run.path.display(), run.warnings.join("; "));
+        Warning { reason: "ScriptErrors".to_owned(), path: Path::to_owned(&run.path), message }
+    };
+    runs.iter().filter(|run| !run.warnings.is_empty()).map(warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each line as the shell or the tool prints it.
+    const COMPLAINTS: &[&str] = &[
+        "/w/.agentd-env.sh: line 1: nvm: command not found",
+        "/w/.agentd-env.sh:1: command not found: nvm",
+        "/w/.agentd-env.sh: 1: nvm: not found",
+        "ksh[1]: .[1]: nvm: not found [No such file or directory]",
+        "fish: Unknown command: nvm",
+        "nvm: Command not found.",
+        "/w/.agentd-env.sh: line 2: /opt/tools/settings64.sh: No such file or directory",
+        "/w/.agentd-env.sh:.:2: no such file or directory: /opt/tools/settings64.sh",
+        "sh: 2: .: cannot open /opt/x: No such file",
+        "bash: eval: line 3: syntax error near unexpected token `('",
+        "Lmod has detected the following error: The following module(s) are unknown: \"gcc/99\"",
+        "ERROR: Unable to locate a modulefile for 'gcc/99'",
+        "ModuleCmd_Load.c(208):ERROR:105: Unable to locate a modulefile for 'gcc/99'",
+        "N/A: version \"v99\" is not yet installed.",
+        "EnvironmentNameNotFound: Could not find conda environment: nope",
+        "CondaError: Run 'conda init' before 'conda activate'",
+        "critical libmamba Cannot activate, prefix does not exist at: '/x'",
+        "pyenv: version `3.99' is not installed (set by /w/.python-version)",
+        "mise ERROR no such tool",
+        "direnv: error /w/.envrc is blocked. Run `direnv allow` to approve its content",
+        "==> Error: Spec 'gcc@99' matches no installed packages.",
+    ];
+
+    const CHATTER: &[&str] = &[
+        "Now using node v20.1.0 (npm v9.6.4)",
+        "direnv: loading ~/w/.envrc",
+        "direnv: export +FOO ~PATH",
+        "Loading gcc/12",
+        "  Loading requirement: binutils/2.40",
+        "WARNING: the cache is older than a day",
+        "mise ~/w/mise.toml tools: node@20.1.0",
+        "found 3 licences",
+    ];
+
+    #[test]
+    fn what_shells_and_tools_say_of_a_failure_is_a_warning_and_chatter_is_none() {
+        for line in COMPLAINTS {
+            assert_eq!(warnings(0, line, Shell::Bash).len(), 1, "{line}");
+        }
+        for line in CHATTER {
+            assert_eq!(warnings(0, line, Shell::Bash), [""; 0], "{line}");
+            assert_eq!(record(line), [*line]);
+        }
+    }
+
+    #[test]
+    fn a_status_is_a_warning_of_its_own_and_a_repeated_line_is_told_once() {
+        assert_eq!(warnings(3, "", Shell::Bash), ["its last command ended with status 3"]);
+        let text = "x: line 1: nope: command not found\nx: line 1: nope: command not found\nchatter\n";
+        let told = warnings(127, text, Shell::Bash);
+        assert_eq!(
+            told,
+            ["it printed \"x: line 1: nope: command not found\"", "its last command ended with status 127"]
+        );
+    }
+
+    #[test]
+    fn a_tool_that_is_a_function_is_told_with_the_line_that_defines_it() {
+        for line in &COMPLAINTS[..6] {
+            assert_eq!(missing_command(line), Some("nvm"), "{line}");
+            let told = warnings(0, line, Shell::Bash).remove(0);
+            assert!(told.contains("add a line like `. \"$HOME/.nvm/nvm.sh\"`"), "{told}");
+            let told = warnings(0, line, Shell::Fish).remove(0);
+            assert!(told.contains("let the script begin with #!/bin/bash"), "{told}");
+        }
+        for line in [COMPLAINTS[6], "a: not found elsewhere"] {
+            assert!(!warnings(1, line, Shell::Bash).join("").contains("add a line"), "{line}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_hidden_line_by_line() {
+        let mut run = ScriptRun {
+            path: "/s".into(),
+            directory: "/".into(),
+            provider: "p".to_owned(),
+            status: Some(0),
+            stderr: vec!["a key b".to_owned(), "c".to_owned()],
+            warnings: vec!["it printed key".to_owned()],
+        };
+        mask(&mut run, |text| text.replace("key", "***"));
+        assert_eq!(
+            (&run.stderr[..], &run.warnings[..]),
+            (&["a *** b".into(), "c".into()][..], &["it printed ***".into()][..])
+        );
+        mask(&mut run, |text| text.replace("c\nit", "***").replace('a', "A"));
+        assert_eq!(run.stderr[0], "A *** b");
+    }
+
+    #[test]
+    fn what_is_recorded_is_bounded_and_has_no_trace() {
+        let text: String = (0..40)
+            .map(|n| ["+ export K=sekrit\nline ", &n.to_string(), " ", &"x".repeat(1000), "\n"].concat())
+            .collect();
+        let lines = record(&text);
+        assert_eq!((lines.len(), lines[11].chars().count()), (LINES, LONGEST + 1));
+        assert!(lines[0].starts_with("line 28 ") && !lines.concat().contains("sekrit"));
+        let many: String = (0..40).map(|n| ["c", &n.to_string(), ": command not found\n"].concat()).collect();
+        assert_eq!(warnings(0, &many, Shell::Zsh).len(), TOLD);
+        assert_eq!(record("bash: no job control in this shell\n\n"), [""; 0]);
+    }
+}
