@@ -58,6 +58,7 @@ mod prerequisites;
 mod prerequisites_ctl;
 mod private;
 mod real_agent;
+mod recipes;
 mod reload;
 mod requests;
 mod restarts;
