@@ -6,6 +6,7 @@
 mod agents;
 mod begin;
 mod configuration;
+mod environments;
 mod plugins;
 mod stored;
 
@@ -36,11 +37,12 @@ impl Clocks {
 /// Every check, side by side where it takes time.
 pub(crate) async fn examine(world: &Arc<World>, sessions: &Sessions) -> DoctorView {
     let views = sessions.list().await;
-    let (configuration, login_shell, plugins, on_disk) = tokio::join!(
+    let (configuration, login_shell, plugins, on_disk, environments) = tokio::join!(
         configuration::check(world),
         begin::login_shell(world),
         plugins::check(world),
-        stored::on_disk(world, &views)
+        stored::on_disk(world, &views),
+        environments::check(world, &views)
     );
     // Without an environment there is nowhere to look for them, and each would wait for the login shell again.
     let agents = if login_shell.outcome == Outcome::Fail {
@@ -53,7 +55,7 @@ pub(crate) async fn examine(world: &Arc<World>, sessions: &Sessions) -> DoctorVi
     let mut checks = vec![configuration, login_shell, agents, begin::sign_in(&views), begin::draining(&world.drain)];
     checks.extend(plugins);
     checks.extend(on_disk);
-    checks.extend([kept, clock]);
+    checks.extend([environments, kept, clock]);
     DoctorView { checks }
 }
 

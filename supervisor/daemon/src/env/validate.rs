@@ -36,7 +36,7 @@ pub(crate) struct Scripts {
 #[derive(Debug, Default)]
 pub(crate) struct Syntax(Mutex<HashMap<(PathBuf, String), Option<String>>>);
 
-fn warning(reason: &str, path: &Path, message: String) -> Warning {
+pub(super) fn warning(reason: &str, path: &Path, message: String) -> Warning {
     Warning { reason: reason.to_owned(), path: path.to_owned(), message }
 }
 

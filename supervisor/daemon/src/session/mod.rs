@@ -41,6 +41,7 @@ mod state;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod validation;
 mod verdict;
 mod waits;
@@ -63,6 +64,7 @@ pub(crate) use recheck::recheck;
 pub(crate) use registry::{Parent, Sessions};
 pub(crate) use rules::{Command, LaunchTerms};
 pub(crate) use tally::Tally;
+pub(crate) use tools::missing as missing_tools;
 pub(crate) use validation::validate;
 
 use document::Document;

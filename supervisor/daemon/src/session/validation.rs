@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::bringup::Progress;
+use super::tools;
 use crate::capability::Machine;
 use crate::env::{Digests, Environment, NamedPlaces, Scripts, warnings_of_runs};
 use crate::plugins::NoHost;
@@ -130,6 +131,7 @@ pub(crate) async fn validate(
         };
         warnings.extend(of_variables(&world.machine, &NamedPlaces::new(value, &spec.directory)).await);
         warnings.extend(warnings_of_runs(&last.scripts));
+        warnings.extend(tools::missing(world, spec, last).await);
     }
     Ok(ValidationView { session: id.clone(), launch: last.map(|last| last.launch), scripts: paths, warnings })
 }

@@ -1,0 +1,106 @@
+//! What is missing of the user's tools in a session's environment: modules by half, a blind licence check, a project's file without effect.
+//!
+//! `GET /v1/sessions/{id}/validation` and the doctor say it. A launch does not look: most of it is no fault of the launch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agentd_api::environment::EnvironmentView;
+use agentd_api::session::SessionSpec;
+use agentd_api::validation::Warning;
+
+use crate::capability::Place;
+use crate::env::{halves, project};
+use crate::world::World;
+
+/// How long all places have to answer.
+const PLACES: Duration = Duration::from_secs(4);
+/// How much of a file is read.
+const MOST: u64 = 64 << 10;
+
+/// Looks at the environment of the last launch, and at the files of the directory.
+pub(crate) async fn missing(world: &World, spec: &SessionSpec, last: &EnvironmentView) -> Vec<Warning> {
+    let mut warnings: Vec<Warning> = halves::modules(last, &spec.directory).into_iter().collect();
+    for name in world.needed(spec) {
+        let check = world.config.prerequisites.get(&name);
+        warnings.extend(check.and_then(|check| halves::licence(last, &name, check, &spec.directory)));
+    }
+    warnings.extend(of_project(world, spec, last).await);
+    warnings
+}
+
+async fn of_project(world: &World, spec: &SessionSpec, last: &EnvironmentView) -> Vec<Warning> {
+    let deadline = Instant::now() + PLACES;
+    let home = value(last, "HOME").map(|home| PathBuf::from(std::ffi::OsStr::from_bytes(home)));
+    let candidates = project::places(&spec.directory, home.as_deref());
+    let paths: Vec<PathBuf> = candidates.iter().map(|(_, path)| path.clone()).collect();
+    let seen = world.machine.places(paths, deadline, |_| false).await;
+    let mut files = Vec::new();
+    let mut names = BTreeSet::new();
+    for ((rule, path), place) in candidates.into_iter().zip(seen) {
+        if matches!(place, Place::File { .. }) && names.insert(path.file_name().map(ToOwned::to_owned)) {
+            files.push((rule, path));
+        }
+    }
+    if files.is_empty() {
+        return Vec::new();
+    }
+    let path = String::from_utf8_lossy(value(last, "PATH").unwrap_or_default()).into_owned();
+    let entries: Vec<&str> = path.split(':').filter(|entry| !entry.is_empty()).collect();
+    let mut programs = BTreeMap::new();
+    for program in project::programs() {
+        if let Some(found) = find(world, program, &entries, &spec.directory, deadline).await {
+            programs.insert(program, found);
+        }
+    }
+    let mut texts = Vec::new();
+    for (rule, path) in files {
+        texts.push((rule, text(path.clone()).await, path));
+    }
+    let is_set = |name: &str| {
+        last.variables.iter().any(|variable| variable.name == name) || last.dropped.iter().any(|one| one.name == name)
+    };
+    let of_program = |program: &str| programs.get(program).cloned();
+    let seen = project::Seen { path: entries, is_set: &is_set, program: &of_program };
+    texts.iter().filter_map(|(rule, text, path)| project::look(rule, path, text, &seen)).collect()
+}
+
+fn value<'a>(last: &'a EnvironmentView, name: &str) -> Option<&'a [u8]> {
+    let variable = last.variables.iter().find(|variable| variable.name == name)?;
+    Some(variable.value.as_ref()?.as_bytes())
+}
+
+/// The first program of this name in `PATH`: as it is found there, and with links followed.
+async fn find(
+    world: &World,
+    program: &str,
+    entries: &[&str],
+    directory: &Path,
+    deadline: Instant,
+) -> Option<(PathBuf, PathBuf)> {
+    let is_it = |place: &Place| matches!(place, Place::File { usable: true, .. });
+    let candidates: Vec<PathBuf> = entries.iter().map(|entry| directory.join(entry).join(program)).collect();
+    let seen = world.machine.places(candidates.clone(), deadline, is_it).await;
+    candidates.into_iter().zip(seen).find_map(|(candidate, place)| match place {
+        Place::File { path, usable: true } => Some((candidate, path)),
+        _ => None,
+    })
+}
+
+/// The beginning of a file; nothing where it cannot be read in time.
+async fn text(path: PathBuf) -> String {
+    let read = tokio::task::spawn_blocking(move || {
+        use std::io::Read as _;
+        let mut bytes = Vec::new();
+        // One that is not a plain file was sorted out before.
+        let file = std::fs::File::open(path)?;
+        file.take(MOST).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&bytes).into_owned())
+    });
+    match tokio::time::timeout(PLACES, read).await {
+        Ok(Ok(Ok(text))) => text,
+        _ => String::new(),
+    }
+}
