@@ -10,6 +10,8 @@ pub const WAIT_TIMED_OUT: &str = "WaitTimedOut";
 pub const PREREQUISITE_FAILED: &str = "PrerequisiteFailed";
 /// `EnvironmentReady` is False while plugins of the launch are compiled or loaded. The message names them.
 pub const COMPILING_PLUGIN: &str = "CompilingPlugin";
+/// `EnvironmentReady` is Unknown while a login shell or a script takes longer than a second. The message names what is waited for.
+pub const BUILDING: &str = "Building";
 /// `EnvironmentReady` is Unknown while the launch waits for a configuration without the mistake that the message names.
 pub const CONFIGURATION_INVALID: &str = "ConfigurationInvalid";
 /// The agent opens no conversation before somebody signs in.
@@ -20,5 +22,5 @@ pub const AUTHENTICATION_REQUIRED_CODE: i64 = -32000;
 
 /// Whether a condition with this reason says what a launch waits for. It is progress, and not a fault.
 pub fn is_progress(reason: &str) -> bool {
-    matches!(reason, WAITING | COMPILING_PLUGIN | CONFIGURATION_INVALID)
+    matches!(reason, WAITING | COMPILING_PLUGIN | BUILDING | CONFIGURATION_INVALID)
 }

@@ -93,6 +93,11 @@ impl Failure {
                 "check the command with `agentctl agents`, and the PATH that it was looked for in with \
                  `agentctl env {session} --explain PATH`; then: {resume}"
             ),
+            "LoginShellTimedOut" => format!(
+                "find what it waits for in its start-up files, or give it longer with environment.deadline; or begin with this \
+                 terminal: agentctl run --env-from terminal; then: {resume}"
+            ),
+            "ScriptTimedOut" => format!("give it longer with environment.deadline, or mend the script; then: {resume}"),
             reason::PREREQUISITE_FAILED | reason::WAIT_TIMED_OUT => {
                 format!("agentctl check --session {session}, then {resume}")
             }

@@ -5,12 +5,14 @@
 //! further one until it is there again. An environment with something in it that has expired, or with a file, is built anew all the same.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_api::environment::{EnvironmentView, Refresh};
 use agentd_api::event::EnvironmentBuilt;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::snapshot::SnapshotState;
 use agentd_api::{Body, Code, Problem, SessionId};
 use agentd_fault::Point;
 use jiff::Timestamp;
@@ -24,6 +26,9 @@ use crate::env::{
 };
 use crate::isolation;
 use crate::world::World;
+
+/// How long an environment may take before the launch says what it waits for.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Gets the launch its environment, keeps it, and reports what there is to say of it.
 pub(super) async fn prepare(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Result<Built, Failure> {
@@ -142,11 +147,40 @@ async fn compare(world: &World, job: &Job, kept: &Kept, report: &mpsc::Sender<Pr
 async fn build(world: &World, job: &Job, report: Option<&mpsc::Sender<Progress>>) -> Result<Built, Failure> {
     let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
     let target = target(world, &job.id, &job.spec, job.launch);
-    let built = pipeline.build(&target, &world.trust, &world.secrets).await;
+    let building = pipeline.build(&target, &world.trust, &world.secrets);
+    let built = match report {
+        Some(report) => {
+            tokio::select! {
+                built = building => built,
+                never = say_if_slow(world, &job.spec, report) => match never {},
+            }
+        }
+        None => building.await,
+    };
     if let Some(report) = report {
         report_snapshot(&target, report).await;
     }
     built.map_err(|Unbuilt { reason, message }| failed(reason, message))
+}
+
+/// Says what is waited for once that takes longer than a second.
+async fn say_if_slow(world: &World, spec: &SessionSpec, report: &mpsc::Sender<Progress>) -> Infallible {
+    tokio::time::sleep(SLOW).await;
+    let shells = world.snapshots.list().await.login_shells;
+    let deadline = world.config.environment.deadline.0.as_secs();
+    let message = match shells.iter().find(|view| view.state == SnapshotState::Capturing) {
+        Some(view) => format!(
+            "waiting for the login shell {}, for {deadline} s at most (environment.deadline)",
+            view.shell.display()
+        ),
+        None => format!(
+            "waiting for the scripts and plugins of {}, each for {deadline} s at most (environment.deadline)",
+            spec.directory.display()
+        ),
+    };
+    let reason = agentd_api::reason::BUILDING;
+    let _ = report.send(condition(ConditionType::EnvironmentReady, ConditionStatus::Unknown, reason, message)).await;
+    std::future::pending().await
 }
 
 /// Says what the environment begins with, where a snapshot was asked for.
