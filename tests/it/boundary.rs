@@ -165,7 +165,7 @@ async fn what_agentd_runs_itself_is_nobody_who_may_approve() {
     let answer = fs::read_to_string(answer).unwrap();
     let problem = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
     let problem: Problem = serde_json::from_str(problem).unwrap_or_else(|error| panic!("{error}: {answer}"));
-    assert_eq!(problem.code, Code::CallerUnknown, "{problem:?}");
+    assert_eq!(problem.code, Code::StartedByAgentd, "{problem:?}");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ pub mod environment;
 pub mod event;
 pub mod id;
 pub mod isolation;
+pub mod keep;
 pub mod lock;
 pub mod paths;
 pub mod permission;

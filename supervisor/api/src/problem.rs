@@ -40,6 +40,8 @@ pub enum Code {
     /// The configuration cannot be read or has a mistake; `mistakes` has the places. A reload with this code leaves the previous
     /// configuration in force. A launch with this code is refused until the mistake is corrected.
     ConfigurationInvalid,
+    /// The line cannot be written where it belongs: a file of the administrator's, a read-only file, or one that changed meanwhile.
+    ConfigurationNotWritable,
     /// A plugin of the configuration cannot be loaded; the previous configuration stays in force.
     PluginUnusable,
     /// The directory of a session does not exist or is not a directory.
@@ -81,6 +83,8 @@ pub enum Code {
     InSession,
     /// The process that calls has ended, or cannot be placed inside or outside of the sessions.
     CallerUnknown,
+    /// The caller was started by agentd for a start-up file, a script or a plugin. It may look, and nothing that waits for its own end.
+    StartedByAgentd,
     /// The stored session cannot be read by this version.
     SessionUnreadable,
     /// The key that a stored environment is encrypted with is gone, or is another.
@@ -106,7 +110,12 @@ impl Code {
         match self {
             Self::MalformedRequest | Self::InvalidRequest | Self::InvalidId | Self::NoSuchDirectory => 400,
             Self::Unauthorized => 401,
-            Self::Forbidden | Self::ForeignHost | Self::ForeignOrigin | Self::InSession | Self::CallerUnknown => 403,
+            Self::Forbidden
+            | Self::ForeignHost
+            | Self::ForeignOrigin
+            | Self::InSession
+            | Self::CallerUnknown
+            | Self::StartedByAgentd => 403,
             Self::NoSuchPath
             | Self::NoSuchSession
             | Self::NoSuchAgent
@@ -125,6 +134,7 @@ impl Code {
             | Self::KeyUnavailable
             | Self::PrerequisitesNotMet
             | Self::EnvironmentNotBuilt
+            | Self::ConfigurationNotWritable
             | Self::Draining => 409,
             Self::CursorGone => 410,
             Self::BodyTooLarge => 413,

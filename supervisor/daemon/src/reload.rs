@@ -5,6 +5,8 @@
 //! administrator says now. A plugin that cannot be loaded is left out, and one that takes long to compile is not waited for. The answer
 //! names each. SIGHUP, `POST /v1/reload` and `agentctl reload` all do this.
 
+mod keep;
+
 use std::sync::Arc;
 
 use agentd_api::configuration::Consequence;

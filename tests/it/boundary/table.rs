@@ -61,6 +61,7 @@ impl Plan<'_> {
             ("POST", "/v1/snapshots/invalidate".to_owned(), Value::Null),
             ("POST", "/v1/secrets/check".to_owned(), Value::Null),
             ("POST", "/v1/environment/rotate-key".to_owned(), Value::Null),
+            ("POST", "/v1/environment/keep".to_owned(), json!({ "names": ["DEPLOY_TOKEN"] })),
             ("POST", "/v1/prerequisites/vpn/check".to_owned(), json!({})),
             ("POST", format!("{own}/prompt"), prompt.clone()),
             ("POST", format!("{own}/cancel"), Value::Null),

@@ -13,7 +13,7 @@ use agentd_api::configuration::{Consequence, Mistake};
 
 use super::files::{Sources, Text, read_as_administrators, read_system, read_user};
 use super::written::{Flaw, Key, Written, dotted, removable};
-use super::{Config, Origin, Plugin, check};
+use super::{Config, Origin, Plugin, Policy, check};
 
 /// A configuration and what it was read from.
 #[derive(Debug)]
@@ -261,6 +261,19 @@ impl Read {
     pub(super) fn place(&self, key: &[String]) -> Option<(PathBuf, u32)> {
         let file = self.places.iter().rev().find(|file| file.says(key) && holds(&file.table, key))?;
         Some((file.path.clone(), file.place(key)?.0))
+    }
+
+    /// The administrator's file that says something of this key.
+    pub(super) fn declared_by_administrator(&self, key: &[String]) -> Option<PathBuf> {
+        self.places.iter().rev().find(|file| !file.of_user && file.says(key)).map(|file| file.path.clone())
+    }
+
+    /// The administrator's file that forbids users to declare plugins, where one does.
+    pub(super) fn where_users_declare_none(&self, policy: &Policy) -> Option<PathBuf> {
+        if policy.user_plugins {
+            return None;
+        }
+        self.declared_by_administrator(&["plugin_policy".to_owned(), "user_plugins".to_owned()])
     }
 
     /// The keys, dotted, that have another value than before, or are in one of the two only.

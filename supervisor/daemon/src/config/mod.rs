@@ -12,6 +12,7 @@ mod effects;
 mod environment;
 mod files;
 mod hidden;
+mod keep;
 mod limits;
 mod plugins;
 mod prerequisites;
@@ -37,6 +38,7 @@ pub(crate) use control::{Control, Guests, TokenSource};
 pub(crate) use effects::Effects;
 pub(crate) use environment::{Children, Encryption, Environment, Functions, KeySource, Provider};
 pub(crate) use files::{Sources, drop_ins};
+pub(crate) use keep::{KeepError, Plan as KeepPlan, plan as plan_to_keep};
 pub(crate) use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
 #[cfg(test)]
 use plugins::Pin;

@@ -105,7 +105,7 @@ impl TryFrom<String> for Pin {
 }
 
 /// The built-in provider that keeps from agents what they must not have.
-const WHITELIST: &str = "whitelist";
+pub(super) const WHITELIST: &str = "whitelist";
 
 /// The built-in plugins of a world.
 pub(super) fn of_world<'a>(world: World) -> impl Iterator<Item = &'a str> {

@@ -7,13 +7,19 @@ use agentd_api::{Code, Problem, SessionId};
 use agentd_keeper::caller::{Caller, Who, Why};
 
 use super::router::Context;
-use super::routes::Access;
+use super::routes::{Access, Call};
 use crate::config::Guests;
 
-/// Whether the call may be made; `named` is the session in its path.
-pub(super) async fn check(context: &Context, access: Access, named: Option<&str>) -> Result<(), Problem> {
+/// Whether the call may be made; `named` is the session in its path, and a path that is not there has no call.
+pub(super) async fn check(
+    context: &Context,
+    (access, call): (Access, Option<Call>),
+    named: Option<&str>,
+) -> Result<(), Problem> {
     let guest = match (&context.caller.who, access) {
         (Who::Owner, _) | (_, Access::Public) => return Ok(()),
+        // A start-up file or a script may look: it waits for nothing, and sees what it could read in the user's files.
+        (Who::Stranger(Why::OfAgentd), _) if is_plain_read(call) => return Ok(()),
         (Who::Stranger(why), _) => return Err(stranger(*why)),
         (Who::Guest(guest), _) => guest,
     };
@@ -30,6 +36,11 @@ pub(super) async fn check(context: &Context, access: Access, named: Option<&str>
         Access::Owner => false,
     };
     if is_allowed { Ok(()) } else { Err(in_session(guest, guests)) }
+}
+
+/// Whether the answer is there at once, whatever is launched, and changes nothing.
+fn is_plain_read(call: Option<Call>) -> bool {
+    matches!(call, Some(Call::Readiness | Call::Version | Call::Agents | Call::List | Call::Show))
 }
 
 /// How a session stands to the guest's own.
@@ -56,7 +67,7 @@ pub(super) fn sees(caller: &Caller, view: &SessionView) -> bool {
     match &caller.who {
         Who::Owner => true,
         Who::Guest(guest) => relation(guest, view).is_some(),
-        Who::Stranger(_) => false,
+        Who::Stranger(why) => *why == Why::OfAgentd,
     }
 }
 
@@ -92,10 +103,12 @@ fn stranger(why: Why) -> Problem {
             "it cannot be told whether the process that connected is inside a session",
             "call from outside of the sessions; where /proc is mounted with hidepid, agentd has to see its user's processes",
         ),
-        Why::OfAgentd => unknown(
-            "the process that connected was started by agentd itself, for a script, a start-up file or a plugin",
-            "such a program must not call agentd: call it from a terminal",
-        ),
+        Why::OfAgentd => Problem::new(
+            Code::StartedByAgentd,
+            "the process that connected was started by agentd itself, for a start-up file, a script or a plugin; agentd waits for it, \
+             and so it cannot wait for agentd",
+        )
+        .hint("such a program may look (agentctl ls, agents, show, version); call agentctl for all else from a terminal"),
         Why::Unseen => Problem::new(Code::OutOfResources, "agentd has no descriptor left to find out who calls")
             .hint("try again in a moment"),
     }

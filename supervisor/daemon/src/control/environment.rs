@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, Moment};
+use agentd_api::keep::KeepRequest;
 use agentd_api::{Code, Problem};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
-use super::handlers::{Answer, flag, query};
+use super::handlers::{Answer, flag, query, read, to_the_end};
 use super::router::Context;
 use super::{access, json};
 use crate::env::{drift, without_secrets};
@@ -55,6 +56,14 @@ pub(super) async fn rotate(context: &Context) -> Answer {
     let rotated = tokio::task::spawn_blocking(move || environments.rotate()).await;
     let rotated = rotated.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     Ok(json(StatusCode::OK, &rotated.map_err(|error| error.problem())?))
+}
+
+/// Writes what the whitelist is to keep into the user's configuration, and reads the configuration again.
+pub(super) async fn keep(context: &Context, request: Request<Incoming>) -> Answer {
+    let wish: KeepRequest = read(context, request).await?;
+    let reload = Arc::clone(&context.reload);
+    let kept = async move { reload.keep(&wish).await };
+    Ok(json(StatusCode::OK, &to_the_end(kept).await?))
 }
 
 /// Refuses a guest an environment that is built for the answer: scripts run for it, outside of the session.

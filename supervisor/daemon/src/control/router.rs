@@ -148,10 +148,10 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let method = request.method().clone();
     let Some(route) = routes::find(&method, &parts) else {
-        access::check(context, routes::Access::Guest, None).await?;
+        access::check(context, (routes::Access::Guest, None), None).await?;
         return Err(not_offered(&method, &path));
     };
-    access::check(context, route.access, named(&parts)).await?;
+    access::check(context, (route.access, Some(route.call)), named(&parts)).await?;
     // A call that waits is a stream until it is answered.
     let waits = handlers::wait(&request).is_ok_and(|wait| wait.is_some_and(|wait| !wait.is_zero()));
     let _stream = if waits { context.stream()? } else { None };
@@ -189,6 +189,7 @@ async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Respo
         Call::EnvironmentDifference => environment::difference(context, id, &request).await,
         Call::Validation => super::validation::validation(context, id).await,
         Call::RotateKey => environment::rotate(context).await,
+        Call::Keep => environment::keep(context, request).await,
         Call::Prompt => handlers::prompt(context, id, request).await,
         Call::Cancel => handlers::cancel(context, id, None).await,
         Call::CancelTurn => handlers::cancel(context, id, Some(at(4))).await,

@@ -1,0 +1,87 @@
+//! A list of names in a TOML document, and one name more in it. Comments and layout stay.
+
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, RawString, Table, TableLike, Value};
+
+/// The list at a key, made where it is not there; none where something else is in its place. A part `[N]` is an element of an array.
+pub(super) fn list<'a>(document: &'a mut DocumentMut, key: &[String], inherited: &[String]) -> Option<&'a mut Array> {
+    let (last, around) = key.split_last()?;
+    let mut place = Place::Table(document.as_table_mut());
+    for part in around {
+        place = place.below(part)?;
+    }
+    let Place::Table(table) = place else { return None };
+    if !table.contains_key(last) {
+        table.insert(last, Item::Value(Value::Array(inherited.iter().collect())));
+    }
+    let item = table.get_mut(last)?;
+    // Settings may have a single name without a list around it.
+    if let Some(name) = item.as_str().map(str::to_owned) {
+        *item = Item::Value(Value::Array(Array::from_iter([name])));
+    }
+    item.as_array_mut().filter(|list| list.iter().all(Value::is_str))
+}
+
+/// Where a walk down a document is.
+enum Place<'a> {
+    Table(&'a mut dyn TableLike),
+    Values(&'a mut Array),
+    Tables(&'a mut ArrayOfTables),
+}
+
+impl<'a> Place<'a> {
+    fn below(self, part: &str) -> Option<Place<'a>> {
+        let index =
+            part.strip_prefix('[').and_then(|part| part.strip_suffix(']')).and_then(|part| part.parse::<usize>().ok());
+        match (self, index) {
+            (Self::Values(values), Some(index)) => Some(Self::Table(values.get_mut(index)?.as_inline_table_mut()?)),
+            (Self::Tables(tables), Some(index)) => Some(Self::Table(tables.get_mut(index)?)),
+            (Self::Table(table), _) => {
+                if !table.contains_key(part) {
+                    let mut new = Table::new();
+                    // Only the innermost gets a header of its own.
+                    new.set_implicit(true);
+                    table.insert(part, Item::Table(new));
+                }
+                match table.get_mut(part)? {
+                    Item::ArrayOfTables(tables) => Some(Self::Tables(tables)),
+                    Item::Value(Value::Array(values)) => Some(Self::Values(values)),
+                    item => Some(Self::Table(item.as_table_like_mut()?)),
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Adds a name to a list in the list's own layout; whether it was not there.
+pub(super) fn add(list: &mut Array, name: &str) -> bool {
+    if list.iter().any(|known| known.as_str() == Some(name)) {
+        return false;
+    }
+    let text = |raw: Option<&RawString>| raw.and_then(RawString::as_str).unwrap_or_default().to_owned();
+    let before = list.iter().last().map(|last| text(last.decor().prefix())).unwrap_or_default();
+    // One element a line: the new one gets a line of its own, and comments stay behind the elements that they are about.
+    let Some(newline) = before.rfind('\n') else {
+        list.push(name);
+        return true;
+    };
+    let indent = before[newline..].to_owned();
+    let end = list.len().saturating_sub(1);
+    let behind = if list.trailing_comma() {
+        text(Some(list.trailing()))
+    } else {
+        let behind = list.get(end).map(|last| text(last.decor().suffix())).unwrap_or_default();
+        behind + &text(Some(list.trailing()))
+    };
+    let rest = behind.rfind('\n').map_or("\n", |newline| &behind[newline..]).to_owned();
+    let comment = behind[..behind.rfind('\n').unwrap_or(0)].to_owned();
+    if let Some(before) = list.get_mut(end) {
+        before.decor_mut().set_suffix("");
+    }
+    let mut value = Value::from(name);
+    value.decor_mut().set_prefix(format!("{comment}{indent}"));
+    list.push_formatted(value);
+    list.set_trailing_comma(true);
+    list.set_trailing(rest);
+    true
+}

@@ -1,0 +1,137 @@
+//! Writes what the whitelist is to keep into the user's configuration file, and takes it into use.
+//!
+//! The file is replaced by a rename, wherever a link leads, and only if it is what the change was planned for. A mistake that the change
+//! would make is found before anything is written. One change or reload is made at a time.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use agentd_api::keep::{KeepRequest, KeepView};
+use agentd_api::{Code, Problem};
+use agentd_secret_names::is_secret_name;
+use nix::unistd::{AccessFlags, access};
+
+use super::{Reload, internal};
+use crate::config::{self, KeepError, KeepPlan};
+use crate::standing;
+
+/// The most names in one request.
+const MOST: usize = 1000;
+
+impl Reload {
+    /// Adds names to a list of what is kept, or says what would be added.
+    pub(crate) async fn keep(&self, wish: &KeepRequest) -> Result<KeepView, Problem> {
+        check(wish)?;
+        let _alone = self.running.lock().await;
+        let (sources, asked) = (self.sources.clone(), wish.clone());
+        let planned = tokio::task::spawn_blocking(move || config::plan_to_keep(&sources, &asked));
+        let plan = planned.await.map_err(|error| internal(&error))?.map_err(refused)?;
+        let file = self.sources.user.clone();
+        let mut view = KeepView {
+            file: file.clone(),
+            created: plan.before.is_none() && !plan.added.is_empty(),
+            dry_run: wish.dry_run,
+            keys: plan.keys.clone(),
+            secrets: wish.names.iter().filter(|name| is_secret_name(name)).cloned().collect(),
+            added: plan.added.clone(),
+            already: plan.already.clone(),
+            lines: plan.lines.clone(),
+            mistakes: Vec::new(),
+        };
+        if wish.dry_run || plan.added.is_empty() {
+            return Ok(view);
+        }
+        let written = tokio::task::spawn_blocking(move || write(&file, &plan));
+        written.await.map_err(|error| internal(&error))??;
+        // The line is written: what keeps it from being in force is said, and undoes nothing.
+        match self.replace().await {
+            Ok(reloaded) => view.mistakes = reloaded.mistakes,
+            Err(problem) if problem.particulars.mistakes.is_empty() => return Err(problem),
+            Err(problem) => view.mistakes = problem.particulars.mistakes,
+        }
+        Ok(view)
+    }
+}
+
+fn check(wish: &KeepRequest) -> Result<(), Problem> {
+    let invalid = |detail: String, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
+    let names = &wish.names;
+    if names.is_empty() || names.len() > MOST {
+        return invalid(
+            format!("there are {} names, and 1 to {MOST} can be kept at once", names.len()),
+            "name some variables",
+        );
+    }
+    let is_wrong = |name: &&String| {
+        name.is_empty() || name.contains(['=', '$']) || name.chars().any(|c| c.is_whitespace() || c.is_control())
+    };
+    if let Some(wrong) = names.iter().find(is_wrong) {
+        let hint = "give names alone, as JAVA_HOME, or patterns, as ROS_*; a value is set with [agents.NAME] env";
+        return invalid(format!("{wrong:?} is no name of a variable"), hint);
+    }
+    match (&wish.agent, &wish.directory) {
+        (Some(_), Some(_)) => {
+            invalid("both an agent and a directory are given".to_owned(), "give one of them, or none")
+        }
+        (_, Some(directory)) if !directory.is_absolute() => {
+            invalid(format!("the directory {} is not absolute", directory.display()), "give its whole path")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refused(error: KeepError) -> Problem {
+    let said = error.to_string();
+    match error {
+        KeepError::Unreadable(mistake) => standing::problem(vec![mistake]),
+        KeepError::Mistakes(mistakes) => {
+            let problem = standing::problem(mistakes);
+            Problem { detail: format!("nothing was written: {}", problem.detail), ..problem }
+        }
+        KeepError::OfAdministrator { file, line, .. } => Problem::new(Code::ConfigurationNotWritable, said)
+            .hint(format!("have the administrator add {line} in {}", file.display())),
+        KeepError::NoWhitelist => Problem::new(Code::InvalidRequest, said)
+            .hint("`agentctl env SESSION --diff terminal` names the step that drops each variable"),
+        KeepError::NoSuchAgent { known, .. } => {
+            Problem::new(Code::NoSuchAgent, said).hint(format!("there are: {}", known.join(", ")))
+        }
+        KeepError::NotAList { .. } => Problem::new(Code::ConfigurationInvalid, said)
+            .hint("make it a list of names in quotes, as [\"JAVA_HOME\"], and try again"),
+    }
+}
+
+/// Replaces the file by a rename.
+fn write(file: &Path, plan: &KeepPlan) -> Result<(), Problem> {
+    let lines: Vec<&str> = plan.lines.iter().filter(|line| line.added).map(|line| line.text.as_str()).collect();
+    let by_hand = format!("add by hand: {}", lines.join(" / "));
+    let failed = |why: String| {
+        Problem::new(Code::ConfigurationNotWritable, format!("{} is not written: {why}", file.display()))
+            .hint(&*by_hand)
+    };
+    let real: PathBuf = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let directory = real.parent().unwrap_or(Path::new("/"));
+    let io = |error: io::Error| failed(error.to_string());
+    if plan.before.is_some() {
+        access(&real, AccessFlags::W_OK).map_err(|error| failed(error.desc().to_owned()))?;
+    } else {
+        fs::create_dir_all(directory).map_err(io)?;
+    }
+    let mut new = tempfile::Builder::new().prefix(".agentd-").suffix(".new").tempfile_in(directory).map_err(io)?;
+    new.write_all(plan.after.as_bytes()).map_err(io)?;
+    let mode = fs::metadata(&real).map_or(0o600, |metadata| metadata.permissions().mode() & 0o7777);
+    new.as_file().set_permissions(fs::Permissions::from_mode(mode)).map_err(io)?;
+    new.as_file().sync_all().map_err(io)?;
+    let now = match fs::read_to_string(&real) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io(error)),
+    };
+    if now != plan.before {
+        let problem = failed("it changed meanwhile".to_owned());
+        return Err(Problem { hint: Some("nothing was changed; try again".to_owned()), ..problem });
+    }
+    new.persist(&real).map_err(|error| io(error.error))?;
+    Ok(())
+}
