@@ -12,6 +12,8 @@ use agentd_api::session::CpuWeight;
 use agentd_api::{AgentName, PermissionId, SessionName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::KeepArgs;
+
 const STATUSES: &str = "\
 Exit status:
   0    success; run and prompt: the agent ended the turn itself
@@ -431,6 +433,9 @@ pub(crate) struct RunArgs {
     /// Delete the session at the end, unless Ctrl-C left it
     #[arg(long)]
     pub(crate) rm: bool,
+    /// Say nothing of the session itself: how to leave it, what becomes of it, how many variables were dropped
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Args)]
@@ -493,15 +498,32 @@ pub(crate) struct EnvArgs {
     /// Show each step that set or removed this variable, and what it replaced
     #[arg(long, value_name = "NAME", conflicts_with_all = ["values", "dropped"])]
     pub(crate) explain: Option<String>,
-    /// Show the differences between two environments; without a range, between the last launch and now
+    /// Show the differences between two environments; without a range, between the last launch and now. `terminal`: show what this
+    /// terminal has and the agent has not, which step dropped it, and the line that keeps it
     #[arg(
         long,
-        value_name = "created|last..last|now",
+        value_name = "created|last..last|now|terminal",
         num_args = 0..=1,
         default_missing_value = "last..now",
         conflicts_with_all = ["dropped", "at", "explain"]
     )]
-    pub(crate) diff: Option<Range>,
+    pub(crate) diff: Option<Against>,
+}
+
+/// What an environment is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Against {
+    Moments(Range),
+    /// The environment of this process.
+    Terminal,
+}
+
+impl std::str::FromStr for Against {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "terminal" { Ok(Self::Terminal) } else { text.parse().map(Self::Moments) }
+    }
 }
 
 /// Two environments of one session, as `created..now`. The first is `last` where it is left out, the second `now`.
@@ -519,7 +541,7 @@ impl std::str::FromStr for Range {
             "" => Ok(default),
             text => text.parse().map_err(|error: agentd_api::environment::InvalidMoment| error.to_string()),
         };
-        let (from, to) = text.split_once("..").ok_or("it is no range, like created..now")?;
+        let (from, to) = text.split_once("..").ok_or("it is no range, like created..now, and not terminal")?;
         let to = moment(to, Moment::Now)?;
         let range = Self { from: moment(from, if to == Moment::Last { Moment::Created } else { Moment::Last })?, to };
         if range.from == range.to { Err("both ends are the same".to_owned()) } else { Ok(range) }
@@ -544,6 +566,10 @@ pub(crate) enum ScriptCommand {
         /// The directory, or one script
         directory: PathBuf,
     },
+    /// Have the whitelist keep variables: write their names into your agentd.toml, and show the lines that changed
+    ///
+    /// The next launch of each session has them. Without --agent and --directory it is for every session.
+    Keep(KeepArgs),
     /// Encrypt the stored environments of all sessions with another key
     ///
     /// A key that agentd made is replaced by a new one. Change a key from a file or from systemd there first, and name the previous one

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use agentd_api::event::TurnEnded;
 use agentd_api::session::{PermissionRequest, Phase, SessionView};
-use agentd_api::{Event, PermissionId, TurnId};
+use agentd_api::{Body, Event, PermissionId, TurnId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::client::Client;
+use crate::commands::count_of_terminal;
 use crate::conversation::{Conversation, Down, Item, exit_of};
 use crate::error::Error;
 use crate::failure::Failure;
@@ -47,6 +48,8 @@ pub(crate) struct Attachment {
     pub(crate) goal: Goal,
     pub(crate) json: bool,
     pub(crate) verbose: bool,
+    /// Say how many variables of this terminal the launch dropped.
+    pub(crate) count_dropped: bool,
     pub(crate) starter: Option<Starter>,
 }
 
@@ -239,6 +242,7 @@ impl<'a> Attached<'a> {
             for item in &items {
                 self.show(item, concerned)?;
             }
+            self.count_dropped(&event)?;
         }
         if let Goal::Turn(turn @ None) = &mut self.attachment.goal {
             *turn = self.conversation.first_turn().cloned();
@@ -249,6 +253,22 @@ impl<'a> Attached<'a> {
             Item::TurnEnded(ended, failure) => self.turn_ended(ended, failure.as_ref()),
             _ => None,
         }))
+    }
+
+    /// Says once how many variables the launch dropped that this terminal has, and where to look.
+    fn count_dropped(&mut self, event: &Event) -> Result<(), Error> {
+        let Body::EnvironmentBuilt(built) = &event.body else { return Ok(()) };
+        if !std::mem::take(&mut self.attachment.count_dropped) {
+            return Ok(());
+        }
+        let count = count_of_terminal(&built.dropped);
+        if count == 0 {
+            return Ok(());
+        }
+        let (variables, were) = if count == 1 { ("variable", "was") } else { ("variables", "were") };
+        let label = &self.attachment.label;
+        self.renderer
+            .note(&format!("{count} {variables} of this terminal {were} dropped: agentctl env {label} --diff terminal"))
     }
 
     fn show(&mut self, item: &Item, concerned: bool) -> Result<(), Error> {

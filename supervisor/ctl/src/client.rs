@@ -11,6 +11,7 @@ use agentd_api::audit::AuditList;
 use agentd_api::doctor::DoctorView;
 use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
+use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use agentd_api::scripts::{ScriptDecision, ScriptList};
@@ -235,6 +236,11 @@ impl Client {
 
     pub(crate) async fn rotate_key(&self) -> Result<Document<RotationView>, Error> {
         self.post("/v1/environment/rotate-key", None::<&()>, Some(BUILDING)).await
+    }
+
+    /// Has names written into the list of what the whitelist keeps.
+    pub(crate) async fn keep(&self, wish: &KeepRequest) -> Result<Document<KeepView>, Error> {
+        self.post("/v1/environment/keep", Some(wish), Some(BUILDING)).await
     }
 
     pub(crate) async fn snapshots(&self) -> Result<Document<SnapshotList>, Error> {

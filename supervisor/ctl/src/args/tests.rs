@@ -22,7 +22,7 @@ fn env_takes_a_session_or_a_directory_to_approve() {
         Ok(Command::Env(EnvArgs { scripts: Some(ScriptCommand::Allow { .. }), .. }))
     ));
     let diff = |line: &str| match parse(line).map_err(|error| error.exit_code()) {
-        Ok(Command::Env(EnvArgs { diff: Some(Range { from, to }), .. })) => Ok((from, to)),
+        Ok(Command::Env(EnvArgs { diff: Some(Against::Moments(Range { from, to })), .. })) => Ok((from, to)),
         other => Err(other.err()),
     };
     assert_eq!(diff("agentctl env k3m --diff"), Ok((Moment::Last, Moment::Now)));
@@ -31,7 +31,14 @@ fn env_takes_a_session_or_a_directory_to_approve() {
     for wrong in ["now..now", "then..now", "created"] {
         assert_eq!(diff(&format!("agentctl env k3m --diff {wrong}")), Err(Some(2)), "{wrong}");
     }
+    let terminal = parse("agentctl env k3m --diff terminal");
+    assert!(matches!(terminal, Ok(Command::Env(EnvArgs { diff: Some(Against::Terminal), .. }))));
     assert_eq!(parse("agentctl env").unwrap_err().exit_code(), 2);
+    let keep = parse("agentctl env keep JAVA_HOME ROS_* --agent claude --dry-run");
+    assert!(matches!(keep, Ok(Command::Env(EnvArgs { scripts: Some(ScriptCommand::Keep(_)), .. }))));
+    for wrong in ["agentctl env keep", "agentctl env keep A --agent a --directory /x"] {
+        assert_eq!(parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+    }
 }
 
 #[test]

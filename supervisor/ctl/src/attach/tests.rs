@@ -11,6 +11,7 @@ fn attachment(after: u64, view: Option<Value>, goal: Goal) -> Attachment {
         goal,
         json: false,
         verbose: false,
+        count_dropped: false,
         starter: None,
     }
 }

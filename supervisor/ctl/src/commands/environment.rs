@@ -1,13 +1,21 @@
 //! env: what an agent's environment holds, who put it there and what has changed; and the key it is kept under.
 
+mod keep;
+mod own;
+mod terminal;
+
+pub(crate) use keep::{KeepArgs, keep};
+pub(crate) use terminal::count_of_terminal;
+
 use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, FileView, StepView, VariableView};
 use serde::Serialize;
 
 use super::{Context, print, print_document, scripts, tell};
-use crate::args::{EnvArgs, Range};
+use crate::args::{Against, EnvArgs, Range};
 use crate::error::{Error, exit};
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
+use terminal::Terminal;
 
 pub(super) async fn env(context: &Context, args: EnvArgs) -> Result<u8, Error> {
     match args.scripts {
@@ -37,8 +45,10 @@ pub(super) async fn rotate_key(context: &Context) -> Result<u8, Error> {
 async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
     let session = args.session.as_deref().unwrap_or_default();
     let id = context.client.find(session).await?.value.id;
-    if let Some(range) = args.diff {
-        return difference(context, id.as_str(), range, args.values).await;
+    match args.diff {
+        Some(Against::Terminal) => return terminal::difference(context, id.as_str(), session, args.values).await,
+        Some(Against::Moments(range)) => return difference(context, id.as_str(), range, args.values).await,
+        None => {}
     }
     let values = args.values || args.explain.is_some();
     let document = context.client.environment(id.as_str(), args.at, values).await?;
@@ -63,9 +73,7 @@ async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
     } else {
         Context::table(&variable_table(&view, screen, false))?;
     }
-    if !Screen::stderr().terminal {
-        return Ok(0);
-    }
+    // Also where the output goes into a pipe: who counts what is there should know that it is not all.
     if !view.dropped.is_empty() {
         tell(&format!("{} were dropped: agentctl env {session} --dropped", view.dropped.len()))?;
     }
@@ -158,27 +166,49 @@ struct Explanation {
     named_secret: Option<String>,
     /// The first step first; the last one says what the variable is.
     history: Vec<StepView>,
+    /// Whether this terminal has it; only of one that the agent has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_terminal: Option<bool>,
+    /// Why the agent has it not, where no step says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    /// How the agent gets it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
 }
 
-fn explanation(view: &EnvironmentView, name: &str) -> Explanation {
-    let name = name.to_owned();
+impl Explanation {
+    fn new(name: &str, state: &'static str) -> Self {
+        let name = name.to_owned();
+        let (in_terminal, why, remedy) = (None, None, None);
+        Self { name, state, secret: false, named_secret: None, history: Vec::new(), in_terminal, why, remedy }
+    }
+}
+
+fn explanation(view: &EnvironmentView, name: &str, terminal: &Terminal) -> Explanation {
     let variable = view.variables.iter().map(|variable| (variable, "set"));
     let missing = view.missing.iter().map(|variable| (variable, "missing"));
     if let Some((variable, state)) = variable.chain(missing).find(|(variable, _)| variable.name == name) {
         let earlier = variable.history.split_last().map(|(_, earlier)| earlier).unwrap_or_default();
         let history = earlier.iter().cloned().chain([variable.last_step()]).collect();
         let named_secret = variable.named_secret.clone();
-        return Explanation { name, state, secret: variable.secret, named_secret, history };
+        return Explanation { secret: variable.secret, named_secret, history, ..Explanation::new(name, state) };
     }
-    let Some(dropped) = view.dropped.iter().find(|dropped| dropped.name == name) else {
-        return Explanation { name, state: "unknown", secret: false, named_secret: None, history: Vec::new() };
-    };
-    let history = if dropped.history.is_empty() { vec![dropped.last_step()] } else { dropped.history.clone() };
-    Explanation { name, state: "dropped", secret: false, named_secret: None, history }
+    let dropped = view.dropped.iter().find(|dropped| dropped.name == name);
+    let mut explanation = Explanation::new(name, if dropped.is_some() { "dropped" } else { "unknown" });
+    if let Some(dropped) = dropped {
+        explanation.history =
+            if dropped.history.is_empty() { vec![dropped.last_step()] } else { dropped.history.clone() };
+    }
+    explanation.in_terminal = Some(terminal.contains_key(name));
+    if let Some(here) = terminal::here(name, terminal, view) {
+        (explanation.why, explanation.remedy) = (here.why, Some(here.remedy));
+    }
+    explanation
 }
 
 fn explain(context: &Context, view: &EnvironmentView, name: &str) -> Result<u8, Error> {
-    let explanation = explanation(view, name);
+    let explanation = explanation(view, name, &terminal::this_terminal());
     if context.json {
         let text = serde_json::to_string(&explanation).map_err(Error::Request)?;
         print(&format!("{text}\n"))?;
@@ -190,8 +220,15 @@ fn explain(context: &Context, view: &EnvironmentView, name: &str) -> Result<u8, 
 
 fn explained(explanation: &Explanation, screen: Screen) -> String {
     let name = screen.line(&explanation.name);
+    let remedy = explanation.remedy.iter().map(|remedy| format!("  to have it: {}\n", screen.line(remedy)));
     let Some(last) = explanation.history.last() else {
-        return format!("{name} is not set: no provider has set it, and none has taken it away\n");
+        let never = format!("{name} is not set: no provider has set it, and none has taken it away\n");
+        let here = explanation.in_terminal == Some(true);
+        let here = here.then(|| {
+            let why = explanation.why.as_deref().unwrap_or_default();
+            format!("  this terminal has it, and the login shell does not give it: {}\n", screen.line(why))
+        });
+        return std::iter::once(never).chain(here).chain(remedy).collect();
     };
     let origin = |step: &StepView| {
         step.origin.as_ref().map(|path| format!(" ({})", screen.line(&path.to_string_lossy()))).unwrap_or_default()
@@ -227,7 +264,7 @@ fn explained(explanation: &Explanation, screen: Screen) -> String {
             format!("  before: {}, set by {by}\n", value(step))
         }
     });
-    std::iter::once(first).chain(file).chain(named).chain(expires).chain(before).collect()
+    std::iter::once(first).chain(file).chain(named).chain(expires).chain(before).chain(remedy).collect()
 }
 
 fn variable_table(view: &EnvironmentView, screen: Screen, values: bool) -> Table {
@@ -296,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_variable_is_explained_whether_it_is_there_was_dropped_or_never_was() {
-        let text = |name: &str| explained(&explanation(&view(), name), screen());
+        let text = |name: &str| explained(&explanation(&view(), name, &Terminal::new()), screen());
         assert_eq!(
             text("EDITOR"),
             "EDITOR is \"vi\", set by env-script, step 3 (/s.sh)\n  before: \"ed\", set by snapshot, step 1\n"
@@ -304,10 +341,13 @@ mod tests {
         assert_eq!(text("API_KEY"), "API_KEY is ‹secret›, set by snapshot, step 1\n");
         assert_eq!(
             text("OLD"),
-            "OLD is not set: dropped by whitelist, step 2: on no list\n  before: a value that is not kept, set by snapshot, step 1\n"
+            "OLD is not set: dropped by whitelist, step 2: on no list\n  before: a value that is not kept, set by snapshot, step 1\n  to have it: agentctl env keep OLD\n"
         );
         assert!(text("TOKEN").contains("could not be had again"));
         assert!(text("NEVER").contains("no provider has set it"));
+        let here = Terminal::from([("NEVER".to_owned(), b"1".to_vec())]);
+        let text = explained(&explanation(&view(), "NEVER", &here), screen());
+        assert!(text.contains("this terminal has it") && text.contains("--env-from terminal"), "{text}");
     }
 
     #[test]
@@ -322,7 +362,7 @@ mod tests {
             ],
         }))
         .unwrap();
-        let text = |name: &str| explained(&explanation(&view, name), screen());
+        let text = |name: &str| explained(&explanation(&view, name, &Terminal::new()), screen());
         assert_eq!(
             text("KUBECONFIG"),
             "KUBECONFIG is \"/run/f\", set by corp, step 3\n  a file of the session: 12 bytes, sha256 00ff00ff00ff\n  \

@@ -22,6 +22,7 @@ mod tool;
 mod upgrade;
 mod validate;
 
+pub(crate) use environment::{KeepArgs, count_of_terminal};
 pub(crate) use plugin::NewError;
 pub(crate) use reach::bring_up;
 pub(crate) use service::ServiceError;

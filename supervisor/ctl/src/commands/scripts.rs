@@ -23,6 +23,7 @@ pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result
             let decision = ScriptDecision { directory: absolute(&directory)?, shown: None };
             list(context, &context.client.decide_scripts(false, &decision).await?)
         }
+        ScriptCommand::Keep(args) => super::environment::keep(context, args).await,
         ScriptCommand::RotateKey => super::environment::rotate_key(context).await,
         ScriptCommand::List { directory } => {
             list(context, &context.client.scripts(&absolute(&directory)?, false).await?)

@@ -15,16 +15,17 @@ use crate::failure::{Failure, LOGIN_FOR_PROMPT};
 use crate::terminal::Screen;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
-    let (rm, terms) = (args.rm, args.terms.into());
+    let (rm, quiet, terms) = (args.rm, args.quiet, args.terms.into());
     is_no_prompt(context, &args.spec).await?;
     let spec = spec(args.spec)?;
     let goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
     let view = super::snapshot::create(context, spec, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
-    if goal == Goal::Talk {
+    if goal == Goal::Talk && !quiet {
         greet(context, &view, &label).await?;
     }
-    let attachment = Attachment { after: 0, view: None, goal, ..context.attachment(&id, &label) };
+    let attachment =
+        Attachment { after: 0, view: None, goal, count_dropped: !quiet && !rm, ..context.attachment(&id, &label) };
     let outcome = attach::attach(&context.client, attachment).await;
     let end = outcome.as_ref().ok().map(|outcome| outcome.end);
     let keep = !rm || end == Some(End::Left);
@@ -35,7 +36,7 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     };
     let outcome = outcome?; // what went wrong first is what matters
     removed?;
-    if keep {
+    if keep && (!quiet || outcome.failure.is_some()) {
         farewell(context, &outcome, &id, &label).await?;
     }
     Ok(status(&outcome))
@@ -104,6 +105,7 @@ impl Context {
             goal: Goal::Talk,
             json: self.json,
             verbose: self.verbose,
+            count_dropped: false,
             starter: self.starter.clone(),
         }
     }

@@ -1,0 +1,111 @@
+//! `env keep`: has the daemon write into the user's configuration what the whitelist is to keep, and shows what changed.
+
+use std::path::PathBuf;
+
+use agentd_api::AgentName;
+use agentd_api::keep::{KeepRequest, KeepView};
+
+use crate::commands::life::absolute;
+use crate::commands::{Context, print, print_document, tell};
+use crate::error::{Error, exit};
+use crate::terminal::Screen;
+
+/// The arguments of the command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeepArgs {
+    /// Names of variables, or patterns of names like `ROS_*`
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// For the sessions of this agent only
+    #[arg(long, value_name = "AGENT", conflicts_with = "directory")]
+    agent: Option<AgentName>,
+    /// For the sessions in and below this directory only
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Say what would be written, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn keep(context: &Context, args: KeepArgs) -> Result<u8, Error> {
+    let KeepArgs { names, agent, directory, dry_run } = args;
+    let directory = directory.map(|directory| absolute(&directory)).transpose()?;
+    let document = context.client.keep(&KeepRequest { names, agent, directory, dry_run }).await?;
+    let view = &document.value;
+    let status = if view.mistakes.is_empty() { 0 } else { exit::FAILED };
+    if context.json {
+        print_document(&document.raw)?;
+        return Ok(status);
+    }
+    print(&Screen::stdout().text(&report(view)))?;
+    for remark in remarks(view) {
+        tell(&remark)?;
+    }
+    Ok(status)
+}
+
+/// The file with the lines that went and came.
+fn report(view: &KeepView) -> String {
+    if view.lines.is_empty() {
+        return format!("kept already: {}\n", view.already.join(", "));
+    }
+    let line = |line: &agentd_api::keep::KeepLine| format!("{}{}\n", if line.added { '+' } else { '-' }, line.text);
+    let head = format!("{}:{}\n", view.file.display(), view.lines[0].line);
+    std::iter::once(head).chain(view.lines.iter().map(line)).collect()
+}
+
+fn remarks(view: &KeepView) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if !view.secrets.is_empty() && !view.added.is_empty() {
+        let names = view.secrets.join(", ");
+        remarks.push(format!(
+            "warning: {names} looks like a secret: every agent that this is for gets its value, and may send it anywhere"
+        ));
+        remarks.push("  [secrets] in the configuration gives a secret to one agent: agentctl secret ls".to_owned());
+    }
+    if view.added.is_empty() {
+        return remarks;
+    }
+    if view.dry_run {
+        remarks.push("nothing was written".to_owned());
+        return remarks;
+    }
+    let told = |mistake: &agentd_api::configuration::Mistake| format!("{mistake}; {}", mistake.consequence.explained());
+    remarks.extend(view.mistakes.iter().map(told));
+    remarks.push(
+        "the configuration was read again: a session has it from its next launch on (agentctl stop S && agentctl resume S)"
+            .to_owned(),
+    );
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(extra: &serde_json::Value) -> KeepView {
+        let mut view = serde_json::json!({
+            "file": "/c/agentd.toml", "keys": ["plugins.whitelist.settings.allow"], "added": ["A_TOKEN"], "already": [],
+            "secrets": ["A_TOKEN"],
+            "lines": [{ "line": 3, "added": false, "text": "allow = []" }, { "line": 3, "added": true, "text": "allow = [\"A_TOKEN\"]" }],
+        });
+        view.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        serde_json::from_value(view).unwrap()
+    }
+
+    #[test]
+    fn the_lines_are_shown_with_their_place_and_a_secret_is_warned_of() {
+        let view = view(&serde_json::json!({}));
+        assert_eq!(report(&view), "/c/agentd.toml:3\n-allow = []\n+allow = [\"A_TOKEN\"]\n");
+        let remarks = remarks(&view).join("\n");
+        assert!(remarks.contains("A_TOKEN looks like a secret") && remarks.contains("next launch"), "{remarks}");
+    }
+
+    #[test]
+    fn what_is_kept_already_and_a_dry_run_are_said_to_be() {
+        let already = view(&serde_json::json!({ "added": [], "already": ["A"], "lines": [], "secrets": [] }));
+        assert_eq!((report(&already).as_str(), remarks(&already).len()), ("kept already: A\n", 0));
+        let dry = view(&serde_json::json!({ "dry_run": true, "secrets": [] }));
+        assert_eq!(remarks(&dry), ["nothing was written"]);
+    }
+}
