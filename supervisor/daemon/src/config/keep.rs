@@ -95,6 +95,10 @@ fn planned(system: Vec<Text>, user: Option<Text>, sources: &Sources, wish: &Keep
     // A name that one of several lists lacked was added.
     plan.already.retain(|name| !plan.added.contains(name));
     plan.after = if plan.added.is_empty() { content.clone() } else { document.to_string() };
+    if content.contains("\r\n") {
+        // The lines end as those of the file do.
+        plan.after = plan.after.replace("\r\n", "\n").replace('\n', "\r\n");
+    }
     let text = Text { path: sources.user.clone(), content: plan.after.clone(), of_user: true };
     let then = assemble(system, Some(text.clone()), sources);
     let is_new = |mistake: &&Mistake| {

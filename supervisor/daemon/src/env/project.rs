@@ -194,19 +194,25 @@ fn has_exports(content: &str, seen: &Seen<'_>) -> bool {
 
 /// Whether a program at this place is of the version that the file names, or finds that out when it runs.
 fn is_version(content: &str, place: &Path) -> bool {
-    let place = place.to_string_lossy();
-    if SHIMS.iter().any(|shims| place.contains(shims)) {
+    let text = place.to_string_lossy();
+    let Some(wanted) = wanted(content) else { return false };
+    // nvm's word for whatever is installed beside it.
+    if wanted == "system" || SHIMS.iter().any(|shims| text.contains(shims)) {
         return true;
     }
-    let versions = place.split('/').filter_map(version);
-    let Some(wanted) = wanted(content) else { return false };
-    match version(wanted) {
-        Some(wanted) => versions
-            .into_iter()
-            .any(|version| version == wanted || version.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'))),
+    let mut versions = text.split('/').filter_map(version);
+    let Some(wanted) = version(wanted) else {
         // An alias, as `lts/*`: a managed version is taken to be it.
-        None => versions.into_iter().next().is_some(),
+        return versions.next().is_some();
+    };
+    let begins = |whole: &str, part: &str| whole.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'));
+    if versions.any(|version| version == wanted || begins(version, wanted)) {
+        return true;
     }
+    // `python3.12` says less than 3.12.4; `python3` says nothing.
+    let name = place.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let of_name = name.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    of_name.contains('.') && (of_name == wanted || begins(wanted, of_name) || begins(of_name, wanted))
 }
 
 /// The first word of a file's first line that says something.
@@ -261,6 +267,10 @@ mod tests {
         {
             assert!(node("18", program), "{program}");
         }
+        assert!(node("system", "/usr/bin/node"));
+        let python = |content: &str, program: &str| of(".python-version", content, "", &[], Some(program)).is_none();
+        assert!(python("3.12", "/usr/bin/python3.12") && python("3.12.4", "/usr/bin/python3.12"));
+        assert!(!python("3.12", "/usr/bin/python3") && !python("3.1", "/usr/bin/python3.12"));
         let message = of(".nvmrc", "20\n", "/usr/bin", &[], Some("/usr/bin/node")).unwrap();
         for part in [
             "/w/it/.nvmrc asks for 20",

@@ -135,3 +135,38 @@ fn write(file: &Path, plan: &KeepPlan) -> Result<(), Problem> {
     new.persist(&real).map_err(|error| io(error.error))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(before: Option<&str>) -> KeepPlan {
+        KeepPlan {
+            before: before.map(str::to_owned),
+            after: "new\n".to_owned(),
+            keys: Vec::new(),
+            added: vec!["A".to_owned()],
+            already: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_file_that_changed_meanwhile_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("below/agentd.toml");
+        write(&file, &plan(None)).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new\n");
+        fs::write(&file, "another's\n").unwrap();
+        for before in [None, Some("old\n")] {
+            let problem = write(&file, &plan(before)).unwrap_err();
+            assert!(
+                problem.code == Code::ConfigurationNotWritable && problem.detail.contains("meanwhile"),
+                "{problem:?}"
+            );
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), "another's\n");
+        let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "nothing else is left there");
+    }
+}

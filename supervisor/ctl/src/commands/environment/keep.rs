@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use agentd_api::AgentName;
+use agentd_api::configuration::Consequence;
 use agentd_api::keep::{KeepRequest, KeepView};
 
 use crate::commands::life::absolute;
@@ -72,6 +73,10 @@ fn remarks(view: &KeepView) -> Vec<String> {
     }
     let told = |mistake: &agentd_api::configuration::Mistake| format!("{mistake}; {}", mistake.consequence.explained());
     remarks.extend(view.mistakes.iter().map(told));
+    if view.mistakes.iter().any(|mistake| mistake.consequence != Consequence::LeftOut) {
+        remarks.push("the line is written, and not in force until these are corrected: agentctl reload".to_owned());
+        return remarks;
+    }
     remarks.push(
         "the configuration was read again: a session has it from its next launch on (agentctl stop S && agentctl resume S)"
             .to_owned(),
@@ -107,5 +112,12 @@ mod tests {
         assert_eq!((report(&already).as_str(), remarks(&already).len()), ("kept already: A\n", 0));
         let dry = view(&serde_json::json!({ "dry_run": true, "secrets": [] }));
         assert_eq!(remarks(&dry), ["nothing was written"]);
+        let mistake = serde_json::json!({ "message": "no such key", "consequence": "former-in-force" });
+        let refused = view(&serde_json::json!({ "mistakes": [mistake], "secrets": [] }));
+        let told = remarks(&refused).join("\n");
+        assert!(
+            told.contains("no such key") && told.contains("not in force") && !told.contains("next launch"),
+            "{told}"
+        );
     }
 }

@@ -225,7 +225,9 @@ fn report(difference: &Difference, screen: Screen, values: bool) -> String {
             ("TO HAVE IT", Cut::Never),
             ("WHY", Cut::End),
         ]);
-        for missing in &difference.missing {
+        // What a step dropped comes first: it is what a line keeps.
+        let (dropped, unseen): (Vec<_>, Vec<_>) = difference.missing.iter().partition(|one| one.dropped_by.is_some());
+        for missing in dropped.into_iter().chain(unseen) {
             let by = missing.dropped_by.as_deref().unwrap_or("-");
             table.row([&missing.name, by, &missing.remedy, &missing.why].map(|cell| screen.line(cell)));
         }

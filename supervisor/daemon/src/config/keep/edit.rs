@@ -59,7 +59,12 @@ pub(super) fn add(list: &mut Array, name: &str) -> bool {
         return false;
     }
     let text = |raw: Option<&RawString>| raw.and_then(RawString::as_str).unwrap_or_default().to_owned();
-    let before = list.iter().last().map(|last| text(last.decor().prefix())).unwrap_or_default();
+    let before = match list.iter().last() {
+        Some(last) => text(last.decor().prefix()),
+        // An empty list over several lines has its first element on a line of its own too.
+        None if text(Some(list.trailing())).contains('\n') => "\n    ".to_owned(),
+        None => String::new(),
+    };
     // One element a line: the new one gets a line of its own, and comments stay behind the elements that they are about.
     let Some(newline) = before.rfind('\n') else {
         list.push(name);

@@ -62,6 +62,17 @@ fn a_list_keeps_its_layout_and_its_comments() {
 }
 
 #[test]
+fn an_empty_list_over_several_lines_and_other_line_ends_stay_what_they_are() {
+    let empty = |rest: &str| format!("[plugins.whitelist.settings]\nallow = [{rest}]\n");
+    assert_eq!(after(&empty("\n"), &["A", "B"]), empty("\n    \"A\",\n    \"B\",\n"));
+    assert_eq!(after(&empty("\n  # none\n"), &["A"]), empty("\n  # none\n    \"A\",\n"));
+    let windows = HEAD.replace('\n', "\r\n");
+    let plan = of("", Some(&windows), &names(&["A"])).unwrap();
+    assert!(plan.after.starts_with(&windows) && !plan.after.replace("\r\n", "").contains('\n'), "{:?}", plan.after);
+    assert_eq!(plan.lines.len(), 3, "{:?}", plan.lines);
+}
+
+#[test]
 fn a_use_with_a_list_of_its_own_gets_the_name_in_both_ways_to_write_the_pipeline() {
     let values = |list: &str| {
         format!(
