@@ -3,6 +3,8 @@
 //!
 //! The rows are data ([`rows`]); this is the one runner of them. A shell that is not installed is skipped, and CI allows none of that.
 
+#[cfg(target_os = "linux")]
+mod corpus;
 mod rows;
 mod scripts;
 mod shells;
