@@ -8,6 +8,8 @@ mod corpus;
 mod rows;
 mod scripts;
 mod shells;
+#[cfg(target_os = "linux")]
+mod sources;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

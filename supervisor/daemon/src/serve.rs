@@ -19,7 +19,7 @@ use crate::audit::Audit;
 use crate::config;
 use crate::control::{Endpoint, EndpointError, Served};
 use crate::directories::{Directories, DirectoryError, Places};
-use crate::env::{Trust, chain};
+use crate::env::{HomeDiffers, Trust, chain};
 use crate::health::Health;
 use crate::init::{self, InitError};
 use crate::lock::{self, LockError};
@@ -124,6 +124,9 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let worlds = Arc::new(Worlds::new(World::new(loaded, directories, trust, programs)?));
     let world = worlds.now();
     begin(&world).await;
+    if let Some(differs) = HomeDiffers::find(world.config.environment.home.as_deref()) {
+        tracing::warn!(code = HomeDiffers::CODE, "{differs}");
+    }
     let sessions = {
         let worlds = Arc::clone(&worlds);
         let opened = tokio::task::spawn_blocking(move || Sessions::open(worlds));

@@ -412,6 +412,7 @@ fn snapshot_options(config: &Config, directories: &Directories) -> SnapshotOptio
     SnapshotOptions {
         home: environment.home.clone(),
         shell: environment.shell.clone(),
+        sources: environment.sources.clone(),
         times: SnapshotTimes {
             complete: environment.snapshot_ttl.0,
             incomplete: environment.snapshot_ttl_incomplete.0,

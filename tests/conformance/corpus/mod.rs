@@ -28,6 +28,9 @@ const ONLY: &str = "AGENTD_TEST_CORPUS";
 /// Fewer cases than this are no corpus: a file that is not found would otherwise go unseen.
 const LEAST: usize = 150;
 
+/// What a login at a terminal without a user manager of systemd has.
+const SOURCES: &str = r#"["login-defs", "etc-environment", "locale"]"#;
+
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/conformance/cases")
 }
@@ -64,7 +67,8 @@ async fn holds(shell: Shell) {
 /// Runs one case, and returns what is wrong.
 async fn run(case: &Case, shell: Shell, program: &Path) -> Vec<String> {
     let mut daemon = super::daemon(program);
-    daemon.configure(|config| config.replace("[environment]\n", &format!("[environment]\n{}\n", case.environment)));
+    let environment = format!("[environment]\nsources = {SOURCES}\n{}\n", case.environment);
+    daemon.configure(|config| config.replace("[environment]\n", &environment));
     case.prepare(&daemon.home(), &daemon.work());
     let terminal = match terminal::capture(case, shell, program, &daemon).await {
         Ok(terminal) => terminal,

@@ -172,10 +172,13 @@ fn watch(terminal: &File, seen: Arc<Mutex<Seen>>) {
 fn of_every_login(home: &Path, shell: &Path) -> Vec<(String, String)> {
     let uid = nix::unistd::geteuid();
     let name = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
-    let path = match uid.is_root() {
-        true => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        false => "/usr/local/bin:/usr/bin:/bin",
-    };
+    // login.defs(5)
+    let wanted = if uid.is_root() { "ENV_SUPATH" } else { "ENV_PATH" };
+    let defs = fs::read_to_string("/etc/login.defs").unwrap_or_default();
+    let path = defs
+        .lines()
+        .find_map(|line| line.strip_prefix(wanted)?.trim().strip_prefix("PATH="))
+        .unwrap_or("/usr/bin:/bin");
     let mut all = vec![("PATH".to_owned(), path.to_owned())];
     for file in ["/etc/environment", "/etc/default/locale", "/etc/locale.conf"] {
         let text = fs::read_to_string(file).unwrap_or_default();

@@ -14,6 +14,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("directories.*", NextLaunch),
     ("environment.home", NextLaunch),
     ("environment.shell", NextLaunch),
+    ("environment.sources", NextLaunch),
     ("environment.deadline", NextLaunch),
     ("environment.source", NextLaunch),
     ("environment.refresh", NextLaunch),

@@ -10,6 +10,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::seconds;
+use crate::env::Source;
 
 /// Where the environment comes from.
 #[derive(Debug, Clone, Deserialize)]
@@ -21,6 +22,8 @@ pub(crate) struct Environment {
     pub(crate) shell: Option<PathBuf>,
     /// What kind of terminal login shells find in TERM; without it, `xterm-256color`.
     pub(crate) term: Option<String>,
+    /// What a login has besides the shell: the files that are read before its first start-up file.
+    pub(crate) sources: Vec<Source>,
     /// How long a login shell or a script may take.
     pub(crate) deadline: Time,
     /// What sessions begin with that do not say.
@@ -155,6 +158,7 @@ impl Default for Environment {
             home: None,
             shell: None,
             term: None,
+            sources: Source::DEFAULT.to_vec(),
             deadline: seconds(30),
             source: SnapshotSource::default(),
             refresh: Refresh::default(),

@@ -12,6 +12,7 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
 
 use crate::drain::Drain;
+use crate::env::HomeDiffers;
 use crate::message::chain;
 use crate::world::World;
 
@@ -49,6 +50,17 @@ fn shell(attempt: Result<(), String>, known: Option<&LoginSnapshotView>) -> Chec
         "the first command shows where it stops; correct that start-up file, then have the environment taken again",
     );
     Check::of(NAME, &[finding.run(trace).run("agentctl snapshot refresh")], "")
+}
+
+/// Whether agentd was started in another home than its sessions are given.
+pub(super) fn home(world: &World) -> Check {
+    const NAME: &str = "home";
+    match HomeDiffers::find(world.config.environment.home.as_deref()) {
+        None => Check::new(NAME, Outcome::Pass, "sessions have the home that agentd has"),
+        Some(differs) => Check::new(NAME, Outcome::Warn, differs.to_string())
+            .fact("code", HomeDiffers::CODE)
+            .remedy("name the home that is meant in environment.home"),
+    }
 }
 
 /// Whether somebody drained this agentd and did not take it back.

@@ -52,7 +52,14 @@ pub(crate) async fn examine(world: &Arc<World>, sessions: &Sessions) -> DoctorVi
     };
     let kept = stored::sessions(&sessions.unreadable(), &views);
     let clock = stored::clock(world.clocks, Clocks::now());
-    let mut checks = vec![configuration, login_shell, agents, begin::sign_in(&views), begin::draining(&world.drain)];
+    let mut checks = vec![
+        configuration,
+        begin::home(world),
+        login_shell,
+        agents,
+        begin::sign_in(&views),
+        begin::draining(&world.drain),
+    ];
     checks.extend(plugins);
     checks.extend(on_disk);
     checks.extend([environments, kept, clock]);

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use agentd_keeper::protocol::Variable;
 use nix::unistd::User;
 
+pub(crate) use super::sources::USER_PATH;
+use super::sources::{self, Source, Who};
+
 /// The user whose shell is run.
 #[derive(Debug, Clone)]
 pub(crate) struct Seed {
@@ -15,6 +18,7 @@ pub(crate) struct Seed {
     /// The file mode mask that a login begins with.
     pub(crate) umask: u32,
     uid: u32,
+    sources: Vec<Source>,
 }
 
 /// What keeps shells from asking questions; it is no part of what the user's files make.
@@ -45,13 +49,6 @@ pub(crate) enum SeedError {
     ShellMissing { shell: PathBuf },
 }
 
-/// login(1) gives this PATH to ordinary users (`ENV_PATH` of login.defs(5)), and the `sbin`s to root (`ENV_SUPATH`).
-pub(crate) const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-const ROOT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Where `pam_env(8)` finds variables for every login, on Debian and on Fedora and Arch.
-const FOR_EVERY_LOGIN: [&str; 3] = ["/etc/environment", "/etc/default/locale", "/etc/locale.conf"];
-
 impl Seed {
     /// The configuration's say goes before the user database's; `$SHELL` and `$HOME` of the daemon are not asked.
     pub(crate) fn find(home: Option<&Path>, shell: Option<&Path>) -> Result<Self, SeedError> {
@@ -70,7 +67,7 @@ impl Seed {
         if !shell.is_file() {
             return Err(SeedError::ShellMissing { shell });
         }
-        Ok(Self { shell, home, name, umask: umask(), uid: uid.as_raw() })
+        Ok(Self { shell, home, name, umask: umask(), uid: uid.as_raw(), sources: Source::DEFAULT.to_vec() })
     }
 
     /// Whether the user database names a program that gives no shell, whatever is typed.
@@ -83,6 +80,11 @@ impl Seed {
     pub(crate) fn with_a_shell(&self) -> Self {
         let shell = ["/bin/bash", "/bin/sh"].into_iter().map(PathBuf::from).find(|shell| shell.is_file());
         Self { shell: shell.unwrap_or_else(|| "/bin/sh".into()), ..self.clone() }
+    }
+
+    /// The same user whose login begins with these sources.
+    pub(crate) fn with_sources(self, sources: Vec<Source>) -> Self {
+        Self { sources, ..self }
     }
 
     /// Whether a variable of a shell's environment is there only because it is in the seed to keep the shell quiet.
@@ -98,37 +100,20 @@ impl Seed {
     }
 
     /// The files that go into the variables.
-    pub(crate) fn files() -> impl Iterator<Item = PathBuf> {
-        FOR_EVERY_LOGIN.iter().map(PathBuf::from)
+    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> + use<> {
+        sources::files(&self.home).into_iter()
     }
 
-    /// The variables: those of login(1), those of `pam_env(8)`'s files, and two that keep shells from asking questions.
+    /// The variables: those of the sources, and two that keep shells from asking questions.
     pub(crate) fn variables(&self) -> Vec<Variable> {
-        let text = |name: &str, value: &str| Variable { name: name.into(), value: value.into() };
-        let path = |name: &str, value: &Path| Variable { name: name.into(), value: value.as_os_str().into() };
-        let mut variables: Vec<Variable> = FOR_EVERY_LOGIN
-            .iter()
-            .filter_map(|file| std::fs::read_to_string(file).ok())
-            .flat_map(|content| parse_environment_file(&content))
-            .map(|(name, value)| text(&name, &value))
-            .collect();
-        let runtime = PathBuf::from(format!("/run/user/{}", self.uid));
-        let mut own = vec![
-            path("HOME", &self.home),
-            path("SHELL", &self.shell),
-            text("USER", &self.name),
-            text("LOGNAME", &self.name),
-        ];
-        own.extend(QUIET.map(|(name, value)| text(name, value)));
-        if !variables.iter().any(|variable| variable.name.as_bytes() == b"PATH") {
-            own.push(text("PATH", if self.uid == 0 { ROOT_PATH } else { USER_PATH }));
+        let who = Who { name: &self.name, uid: self.uid, home: &self.home, shell: &self.shell };
+        let mut known = sources::variables(&self.sources, who, Path::new("/"));
+        known.extend(QUIET.map(|(name, value)| (name.to_owned(), value.into())));
+        let runtime = format!("/run/user/{}", self.uid);
+        if Path::new(&runtime).is_dir() {
+            known.insert("XDG_RUNTIME_DIR".to_owned(), runtime.into());
         }
-        if runtime.is_dir() {
-            own.push(path("XDG_RUNTIME_DIR", &runtime));
-        }
-        variables.retain(|variable| !own.iter().any(|mine| mine.name == variable.name));
-        variables.append(&mut own);
-        variables
+        known.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect()
     }
 }
 
@@ -140,36 +125,9 @@ fn umask() -> u32 {
     words.find(|(name, _)| *name == "UMASK").and_then(|(_, mask)| u32::from_str_radix(mask, 8).ok()).unwrap_or(0o22)
 }
 
-/// `KEY=VAL` lines with `#` comments, an optional `export ` and optional quotes, as `pam_env(8)` reads them.
-fn parse_environment_file(content: &str) -> Vec<(String, String)> {
-    content
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.strip_prefix("export ").unwrap_or(line).split_once('='))
-        .map(|(name, value)| (name.trim(), value.trim()))
-        .filter(|(name, _)| !name.is_empty() && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric()))
-        .map(|(name, value)| {
-            let unquoted = ['"', '\'']
-                .iter()
-                .find_map(|&quote| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)))
-                .unwrap_or(value);
-            (name.to_owned(), unquoted.to_owned())
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn environment_files_are_read_as_pam_env_does() {
-        let content = "# comment\nLANG=\"de_DE.UTF-8\"\nexport A='x y'\n\n B = c \nno equals\n=x\nB-D=1\nE=\n";
-        let pairs = parse_environment_file(content);
-        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        assert_eq!(pairs, [("LANG", "de_DE.UTF-8"), ("A", "x y"), ("B", "c"), ("E", "")]);
-    }
 
     #[test]
     fn what_is_no_shell_is_known_and_has_one_in_its_place() {

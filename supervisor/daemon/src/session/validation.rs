@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::bringup::Progress;
 use super::tools;
 use crate::capability::Machine;
-use crate::env::{Digests, Environment, NamedPlaces, Scripts, warnings_of_runs};
+use crate::env::{Digests, Environment, HomeDiffers, NamedPlaces, Scripts, warnings_of_runs};
 use crate::plugins::NoHost;
 use crate::store;
 use crate::workspace::{self, WorkspaceError};
@@ -116,7 +116,12 @@ pub(crate) async fn validate(
         path: spec.directory.clone(),
         message: error.to_string(),
     });
-    let mut warnings: Vec<Warning> = unusable.into_iter().collect();
+    let home = HomeDiffers::find(world.config.environment.home.as_deref()).map(|differs| Warning {
+        reason: HomeDiffers::CODE.to_owned(),
+        path: differs.own.clone(),
+        message: differs.to_string(),
+    });
+    let mut warnings: Vec<Warning> = unusable.into_iter().chain(home).collect();
     // Of a directory that does not answer nothing below it is looked at.
     if let Some(WorkspaceError::Silent { .. }) = directory {
         let launch = last.map(|last| last.launch);

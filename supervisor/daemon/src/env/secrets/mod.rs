@@ -42,6 +42,7 @@ pub(crate) struct Secrets {
     capture: Capture,
     home: Option<PathBuf>,
     shell: Option<PathBuf>,
+    sources: Vec<super::Source>,
     credentials: Option<PathBuf>,
     longest: Duration,
 }
@@ -94,6 +95,7 @@ impl Secrets {
             capture: Capture::new(keeper, longest, config.environment.children),
             home: config.environment.home.clone(),
             shell: config.environment.shell.clone(),
+            sources: config.environment.sources.clone(),
             // systemd.exec(5): set for a service that has credentials. It is looked at once, at the start.
             credentials: std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from),
             longest,
@@ -239,7 +241,7 @@ impl Secrets {
     }
 
     fn seed(&self) -> Result<Seed, super::seed::SeedError> {
-        Seed::find(self.home.as_deref(), self.shell.as_deref())
+        Ok(Seed::find(self.home.as_deref(), self.shell.as_deref())?.with_sources(self.sources.clone()))
     }
 }
 

@@ -40,6 +40,7 @@ use super::capture::{Capture, CaptureError, Login, Variables};
 use super::merge::{Environment, hex};
 use super::quality::Quality;
 use super::seed::{Seed, SeedError};
+use super::sources::Source;
 use super::store::Vault;
 use crate::directories::{DirectoryError, make_private};
 use login::{Look, Slot, Terms, blocking};
@@ -49,6 +50,7 @@ use login::{Look, Slot, Terms, blocking};
 pub(crate) struct Key {
     pub(crate) shell: PathBuf,
     pub(crate) home: PathBuf,
+    pub(crate) sources: Vec<Source>,
     /// Where the shell went after its first prompt; without it, it stayed in the home.
     pub(crate) directory: Option<PathBuf>,
 }
@@ -60,6 +62,9 @@ impl Key {
         if let Some(directory) = &self.directory {
             digest.update(b"\0");
             digest.update(directory.as_os_str().as_bytes());
+        }
+        if self.sources != Source::DEFAULT {
+            digest.update(format!("\0{:?}", self.sources));
         }
         digest.finalize()
     }
@@ -125,6 +130,8 @@ pub(crate) struct Options {
     /// As configured; without it, as the user database has it.
     pub(crate) home: Option<PathBuf>,
     pub(crate) shell: Option<PathBuf>,
+    /// What a login has besides the shell.
+    pub(crate) sources: Vec<Source>,
     pub(crate) times: Times,
     /// How long one run of the shell may take.
     pub(crate) longest: Duration,
@@ -391,10 +398,10 @@ impl Slots {
 
     /// The user whose shell it is, asked anew each time: `chsh` is a change too. Blocks for as long as the user database does.
     fn of(&self, entered: Option<place::Entered>) -> Result<(Seed, Arc<Slot>), SeedError> {
-        let Options { home, shell, cache, .. } = locked(&self.options).clone();
-        let seed = Seed::find(home.as_deref(), shell.as_deref())?;
+        let Options { home, shell, sources, cache, .. } = locked(&self.options).clone();
+        let seed = Seed::find(home.as_deref(), shell.as_deref())?.with_sources(sources.clone());
         let (directory, decisive) = entered.map(|entered| (entered.directory, entered.decisive)).unzip();
-        let key = Key { shell: seed.shell.clone(), home: seed.home.clone(), directory };
+        let key = Key { shell: seed.shell.clone(), home: seed.home.clone(), sources, directory };
         let mut known = self.lock();
         let slot = Arc::clone(known.entry(key).or_insert_with_key(|key| {
             let file = cache.join(format!("{}.json", hex(key.digest().as_ref())));

@@ -109,6 +109,7 @@ impl Lab {
         Options {
             home: Some(directory.to_owned()),
             shell: Some("/bin/sh".into()),
+            sources: Source::DEFAULT.to_vec(),
             times,
             longest: Duration::from_mins(1),
             cache: directory.join("cache"),

@@ -33,7 +33,7 @@ pub(super) fn of(shell: &Path, seed: &Seed, login: &Login) -> Vec<Watched> {
         login.variables.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
     let variable = |name: &str| String::from_utf8(values.get(name)?.to_vec()).ok();
     let mut found: BTreeSet<Watched> = BTreeSet::new();
-    for path in login.read.iter().cloned().chain(Seed::files()).chain(more(shell, &seed.home, &variable)) {
+    for path in login.read.iter().cloned().chain(seed.files()).chain(more(shell, &seed.home, &variable)) {
         found.extend(known(path));
     }
     found.extend(siblings(&login.read, &seed.home));
