@@ -10,7 +10,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::seconds;
-use crate::env::Source;
+use crate::env::sources::Source;
 
 /// Where the environment comes from.
 #[derive(Debug, Clone, Deserialize)]

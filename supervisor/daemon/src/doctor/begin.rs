@@ -12,7 +12,7 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
 
 use crate::drain::Drain;
-use crate::env::HomeDiffers;
+use crate::env::sources::HomeDiffers;
 use crate::message::chain;
 use crate::world::World;
 

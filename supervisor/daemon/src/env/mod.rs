@@ -30,7 +30,7 @@ mod seed;
 mod services;
 mod shell;
 mod snapshot;
-mod sources;
+pub(crate) mod sources;
 mod store;
 mod stubs;
 mod trust;
@@ -69,7 +69,6 @@ pub(crate) use snapshot::{
     Chosen, Finding, Options as SnapshotOptions, Place, SnapshotError, Snapshots, TerminalError,
     Times as SnapshotTimes, Wanted,
 };
-pub(crate) use sources::{HomeDiffers, Source};
 pub(crate) use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRONMENT_VERSIONS};
 pub(crate) use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub(crate) use upward::Place as ScriptPlace;

@@ -42,7 +42,7 @@ pub(crate) struct Secrets {
     capture: Capture,
     home: Option<PathBuf>,
     shell: Option<PathBuf>,
-    sources: Vec<super::Source>,
+    sources: Vec<super::sources::Source>,
     credentials: Option<PathBuf>,
     longest: Duration,
 }
