@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::agent::wall;
 use crate::bare;
+use crate::capture;
 use crate::client::Client;
 use crate::daemon::{Daemon, Pipeline};
 use crate::table::{Table, median, millis};
@@ -68,6 +69,9 @@ pub(crate) fn measure() -> Result<Table> {
     table.alone("warm build in the middle of a launch", millis(built));
     table.alone("the same, the 99th of 100", millis(p99));
     table.alone("the first build of a daemon", millis(cold));
+    capture::measure(&mut table, &daemon, &mut client, "a profile of 73 exports")?;
+    heavy_home(&home)?;
+    capture::measure(&mut table, &daemon, &mut client, "version managers and completions")?;
     table.times(
         "from the request to the agent's main(), warm, against posix_spawn",
         main,

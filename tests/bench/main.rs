@@ -10,6 +10,7 @@
 mod adopt;
 mod agent;
 mod bare;
+mod capture;
 mod client;
 mod daemon;
 mod environment;
