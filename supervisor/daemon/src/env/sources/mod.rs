@@ -155,7 +155,9 @@ fn is_name(name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const KIM: Who<'_> = Who { name: "kim", uid: 1000, home: Path::new("/home/kim"), shell: Path::new("/bin/zsh") };
+    fn kim() -> Who<'static> {
+        Who { name: "kim", uid: 1000, home: Path::new("/home/kim"), shell: Path::new("/bin/zsh") }
+    }
 
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
@@ -180,7 +182,7 @@ mod tests {
             ("etc/security/pam_env.conf", "C DEFAULT=conf\nD DEFAULT=${A}/@{HOME}\n"),
             ("etc/locale.conf", "LANG=de_DE.UTF-8\n"),
         ]);
-        let known = variables(&Source::DEFAULT, KIM, root.path());
+        let known = variables(&Source::DEFAULT, kim(), root.path());
         for (name, expected) in [
             ("A", "systemd"),
             ("B", "pam"),
@@ -206,7 +208,7 @@ mod tests {
         ]);
         for left_out in Source::DEFAULT {
             let sources: Vec<Source> = Source::DEFAULT.into_iter().filter(|source| *source != left_out).collect();
-            let known = variables(&sources, KIM, root.path());
+            let known = variables(&sources, kim(), root.path());
             for source in Source::DEFAULT {
                 let there = match source {
                     Source::LoginDefs => value(&known, "PATH").as_deref() == Some("/defs"),
@@ -215,7 +217,7 @@ mod tests {
                 assert_eq!(there, source != left_out, "without {left_out:?}: {source:?}");
             }
         }
-        assert_eq!(value(&variables(&[], KIM, root.path()), "PATH").as_deref(), Some(USER_PATH));
+        assert_eq!(value(&variables(&[], kim(), root.path()), "PATH").as_deref(), Some(USER_PATH));
     }
 
     #[test]
@@ -224,7 +226,7 @@ mod tests {
         let root = machine(&[("etc/environment", &text)]);
         nix::unistd::mkfifo(&root.path().join("etc/locale.conf"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let began = std::time::Instant::now();
-        let known = variables(&Source::DEFAULT, KIM, root.path());
+        let known = variables(&Source::DEFAULT, kim(), root.path());
         assert_eq!(value(&known, "NAME_59999").as_deref(), Some("value 59999"));
         assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }

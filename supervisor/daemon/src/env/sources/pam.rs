@@ -164,7 +164,9 @@ mod tests {
 
     use super::*;
 
-    const ROOT: Who<'_> = Who { name: "root", uid: 0, home: Path::new("/root"), shell: Path::new("/bin/bash") };
+    fn root() -> Who<'static> {
+        Who { name: "root", uid: 0, home: Path::new("/root"), shell: Path::new("/bin/bash") }
+    }
 
     fn pairs(known: &Known) -> Vec<(&str, String)> {
         known.iter().map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value).into_owned())).collect()
@@ -202,7 +204,7 @@ mod tests {
         let text = "A DEFAULT=plain\nB\tDEFAULT=\"two words\"\nC DEFAULT=@{HOME}/bin:@{SHELL}\nD DEFAULT=a OVERRIDE=${A}\n\
             E DEFAULT=a OVERRIDE=${NOPE}\nF DEFAULT=\"\"\nNONE\nG DEFAULT=a\\$b\\@c\nH DEFAULT=one\\\ntwo\nI \\\n  DEFAULT=x\n\
             J DEFAULT=a#b\nK DEFAULT=@{PAM_RHOST}\nL DEFAULT=${open\n";
-        apply_conf(text.as_bytes(), ROOT, &mut known);
+        apply_conf(text.as_bytes(), root(), &mut known);
         let expected = [
             ("A", "plain"),
             ("B", "two words"),
