@@ -135,7 +135,7 @@ impl Inherited {
 }
 
 fn limits() -> impl Iterator<Item = Limit> {
-    let some = |value| (value != RLIM_INFINITY).then_some(value as u64);
+    let some = |value| (value != RLIM_INFINITY).then_some(value);
     LIMITS.iter().filter_map(move |(name, resource)| {
         let (soft, hard) = getrlimit(*resource).ok()?;
         Some(Limit { name: (*name).to_owned(), soft: some(soft), hard: some(hard) })

@@ -25,7 +25,7 @@ pub(crate) const STEP: &str = "step";
 /// How a record begins.
 const MAGIC: &[u8] = b"agentd-environment 1 ";
 /// How long a dump that stays does so at most; the run ends it long before.
-const LONGEST_STAY: Duration = Duration::from_secs(600);
+const LONGEST_STAY: Duration = Duration::from_mins(10);
 
 /// Where a dump goes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -446,7 +446,8 @@ mod tests {
     #[test]
     fn a_token_that_is_written_with_escapes_is_hidden() {
         let token = format!("ghp_{}", "a1".repeat(18));
-        let escaped: String = token.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
+        let escaped: Vec<String> = token.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
+        let escaped = escaped.concat();
         assert_eq!(json(&[], &format!(r#"["x {escaped} y\u00e9"]"#)), r#"["x ‹secret› y\u00e9"]"#);
         assert_eq!(json(&[], &format!(r#"["\u0067{}"]"#, &token[1..])), r#"["‹secret›"]"#);
         let key = format!("AccountKey={}", "a1/+".repeat(22));

@@ -429,8 +429,8 @@ impl Run {
             );
             fds.extend(self.stdin.poll_fd());
             let mut until = deadline;
-            if let Some(terminal) = &self.terminal {
-                let due = terminal.due(Instant::now());
+            if self.terminal.is_some() {
+                let due = Terminal::due(Instant::now());
                 until = until.map_or(Some(due), |until| Some(until.min(due)));
             }
             match self.family.due(Instant::now()) {

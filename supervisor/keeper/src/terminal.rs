@@ -134,7 +134,7 @@ impl Terminal {
     }
 
     /// When to look again.
-    pub(crate) fn due(&self, now: Instant) -> Instant {
+    pub(crate) fn due(now: Instant) -> Instant {
         now + LOOK
     }
 

@@ -75,7 +75,7 @@ impl Capture {
         if let Some(start) = typed::start(kind, home, self.traces(kind), self.children == Children::Leave, directory) {
             let first = if directory.is_some() { deadline } else { begun + all.mul_f64(AT_A_TERMINAL) };
             match self.at_a_terminal(seed, kind, home, directory, start, first).await {
-                Ok(tried) => return Ok(self.given(seed, kind, tried, Quality::Good)),
+                Ok(tried) => return Ok(Self::given(seed, kind, tried, Quality::Good)),
                 Err(error) if error.is_final() || directory.is_some() => return Err(error),
                 Err(error) => failed = Some(error),
             }
@@ -102,7 +102,7 @@ impl Capture {
                     if let Quality::Degraded(degraded) = &quality {
                         tracing::warn!(shell = %seed.shell.display(), attempt = degraded.attempt, why = degraded.why, "the login shell gave no environment as a terminal runs it");
                     }
-                    return Ok(self.given(seed, kind, tried, quality));
+                    return Ok(Self::given(seed, kind, tried, quality));
                 }
                 Err(error) if error.is_final() => return Err(error),
                 Err(error) => {
@@ -198,7 +198,7 @@ impl Capture {
         });
     }
 
-    fn given(&self, seed: &Seed, kind: Option<Shell>, tried: Tried, quality: Quality) -> Login {
+    fn given(seed: &Seed, kind: Option<Shell>, tried: Tried, quality: Quality) -> Login {
         let Tried { variables, result } = tried;
         let left = result.killed + result.left;
         let (functions, variables) = variables.into_iter().partition(|(name, _)| name.starts_with(FUNCTION));

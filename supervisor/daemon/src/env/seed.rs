@@ -117,7 +117,7 @@ impl Seed {
     }
 }
 
-/// What login(1) and pam_umask(8) set: `UMASK` of login.defs(5), and 022 where it says nothing.
+/// What login(1) and `pam_umask(8)` set: `UMASK` of login.defs(5), and 022 where it says nothing.
 fn umask() -> u32 {
     let text = std::fs::read_to_string("/etc/login.defs").unwrap_or_default();
     let mut words =

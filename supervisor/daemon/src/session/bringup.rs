@@ -82,7 +82,7 @@ const LOOKED_UP: Duration = Duration::from_secs(10);
 
 /// Runs the steps; the receiver's end ends it.
 pub(crate) async fn run(world: Arc<World>, job: Job, report: mpsc::Sender<Progress>) {
-    let last = match steps(&world, &job, &report).await {
+    let last = match Box::pin(steps(&world, &job, &report)).await {
         Ok(prepared) => Progress::Ready(Box::new(prepared)),
         Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
     };
@@ -111,7 +111,7 @@ async fn steps(world: &World, job: &Job, report: &mpsc::Sender<Progress>) -> Res
     // Bounded: fifty sessions resumed at once must not run fifty login shells at once.
     let ending = |_| failed(ConditionType::EnvironmentReady, "Ending", "agentd is ending".to_owned());
     let permit = world.launches.acquire().await.map_err(ending)?;
-    let built = environment::prepare(world, job, report).await?;
+    let built = Box::pin(environment::prepare(world, job, report)).await?;
     drop(permit);
     needs.after(&built.environment).await?;
     let files = SessionFile::of(&built.environment, |_| true);

@@ -60,7 +60,7 @@ pub(super) fn add(list: &mut Array, name: &str) -> bool {
     }
     let text = |raw: Option<&RawString>| raw.and_then(RawString::as_str).unwrap_or_default().to_owned();
     let before = match list.iter().last() {
-        Some(last) => text(last.decor().prefix()),
+        Some(final_item) => text(final_item.decor().prefix()),
         // An empty list over several lines has its first element on a line of its own too.
         None if text(Some(list.trailing())).contains('\n') => "\n    ".to_owned(),
         None => String::new(),
@@ -75,7 +75,7 @@ pub(super) fn add(list: &mut Array, name: &str) -> bool {
     let behind = if list.trailing_comma() {
         text(Some(list.trailing()))
     } else {
-        let behind = list.get(end).map(|last| text(last.decor().suffix())).unwrap_or_default();
+        let behind = list.get(end).map(|final_item| text(final_item.decor().suffix())).unwrap_or_default();
         behind + &text(Some(list.trailing()))
     };
     let rest = behind.rfind('\n').map_or("\n", |newline| &behind[newline..]).to_owned();

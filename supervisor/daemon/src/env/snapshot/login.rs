@@ -72,7 +72,7 @@ type Outcome = Result<Taken, Arc<CaptureError>>;
 
 /// What there is for one who asks.
 pub(super) enum Look {
-    Have(Taken),
+    Have(Box<Taken>),
     Wait(Arc<Flight>),
 }
 
@@ -170,7 +170,7 @@ impl Slot {
         match (&due, flight) {
             (None, _) => {
                 if let Some(taken) = have(entry) {
-                    return Look::Have(taken);
+                    return Look::Have(Box::new(taken));
                 }
             }
             (Some(Due::Now(_)), Some(flight)) => {
@@ -179,7 +179,7 @@ impl Slot {
             }
             (Some(_), _) if is_pausing => {
                 if let Some(taken) = have(entry) {
-                    return Look::Have(taken);
+                    return Look::Have(Box::new(taken));
                 }
             }
             (Some(Due::Expired), flight) => {
@@ -190,7 +190,7 @@ impl Slot {
                     tokio::spawn(async move { flight.outcome().await });
                 }
                 if let Some(taken) = have(entry) {
-                    return Look::Have(Taken { renewing: true, ..taken });
+                    return Look::Have(Box::new(Taken { renewing: true, ..taken }));
                 }
             }
             (Some(Due::Now(_)), None) => {}

@@ -265,7 +265,7 @@ impl Snapshots {
             Ok::<_, SeedError>((slot.look(&seed, &shell, &slots.terms()), slot))
         });
         match looked.await? {
-            (Look::Have(taken), _) => Ok(taken),
+            (Look::Have(taken), _) => Ok(*taken),
             (Look::Wait(flight), slot) => match tokio::time::timeout_at(deadline.into(), flight.outcome()).await {
                 Ok(Some(outcome)) => outcome.map_err(SnapshotError::Capture),
                 Ok(None) | Err(_) => Err(SnapshotError::Late { shell: slot.key.shell.clone() }),
@@ -285,9 +285,9 @@ impl Snapshots {
         // Those of directories are taken again by the launches that need them.
         let of_directories: Vec<_> =
             self.slots.lock().values().filter(|slot| slot.key.directory.is_some()).cloned().collect();
-        of_directories.iter().for_each(|slot| {
+        for slot in of_directories {
             slot.outdate();
-        });
+        }
         let mut taken = self.get(deadline).await?;
         // A run that began before the request is no answer to it. One more is, unless the snapshot was forgotten meanwhile.
         if !slot.has_answered(asked) {

@@ -4,12 +4,12 @@
 pub(super) fn path(content: &[u8], uid: u32) -> Option<Vec<u8>> {
     let wanted: &[u8] = if uid == 0 { b"ENV_SUPATH" } else { b"ENV_PATH" };
     let lines = content.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    let values = lines.filter_map(|line| {
+    let mut values = lines.filter_map(|line| {
         let end = line.iter().position(u8::is_ascii_whitespace)?;
         (line[..end] == *wanted).then(|| line[end..].trim_ascii())
     });
     // The last one counts. It is written with or without the name of the variable.
-    let value = values.last()?;
+    let value = values.next_back()?;
     let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
     let value = value.strip_prefix(b"PATH=").unwrap_or(value);
     (!value.is_empty()).then(|| value.to_vec())

@@ -95,7 +95,9 @@ pub(super) fn variables(sources: &[Source], who: Who<'_>, root: &Path) -> Known 
         pam::apply_conf(&pam_conf, who, &mut known);
     }
     if has(Source::Locale) {
-        LOCALES.iter().for_each(|file| pam::apply_environment(&read(&root.join(file)), &mut known));
+        for file in LOCALES {
+            pam::apply_environment(&read(&root.join(file)), &mut known);
+        }
     }
     if has(Source::PamEnvironment) {
         pam::apply_conf(&read(&who.home.join(PAM_OF_USER)), who, &mut known);

@@ -1,4 +1,4 @@
-//! What `pam_env(8)` reads: files of `NAME=value`, and its own configuration with defaults and overrides (pam_env.conf(5)).
+//! What `pam_env(8)` reads: files of `NAME=value`, and its own configuration with defaults and overrides (`pam_env.conf(5)`).
 //!
 //! `tests/conformance/sources.rs` compares both with a real `su`.
 
@@ -62,7 +62,7 @@ fn unquoted(value: &[u8]) -> Vec<u8> {
     if is_quote(rest.last()) { rest[..rest.len() - 1].to_vec() } else { rest.to_vec() }
 }
 
-/// Applies a file in the format of pam_env.conf(5): `NAME [DEFAULT=value] [OVERRIDE=value]`.
+/// Applies a file in the format of `pam_env.conf(5)`: `NAME [DEFAULT=value] [OVERRIDE=value]`.
 pub(super) fn apply_conf(content: &[u8], who: Who<'_>, known: &mut Known) {
     for line in lines(content) {
         let mut words = words(&line).into_iter();
