@@ -1,5 +1,6 @@
 //! What a login has besides the shell, compared with a real login: `su -` and agentd, each in a world with these files in `/etc`.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -71,7 +72,7 @@ fn world(daemon: &Daemon, files: &[(&str, &str)]) -> Vec<String> {
     for (number, (place, text)) in files.iter().enumerate() {
         let file = folder.join(number.to_string());
         std::fs::write(&file, text).unwrap();
-        line += &format!("[ -e {place} ] || : > {place}; mount --bind {} {place}; ", quoted(&file));
+        write!(line, "[ -e {place} ] || : > {place}; mount --bind {} {place}; ", quoted(&file)).unwrap();
     }
     line += "exec \"$@\"";
     ["unshare", "--mount", "sh", "-c", &line, "sh"].map(str::to_owned).to_vec()

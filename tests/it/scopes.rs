@@ -31,7 +31,7 @@ fn configure(daemon: &Daemon, more: &str) {
 }
 
 /// A session of the agent that the configuration of these tests declares as `mine`.
-fn mine(daemon: &Daemon, environment: Value) -> SessionSpec {
+fn mine(daemon: &Daemon, environment: &Value) -> SessionSpec {
     let spec = json!({ "agent": "mine", "directory": daemon.work(), "environment": environment });
     serde_json::from_value(spec).unwrap()
 }
@@ -65,7 +65,7 @@ async fn each_scope_keeps_drops_and_gives_and_each_variable_names_the_scope_that
            [directories.\"{work}/deeper\"]\nenv = { C = \"deeper\" }\n[directories.\"/elsewhere\"]\nenv = { A = \"elsewhere\" }\n";
     let mut daemon = configured(&scopes).await;
     let own = json!({ "env": { "C": "session", "LD_PRELOAD_NOTE": "x" }, "drop": ["ACME_SHAPE", "D"], "allow": ["AWS_PROFILE"] });
-    let session = daemon.session(&mine(&daemon, own)).await;
+    let session = daemon.session(&mine(&daemon, &own)).await;
     let names = ["A", "B", "C", "D", "SSH_AUTH_SOCK", "ACME_COLOUR", "ACME_SHAPE", "AWS_PROFILE", "EDITOR"];
     let expected = [
         Some("agent"),
@@ -111,7 +111,7 @@ async fn a_deeper_directory_has_what_is_said_of_those_around_it_and_goes_before_
     fs::create_dir(daemon.work().join("deeper")).unwrap();
     configure(&daemon, &scopes);
     daemon.run().await;
-    let spec = SessionSpec { directory: daemon.work().join("deeper"), ..mine(&daemon, json!({})) };
+    let spec = SessionSpec { directory: daemon.work().join("deeper"), ..mine(&daemon, &json!({})) };
     let session = daemon.session(&spec).await;
     assert_eq!(texts(&variables(&session).await, &["A", "B"]), [Some("outer"), Some("inner")]);
     let beside = daemon.root().join("work-beside");
@@ -131,7 +131,7 @@ async fn a_secret_is_given_by_no_scope_and_the_refusal_says_where_it_belongs() {
         (json!({ "allow": ["A B"] }), Code::InvalidRequest, "neither a name"),
         (json!({ "drop": [""] }), Code::InvalidRequest, "neither a name"),
     ] {
-        let problem = daemon.client.post("/v1/sessions", &mine(&daemon, environment.clone())).await.problem();
+        let problem = daemon.client.post("/v1/sessions", &mine(&daemon, &environment)).await.problem();
         let text = format!("{} {}", problem.detail, problem.hint.clone().unwrap_or_default());
         assert_eq!(problem.code, code, "{environment}: {text}");
         assert!(text.contains(words) && !text.contains("hunter22"), "{text}");
@@ -157,7 +157,7 @@ async fn a_secret_is_given_by_no_scope_and_the_refusal_says_where_it_belongs() {
 #[tokio::test]
 async fn a_secret_in_the_configuration_is_a_mistake_with_its_place_and_its_value_is_not_repeated() {
     let daemon = configured(&agent("env = { GITHUB_TOKEN = \"hunter22\" }")).await;
-    let problem = daemon.client.post("/v1/sessions", &mine(&daemon, json!({}))).await.problem();
+    let problem = daemon.client.post("/v1/sessions", &mine(&daemon, &json!({}))).await.problem();
     assert_eq!(problem.code, Code::ConfigurationInvalid);
     let text = serde_json::to_string(&problem).unwrap();
     assert!(text.contains("agents.mine.env") && text.contains("[secrets.GITHUB_TOKEN]"), "{text}");
@@ -170,7 +170,7 @@ async fn what_the_whitelist_is_allowed_is_kept_by_the_snapshot_too() {
     let keep = "[plugins.snapshot]\nsettings = { keep = [\"SSH_AUTH_SOCK\"] }\n";
     for settings in [whitelist, keep] {
         let daemon = configured(&(agent("") + settings)).await;
-        let session = daemon.session(&mine(&daemon, json!({}))).await;
+        let session = daemon.session(&mine(&daemon, &json!({}))).await;
         assert_eq!(texts(&variables(&session).await, &["SSH_AUTH_SOCK"]), [Some("/run/keys")], "{settings}");
     }
 }
@@ -179,12 +179,12 @@ async fn what_the_whitelist_is_allowed_is_kept_by_the_snapshot_too() {
 async fn a_family_is_left_out_by_its_name_and_a_name_that_is_none_is_refused_with_those_that_are() {
     let settings = |without: &str| format!("[plugins.whitelist]\nsettings = {{ without = [{without:?}] }}\n");
     let daemon = configured(&(agent("") + &settings("cloud"))).await;
-    let session = daemon.session(&mine(&daemon, json!({}))).await;
+    let session = daemon.session(&mine(&daemon, &json!({}))).await;
     assert_eq!(texts(&variables(&session).await, &["AWS_PROFILE", "EDITOR"]), [None, Some("ed")]);
     let dropped = ctl(&daemon, &["env", session.id.as_str(), "--explain", "AWS_PROFILE"]).await;
     assert!(dropped.out.contains("family \"cloud\""), "{dropped:?}");
     let daemon = configured(&(agent("") + &settings("clowd"))).await;
-    let session = daemon.create(&mine(&daemon, json!({}))).await;
+    let session = daemon.create(&mine(&daemon, &json!({}))).await;
     let view = session.wait_for_phase(Phase::Failed).await;
     let message = view.status.message.unwrap_or_default();
     assert!(message.contains("\"clowd\"") && message.contains("cloud, compilers"), "{message}");
@@ -219,7 +219,7 @@ async fn an_agent_gets_its_own_key_for_what_it_is_and_not_for_what_it_is_called(
         // Nothing else is known of it, so that its name counts.
         ("claude", [true, false]),
     ] {
-        let spec = SessionSpec { agent: Some(agent.parse().unwrap()), ..mine(&daemon, json!({})) };
+        let spec = SessionSpec { agent: Some(agent.parse().unwrap()), ..mine(&daemon, &json!({})) };
         let session = daemon.session(&spec).await;
         let view: EnvironmentView = daemon.client.get(&session.path("/environment")).await.expect(200);
         let has = |name: &str| view.variables.iter().any(|variable| variable.name == name);
@@ -231,7 +231,7 @@ async fn an_agent_gets_its_own_key_for_what_it_is_and_not_for_what_it_is_called(
 async fn a_rotated_secret_is_named_in_the_difference_and_in_the_note() {
     let allow = "[plugins.whitelist]\nsettings = { allow = [\"OPENAI_API_KEY\"] }\n";
     let daemon = configured(&(agent("") + allow)).await;
-    let session = daemon.session(&mine(&daemon, json!({}))).await;
+    let session = daemon.session(&mine(&daemon, &json!({}))).await;
     session.turn("say hello").await;
     let id = session.id.to_string();
     let same = ctl(&daemon, &["env", &id, "--diff"]).await;
@@ -251,7 +251,7 @@ async fn a_rotated_secret_is_named_in_the_difference_and_in_the_note() {
 #[tokio::test]
 async fn a_directory_that_is_not_there_is_a_warning_of_the_doctor_and_of_the_check() {
     let daemon = configured(&(agent("") + "[directories.\"{work}/later\"]\nallow = [\"X\"]\n")).await;
-    let session = daemon.session(&mine(&daemon, json!({}))).await;
+    let session = daemon.session(&mine(&daemon, &json!({}))).await;
     assert_eq!(session.view().await.status.phase, Phase::Idle);
     let doctor = ctl(&daemon, &["doctor"]).await;
     assert!(doctor.out.contains("later is not there"), "{}", doctor.out);

@@ -47,7 +47,9 @@ fn plant(shape: &str) -> Planted {
 }
 
 fn lines(secrets: &[(&str, Planted)]) -> String {
-    secrets.iter().map(|(name, planted)| format!("export {name}={}\n", quoted(&planted.value))).collect()
+    let lines: Vec<String> =
+        secrets.iter().map(|(name, planted)| format!("export {name}={}\n", quoted(&planted.value))).collect();
+    lines.concat()
 }
 
 fn profile(daemon: &Daemon, secrets: &[(&str, Planted)], end: &str) {

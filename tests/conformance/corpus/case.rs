@@ -132,7 +132,9 @@ impl Case {
             for entry in fs::read_dir(place).expect("it is there").flatten() {
                 remove(&entry.path());
             }
-            files.iter().for_each(|(name, file)| file.write(&place.join(name)));
+            for (name, file) in files {
+                file.write(&place.join(name));
+            }
         }
         if self.prepare.is_empty() {
             return;

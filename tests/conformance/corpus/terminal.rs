@@ -22,7 +22,7 @@ const QUIET: Duration = Duration::from_millis(150);
 const SILENT: Duration = Duration::from_secs(2);
 /// What was typed and had no effect is typed again: something that asked a question has read it.
 const AGAIN: Duration = Duration::from_secs(3);
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 /// The files of `/proc/PID` that are looked at.
 const FILES: [&str; 4] = ["environ", "status", "limits", "stat"];
 
@@ -31,13 +31,13 @@ pub(super) async fn capture(case: &Case, shell: Shell, program: &Path, daemon: &
     let (begun, done) = (daemon.root().join("b"), daemon.root().join("d"));
     fs::create_dir(&begun).expect("the daemon's directory is new");
     let mut terminal = Terminal::log_in(shell, program, &daemon.home());
-    let began = Instant::now();
+    let at = Instant::now();
     for keys in &case.types {
-        terminal.waits(began).await?;
+        terminal.waits(at).await?;
         terminal.press(keys);
     }
     if case.has_directory() {
-        terminal.waits(began).await?;
+        terminal.waits(at).await?;
         terminal.press(&format!("cd {}\r", daemon.work().display()));
     }
     // What stands in /proc/self is the environment of the command that looks there. The last file is moved away when all are there.
@@ -45,7 +45,7 @@ pub(super) async fn capture(case: &Case, shell: Shell, program: &Path, daemon: &
     let (files, begins) = (files.join(" "), begun.display());
     let line = format!(" /bin/cp {files} {begins}; /bin/mv {begins}/stat {}\r", done.display());
     while !done.exists() {
-        terminal.waits(began).await?;
+        terminal.waits(at).await?;
         terminal.press(&line);
         let typed = Instant::now();
         while !done.exists() && typed.elapsed() < AGAIN {
@@ -102,7 +102,7 @@ impl Terminal {
     }
 
     /// Waits until the shell seems to wait for what is typed.
-    async fn waits(&mut self, began: Instant) -> Result<(), String> {
+    async fn waits(&mut self, at: Instant) -> Result<(), String> {
         loop {
             let (quiet, any) = {
                 let seen = self.seen.lock().expect("no panic");
@@ -115,7 +115,7 @@ impl Terminal {
             if quiet >= SILENT || (any && quiet >= QUIET && !self.has_children()) {
                 return Ok(());
             }
-            if began.elapsed() > LIMIT {
+            if at.elapsed() > LIMIT {
                 return Err(format!("no answer in {} s; {}", LIMIT.as_secs(), self.shown()));
             }
             pause().await;

@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_megabyte_of_variables_is_read_in_a_moment_and_what_is_no_file_is_not_waited_for() {
-        let text: String = (0..60_000).map(|n| format!("NAME_{n}=value {n}\n")).collect();
+        let lines: Vec<String> = (0..60_000).map(|n| format!("NAME_{n}=value {n}\n")).collect();
+        let text = lines.concat();
         let root = machine(&[("etc/environment", &text)]);
         nix::unistd::mkfifo(&root.path().join("etc/locale.conf"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let began = std::time::Instant::now();
