@@ -338,7 +338,7 @@ impl World {
             terminal: spec.environment.snapshot.clone(),
             shared: self.shares(spec).then(|| spec.directory.clone()),
             session: self.directories.session(id),
-            place: Place { directory: spec.directory.clone(), scope: self.config.environment.snapshot_scope },
+            place: Place { directory: spec.directory.clone(), scope: self.config.snapshot_scope(&spec.directory) },
         };
         Arc::new(Chosen::new(Arc::clone(&self.snapshots), wanted))
     }

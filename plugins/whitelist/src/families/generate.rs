@@ -78,21 +78,20 @@ fn parse(path: &Path, text: &str) -> BTreeMap<String, Vec<String>> {
             continue;
         }
         let wrong = || -> ! { panic!("{}:{number}: {line}", path.display()) };
-        let rest = match &open {
-            Some(_) => line,
-            None => {
-                let Some((key, value)) = line.split_once(" = ") else { wrong() };
-                if keys.insert(key.to_owned(), Vec::new()).is_some() {
-                    wrong();
-                }
-                open = Some(key.to_owned());
-                value
+        let rest = if open.is_some() {
+            line
+        } else {
+            let Some((key, value)) = line.split_once(" = ") else { wrong() };
+            if keys.insert(key.to_owned(), Vec::new()).is_some() {
+                wrong();
             }
+            open = Some(key.to_owned());
+            value
         };
         let is_list = rest.starts_with('[') || line == rest;
         let list = keys.get_mut(open.as_deref().unwrap_or_default()).expect("the key that is read");
         let quoted: Vec<&str> = rest.split('"').collect();
-        if quoted.len() % 2 == 0 {
+        if quoted.len().is_multiple_of(2) {
             wrong();
         }
         list.extend(quoted.iter().skip(1).step_by(2).map(|&text| text.to_owned()));

@@ -19,6 +19,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("environment.source", NextLaunch),
     ("environment.refresh", NextLaunch),
     ("environment.share", NextLaunch),
+    ("environment.term", NextLaunch),
     ("environment.snapshot_ttl", NextLaunch),
     ("environment.snapshot_ttl_incomplete", NextLaunch),
     ("environment.snapshot_scope", NextLaunch),

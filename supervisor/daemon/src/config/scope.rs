@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use agentd_api::configuration::Consequence;
+use agentd_api::environment::SnapshotScope;
 use serde::Deserialize;
 
 use super::{Config, Flaws, Read, flaw};
@@ -19,6 +20,8 @@ pub(crate) struct Directory {
     pub(crate) drop: Vec<String>,
     /// Variables that are given, behind what all providers gave.
     pub(crate) env: BTreeMap<String, String>,
+    /// As `environment.snapshot_scope`, for the sessions there.
+    pub(crate) snapshot_scope: Option<SnapshotScope>,
 }
 
 /// The table of directories.
@@ -38,6 +41,13 @@ impl Config {
             (path, scope)
         };
         self.located().map(scope).collect()
+    }
+
+    /// The scope of the snapshot for a session in this directory: as the nearest directory of the configuration above it says.
+    pub(crate) fn snapshot_scope(&self, directory: &Path) -> Option<SnapshotScope> {
+        let above = self.located().filter(|(_, path, _)| directory.starts_with(path));
+        let said = above.filter_map(|(_, path, at)| Some((path.components().count(), at.snapshot_scope?)));
+        said.max_by_key(|(depth, _)| *depth).map(|(_, scope)| scope).or(self.environment.snapshot_scope)
     }
 
     /// The directories with their keys and absolute paths.
@@ -109,6 +119,7 @@ pub(crate) fn missing_directories(config: &Config, read: &Read) -> Vec<agentd_ap
 #[cfg(test)]
 mod tests {
     use super::super::assemble::of_texts;
+    use super::*;
 
     #[test]
     fn a_scope_is_read_and_what_it_cannot_say_is_refused_with_its_place() {
@@ -133,5 +144,20 @@ mod tests {
             let error = of_texts(&[text], &[]).unwrap_err();
             assert!(error.contains(expected) && !error.contains("hunter22"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn the_nearest_directory_says_where_the_login_shell_is_asked() {
+        let text = "[environment]\nsnapshot_scope = \"user\"\n[directories.\"/work\"]\nsnapshot_scope = \"directory\"\n\
+                    [directories.\"/work/a\"]\nallow = [\"X\"]\n[directories.\"/work/a/b\"]\nsnapshot_scope = \"user\"\n";
+        let config: Config = toml::from_str(text).unwrap();
+        for (directory, scope) in [
+            ("/work/a/x", SnapshotScope::Directory),
+            ("/work/a/b/c", SnapshotScope::User),
+            ("/worker", SnapshotScope::User),
+        ] {
+            assert_eq!(config.snapshot_scope(Path::new(directory)), Some(scope), "{directory}");
+        }
+        assert_eq!(Config::default().snapshot_scope(Path::new("/work")), None);
     }
 }
