@@ -65,7 +65,7 @@ async fn without_a_good_one_what_there_is_is_given_with_what_is_wrong_with_it() 
     daemon.run().await;
     let (editor, condition) = launch(&daemon, "EDITOR").await;
     assert_eq!((editor.as_deref(), condition.reason.as_str()), (Some("less"), "Degraded"), "{condition:?}");
-    assert!(condition.message.contains("without being interactive"), "{condition:?}");
+    assert!(condition.message.contains("without a terminal"), "{condition:?}");
     profile(&daemon, "export EDITOR=mended");
     assert_eq!(launch(&daemon, "EDITOR").await.0.as_deref(), Some("mended"));
 }

@@ -76,11 +76,15 @@ impl Reader {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.form {
             Trace::Bash => self.bash(line),
-            Trace::Zsh if line.ends_with(SOURCED) => match zsh_name(line) {
-                Some(b"/dev/null") => self.reached_end = true,
-                Some(file) => self.found(file),
-                None => self.missed = true,
-            },
+            Trace::Zsh if line.ends_with(SOURCED) => {
+                // At a terminal the mark of an unfinished line (PROMPT_SP) may stand before it, and is written over.
+                let line = line.rsplit(|byte| *byte == b'\r').next().unwrap_or(line);
+                match zsh_name(line) {
+                    Some(b"/dev/null") => self.reached_end = true,
+                    Some(file) => self.found(file),
+                    None => self.missed = true,
+                }
+            }
             Trace::Zsh => {}
             Trace::Fish => self.fish(line),
             Trace::Names => {
@@ -222,6 +226,8 @@ mod tests {
         let (files, complete, stderr) = read(Trace::Zsh, &format!("{text}{end}"), &format!("{text}{end}"));
         assert_eq!((files, complete), (vec!["/etc/zsh/zshrc".to_owned(), "/h/a b:c.sh".to_owned()], true));
         assert_eq!(stderr, "hello\n");
+        let marked = format!("\x1b[7m#\x1b[27m   \r \r+/h/.zlogin:1> <sourcetrace>\r\n{end}");
+        assert_eq!(read(Trace::Zsh, &marked, "").0, ["/h/.zlogin"]);
         assert!(!read(Trace::Zsh, text, "").1, "an rc file turned it off");
         let (_, complete, stderr) = read(Trace::Zsh, &format!("x <sourcetrace>\n{end}"), "x <sourcetrace>\n");
         assert_eq!((complete, stderr.as_str()), (false, ""));

@@ -42,13 +42,13 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         plugin: Some("direnv"),
         trust: &[".local/share/direnv/allow", ".local/share/direnv/deny"],
-        ..tool("direnv", &["direnv hook", "_direnv_hook"], &[".envrc"])
+        ..tool("direnv", &["direnv hook", "_direnv_hook", "direnv export"], &[".envrc"])
     },
     // mise.jdx.dev/configuration.html and /getting-started.html
     Tool {
         plugin: Some("mise"),
         trust: &[".local/state/mise/trusted-configs"],
-        ..tool("mise", &["mise activate", "_mise_hook"], MISE)
+        ..tool("mise", &["mise activate", "_mise_hook", "mise hook-env"], MISE)
     },
     // github.com/nvm-sh/nvm, README "Calling nvm use automatically"
     tool("nvm", &["load-nvmrc", "nvm_find_nvmrc", "cdnvm", "nvm_auto_use"], &[".nvmrc"]),
@@ -163,6 +163,7 @@ mod tests {
             (". \"$NVM_DIR/nvm.sh\"", &[]),
             ("plugins=(git direnv\n  # mise\n  dotenv)\nsource $ZSH/oh-my-zsh.sh\n", &["direnv", "dotenv"]),
             ("source /usr/share/chruby/auto.sh", &["chruby"]),
+            ("$env.config.hooks.pre_prompt = [{ || direnv export json | from json | load-env }]", &["direnv"]),
             ("export DIRENV_LOG_FORMAT=", &[]),
         ] {
             assert_eq!(found(text), expected, "{text}");
