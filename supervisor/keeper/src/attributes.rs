@@ -9,14 +9,16 @@ use nix::sys::stat::{Mode, umask};
 
 use crate::protocol::{Attributes, Limit};
 
-/// The limits that every system here has, by their names in `limits.conf(5)`.
-const LIMITS: [(&str, Resource); 9] = [
+/// The limits that are carried, by their names in `limits.conf(5)`.
+const LIMITS: &[(&str, Resource)] = &[
     ("core", Resource::RLIMIT_CORE),
     ("cpu", Resource::RLIMIT_CPU),
     ("data", Resource::RLIMIT_DATA),
     ("fsize", Resource::RLIMIT_FSIZE),
+    #[cfg(target_os = "linux")]
     ("memlock", Resource::RLIMIT_MEMLOCK),
     ("nofile", Resource::RLIMIT_NOFILE),
+    #[cfg(target_os = "linux")]
     ("nproc", Resource::RLIMIT_NPROC),
     ("stack", Resource::RLIMIT_STACK),
     ("as", Resource::RLIMIT_AS),
@@ -99,7 +101,7 @@ impl Inherited {
     pub(crate) fn of(attributes: &Attributes) -> (Self, Vec<String>) {
         let (mut inherited, mut withheld) = (Self::mask(Some(attributes.umask)), Vec::new());
         let word = |value: rlim_t| if value == RLIM_INFINITY { "unlimited".to_owned() } else { value.to_string() };
-        for (slot, (name, resource)) in inherited.limits.iter_mut().zip(LIMITS) {
+        for (slot, &(name, resource)) in inherited.limits.iter_mut().zip(LIMITS) {
             let Some(limit) = attributes.limits.iter().find(|limit| limit.name == name) else { continue };
             let Ok((_, most)) = getrlimit(resource) else { continue };
             let number = |value: Option<u64>| value.map_or(RLIM_INFINITY, |value| value as rlim_t);
