@@ -166,9 +166,10 @@ async fn a_source_that_is_none_is_refused_by_name() {
     let Some(shell) = DASH.program() else { return };
     let daemon = daemon(&shell);
     daemon.configure(|config| config.replace("[environment]\n", "[environment]\nsources = [\"etc-enviroment\"]\n"));
-    let output = daemon.command().output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(!output.status.success() && said.contains("etc-enviroment") && said.contains("etc-environment"), "{said}");
+    let file = daemon.root().join("config/agentd.toml");
+    let said = ctl(&daemon, &["config", "check", file.to_str().unwrap()]).await;
+    let names_both = said.out.contains("etc-enviroment") && said.out.contains("etc-environment");
+    assert!(said.status == Some(1) && names_both, "{said:?}");
 }
 
 #[tokio::test]
