@@ -32,7 +32,7 @@ const LONG_QUIET: Duration = Duration::from_millis(1500);
 /// How long after the command it is typed again where the prompt is back; longer each time.
 const AGAIN: Duration = Duration::from_millis(400);
 /// How often the command is typed.
-const TRIES: u32 = 4;
+const TRIES: u32 = 6;
 /// How many questions get an answer.
 const ANSWERS: u32 = 20;
 /// How many empty lines in a row a shell gets that may as well be at its prompt.
