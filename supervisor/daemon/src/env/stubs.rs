@@ -381,7 +381,9 @@ mod tests {
                 (Shell::Csh, "tcsh"),
             ] {
                 let text = place.text(shell, &variables, &[]);
-                assert_eq!(text.matches(&init(file)).count(), 2, "module and ml: {shell:?} {text}");
+                // csh has no stub for a path that needs quotes, and a temporary directory may have a blank in its name.
+                let expected = if shell == Shell::Csh && !is_plain(&place.at("lmod")) { 0 } else { 2 };
+                assert_eq!(text.matches(&init(file)).count(), expected, "module and ml: {shell:?} {text}");
             }
             assert_eq!(place.text(Shell::Nu, &variables, &[]), "");
         }
