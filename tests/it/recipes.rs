@@ -11,6 +11,7 @@ use std::process::Command;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use serde_json::{Value, json};
 
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, require};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/scripts.md");
@@ -145,7 +146,7 @@ fn modules(daemon: &Daemon, shell: &str) -> Option<String> {
     require::shell_file(&format!("/bin/{shell}"), shell)?;
     let modules = daemon.root().join("modulefiles");
     write(&modules.join("gcc/12"), "#%Module1.0\nsetenv CC gcc-12\n");
-    Some(format!("source {}\nmodule use {}\n", init.display(), modules.display()))
+    Some(format!("source {}\nmodule use {}\n", quoted(&init), quoted(&modules)))
 }
 
 fn modules_of_bash(daemon: &Daemon) -> Option<String> {
@@ -195,7 +196,8 @@ async fn works(recipe: &Recipe, text: &str) {
     write(&daemon.home().join(file), &login);
     daemon.configure(|config| config.replace("shell = \"/bin/bash\"", &format!("shell = \"{shell}\"")));
     daemon.run().await;
-    let text = text.replace(VENDOR, &format!("{root}{VENDOR}"));
+    // The page has no quotes here, and a temporary directory may have a blank in its name.
+    let text = text.replace(VENDOR, &format!("{}{VENDOR}", root.replace(' ', "\\ ")));
     write(&daemon.work().join(".agentd-env.sh"), &text);
     daemon.client.post("/v1/scripts/allow", &json!({ "directory": daemon.work() })).await.expect::<Value>(200);
     let session = daemon.session(&daemon.scripted(&[])).await;

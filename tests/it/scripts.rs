@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::harness::client::in_query;
 use crate::harness::ctl::ctl;
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, require};
 
 fn write(path: &Path, text: &str) {
@@ -198,7 +199,7 @@ async fn login_with_modules(shell: &str, file: &str, init: &Path) -> Daemon {
     let mut daemon = Daemon::prepare();
     fs::remove_file(daemon.home().join(".profile")).unwrap();
     let modules = modulefile(&daemon);
-    let text = format!("source {}\nmodule use {}\n", init.display(), modules.display());
+    let text = format!("source {}\nmodule use {}\n", quoted(init), quoted(&modules));
     write(&daemon.home().join(file), &text);
     daemon.configure(|config| config.replace("shell = \"/bin/bash\"", &format!("shell = \"{shell}\"")));
     daemon.run().await;
@@ -254,8 +255,8 @@ async fn a_stub_is_read_only_when_it_is_called_and_no_earlier_script_says_where_
         root.join(format!("{name}-dir")).display().to_string()
     };
     let (own, other) = (nvm("own"), nvm("other"));
-    write(&daemon.home().join(".profile"), &format!("export PATH=/usr/bin:/bin NVM_DIR={own}\n"));
-    write(&root.join("config/env-setup.sh"), &format!("export NVM_DIR={other}\n"));
+    write(&daemon.home().join(".profile"), &format!("export PATH=/usr/bin:/bin NVM_DIR={}\n", quoted(&own)));
+    write(&root.join("config/env-setup.sh"), &format!("export NVM_DIR={}\n", quoted(&other)));
     daemon.run().await;
     let session = with_script(&daemon, "export A=1\n").await;
     assert_eq!(of_agent(&session).await["A"], "1");

@@ -271,7 +271,7 @@ async fn code_of_another_version_of_wasmtime_or_of_agentd_is_compiled_again() {
             refused_and_replaced(code, |whole| {
                 // A component's own text may have the word too, and no number behind it.
                 let is_version =
-                    |rest: &[u8]| rest.strip_prefix(word.as_bytes()).is_some_and(|is| is[0].is_ascii_digit());
+                    |rest: &[u8]| rest.strip_prefix(word.as_bytes()).is_some_and(|is| is[0].is_ascii_hexdigit());
                 let places: Vec<_> = (0..whole.len()).filter(|&at| is_version(&whole[at..])).collect();
                 let [place] = places[..] else { panic!("the version is there {} times", places.len()) };
                 let mut other = whole.to_vec();

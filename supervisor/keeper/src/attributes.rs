@@ -7,22 +7,8 @@ use std::fmt::Write as _;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::stat::{Mode, umask};
 
+use crate::os::LIMITS;
 use crate::protocol::{Attributes, Limit};
-
-/// The limits that are carried, by their names in `limits.conf(5)`.
-const LIMITS: &[(&str, Resource)] = &[
-    ("core", Resource::RLIMIT_CORE),
-    ("cpu", Resource::RLIMIT_CPU),
-    ("data", Resource::RLIMIT_DATA),
-    ("fsize", Resource::RLIMIT_FSIZE),
-    #[cfg(target_os = "linux")]
-    ("memlock", Resource::RLIMIT_MEMLOCK),
-    ("nofile", Resource::RLIMIT_NOFILE),
-    #[cfg(target_os = "linux")]
-    ("nproc", Resource::RLIMIT_NPROC),
-    ("stack", Resource::RLIMIT_STACK),
-    ("as", Resource::RLIMIT_AS),
-];
 
 /// Those of this process: `umask 22`, `nice 0`, `limit nofile 1024 4096`, with `-` for no limit.
 pub(crate) fn lines() -> String {

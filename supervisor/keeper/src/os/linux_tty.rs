@@ -3,6 +3,20 @@
 use std::fs;
 
 use nix::libc;
+use nix::sys::resource::Resource;
+
+/// The resource limits that a login passes on, by their names in `limits.conf(5)`.
+pub(crate) const LIMITS: &[(&str, Resource)] = &[
+    ("core", Resource::RLIMIT_CORE),
+    ("cpu", Resource::RLIMIT_CPU),
+    ("data", Resource::RLIMIT_DATA),
+    ("fsize", Resource::RLIMIT_FSIZE),
+    ("memlock", Resource::RLIMIT_MEMLOCK),
+    ("nofile", Resource::RLIMIT_NOFILE),
+    ("nproc", Resource::RLIMIT_NPROC),
+    ("stack", Resource::RLIMIT_STACK),
+    ("as", Resource::RLIMIT_AS),
+];
 
 /// Whether the process is in read(2) of a terminal; `None` where the kernel does not say what it is in.
 pub(crate) fn reads_terminal(pid: i32) -> Option<bool> {

@@ -4,6 +4,7 @@
 //! placed below its
 //! keeper here.
 
+use nix::sys::resource::Resource;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -13,6 +14,17 @@ use nix::sys::socket::sockopt::LocalPeerPid;
 use nix::unistd::getpeereid;
 
 use super::Relative;
+
+/// The resource limits that a login passes on, by their names in `limits.conf(5)`.
+pub(crate) const LIMITS: &[(&str, Resource)] = &[
+    ("core", Resource::RLIMIT_CORE),
+    ("cpu", Resource::RLIMIT_CPU),
+    ("data", Resource::RLIMIT_DATA),
+    ("fsize", Resource::RLIMIT_FSIZE),
+    ("nofile", Resource::RLIMIT_NOFILE),
+    ("stack", Resource::RLIMIT_STACK),
+    ("as", Resource::RLIMIT_AS),
+];
 
 /// The process that connected, as the kernel noted it at that moment.
 #[derive(Debug)]

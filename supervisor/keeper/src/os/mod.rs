@@ -23,7 +23,7 @@ pub(crate) use linux::{
     expendable, make_expendable, pin, proportional, refuse_tracing, reopen, resident, signal, start_time, widen,
 };
 #[cfg(target_os = "linux")]
-pub(crate) use linux_tty::reads_terminal;
+pub(crate) use linux_tty::{LIMITS, reads_terminal};
 #[cfg(target_os = "macos")]
 pub(crate) use macos::{
     ADOPTS, Family, SOCKET_PATH_MAX, Substitution, attempt, become_expendable, become_subreaper, can_substitute,
@@ -59,7 +59,7 @@ pub(crate) enum Step {
 #[cfg(target_os = "linux")]
 pub(crate) use linux_peer::{Peer, cgroups, program, relative};
 #[cfg(target_os = "macos")]
-pub(crate) use macos_peer::{Peer, cgroups, program, reads_terminal, relative};
+pub(crate) use macos_peer::{LIMITS, Peer, cgroups, program, reads_terminal, relative};
 
 /// One process with its parent and what the kernel calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]
