@@ -4,6 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use agentd_api::doctor::shell_word;
 use agentd_api::environment::EnvironmentView;
 use agentd_api::scripts::{ScriptList, ScriptState};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionSpec, SessionView};
@@ -148,7 +149,7 @@ async fn a_script_above_the_directory_is_found_runs_where_it_lies_and_is_approve
     let view = daemon.create(&spec).await.wait_for_phase(Phase::Failed).await;
     let ready = view.status.conditions.iter().find(|one| one.kind == ConditionType::EnvironmentReady).unwrap();
     let script = script.canonicalize().unwrap();
-    let command = format!("`agentctl env allow {}`", script.display());
+    let command = format!("`agentctl env allow {}`", shell_word(script.to_str().unwrap()));
     assert!(ready.reason == "ScriptNotApproved" && ready.message.contains(&command), "{ready:?}");
 
     let query = format!("/v1/scripts?directory={}", in_query(&deep));

@@ -375,7 +375,7 @@ const TCSHRC: &str = "
 setenv R_RC 1
 source ~/lib/first.csh
 foreach file (~/.tcsh.d/*.csh)
-  source $file
+  source \"$file\"
 end
 setenv R_PRINTED `cat ~/.value`
 if ( -r ~/.maybe.csh ) source ~/.maybe.csh
