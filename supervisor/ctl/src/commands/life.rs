@@ -338,7 +338,7 @@ pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
     })
 }
 
-/// The variables of `--env NAME=VALUE`; of one that is given twice the last value. What cannot be given the daemon refuses.
+/// Parses the variables of `--env NAME=VALUE`. The last value of a name counts. The daemon validates them.
 fn given(words: Vec<String>) -> Result<BTreeMap<String, String>, Error> {
     let pair = |word: String| match word.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),

@@ -34,7 +34,7 @@ pub(crate) struct Environment {
     pub(crate) share: bool,
     /// How long a login shell's environment is used before it is taken again though no file has changed.
     pub(crate) snapshot_ttl: Time,
-    /// The same where the shell does not tell which files it read.
+    /// The time to live where the shell does not say which files it read.
     pub(crate) snapshot_ttl_incomplete: Time,
     /// Whether the login shell's environment is that of the home or of the session's directory. Without it, it is the directory's
     /// where the hook of a tool (direnv, mise) is installed and finds a file there.

@@ -30,7 +30,7 @@ impl Capture {
         self.login_in(seed, None, deadline).await
     }
 
-    /// The same after the shell went to a directory from its first prompt, where hooks may do something of their own. Nothing
+    /// Captures the shell after a `cd` from its first prompt to a directory, where its hooks run. Nothing
     /// but a terminal can have that, so there is no weaker attempt.
     pub(crate) async fn login_in(
         &self,

@@ -176,7 +176,7 @@ impl Capture {
         Self { keeper, longest, children, term: TERM.to_owned(), background: Arc::default() }
     }
 
-    /// The same for users of another kind of terminal.
+    /// Sets the value of `TERM` for captures.
     pub(crate) fn with_term(self, term: Option<String>) -> Self {
         Self { term: term.unwrap_or(self.term), ..self }
     }

@@ -13,7 +13,7 @@ use super::shell::Shell;
 /// Lines that are recorded, the last ones, and characters of each.
 const LINES: usize = 12;
 const LONGEST: usize = 400;
-/// Complaints that are told in a warning, the first ones.
+/// Number of complaints that a warning names.
 const TOLD: usize = 4;
 
 /// Where the words stand in a line.

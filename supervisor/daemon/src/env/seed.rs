@@ -82,7 +82,7 @@ impl Seed {
         Self { shell: shell.unwrap_or_else(|| "/bin/sh".into()), ..self.clone() }
     }
 
-    /// The same user whose login begins with these sources.
+    /// Sets the sources that the login reads before its first start-up file.
     pub(crate) fn with_sources(self, sources: Vec<Source>) -> Self {
         Self { sources, ..self }
     }

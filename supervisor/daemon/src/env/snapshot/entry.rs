@@ -197,7 +197,7 @@ impl Entry {
         let good = self.good.as_ref()?;
         let failed = self.failed.as_ref();
         let is_degraded = failed.is_some_and(|failed| failed.degraded);
-        // Of a weaker one that is itself what is given, its quality says all.
+        // A degraded environment without a better one before it is not stale: its quality is reported instead.
         let stale = failed.filter(|failed| !failed.degraded || good.quality == Quality::Good).map(|failed| {
             let lost = good.lost().map(|lost| format!("; without {lost}")).unwrap_or_default();
             format!("the last good one is of {:.0}{lost}: {}", good.captured, failed.reason)

@@ -186,7 +186,7 @@ impl Slot {
                 if flight.is_none() {
                     let flight = self.begin(entry, seed, shell, terms);
                     entry.in_background = true;
-                    // Held, since a capture ends when nobody waits for it.
+                    // A task holds the capture: it would end when its last waiter leaves.
                     tokio::spawn(async move { flight.outcome().await });
                 }
                 if let Some(taken) = have(entry) {

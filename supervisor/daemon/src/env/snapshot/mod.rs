@@ -232,7 +232,7 @@ impl Snapshots {
         Ok(Self { shell, slots, terminals: Arc::default(), next: None })
     }
 
-    /// The same under another configuration, which holds when it takes effect.
+    /// Copies these snapshots for a new configuration, which applies after `take_effect`.
     pub(crate) fn again(&self, options: Options, shell: Arc<dyn LoginShell>, vault: Arc<Vault>) -> Self {
         let (slots, terminals) = (Arc::clone(&self.slots), Arc::clone(&self.terminals));
         Self { shell, slots, terminals, next: Some((options, vault)) }
