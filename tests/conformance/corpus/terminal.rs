@@ -38,12 +38,12 @@ pub(super) async fn capture(case: &Case, shell: Shell, program: &Path, daemon: &
     }
     if case.has_directory() {
         terminal.waits(at).await?;
-        terminal.press(&format!("cd {}\r", daemon.work().display()));
+        terminal.press(&format!("cd '{}'\r", daemon.work().display()));
     }
     // What stands in /proc/self is the environment of the command that looks there. The last file is moved away when all are there.
     let files: Vec<String> = FILES.iter().map(|file| format!("/proc/self/{file}")).collect();
     let (files, begins) = (files.join(" "), begun.display());
-    let line = format!(" /bin/cp {files} {begins}; /bin/mv {begins}/stat {}\r", done.display());
+    let line = format!(" /bin/cp {files} '{begins}'; /bin/mv '{begins}/stat' '{}'\r", done.display());
     while !done.exists() {
         terminal.waits(at).await?;
         terminal.press(&line);
@@ -112,11 +112,11 @@ impl Terminal {
             if let Some(status) = ended.filter(|_| quiet > QUIET) {
                 return Err(format!("the shell ended: {status}; {}", self.shown()));
             }
-            if quiet >= SILENT || (any && quiet >= QUIET && !self.has_children()) {
-                return Ok(());
-            }
             if at.elapsed() > LIMIT {
                 return Err(format!("no answer in {} s; {}", LIMIT.as_secs(), self.shown()));
+            }
+            if quiet >= SILENT || (any && quiet >= QUIET && !self.has_children()) {
+                return Ok(());
             }
             pause().await;
         }
