@@ -137,18 +137,16 @@ impl Campaign {
 
     /// Leaves every session alone until nothing is to be done for it, and looks at its history.
     async fn rest(&self, all_stopped: bool, random: &mut Random) {
-        let mut resting = Vec::new();
-        for subject in &self.field.subjects {
-            let (subject, may_be_down) = (Arc::clone(subject), all_stopped || random.below(4) == 0);
-            resting.push(tokio::spawn(async move { at_rest(&subject, may_be_down).await }));
+        let may_be_down: Vec<bool> = self.field.subjects.iter().map(|_| all_stopped || random.below(4) == 0).collect();
+        let mut rests = self.all_at_rest(&may_be_down).await;
+        // The daemon may still read the prompt of an agentctl that was killed: a session that rested then moves once more.
+        while !self.rest_still(&rests).await {
+            rests = self.all_at_rest(&may_be_down).await;
         }
-        let mut rests = Vec::new();
-        for (resting, target) in resting.into_iter().zip(&self.targets) {
-            let rest = resting.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-            if all_stopped {
+        if all_stopped {
+            for (rest, target) in rests.iter().zip(&self.targets) {
                 target.send_replace(rest.map(|rest| rest.last_seq));
             }
-            rests.push(rest);
         }
         let mut found = Vec::new();
         for (subject, rest) in self.field.subjects.iter().zip(rests) {
@@ -172,6 +170,29 @@ impl Campaign {
         }
         assert!(found.is_empty(), "{}", self.report(&found));
         self.only_these_live().await;
+    }
+
+    async fn all_at_rest(&self, may_be_down: &[bool]) -> Vec<Option<Rest>> {
+        let subjects = self.field.subjects.iter().cloned().zip(may_be_down.iter().copied());
+        let resting: Vec<_> =
+            subjects.map(|(subject, down)| tokio::spawn(async move { at_rest(&subject, down).await })).collect();
+        let mut rests = Vec::new();
+        for resting in resting {
+            rests.push(resting.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())));
+        }
+        rests
+    }
+
+    /// Whether no session that rested has a record more. One that did not come to rest has its violation already.
+    async fn rest_still(&self, rests: &[Option<Rest>]) -> bool {
+        for (subject, rest) in self.field.subjects.iter().zip(rests) {
+            let Some(rest) = rest else { return true };
+            let view = subject.view().await;
+            if view.is_some_and(|view| view.status.last_seq != rest.last_seq) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Daemon, and of each session that runs its keeper, its agent and what that has started since it began.
