@@ -7,7 +7,7 @@ use agentd_api::environment::EnvironmentView;
 use agentd_api::session::PermissionPolicy;
 
 use crate::harness::client::in_query;
-use crate::harness::{Daemon, Session};
+use crate::harness::{Daemon, Session, process, until};
 
 type Variables = BTreeMap<String, String>;
 
@@ -213,4 +213,33 @@ async fn no_value_of_the_environment_is_in_the_journal_or_in_any_argument_list()
         assert!(!contains(&arguments), "the arguments of {pid} hold a value");
     }
     assert!(!contains(daemon.last_words().as_bytes()), "the log holds a value");
+}
+
+/// The processes of the daemon that look at places for it.
+fn looking(daemon: &Daemon) -> Vec<u32> {
+    let parent = format!("PPid:\t{}\n", daemon.pid());
+    let entries = std::fs::read_dir("/proc").expect("/proc is mounted");
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let looks = |pid: &u32| {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        read("cmdline").contains("\0look\0") && read("status").contains(&parent) && process::is_alive(*pid)
+    };
+    pids.filter(looks).collect()
+}
+
+#[tokio::test]
+async fn one_process_looks_at_the_places_of_builds_that_follow_each_other_and_another_when_it_was_killed() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        reported(&daemon, &session, "?at=now").await;
+        // One beside it may have been started for a plugin, and ends by itself.
+        until("one process looks", || looking(&daemon).len() == 1).await;
+        seen.extend(looking(&daemon));
+    }
+    assert!(seen.iter().all(|pid| *pid == seen[0]), "each build had a process of its own: {seen:?}");
+    process::kill9(seen[0]);
+    reported(&daemon, &session, "?at=now").await;
+    until("another process looks", || matches!(looking(&daemon)[..], [pid] if pid != seen[0])).await;
 }

@@ -3,13 +3,16 @@
 //! A process that hangs in the kernel outlives its kill. It is reaped when the kernel lets go of it, and until then counts among the few
 //! there may be. Who looks at the same thing meanwhile is told so at once: another process would hang beside it. What plugins ask for
 //! takes never all of those few, so that the places of sessions are looked at whatever hangs for others.
+//!
+//! A process that has answered everything about a session's own places is kept for the next such look: a launch needs
+//! several, and to start a process takes longer than to look. Plugins and names get a new process each time.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use agentd_keeper::look::{Look, Looked};
 use agentd_plugins::Failure;
@@ -29,6 +32,10 @@ const ASKED: usize = 6;
 const NAMES: usize = 16;
 /// How long one that was killed has to be gone before it is said to hang.
 const GONE: Duration = Duration::from_millis(500);
+/// The shortest life of a process that looks, whatever its deadline: it ends by itself after that.
+const LIFE: Duration = Duration::from_mins(1);
+/// What is left of that life when it is taken for another look, beside the time until the deadline.
+const MARGIN: Duration = Duration::from_secs(10);
 
 /// All that look.
 #[derive(Debug, Clone)]
@@ -38,6 +45,17 @@ pub(super) struct Looks {
     asked: Arc<Semaphore>,
     names: Arc<Semaphore>,
     hanging: Arc<Hanging>,
+    spare: Arc<Mutex<Option<Running>>>,
+}
+
+/// A process that looks, and its pipes.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    /// When it ends by itself.
+    ends: Instant,
 }
 
 /// For what there is a look, and so how many there may be of its like.
@@ -101,9 +119,9 @@ pub(super) struct Eye {
     subject: Subject,
     begun: Instant,
     deadline: Instant,
-    child: Option<(Child, Turn)>,
-    stdin: Option<ChildStdin>,
-    stdout: ChildStdout,
+    running: Option<(Running, Turn)>,
+    /// Whether a question has no whole answer yet.
+    asks: bool,
     /// Whether its time was over before it answered.
     hangs: bool,
 }
@@ -111,7 +129,7 @@ pub(super) struct Eye {
 impl Looks {
     pub(super) fn new(keeper: PathBuf) -> Self {
         let [free, asked, names] = [MOST, ASKED, NAMES].map(|most| Arc::new(Semaphore::new(most)));
-        Self { keeper, free, asked, names, hanging: Arc::default() }
+        Self { keeper, free, asked, names, hanging: Arc::default(), spare: Arc::default() }
     }
 
     /// Why it is not worth it to look at this too: somebody hangs on it.
@@ -146,34 +164,53 @@ impl Looks {
             };
             return Err(Failure::Unavailable(self.hanging.full(lot).unwrap_or_else(busy)));
         };
-        let failed = |error: std::io::Error| {
-            Failure::Failed(format!("cannot look at {subject}: cannot run {}: {error}", self.keeper.display()))
+        let running = match self.take_spare(lot, deadline) {
+            Some(running) => running,
+            None => self.start(begun, deadline).map_err(|error| {
+                Failure::Failed(format!("cannot look at {subject}: cannot run {}: {error}", self.keeper.display()))
+            })?,
         };
-        // It ends by itself a while after it should have been killed.
-        let life = deadline.saturating_duration_since(begun).as_secs().saturating_add(10).min(86_400);
-        let mut child = Command::new(&self.keeper)
-            .args(["look", &life.to_string()])
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let no_pipes = || failed(std::io::Error::other("it has no pipes"));
-        let stdout = stdout.ok_or_else(no_pipes)?;
         Ok(Eye {
             looks: self.clone(),
             lot,
             subject,
             begun,
             deadline,
-            child: Some((child, turn)),
-            stdin,
-            stdout,
+            running: Some((running, turn)),
+            asks: false,
             hangs: false,
         })
+    }
+
+    fn start(&self, begun: Instant, deadline: Instant) -> io::Result<Running> {
+        // It ends by itself a while after it should have been killed.
+        let life = deadline.saturating_duration_since(begun).saturating_add(MARGIN);
+        let life = life.clamp(LIFE, Duration::from_hours(24));
+        let mut child = Command::new(&self.keeper)
+            .args(["look", &life.as_secs().to_string()])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("it has no pipes"))?;
+        Ok(Running { child, stdin, stdout, ends: begun + life })
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Option<Running>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that has answered before, and lives long enough.
+    fn take_spare(&self, lot: Lot, deadline: Instant) -> Option<Running> {
+        if lot != Lot::Own {
+            return None;
+        }
+        let mut running = self.spare().take()?;
+        let lives = matches!(running.child.try_wait(), Ok(None));
+        (lives && deadline + MARGIN <= running.ends).then_some(running)
     }
 
     /// Asks one question.
@@ -210,23 +247,28 @@ impl Eye {
 
     pub(super) async fn ask(&mut self, look: &Look) -> Result<Glance, Failure> {
         let subject = &self.subject;
-        let Some(stdin) = self.stdin.as_mut() else {
+        let running = self.running.as_mut().filter(|_| !self.asks);
+        let Some((Running { stdin, stdout, .. }, _)) = running else {
             return Err(Failure::Failed(format!("cannot look at {subject}: who looked has ended")));
         };
+        // What is cut off within an answer gives no further one.
+        self.asks = true;
         let asking = async {
             frame::write(stdin, look).await?;
-            frame::read(&mut self.stdout).await
+            frame::read(stdout).await
         };
         match timeout_at(self.deadline.into(), asking).await {
-            Ok(Ok(Some(looked))) => Ok(Glance::Looked(looked)),
+            Ok(Ok(Some(looked))) => {
+                self.asks = false;
+                Ok(Glance::Looked(looked))
+            }
             Ok(Ok(None)) => {
                 Err(Failure::Failed(format!("cannot look at {subject}: who looked ended without an answer")))
             }
             Ok(Err(error)) => Err(Failure::Failed(format!("cannot look at {subject}: {error}"))),
             Err(_) => {
                 let time = seconds(self.begun, self.deadline);
-                // What is cut off within an answer gives no further one.
-                (self.stdin, self.hangs) = (None, true);
+                self.hangs = true;
                 Ok(Glance::Hangs(format!("{subject} did not answer within {time}")))
             }
         }
@@ -239,7 +281,16 @@ impl Eye {
 
 impl Drop for Eye {
     fn drop(&mut self) {
-        let Some((mut child, turn)) = self.child.take() else { return };
+        let Some((running, turn)) = self.running.take() else { return };
+        if self.lot == Lot::Own && !self.asks {
+            // The other ends with its stdin.
+            let mut spare = self.looks.spare();
+            if spare.as_ref().is_none_or(|other| other.ends < running.ends) {
+                *spare = Some(running);
+            }
+            return;
+        }
+        let mut child = running.child;
         let _ = child.start_kill();
         // Without a runtime the daemon itself is ending.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
