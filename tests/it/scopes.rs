@@ -101,6 +101,50 @@ async fn each_scope_keeps_drops_and_gives_and_each_variable_names_the_scope_that
 }
 
 #[tokio::test]
+async fn an_agent_that_is_built_in_or_another_files_has_scopes_without_a_command() {
+    let daemon = Daemon::prepare();
+    fs::write(daemon.home().join(".profile"), PROFILE).unwrap();
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    fs::create_dir(daemon.system_config()).unwrap();
+    fs::write(
+        daemon.system_config().join("agentd.toml"),
+        agent("allow = [\"ACME_SHAPE\"]").replace("{root}", &daemon.root().display().to_string()),
+    )
+    .unwrap();
+    configure(
+        &daemon,
+        "[agents.demo]\nallow = [\"ACME_COLOUR\"]\nenv = { A = \"demo\" }\n[agents.mine]\nenv = { A = \"mine\" }\n",
+    );
+    let mut daemon = daemon;
+    daemon.run().await;
+    for (agent, expected) in [("demo", ["ACME_COLOUR", "demo"]), ("mine", ["ACME_SHAPE", "mine"])] {
+        let spec = SessionSpec { agent: Some(agent.parse().unwrap()), ..mine(&daemon, &json!({})) };
+        let session = daemon.session(&spec).await;
+        let view: EnvironmentView = daemon.client.get(&session.path("/environment?values=true")).await.expect(200);
+        let value = |name: &str| {
+            let variable = view.variables.iter().find(|variable| variable.name == name);
+            variable.and_then(|variable| variable.value.clone()).map(|value| value.display().to_string())
+        };
+        assert_eq!(value("A").as_deref(), Some(expected[1]), "{agent}");
+        for name in ["ACME_COLOUR", "ACME_SHAPE"] {
+            assert_eq!(value(name).is_some(), name == expected[0], "{agent} {name}");
+        }
+    }
+    let kept = ctl(&daemon, &["env", "keep", "ACME_SHAPE", "--agent", "demo"]).await;
+    assert_eq!(kept.status, Some(0), "{kept:?}");
+    let listed = ctl(&daemon, &["agents", "--json"]).await;
+    assert_eq!(listed.out.matches("demo-agent").count(), 1, "{listed:?}");
+    configure(&daemon, "[agents.absent]\nallow = [\"X\"]\n");
+    let refused = ctl(&daemon, &["reload"]).await;
+    assert!(
+        refused.err.contains("agents.absent has no command") && refused.err.contains("add command = "),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_deeper_directory_has_what_is_said_of_those_around_it_and_goes_before_them_through_a_link_too() {
     let link = tempfile::tempdir().unwrap();
     let scopes = agent("")

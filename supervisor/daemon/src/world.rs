@@ -299,9 +299,12 @@ impl World {
         let seed =
             needs_home.then(|| Seed::find(environment.home.as_deref(), environment.shell.as_deref()).ok()).flatten();
         let home = seed.as_ref().map(|seed| seed.home.as_path());
-        let configured = self.config.agents.iter().map(|(name, agent)| (name.to_string(), agent.command_in(home)));
+        // A section without a command says more of the built-in agent, and does not take its place.
+        let with_command = self.config.agents.iter().filter(|(_, agent)| !agent.command.is_empty());
+        let configured = with_command.map(|(name, agent)| (name.to_string(), agent.command_in(home)));
+        let configured: Vec<_> = configured.collect();
         let demo = (config::DEMO.to_owned(), vec![self.programs.ctl.display().to_string(), "demo-agent".to_owned()]);
-        let own = self.config.agents.keys().any(|name| name.as_str() == config::DEMO);
+        let own = configured.iter().any(|(name, _)| name == config::DEMO);
         (!own).then_some(demo).into_iter().chain(configured).collect()
     }
 

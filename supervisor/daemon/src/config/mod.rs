@@ -81,7 +81,8 @@ pub(crate) struct Config {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Agent {
     /// The program (a path, or a name that is looked up in the PATH of the *session's* environment) and its arguments. `~/` in front of the
-    /// program is the user's home; the arguments are given as they are written, since no shell reads them.
+    /// program is the user's home; the arguments are given as they are written, since no shell reads them. Only the demo agent needs none.
+    #[serde(default)]
     pub(crate) command: Vec<String>,
     /// What its sessions' later launches do with the environment of the one before; without it, as `environment.refresh` says.
     #[serde(default)]
@@ -160,8 +161,12 @@ fn flaw(key: &[&str], message: impl Into<String>) -> (Vec<String>, String) {
 fn check(config: &Config) -> Flaws {
     let mut flaws = Flaws::new();
     for (name, agent) in &config.agents {
-        if agent.command.is_empty() || agent.command[0].is_empty() {
-            let message = format!("agents.{name}.command is empty; give the program and its arguments");
+        let is_built_in = name.as_str() == DEMO && agent.command.is_empty();
+        if !is_built_in && agent.command.first().is_none_or(String::is_empty) {
+            let message = format!(
+                "agents.{name} has no command, and only the agent \"{DEMO}\" is built in; \
+                 add command = [\"PROGRAM\", \"ARGUMENT\"] to [agents.{name}]"
+            );
             flaws.push(flaw(&["agents", name.as_str(), "command"], message));
         }
     }

@@ -66,7 +66,9 @@ fn a_mistake_is_named_with_its_place() {
 #[test]
 fn what_cannot_be_meant_is_refused() {
     for (text, expected) in [
-        ("[agents.a]\ncommand = []", "agents.a.command is empty"),
+        ("[agents.a]\ncommand = []", "agents.a has no command"),
+        ("[agents.a]\nallow = [\"X\"]", "add command = [\"PROGRAM\", \"ARGUMENT\"] to [agents.a]"),
+        ("[agents.demo]\ncommand = [\"\"]", "agents.demo has no command"),
         ("default_agent = \"x\"", "there is no [agents.x]"),
         ("[limits]\nbody = 0", "limits.body is 0"),
         ("[environment]\nproviders = [\"/x.wasm\"]", "[plugins.NAME] file = \"/x.wasm\""),
