@@ -70,6 +70,30 @@ async fn an_explanation_knows_what_this_terminal_has() {
 }
 
 #[tokio::test]
+async fn a_terminal_with_another_home_than_the_sessions_is_told_so() {
+    let daemon = Daemon::start().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let id = session.id.as_str();
+    let (own, other) = (daemon.home().display().to_string(), daemon.root().join("other").display().to_string());
+    for (home, differs) in [(&own, false), (&other, true)] {
+        let terminal = [("HOME", home.as_str()), ("ONLY_HERE", "1")];
+        for arguments in [
+            &["env", id, "--diff", "terminal"][..],
+            &["env", id, "--diff", "terminal", "--json"],
+            &["env", id, "--explain", "HOME"],
+            &["env", id, "--explain", "HOME", "--json"],
+            &["env", id, "--explain", "ONLY_HERE"],
+        ] {
+            let said = in_terminal(&daemon, &terminal, arguments).await;
+            assert_eq!(said.out.contains("HomeDiffers"), differs, "{arguments:?}: {said:?}");
+            assert!(!differs || said.out.contains(home.as_str()) && said.out.contains(&own), "{arguments:?}: {said:?}");
+        }
+    }
+    let said = in_terminal(&daemon, &[("HOME", &other)], &["env", id, "--explain", "NOWHERE"]).await;
+    assert!(!said.out.contains("HomeDiffers"), "{said:?}");
+}
+
+#[tokio::test]
 async fn a_run_says_once_how_many_variables_of_the_terminal_were_dropped() {
     let daemon = Daemon::start().await;
     let agent = scripted_agent().display().to_string();

@@ -1,5 +1,6 @@
 //! env: what an agent's environment holds, who put it there and what has changed; and the key it is kept under.
 
+mod home;
 mod keep;
 mod own;
 mod terminal;
@@ -15,6 +16,7 @@ use crate::args::{Against, EnvArgs, Range};
 use crate::error::{Error, exit};
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
+use home::HomeDiffers;
 use terminal::Terminal;
 
 pub(super) async fn env(context: &Context, args: EnvArgs) -> Result<u8, Error> {
@@ -175,13 +177,18 @@ struct Explanation {
     /// How the agent gets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
+    /// The terminal has another home than the agent; only of `HOME` and of what the terminal has and the agent has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    home_differs: Option<HomeDiffers>,
 }
 
 impl Explanation {
     fn new(name: &str, state: &'static str) -> Self {
         let name = name.to_owned();
         let (in_terminal, why, remedy) = (None, None, None);
-        Self { name, state, secret: false, named_secret: None, history: Vec::new(), in_terminal, why, remedy }
+        let home_differs = None;
+        let history = Vec::new();
+        Self { name, state, secret: false, named_secret: None, history, in_terminal, why, remedy, home_differs }
     }
 }
 
@@ -192,7 +199,9 @@ fn explanation(view: &EnvironmentView, name: &str, terminal: &Terminal) -> Expla
         let earlier = variable.history.split_last().map(|(_, earlier)| earlier).unwrap_or_default();
         let history = earlier.iter().cloned().chain([variable.last_step()]).collect();
         let named_secret = variable.named_secret.clone();
-        return Explanation { secret: variable.secret, named_secret, history, ..Explanation::new(name, state) };
+        let home_differs = HomeDiffers::find(terminal, view).filter(|_| name == "HOME");
+        let of_name = Explanation::new(name, state);
+        return Explanation { secret: variable.secret, named_secret, history, home_differs, ..of_name };
     }
     let dropped = view.dropped.iter().find(|dropped| dropped.name == name);
     let mut explanation = Explanation::new(name, if dropped.is_some() { "dropped" } else { "unknown" });
@@ -201,6 +210,7 @@ fn explanation(view: &EnvironmentView, name: &str, terminal: &Terminal) -> Expla
             if dropped.history.is_empty() { vec![dropped.last_step()] } else { dropped.history.clone() };
     }
     explanation.in_terminal = Some(terminal.contains_key(name));
+    explanation.home_differs = HomeDiffers::find(terminal, view).filter(|_| terminal.contains_key(name));
     if let Some(here) = terminal::here(name, terminal, view) {
         (explanation.why, explanation.remedy) = (here.why, Some(here.remedy));
     }
@@ -221,6 +231,8 @@ fn explain(context: &Context, view: &EnvironmentView, name: &str) -> Result<u8, 
 fn explained(explanation: &Explanation, screen: Screen) -> String {
     let name = screen.line(&explanation.name);
     let remedy = explanation.remedy.iter().map(|remedy| format!("  to have it: {}\n", screen.line(remedy)));
+    let home = explanation.home_differs.iter().map(|differs| format!("  {}\n", screen.line(&differs.line())));
+    let remedy = remedy.chain(home);
     let Some(last) = explanation.history.last() else {
         let never = format!("{name} is not set: no provider has set it, and none has taken it away\n");
         let here = explanation.in_terminal == Some(true);

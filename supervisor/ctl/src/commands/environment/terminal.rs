@@ -12,6 +12,7 @@ use agentd_api::environment::{DroppedView, EnvironmentView, VariableView};
 use agentd_secret_names::is_secret;
 use serde::Serialize;
 
+use super::home::HomeDiffers;
 use super::own::terminals_own;
 use crate::commands::{Context, print, tell};
 use crate::error::Error;
@@ -26,6 +27,9 @@ const KEEPERS: [&str; 2] = ["whitelist", "snapshot"];
 pub(super) struct Difference {
     /// The launch whose environment the agent has.
     launch: u64,
+    /// The two have other homes, and so other start-up files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    home_differs: Option<HomeDiffers>,
     /// The terminal has it, and the agent has not.
     missing: Vec<Missing>,
     /// Both have it, with other values.
@@ -111,6 +115,7 @@ pub(super) async fn difference(context: &Context, id: &str, session: &str, value
 fn compared(terminal: &Terminal, view: &EnvironmentView, values: bool) -> Difference {
     let mut difference = Difference {
         launch: view.launch,
+        home_differs: HomeDiffers::find(terminal, view),
         missing: Vec::new(),
         differing: Vec::new(),
         not_compared: Vec::new(),
@@ -218,6 +223,7 @@ fn is_list(name: &str, value: &[u8], other: &[u8]) -> bool {
 fn report(difference: &Difference, screen: Screen, values: bool) -> String {
     let mut parts = Vec::new();
     let columns = crate::terminal::columns();
+    parts.extend(difference.home_differs.iter().map(|differs| screen.line(&differs.line()) + "\n"));
     if !difference.missing.is_empty() {
         let mut table = Table::new(&[
             ("NAME", Cut::Never),
