@@ -11,7 +11,7 @@ use agentd_api::session::{ConditionType, Phase, SessionSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::harness::planted::{Planted, found_in};
+use crate::harness::planted::{Planted, found_below, found_in};
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, require};
 
@@ -64,6 +64,16 @@ const REAL: &[(&str, &str)] = &[
     ("CFLAGS", "-O2 -g -I/opt/corp/include"),
     ("LOADEDMODULES", "gcc/13:vivado/2024.1"),
     ("LESS", "-R"),
+    ("SOURCE_DATE_EPOCH", "1700000000"),
+    ("NIX_STORE", "/nix/store/0c0m1jqj7yzr0wd6s1xzkqlrx3l2bdkn-gcc-13.2.0"),
+    ("GOFLAGS", "-ldflags=-X=main.commit=d095cb3e1f0a4b5c6d7e8f90123456789abcdef0"),
+    ("JAVA_OPTS", "-Dhttp.auth=basic -Dmail.smtp.auth=true -Djava.security.auth.login.config=/etc/jaas.conf"),
+    ("CYCLONEDDS_URI", "<CycloneDDS><Domain><General><Interfaces/></General></Domain></CycloneDDS>"),
+    ("SLURM_JOB_UUID", "123e4567-e89b-12d3-a456-426614174000"),
+    ("KO_DOCKER_REPO", "registry.corp.invalid/team/image:1.2@sha256:e3b0c44298fc1c149afbf4c8996fb924"),
+    ("P4PORT", "ssl:perforce.corp.invalid:1666"),
+    ("CVSROOT", ":ext:kim@cvs.corp.invalid:/root"),
+    ("npm_config_always_auth", "true"),
     ("HISTSIZE", "1000"),
     ("HISTFILESIZE", "1000"),
 ];
@@ -126,6 +136,12 @@ async fn every_family_reaches_the_agent_whole() {
         };
         assert!(family.state_with.iter().all(is_listed), "{id} names what no family keeps");
     }
+    let without_password = REAL.iter().filter(|(name, _)| *name != "HTTPS_PROXY");
+    let missing: Vec<String> = without_password
+        .filter(|(name, value)| given.get(name).is_none_or(|given| given != value))
+        .map(|(name, _)| format!("{name} {:?}", reason(name)))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
     assert!(reason("ACME_COLOUR").is_some_and(|why| why.contains("toolchains list")), "{:?}", reason("ACME_COLOUR"));
     // What the view says is what the agent has.
     let agents = variables(&session).await;
@@ -166,6 +182,13 @@ async fn no_secret_among_the_families_reaches_the_agent() {
         plant("CORP_ANYTHING", "{}"),
     ];
     assert!(planted.len() >= 25);
+    none_reaches_the_agent(&planted).await;
+}
+
+/// Plants these in a profile, and looks for them in the agent's environment and in all that the daemon keeps.
+async fn none_reaches_the_agent(planted: &[Planted]) {
+    let names: BTreeSet<&str> = planted.iter().map(|one| one.name).collect();
+    assert_eq!(names.len(), planted.len(), "each name is planted once");
     let mut daemon = Daemon::prepare();
     let profile = planted.iter().fold(String::new(), |mut text, one| {
         writeln!(text, "export {}={}", one.name, quoted(&one.value)).unwrap();
@@ -178,14 +201,71 @@ async fn no_secret_among_the_families_reaches_the_agent() {
     let pid = session.view().await.status.agent_pid.expect("it runs");
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
     assert!(environment.split(|byte| *byte == 0).any(|entry| entry == b"JAVA_HOME=/opt/jdk"));
-    assert_eq!(found_in(&environment, &planted), BTreeSet::new());
+    assert_eq!(found_in(&environment, planted), BTreeSet::new());
     let view: EnvironmentView = daemon.client.get(&session.path("/environment")).await.expect(200);
-    for one in &planted {
+    for one in planted {
         let dropped = view.dropped.iter().find(|dropped| dropped.name == one.name);
         let dropped = dropped.unwrap_or_else(|| panic!("{} is not named", one.name));
         assert_eq!(dropped.provider, "whitelist", "{}", one.name);
         assert!(dropped.reason.as_ref().is_some_and(|reason| !reason.is_empty()), "{}", one.name);
     }
+    session.stop().await;
+    assert_eq!(found_below(&daemon.state(), planted), [""; 0]);
+}
+
+#[tokio::test]
+async fn no_secret_in_a_document_an_address_or_an_option_reaches_the_agent() {
+    let plant = Planted::new;
+    let planted = [
+        // Each name is of a family, so that only the name's words or the value tell.
+        plant("NPM_CONFIG_OTP", "{}"),
+        plant("NPM_CONFIG_USERCONFIG_TEXT", "//registry.corp.invalid/:_authToken={}"),
+        plant("PIP_EXTRA_INDEX_URL", "https://{}0123456789@pypi.corp.invalid/simple"),
+        plant("PIP_CONFIG_TEXT", "[global]\nusername = kim\npassword = {}"),
+        plant("UV_INDEX_URL", "https://pypi.corp.invalid/simple?private_token={}"),
+        plant("CARGO_REGISTRIES_CORP_TOKEN", "{}"),
+        plant("CARGO_SOURCE_CORP_REGISTRY", "sparse+https://kim:{}/x@crates.corp.invalid/"),
+        plant("CONDA_TOKEN", "{}"),
+        plant("CONDA_NETRC", "machine conda.corp.invalid login kim password {}"),
+        plant("ROS_DB_PW", "{}"),
+        plant("CC_TEST_REPORTER_ID", "{}"),
+        plant("ANDROID_KEYSTORE_BASE64", "{}"),
+        plant("ORG_GRADLE_PROJECT_androidKeyPass", "{}"),
+        plant("JAVA_OPTS", "-Ddb.url=jdbc:oracle:thin:kim/{}@//db.corp.invalid:1521/app"),
+        plant("JDK_JAVA_OPTIONS", "-Dspring.datasource.url=jdbc:sqlserver://db;user=sa;password={}"),
+        plant("_JAVA_OPTIONS", "-javaagent:/opt/agent.jar=license_key={},app=corp"),
+        plant("MAVEN_ARGS", "--batch-mode --define nexusPw={}"),
+        plant("ANT_OPTS", "-Dpassword={}=="),
+        plant("TF_CLI_ARGS", "-backend-config password={}"),
+        plant("TF_CLI_CONFIG_FILE", "credentials \"app.corp.invalid\" { token = \"{}\" }"),
+        plant("SCCACHE_ENDPOINT", "https://b.corp.invalid/c?sv=2022-11-02&sp=r&sig={}0123456789%3D"),
+        plant("CCACHE_REMOTE_STORAGE", "http://cache.corp.invalid|bearer-token={}"),
+        plant("VCPKG_BINARY_SOURCES", "clear;x-azblob,https://b.corp.invalid/c,sv=2022&sig={}0123456789,readwrite"),
+        plant("CMAKE_SERVICE_BUS", "Endpoint=sb://b.corp.invalid/;SharedAccessKeyName=Root;SharedAccessKey={}"),
+        plant("CMAKE_INSIGHTS", "InstrumentationKey={};IngestionEndpoint=https://x.corp.invalid"),
+        plant("KUBECONFIG", "apiVersion: v1\nusers:\n- name: kim\n  user:\n    token: {}"),
+        plant("DOCKER_CONFIG", "{\"auths\": {\"registry.corp.invalid\": {\"auth\": \"{}\"}}}"),
+        plant("DOCKER_HOOK", "https://hooks.slack.com/services/T000/B000/{}"),
+        plant("HELM_DRIVER_SQL", "kim:{}@tcp(db.corp.invalid:3306)/helm"),
+        plant("HELM_POST_RENDERER_ARGS", "-H 'Authorization: Bearer {}'"),
+        plant("CVSROOT", ":pserver:kim:{}@cvs.corp.invalid:/root"),
+        plant("GDAL_HTTP_HEADER_LINE", "X-Api-Key: {}"),
+        plant("GDAL_HTTP_USERPWD", "kim:{}"),
+        plant(
+            "CLOUDSDK_CONFIG",
+            "{\"type\": \"service_account\", \"private_key\": \"-----BEGIN PRIVATE KEY-----\\n{}\\n\"}",
+        ),
+        plant("NIX_SIGNER", "-----BEGIN OPENSSH PRIVATE KEY-----\\n{}\\n-----END OPENSSH PRIVATE KEY-----"),
+        plant("MLFLOW_TRACKING_URI", "kim:{}@mlflow.corp.invalid:5000"),
+        plant("CYCLONEDDS_URI", "<Domain><Security><Password>{}</Password></Security></Domain>"),
+        plant("HOMEBREW_CURL_OPTS", "--silent -u kim:{}"),
+        plant("LM_PROJECT_AUTH", "{}"),
+        plant("SNPS_LICENSEKEY", "{}"),
+        plant("VAULT_NAMESPACE", "hvs.{}0123456789abcdef"),
+        plant("XILINX_NOTE", "see dapi{}0123456789abcdef0123456789abcdef"),
+    ];
+    assert!(planted.len() >= 40);
+    none_reaches_the_agent(&planted).await;
 }
 
 /// A home in which Lmod has loaded a module, and a script that loads it once more.

@@ -135,6 +135,97 @@ mod tests {
         }
     }
 
+    /// What the set-up script of each toolchain exports, as its documentation or the script itself has it.
+    const SET_UP: &[(&str, &str)] = &[
+        (
+            "setvars.sh of oneAPI",
+            "ONEAPI_ROOT CMPLR_ROOT DPL_ROOT IPPCRYPTOROOT DALROOT VTUNE_PROFILER_DIR OCL_ICD_FILENAMES \
+            INTELFPGAOCLSDKROOT DIAGUTIL_PATH NLSPATH CCL_CONFIGURATION UMF_ROOT VT_ROOT",
+        ),
+        (
+            "settings64.sh of Vitis",
+            "XILINX_VIVADO XILINX_HLS XILINX_VITIS XILINX_XRT PLATFORM_REPO_PATHS PETALINUX XCL_EMULATION_MODE",
+        ),
+        ("Synopsys", "VCS_HOME VERDI_HOME NOVAS_INST_DIR ICV_HOME_DIR STARRC_HOME TMAX_HOME VCS_CC"),
+        ("Cadence", "CDS_INST_DIR MMSIMHOME QRCHOME PVSHOME SPECMAN_HOME CDN_VIP_ROOT DENALI CONFRMLHOME"),
+        ("Siemens", "MGC_HOME CALIBRE_HOME QHOME HDS_HOME TESSENT_HOME CATAPULT_HOME USE_CALIBRE_VCO"),
+        (
+            "setup.bash of ROS 2",
+            "ROS_DISTRO AMENT_PREFIX_PATH COLCON_PREFIX_PATH CATKIN_SHELL NDDSHOME FASTDDS_DEFAULT_PROFILES_FILE",
+        ),
+        (
+            "export.sh of ESP-IDF",
+            "IDF_PATH ESP_IDF_VERSION ESP_ROM_ELF_DIR IDF_DEACTIVATE_FILE_PATH OPENOCD_SCRIPTS ESPBAUD",
+        ),
+        (
+            "environment-setup of Yocto",
+            "SDKTARGETSYSROOT OECORE_NATIVE_SYSROOT OECORE_TUNE_CCARGS CONFIGURE_FLAGS TARGET_PREFIX \
+            OE_CMAKE_TOOLCHAIN_FILE KCFLAGS CROSS_COMPILE TEMPLATECONF",
+        ),
+        (
+            "Zephyr",
+            "ZEPHYR_BASE BOARD BOARD_ROOT GNUARMEMB_TOOLCHAIN_PATH XTOOLS_TOOLCHAIN_PATH NCS_TOOLCHAIN_VERSION XTENSA_CORE",
+        ),
+        ("lunch of Android", "ANDROID_BUILD_TOP TARGET_PRODUCT TARGET_BUILD_VARIANT OUT TOP OUT_DIR"),
+        ("emsdk_env.sh", "EMSDK EMSDK_NODE EM_CONFIG EMSCRIPTEN EMCC_CFLAGS"),
+        (
+            "conda's packages",
+            "CONDA_PREFIX GDAL_DATA PROJ_DATA XML_CATALOG_FILES GXX ADDR2LINE build_alias DEBUG_CFLAGS PIXI_EXE",
+        ),
+        ("nix develop", "IN_NIX_SHELL NIX_CFLAGS_COMPILE CONFIG_SHELL _PYTHON_HOST_PLATFORM GETTEXTDATADIRS"),
+        (
+            "spack and EasyBuild",
+            "SPACK_ENV_VIEW SPACK_LOADED_HASHES SPACK_LD_LIBRARY_PATH EBROOTGCC EESSI_VERSION TACC_GCC_DIR",
+        ),
+        (
+            "CUDA and ROCm",
+            "CUDAToolkit_ROOT NVCC_CCBIN CUTENSOR_ROOT TORCH_EXTENSIONS_DIR TRITON_CACHE_DIR HIPCC_LINK_FLAGS_APPEND \
+            MIOPEN_USER_DB_PATH GPU_TARGETS",
+        ),
+        ("MPI", "MPIFC MPIF77 HYDRA_LAUNCHER HWLOC_COMPONENTS CRAYPE_LINK_TYPE PE_PKGCONFIG_LIBS"),
+        (
+            "vcpkg and Bazel",
+            "VCPKG_OVERLAY_PORTS VCPKG_BINARY_SOURCES X_VCPKG_ASSET_SOURCES USE_BAZEL_VERSION BAZELISK_FORMAT_URL",
+        ),
+        (
+            "the JVM",
+            "JDK_JAVA_OPTIONS M2_REPO MVND_HOME ANT_OPTS GRADLE_RO_DEP_CACHE COURSIER_CONFIG_DIR LEIN_HOME IVY_HOME",
+        ),
+        (
+            "Rust and Go",
+            "RUSTC_WRAPPER CARGO_BUILD_TARGET CARGO_TERM_COLOR CARGO_SOURCE_CORP_REPLACE_WITH GO111MODULE GODEBUG GOGC GOAUTH",
+        ),
+        ("Haskell and OCaml", "GHC_PACKAGE_PATH STACK_YAML CABAL_CONFIG OCAMLRUNPARAM OPAMYES DUNE_CACHE"),
+        ("Ruby and PHP", "GEM_ROOT RUBY_ENGINE BUNDLE_WITHOUT RAILS_ENV COMPOSER_BIN_DIR XDEBUG_MODE"),
+        (
+            "Elixir and Perl",
+            "ASDF_ELIXIR_VERSION MIX_ENV HEX_MIRROR KERL_BASE_DIR ERL_FLAGS PERLBREW_PATH PERL_CPANM_HOME PERLLIB",
+        ),
+        ("R and Julia", "R_ENVIRON_USER R_MAKEVARS_USER RENV_PATHS_ROOT QUARTO_PATH JULIA_LOAD_PATH JULIAUP_CHANNEL"),
+        ("TeX and MATLAB", "TEXINPUTS BIBINPUTS TEXMFHOME OSFONTDIR MATLAB_PREFDIR MCRROOT MCR_CACHE_ROOT"),
+        ("Quartus and GNAT", "NIOS2EDS AOCL_BOARD_PACKAGE_ROOT GPR_PROJECT_PATH ADA_INCLUDE_PATH ALR_HOME"),
+        ("open EDA tools", "VERILATOR_SOLVER COCOTB_LOG_LEVEL GHDL_PREFIX OPENROAD_EXE KICAD8_3DMODEL_DIR BLUESPECDIR"),
+        (
+            "the network",
+            "GRPC_VERBOSITY grpc_proxy SOCKS_PROXY GLOBAL_AGENT_HTTPS_PROXY NODE_TLS_REJECT_UNAUTHORIZED CURL_HOME",
+        ),
+        ("git and others", "GIT_SEQUENCE_EDITOR PRE_COMMIT_HOME P4TICKETS JJ_CONFIG"),
+        (
+            "compilers' caches",
+            "CCACHE_REMOTE_STORAGE SCCACHE_S3_KEY_PREFIX DISTCC_POTENTIAL_HOSTS ICECC_CC FASTBUILD_CACHE_PATH",
+        ),
+    ];
+
+    #[test]
+    fn what_the_set_up_of_each_toolchain_exports_is_kept() {
+        for (set_up, names) in SET_UP {
+            let names = names.split_ascii_whitespace();
+            let dropped: Vec<&str> =
+                names.filter(|name| is_secret_name(name) || !FAMILIES.iter().any(|family| family.has(name))).collect();
+            assert!(dropped.is_empty(), "{set_up}: {dropped:?}");
+        }
+    }
+
     #[test]
     fn a_family_is_left_out_by_its_name_and_a_name_that_is_none_is_refused_with_those_that_are() {
         let own = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<Vec<_>>();

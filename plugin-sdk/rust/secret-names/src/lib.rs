@@ -4,7 +4,11 @@
 //! there two, a variable that one of them lets through by its name would be stored in clear by the other. It does not decide
 //! what becomes of a secret. It errs on the side of "secret": that costs a line in a list of names, the other a password.
 
+mod encoded;
 mod names;
+mod pairs;
+mod tokens;
+mod urls;
 mod values;
 
 pub use names::is_secret_name;

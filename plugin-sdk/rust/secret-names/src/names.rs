@@ -18,15 +18,27 @@ const ENDINGS: &[&str] = &[
     "AUTHKEY",
     "PRIVATEKEY",
     "SECRETKEY",
+    "LICENSEKEY",
+    "MASTERKEY",
     "CONNECTIONSTRING",
+    "DBPASS",
+    "KEYPASS",
+    "PASSKEY",
+    "STOREPASS",
+    "USERPASS",
+    "USERPWD", // of GDAL: a user and a password
 ];
 
 /// Words that do so only whole, wherever they stand.
 const WORDS: &[&str] =
-    &["TOKENS", "CREDS", "BEARER", "JWT", "AUTHORIZATION", "DSN", "SSHPASS", "PGPASS", "CONNSTR", "WEBHOOK"];
+    &["TOKENS", "CRED", "CREDS", "BEARER", "JWT", "AUTHORIZATION", "DSN", "SSHPASS", "PGPASS", "CONNSTR", "WEBHOOK"];
 
 /// Words that do so at the end of a name of more words: `DB_PASS`, `MYSQL_PWD` (and not `PWD`), `GH_PAT`, `OTEL_EXPORTER_OTLP_HEADERS`.
-const LAST: &[&str] = &["KEY", "KEYS", "PASS", "PWD", "PAT", "AUTH", "OAUTH", "HEADER", "HEADERS", "COOKIE", "COOKIES"];
+/// What is given in base64 is a key or a document with one: `ANDROID_KEYSTORE_BASE64`.
+const LAST: &[&str] = &[
+    "KEY", "KEYS", "PASS", "PW", "PWD", "PSWD", "PAT", "OTP", "AUTH", "OAUTH", "HEADER", "HEADERS", "COOKIE",
+    "COOKIES", "BASE64", "B64",
+];
 
 /// Words that do so one after the other, wherever they stand: `AWS_ACCESS_KEY_ID`, `API_KEY_OF_SOMETHING`.
 const PAIRS: &[(&str, &str)] = &[
@@ -65,7 +77,8 @@ const SERVICES: &[&str] = &[
 ];
 
 /// Names that no rule tells: what stands in them is a configuration, and keys stand in it (opencode.ai/docs/config,
-/// codex-acp's README, docs.gitlab.com on `DOCKER_AUTH_CONFIG`, direnv's record of the values it replaced).
+/// codex-acp's README, docs.gitlab.com on `DOCKER_AUTH_CONFIG`, direnv's record of the values it replaced, Code Climate's id of a
+/// repository, which is its key, and NuGet's credential provider).
 const NAMES: &[&str] = &[
     "OPENCODE_CONFIG_CONTENT",
     "OPENCODE_AUTH_CONTENT",
@@ -73,6 +86,8 @@ const NAMES: &[&str] = &[
     "DEFAULT_AUTH_REQUEST",
     "DOCKER_AUTH_CONFIG",
     "DIRENV_DIFF",
+    "CC_TEST_REPORTER_ID",
+    "VSS_NUGET_EXTERNAL_FEED_ENDPOINTS",
 ];
 
 /// A name that ends in one of these says where a secret lies, or how long it lasts, and not what it is: `SSH_AUTH_SOCK`,
@@ -85,6 +100,7 @@ const ABOUT: &[&str] = &[
     "PATH",
     "DIR",
     "DIRECTORY",
+    "NAME",
     "MS",
     "SECONDS",
     "TTL",
@@ -100,18 +116,37 @@ const ABOUT: &[&str] = &[
 const COUNTED: &[&str] = &["MAX", "MIN", "NUM", "COUNT", "LIMIT", "BUDGET", "WINDOW"];
 
 /// A name with one of these before `AUTH` is a switch: `CLAUDE_CODE_SKIP_BEDROCK_AUTH`.
-const SWITCHES: &[&str] = &["SKIP", "NO", "DISABLE", "ENABLE", "USE"];
+const SWITCHES: &[&str] = &["SKIP", "NO", "DISABLE", "ENABLE", "USE", "ALWAYS"];
+
+/// Whether an option of this name takes a secret away: `no-password`.
+pub(crate) fn is_switched_off(name: &str) -> bool {
+    ["no-", "skip-", "disable-"].iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// A name in upper case, with `_` between words that are told apart by their letters: `keyPass` is `KEY_PASS`.
+fn in_words(name: &str) -> String {
+    let mut upper = String::with_capacity(name.len() + 4);
+    let mut after_small = false;
+    for letter in name.chars() {
+        if after_small && letter.is_ascii_uppercase() {
+            upper.push('_');
+        }
+        after_small = letter.is_ascii_lowercase();
+        upper.push(letter.to_ascii_uppercase());
+    }
+    upper
+}
 
 /// Whether a variable of this name is treated as a secret.
 pub fn is_secret_name(name: &str) -> bool {
-    let upper = name.to_ascii_uppercase();
+    let upper = in_words(name);
     if NAMES.contains(&upper.as_str()) {
         return true;
     }
     // A number at the end of a word is which one it is: TOKEN2, API_KEY_1.
     let words: Vec<&str> = upper
         .split(|c: char| !c.is_ascii_alphanumeric())
-        .map(|word| word.trim_end_matches(|c: char| c.is_ascii_digit()))
+        .map(|word| if LAST.contains(&word) { word } else { word.trim_end_matches(|c: char| c.is_ascii_digit()) })
         .filter(|word| !word.is_empty())
         .collect();
     let Some((last, before)) = words.split_last() else { return false };
@@ -184,6 +219,16 @@ mod tests {
             "SLACK_WEBHOOK_URL",
             "OPENCODE_CONFIG_CONTENT",
             "DIRENV_DIFF",
+            "FOO_PW",
+            "nexusPw",
+            "keyPass",
+            "DBPASS",
+            "NPM_CONFIG_OTP",
+            "ANDROID_KEYSTORE_BASE64",
+            "IOS_P12_B64",
+            "CC_TEST_REPORTER_ID",
+            "ACME_LICENSEKEY",
+            "InstrumentationKey",
         ] {
             assert!(is_secret_name(name), "{name}");
         }
@@ -213,6 +258,12 @@ mod tests {
             "ANTHROPIC_BASE_URL",
             "HTTPS_PROXY",
             "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+            "npm_config_always_auth",
+            "SharedAccessKeyName",
+            "OpenCV_DIR",
+            "SSH_ASKPASS",
+            "ANDROID_KEYSTORE",
+            "BYPASS",
         ] {
             assert!(!is_secret_name(name), "{name}");
         }

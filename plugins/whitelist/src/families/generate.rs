@@ -56,7 +56,7 @@ fn wrapped(list: &[String]) -> String {
     let (mut text, mut line) = (String::new(), String::new());
     for name in list {
         let word = format!("{name:?}, ");
-        if line.len() + word.len() + 24 > WIDEST {
+        if line.len() + word.len() + 12 > WIDEST {
             text.extend(["\n            ", line.trim_end()]);
             line.clear();
         }
