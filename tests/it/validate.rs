@@ -183,3 +183,25 @@ async fn a_script_is_read_by_the_shell_that_would_run_it() {
         assert_eq!(reasons(&asked(&daemon, &session).await), expected, "{first}");
     }
 }
+
+#[tokio::test]
+async fn a_projects_file_is_honoured_by_what_a_script_makes_of_it_and_by_no_other_environment() {
+    let daemon = Daemon::start().await;
+    write(&daemon.home().join(".profile"), "export PATH=/usr/bin:/bin CONDA_PREFIX=/opt/conda PROJECT=other\n");
+    write(&daemon.work().join(".envrc"), "export PROJECT=this\n");
+    write(&daemon.work().join("environment.yml"), "name: ml\n");
+    write(&daemon.work().join(".tool-versions"), "nodejs 20\n");
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let files = |view: &ValidationView| -> Vec<String> {
+        let ours = view.warnings.iter().filter(|one| one.reason == "ProjectFileNotHonoured");
+        ours.map(|one| one.path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    };
+    assert_eq!(files(&asked(&daemon, &session).await), [".tool-versions", ".envrc", "environment.yml"]);
+    session.stop().await;
+    let installs = daemon.home().join("mise/installs/node/20.11.0/bin");
+    fs::create_dir_all(&installs).unwrap();
+    let script = format!(". ./.envrc\nexport CONDA_PREFIX=/opt/conda/envs/ml PATH={}:$PATH\n", quoted(&installs));
+    write(&daemon.root().join("config/env-setup.sh"), &script);
+    session.resume().await;
+    assert_eq!(files(&asked(&daemon, &session).await), [""; 0]);
+}

@@ -10,6 +10,9 @@ use agentd_api::validation::Warning;
 
 use super::validate::warning;
 
+mod exports;
+mod tools;
+
 /// How a file's tool leaves traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trace {
@@ -19,6 +22,14 @@ enum Trace {
     Entry(&'static [&'static str]),
     /// One of these variables is set, or was set and dropped.
     Variable(&'static [&'static str]),
+    /// direnv was in the file's directory, or what the file exports is there.
+    Direnv,
+    /// The environment of conda that the file names is active.
+    Conda,
+    /// The versions that the file names are in `PATH`, or are chosen when the tools run.
+    Tools,
+    /// As a version, where the program does not say that it is another.
+    Unlike(&'static [&'static str], &'static [&'static str]),
 }
 
 /// One kind of file.
@@ -34,8 +45,8 @@ pub(crate) struct Rule {
 const NODE: &[&str] = &["node"];
 const PYTHON: &[&str] = &["python3", "python"];
 const RUBY: &[&str] = &["ruby"];
-const OF_MISE: &[&str] = &["/mise/installs/", "/mise/shims"];
-
+/// Reads `.python-version` itself in a project that it locks.
+const UV: &str = "uv";
 /// `rust-toolchain.toml` is not among them: rustup's own `cargo` and `rustc` read it when they run.
 static RULES: &[Rule] = &[
     Rule {
@@ -53,30 +64,22 @@ static RULES: &[Rule] = &[
     Rule {
         name: ".tool-versions",
         tool: "asdf or mise",
-        traces: &[
-            Trace::Entry(&["/.asdf/shims", "/asdf/shims", "/asdf/installs/", "/.asdf/installs/"]),
-            Trace::Entry(OF_MISE),
-        ],
+        traces: &[Trace::Entry(&["/.asdf/shims", "/asdf/shims", "/mise/shims"]), Trace::Tools],
         line: "eval \"$(mise env -s bash)\"",
     },
-    Rule { name: "mise.toml", tool: "mise", traces: &[Trace::Entry(OF_MISE)], line: "eval \"$(mise env -s bash)\"" },
-    Rule { name: ".mise.toml", tool: "mise", traces: &[Trace::Entry(OF_MISE)], line: "eval \"$(mise env -s bash)\"" },
-    Rule {
-        name: ".envrc",
-        tool: "direnv",
-        traces: &[Trace::Variable(&["DIRENV_DIR", "DIRENV_FILE", "DIRENV_DIFF"])],
-        line: "eval \"$(direnv export bash)\"",
-    },
+    Rule { name: "mise.toml", tool: "mise", traces: &[Trace::Tools], line: "eval \"$(mise env -s bash)\"" },
+    Rule { name: ".mise.toml", tool: "mise", traces: &[Trace::Tools], line: "eval \"$(mise env -s bash)\"" },
+    Rule { name: ".envrc", tool: "direnv", traces: &[Trace::Direnv], line: "eval \"$(direnv export bash)\"" },
     Rule {
         name: "environment.yml",
         tool: "conda",
-        traces: &[Trace::Variable(&["CONDA_PREFIX"])],
+        traces: &[Trace::Conda],
         line: "eval \"$(conda shell.bash hook)\" && conda activate NAME",
     },
     Rule {
         name: ".python-version",
         tool: "pyenv",
-        traces: &[Trace::Version(PYTHON), Trace::Variable(&["VIRTUAL_ENV", "CONDA_PREFIX"])],
+        traces: &[Trace::Version(PYTHON), Trace::Unlike(PYTHON, &["VIRTUAL_ENV", "CONDA_PREFIX"])],
         line: "export PATH=\"${PYENV_ROOT:-$HOME/.pyenv}/shims:$PATH\"",
     },
     Rule {
@@ -118,7 +121,7 @@ pub(crate) fn places(directory: &Path, home: Option<&Path>) -> Vec<(&'static Rul
 
 /// The programs that say which version is used.
 pub(crate) fn programs() -> impl Iterator<Item = &'static str> {
-    [NODE, PYTHON, RUBY].concat().into_iter()
+    [NODE, PYTHON, RUBY, &[UV]].concat().into_iter()
 }
 
 /// What an environment has, as far as the rules look.
@@ -127,6 +130,10 @@ pub(crate) struct Seen<'a> {
     pub(crate) path: Vec<&'a str>,
     /// Whether a step set a variable, also where a later one dropped it.
     pub(crate) is_set: &'a dyn Fn(&str) -> bool,
+    /// The value that the agent has.
+    pub(crate) value: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether a file is there: one of those that [`beside`] names.
+    pub(crate) is_there: &'a dyn Fn(&Path) -> bool,
     /// A program's place in `PATH`, as it is found there and with links followed.
     pub(crate) program: &'a dyn Fn(&str) -> Option<(PathBuf, PathBuf)>,
 }
@@ -138,14 +145,16 @@ pub(crate) fn look(rule: &Rule, file: &Path, content: &str, seen: &Seen<'_>) -> 
     if is_of_nix && !seen.path.iter().any(|entry| entry.contains("/nix/") || entry.contains("/.nix-profile")) {
         return None;
     }
-    if rule.traces.iter().any(|trace| shows(*trace, content, seen)) {
+    let beside = beside(rule, file, (seen.value)("HOME").as_deref().map(Path::new));
+    let shows = |trace: &Trace| shows(*trace, content, (file, beside.as_deref()), seen);
+    if rule.traces.iter().any(shows) {
         return None;
     }
     let wanted = wanted(content).filter(|_| rule.traces.iter().any(|trace| matches!(trace, Trace::Version(_))));
     let wanted = wanted.map(|wanted| format!(" asks for {wanted}, and")).unwrap_or_default();
     let found = rule.traces.iter().find_map(|trace| match trace {
         Trace::Version(programs) => Some(programs),
-        Trace::Entry(_) | Trace::Variable(_) => None,
+        _ => None,
     });
     let instead = match found {
         Some(programs) => match programs.iter().find_map(|program| (seen.program)(program)) {
@@ -170,26 +179,64 @@ pub(crate) fn look(rule: &Rule, file: &Path, content: &str, seen: &Seen<'_>) -> 
     Some(warning("ProjectFileNotHonoured", file, message))
 }
 
-fn shows(trace: Trace, content: &str, seen: &Seen<'_>) -> bool {
-    match trace {
-        Trace::Variable(names) => {
-            names.iter().any(|name| (seen.is_set)(name))
-                || (names.contains(&"DIRENV_DIR") && has_exports(content, seen))
-        }
-        Trace::Entry(parts) => seen.path.iter().any(|entry| parts.iter().any(|part| entry.contains(part))),
-        Trace::Version(programs) => programs
-            .iter()
-            .find_map(|program| (seen.program)(program))
-            .is_some_and(|(place, real)| is_version(content, &place) || is_version(content, &real)),
+/// What else is to be looked for, to say of the file whether it is honoured.
+pub(crate) fn beside(rule: &Rule, file: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    match rule.name {
+        ".python-version" => Some(file.with_file_name("uv.lock")),
+        ".envrc" => Some(home?.join(".envrc")),
+        _ => None,
     }
 }
 
-/// Whether all variables that a `.envrc` exports plainly are set, and there is one.
-fn has_exports(content: &str, seen: &Seen<'_>) -> bool {
-    let names =
-        content.lines().filter_map(|line| line.trim().strip_prefix("export ")?.split_once('=').map(|(name, _)| name));
-    let names: Vec<&str> = names.filter(|name| *name != "PATH").collect();
-    !names.is_empty() && names.iter().all(|name| (seen.is_set)(name))
+fn shows(trace: Trace, content: &str, (file, beside): (&Path, Option<&Path>), seen: &Seen<'_>) -> bool {
+    let directory = file.parent().unwrap_or(file);
+    let of_program = |programs: &[&str]| programs.iter().find_map(|program| (seen.program)(program));
+    match trace {
+        Trace::Variable(names) => names.iter().any(|name| (seen.is_set)(name)),
+        Trace::Entry(parts) => seen.path.iter().any(|entry| parts.iter().any(|part| entry.contains(part))),
+        Trace::Version(programs) => {
+            let reads_it = beside.is_some_and(|lock| (seen.is_there)(lock)) && (seen.program)(UV).is_some();
+            let is_it = |(place, real): (PathBuf, PathBuf)| is_version(content, &place) || is_version(content, &real);
+            reads_it || of_program(programs).is_some_and(is_it)
+        }
+        Trace::Unlike(programs, names) => {
+            let is_other = of_program(programs).is_some_and(|(_, real)| says_a_version(&real));
+            names.iter().any(|name| (seen.is_set)(name)) && !(is_other && wanted(content).and_then(version).is_some())
+        }
+        Trace::Direnv => was_in(directory, beside, seen) || exports::has(content, directory, seen),
+        Trace::Conda => is_active(conda_name(content), directory, seen),
+        Trace::Tools => tools::has(file, content, seen),
+    }
+}
+
+/// Whether direnv notes that it was in the directory. Of a note that was dropped the directory is not known: it is the session's, unless the
+/// home has a file of its own, which the login shell may have read there.
+fn was_in(directory: &Path, of_home: Option<&Path>, seen: &Seen<'_>) -> bool {
+    if let Some(place) = (seen.value)("DIRENV_DIR") {
+        return Path::new(place.trim_start_matches('-')) == directory;
+    }
+    if let Some(file) = (seen.value)("DIRENV_FILE") {
+        return Path::new(&file).parent() == Some(directory);
+    }
+    let is_noted = ["DIRENV_DIR", "DIRENV_FILE", "DIRENV_DIFF"].into_iter().any(|name| (seen.is_set)(name));
+    let is_homes = of_home.is_some_and(|file| file.parent() != Some(directory) && (seen.is_there)(file));
+    is_noted && !is_homes
+}
+
+/// Whether an environment of this name is active, or one in the directory. conda's own, `base`, is no project's.
+fn is_active(name: Option<&str>, directory: &Path, seen: &Seen<'_>) -> bool {
+    let Some(prefix) = (seen.value)("CONDA_PREFIX") else { return (seen.is_set)("CONDA_PREFIX") };
+    let Some(name) = name else { return true };
+    let prefix = Path::new(&prefix);
+    let is_it = prefix.file_name().is_some_and(|last| last == name) || prefix.starts_with(directory);
+    is_it || name == "base" || (seen.value)("CONDA_DEFAULT_ENV").is_some_and(|active| active == name)
+}
+
+/// Whether the name of a program's file says which version it is.
+fn says_a_version(real: &Path) -> bool {
+    let name = real.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let of_name = name.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    of_name.contains('.') && of_name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Whether a program at this place is of the version that the file names, or finds that out when it runs.
@@ -233,93 +280,10 @@ fn version(part: &str) -> Option<&str> {
 
 /// The name of the environment in an `environment.yml`.
 fn conda_name(content: &str) -> Option<&str> {
-    content.lines().find_map(|line| line.strip_prefix("name:")).map(str::trim).filter(|name| !name.is_empty())
+    let name = content.lines().find_map(|line| line.strip_prefix("name:"))?;
+    let name = name.split(" #").next().unwrap_or_default().trim().trim_matches(['"', '\'']);
+    (!name.is_empty()).then_some(name)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(file: &str, content: &str, path: &str, set: &[&str], program: Option<&str>) -> Option<String> {
-        let rule = RULES.iter().find(|rule| rule.name == file).unwrap();
-        let seen = Seen {
-            path: path.split(':').collect(),
-            is_set: &|name| set.contains(&name),
-            program: &|_| program.map(|program| (program.into(), program.into())),
-        };
-        look(rule, &Path::new("/w/it").join(file), content, &seen).map(|one| one.message)
-    }
-
-    #[test]
-    fn a_version_file_is_honoured_by_a_program_of_that_version_or_one_that_chooses() {
-        let node = |content: &str, program: &str| of(".nvmrc", content, "/usr/bin", &[], Some(program)).is_none();
-        let managed = "/home/kim/.nvm/versions/node/v20.11.0/bin/node";
-        for content in ["20", "v20", "20.11", "v20.11.0\n", "# ours\n20.11.0", "lts/*"] {
-            assert!(node(content, managed), "{content}");
-        }
-        for (content, program) in
-            [("18", managed), ("2", managed), ("20.1", managed), ("lts/*", "/usr/bin/node"), ("20", "/usr/bin/node")]
-        {
-            assert!(!node(content, program), "{content} {program}");
-        }
-        for program in
-            ["/home/kim/.local/share/mise/shims/node", "/home/kim/.volta/bin/node", "/home/kim/.asdf/shims/node"]
-        {
-            assert!(node("18", program), "{program}");
-        }
-        assert!(node("system", "/usr/bin/node"));
-        let python = |content: &str, program: &str| of(".python-version", content, "", &[], Some(program)).is_none();
-        assert!(python("3.12", "/usr/bin/python3.12") && python("3.12.4", "/usr/bin/python3.12"));
-        assert!(!python("3.12", "/usr/bin/python3") && !python("3.1", "/usr/bin/python3.12"));
-        let message = of(".nvmrc", "20\n", "/usr/bin", &[], Some("/usr/bin/node")).unwrap();
-        for part in [
-            "/w/it/.nvmrc asks for 20",
-            "the agent's node is /usr/bin/node",
-            "nvm use",
-            "/w/it/.agentd-env.sh",
-            "agentctl env allow /w/it",
-        ] {
-            assert!(message.contains(part), "{part}: {message}");
-        }
-        assert!(of(".nvmrc", "20", "", &[], None).unwrap().contains("the agent has no node"));
-    }
-
-    #[test]
-    fn each_other_file_is_honoured_by_what_its_tool_leaves_behind() {
-        let is_honoured =
-            |file: &str, content: &str, path: &str, set: &[&str]| of(file, content, path, set, None).is_none();
-        let mise = "/home/kim/.local/share/mise/installs/node/20/bin";
-        for (file, content, path, set) in [
-            (".tool-versions", "nodejs 20", mise, &[][..]),
-            (".tool-versions", "nodejs 20", "/home/kim/.asdf/shims", &[]),
-            ("mise.toml", "", mise, &[]),
-            (".envrc", "use nix", "", &["DIRENV_DIR"]),
-            (".envrc", "export A=1\nexport PATH=x", "", &["A"]),
-            ("environment.yml", "name: ml", "", &["CONDA_PREFIX"]),
-            (".python-version", "3.12", "", &["VIRTUAL_ENV"]),
-            (".sdkmanrc", "java=21", "/home/kim/.sdkman/candidates/java/current/bin", &[]),
-            ("flake.nix", "", "/nix/store/x/bin", &["IN_NIX_SHELL"]),
-            ("flake.nix", "", "/usr/bin", &[]),
-        ] {
-            assert!(is_honoured(file, content, path, set), "{file}");
-            if file != "flake.nix" {
-                assert!(!is_honoured(file, content, "/usr/bin", &[]), "{file}");
-            }
-        }
-        assert!(!is_honoured("flake.nix", "", "/nix/var/nix/profiles/default/bin", &[]));
-        assert!(of("environment.yml", "name: ml\n", "", &[], None).unwrap().contains("conda activate ml"));
-        assert!(of(".envrc", "", "", &[], None).unwrap().contains(".envrc is there, and no step honours it"));
-    }
-
-    #[test]
-    fn the_directory_and_those_above_it_are_looked_in_and_the_home_is_not() {
-        let of = |directory: &str| -> Vec<PathBuf> {
-            let places = places(Path::new(directory), Some(Path::new("/home/kim")));
-            places.into_iter().filter(|(rule, _)| rule.name == ".nvmrc").map(|(_, path)| path).collect()
-        };
-        assert_eq!(of("/home/kim/a/b"), [PathBuf::from("/home/kim/a/b/.nvmrc"), "/home/kim/a/.nvmrc".into()]);
-        assert_eq!(of("/home/kim"), [PathBuf::from("/home/kim/.nvmrc")]);
-        assert_eq!(of("/"), [PathBuf::from("/.nvmrc")]);
-        assert_eq!(of("/srv/x"), [PathBuf::from("/srv/x/.nvmrc"), "/srv/.nvmrc".into()]);
-    }
-}
+mod tests;

@@ -47,6 +47,11 @@ async fn of_project(world: &World, spec: &SessionSpec, last: &EnvironmentView) -
     if files.is_empty() {
         return Vec::new();
     }
+    let beside: Vec<PathBuf> =
+        files.iter().filter_map(|(rule, file)| project::beside(rule, file, home.as_deref())).collect();
+    let seen = world.machine.places(beside.clone(), deadline, |_| false).await;
+    let is_file = |(path, place): (PathBuf, Place)| matches!(place, Place::File { .. }).then_some(path);
+    let there: BTreeSet<PathBuf> = beside.into_iter().zip(seen).filter_map(is_file).collect();
     let path = String::from_utf8_lossy(value(last, "PATH").unwrap_or_default()).into_owned();
     let entries: Vec<&str> = path.split(':').filter(|entry| !entry.is_empty()).collect();
     let mut programs = BTreeMap::new();
@@ -63,7 +68,10 @@ async fn of_project(world: &World, spec: &SessionSpec, last: &EnvironmentView) -
         last.variables.iter().any(|variable| variable.name == name) || last.dropped.iter().any(|one| one.name == name)
     };
     let of_program = |program: &str| programs.get(program).cloned();
-    let seen = project::Seen { path: entries, is_set: &is_set, program: &of_program };
+    let of_agent = |name: &str| value(last, name).map(|value| String::from_utf8_lossy(value).into_owned());
+    let is_there = |path: &Path| there.contains(path);
+    let seen =
+        project::Seen { path: entries, is_set: &is_set, value: &of_agent, is_there: &is_there, program: &of_program };
     texts.iter().filter_map(|(rule, text, path)| project::look(rule, path, text, &seen)).collect()
 }
 
