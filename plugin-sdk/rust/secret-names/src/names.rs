@@ -78,7 +78,7 @@ const SERVICES: &[&str] = &[
 
 /// Names that no rule tells: what stands in them is a configuration, and keys stand in it (opencode.ai/docs/config,
 /// codex-acp's README, docs.gitlab.com on `DOCKER_AUTH_CONFIG`, direnv's record of the values it replaced, Code Climate's id of a
-/// repository, which is its key, and NuGet's credential provider).
+/// repository, which is its key, and `NuGet`'s credential provider).
 const NAMES: &[&str] = &[
     "OPENCODE_CONFIG_CONTENT",
     "OPENCODE_AUTH_CONTENT",

@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_first_letter_of_each_token_is_looked_at() {
         for (beginning, length, _) in ANYWHERE.iter().filter(|(beginning, ..)| *beginning != b"eyJ") {
-            let token = [beginning, "A1B2C3D4".repeat(12)[..*length].as_bytes()].concat();
+            let token = [beginning, &"A1B2C3D4".repeat(12).as_bytes()[..*length]].concat();
             assert!(has_token(&token), "{}", String::from_utf8_lossy(&token));
         }
     }

@@ -9,7 +9,7 @@ const SHORTEST_PART: usize = 8;
 /// A user of a URL that is as long, with digits in it and no password, is a token.
 const SHORTEST_USER: usize = 20;
 
-/// Addresses that whoever knows them may post to, up to the part that is the secret (api.slack.com/messaging/webhooks,
+/// Addresses that need no other password, up to the part that is the secret (api.slack.com/messaging/webhooks,
 /// discord.com/developers/docs/resources/webhook, learn.microsoft.com on Teams).
 const WEBHOOKS: &[&[u8]] = &[
     b"hooks.slack.com/services/",
