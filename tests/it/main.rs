@@ -6,6 +6,7 @@ mod harness;
 mod adoption;
 mod architecture;
 mod aside;
+mod attributes;
 mod audit;
 mod author;
 mod bound;

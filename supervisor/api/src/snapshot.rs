@@ -48,6 +48,9 @@ pub struct LoginSnapshotView {
     /// Entries that the last accepted PATH had and this one has not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path_lost: Vec<String>,
+    /// Limits and the nice value that the shell sets and that agentd may not give to agents, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withheld: Vec<String>,
     /// The files that are watched, those that are not there among them. One with a `*` stands for the names in a directory.
     pub files: Vec<PathBuf>,
     /// Whether `files` has those that start-up files sourced too; else a change in one of those shows only when it expires.

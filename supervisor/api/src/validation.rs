@@ -23,7 +23,7 @@ pub struct ValidationView {
 pub struct Warning {
     /// One CamelCase word for programs: `DirectoryGone`, `NotADirectory`, `DirectoryClosed`, `DirectorySilent`, `PathEntryMissing`, `VirtualEnvGone`, `ScriptUnreadable`, `ScriptNotApproved`,
     /// `ScriptSyntax`, `ScriptChanged`, `ScriptErrors`: at the last launch it printed an error, or its last command failed.
-    /// `ModulesHalfLoaded`, `LicenceVariableDropped`, `ProjectFileNotHonoured`, `HomeDiffers`.
+    /// `ModulesHalfLoaded`, `LicenceVariableDropped`, `ProjectFileNotHonoured`, `HomeDiffers`, `LimitsWithheld`.
     pub reason: String,
     /// What it is about: a script, a directory.
     pub path: PathBuf,

@@ -379,6 +379,16 @@ pub struct RunRequest {
     /// The file mode mask that the program begins with, where it is not this process's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
+    /// What else the program inherits that is not as this process has it, the mask among it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
+}
+
+impl RunRequest {
+    pub(crate) fn inherits(&self) -> Inherited {
+        let of = |attributes| Inherited::of(attributes).0;
+        self.attributes.as_ref().map_or_else(|| Inherited::mask(self.umask), of)
+    }
 }
 
 /// A pseudo-terminal that becomes the controlling terminal of the program, and what is typed on it.

@@ -20,7 +20,6 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-use crate::attributes::Inherited;
 use crate::check::Checked;
 use crate::environment::{self, Dumps};
 use crate::fifo::Fifo;
@@ -107,7 +106,7 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
             sealed.as_ref().ok().and_then(Option::as_ref).map(|sealed| sealed.number),
         ],
         terminal: terminal.as_ref().map(Terminal::slave),
-        inherits: Inherited::mask(request.umask),
+        inherits: request.inherits(),
         traced: request.expect.is_some(),
     };
     let spawned = match (&checked, &sealed) {

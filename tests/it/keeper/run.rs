@@ -25,6 +25,7 @@ pub(super) fn request(text: &str) -> RunRequest {
         expect: None,
         terminal: None,
         umask: None,
+        attributes: None,
     }
 }
 

@@ -138,6 +138,9 @@ fn remarks(view: &LoginSnapshotView) -> Vec<String> {
             view.path_lost.join(", ")
         ));
     }
+    if !view.withheld.is_empty() {
+        remarks.push(format!("agents do not get {}, which the login shell sets", view.withheld.join(", ")));
+    }
     if !view.missing.is_empty() {
         remarks.push(format!("without {}, which a restart of agentd lost", view.missing.join(", ")));
     }
@@ -192,7 +195,7 @@ mod tests {
                 "shell": "/usr/local/bin/some-directory/bash", "home": "/home/somebody/with/a/long/path", "state": "stale",
                 "reason": "it ended with status 3", "captured": "2026-01-01T00:00:00Z", "expires": "2026-01-02T00:00:00Z",
                 "age_seconds": 3600, "variables": 81, "functions": 2, "missing": ["API_KEY"], "files": ["/etc/profile", "/a"],
-                "complete": false, "path_lost": ["/lost/bin"], "unwatched": ["/home/x/cache.sh"], "left": 1, "hits": 1234, "captures": 17, "failures": 1,
+                "complete": false, "path_lost": ["/lost/bin"], "withheld": ["nofile 9"], "unwatched": ["/home/x/cache.sh"], "left": 1, "hits": 1234, "captures": 17, "failures": 1,
                 "last_duration_ms": 12345,
             }],
             "terminals": [{

@@ -11,7 +11,7 @@ use crate::session::{kept, validate};
 
 pub(super) async fn validation(context: &Context, id: &str) -> Answer {
     let session = context.sessions.find(id).await?;
-    let last = kept(&context.world, session.id()).await?.map(|kept| kept.last);
+    let last = kept(&context.world, session.id()).await?;
     let found = validate(&context.world, session.id(), &session.view().spec, last.as_ref()).await;
     Ok(json(StatusCode::OK, &found.map_err(|error| Problem::new(Code::Internal, chain(&error)))?))
 }

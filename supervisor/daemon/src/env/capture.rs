@@ -196,14 +196,14 @@ impl Capture {
         self.background.fetch_add(processes, Ordering::Relaxed);
     }
 
-    /// The environment after sourcing `script`, in `directory`, given nothing but `environment`: with bash, or the shell that its first
-    /// line names, which reads `stubs` first. What runs are the bytes that were looked at, whatever lies under the script's name by then.
+    /// The environment after sourcing `script`, in `directory`, given nothing but `environment` and what else the login shell gives to a
+    /// child: with bash, or the shell that its first line names, which reads `stubs` first. What runs are the bytes that were looked at, whatever lies under the script's name by then.
     pub(crate) async fn script(
         &self,
         script: &Script,
         directory: &Path,
         stubs: &str,
-        environment: Variables,
+        (environment, attributes): (Variables, Option<Attributes>),
         deadline: Instant,
     ) -> Result<Ran, CaptureError> {
         let what = format!("the script {}", script.path.display());
@@ -221,7 +221,7 @@ impl Capture {
         }
         let mut start = kind.script(&program, flags.as_deref(), &script.path, stubs, &self.keeper);
         let mut request = self.request(&program, &start, variables, directory, deadline);
-        request.expect = Some(expected(script));
+        (request.expect, request.attributes) = (Some(expected(script)), attributes);
         let sealed = if kind.can_be_given_bytes() { Some(self.run(&request).await?) } else { None };
         let result = match sealed {
             Some(result) if result.outcome != RunOutcome::NotSealed => result,

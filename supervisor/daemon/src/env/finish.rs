@@ -26,7 +26,10 @@ impl Pipeline {
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
         environment.background = self.background(&login.capture);
-        environment.attributes = login.captured.get().and_then(|snapshot| snapshot.attributes.clone());
+        // One that is given again has those of its first launch, whatever the login shell is asked for besides.
+        if environment.attributes.is_none() {
+            environment.attributes = login.attributes();
+        }
         fill(target, real, taken, secrets, environment)?;
         let named =
             |given: &Given| Change::set(&given.variable, given.value.as_slice()).from_file(Some(given.origin.clone()));

@@ -44,7 +44,6 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agentd_api::environment::EnvironmentView;
 use agentd_api::{ByteString, SessionId};
 use agentd_plugins::{Call, CallError, Limits, Plugin, SessionFacts};
 use jiff::Timestamp;
@@ -308,13 +307,14 @@ impl Pipeline {
     pub(crate) async fn restore(
         &self,
         target: &Target,
-        stored: &EnvironmentView,
+        stored: &Kept,
         remembered: &BTreeMap<String, Vec<u8>>,
         secrets: &Secrets,
     ) -> Result<Built, Unbuilt> {
         let hidden = Arc::new(Hidden::default());
         let login = self.login(target, &hidden, Purpose::Launch);
-        let mut environment = Environment::from_view(stored).with_own_steps(Arc::clone(&self.own));
+        let mut environment = Environment::from_view(&stored.last).with_own_steps(Arc::clone(&self.own));
+        environment.attributes = stored.attributes.clone();
         environment.restore(remembered);
         let deadline = Instant::now() + self.time;
         let real = target.real().await;

@@ -47,7 +47,8 @@ impl CallServices {
         // A tool may lie on a disk that does not answer: then there is no stub, and the script still has half of its time.
         let patience = deadline.saturating_duration_since(Instant::now()) / 2;
         let stubs = tokio::time::timeout(patience, self.stubs(script, place, &given)).await.unwrap_or_default();
-        let run = self.capture.script(script, &place.directory, &stubs, given.clone(), deadline).await;
+        let beside = (given.clone(), self.login.attributes());
+        let run = self.capture.script(script, &place.directory, &stubs, beside, deadline).await;
         let ran = run.map_err(|error| match &error {
             CaptureError::Changed { .. } if whose != Whose::User => {
                 self.not_approved(whose, place, &script.named, &chain(&error))

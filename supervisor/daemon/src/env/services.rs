@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use agentd_api::environment::ScriptRun;
 use agentd_api::scripts::ScriptState;
+use agentd_keeper::protocol::Attributes;
 use agentd_plugins::{Failure, Level, MachineServices, Places, Plugin, Services, Sourced};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
@@ -114,6 +115,11 @@ impl LoginOnce {
             Ok(taken)
         };
         self.captured.get_or_try_init(take).await
+    }
+
+    /// What else it gives to a child. Where no step has asked for the login shell, it is not run for this.
+    pub(super) fn attributes(&self) -> Option<Attributes> {
+        self.captured.get().and_then(|taken| taken.attributes.clone())
     }
 
     /// Its variables, for agentd's own step.

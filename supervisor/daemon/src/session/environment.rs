@@ -114,7 +114,7 @@ async fn give_again(world: &World, job: &Job, kept: &Kept, report: &mpsc::Sender
     let pipeline = world.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
     let target = target(world, &job.id, &job.spec, job.launch);
     let remembered = world.environments.secrets(&job.id);
-    let restored = pipeline.restore(&target, &kept.last, &remembered, &world.secrets).await;
+    let restored = pipeline.restore(&target, kept, &remembered, &world.secrets).await;
     report_snapshot(&target, report).await;
     restored.map_err(|Unbuilt { reason, message }| failed(reason, message))
 }

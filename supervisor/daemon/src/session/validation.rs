@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
-use agentd_api::environment::EnvironmentView;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::validation::{ValidationView, Warning};
+use agentd_keeper::protocol::Attributes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -16,7 +16,7 @@ use super::bringup::Progress;
 use super::tools;
 use crate::capability::Machine;
 use crate::env::sources::HomeDiffers;
-use crate::env::{Digests, Environment, NamedPlaces, Scripts, warnings_of_runs};
+use crate::env::{Digests, Environment, Kept, NamedPlaces, Scripts, warnings_of_runs};
 use crate::plugins::NoHost;
 use crate::store;
 use crate::workspace::{self, WorkspaceError};
@@ -73,6 +73,7 @@ impl Look {
                 of_variables(&world.machine, &NamedPlaces::new(|name| environment.get(name), &spec.directory)).await,
             );
             warnings.extend(warnings_of_runs(&environment.scripts));
+            warnings.extend(withheld(environment.attributes.as_ref(), spec));
             let digests = self.scripts.digests;
             if self.ran.as_ref() != Some(&digests) && (self.ran.is_some() || !digests.is_empty()) {
                 let written = store::write_json(&file(world, id), &Ran { version: VERSION, scripts: digests });
@@ -103,14 +104,25 @@ async fn of_variables(machine: &Machine, named: &NamedPlaces) -> Vec<Warning> {
     named.warnings(machine.places(named.paths(), Instant::now() + PLACES, |_| false).await)
 }
 
+/// What the login shell sets besides variables and the agent does not get.
+fn withheld(attributes: Option<&Attributes>, spec: &SessionSpec) -> Option<Warning> {
+    let withheld = attributes.map(Attributes::withheld).filter(|withheld| !withheld.is_empty())?;
+    let message = format!(
+        "the agent does not get {}, which the login shell sets; see LimitNOFILE= and the like in systemd.exec(5)",
+        withheld.join(", ")
+    );
+    Some(Warning { reason: "LimitsWithheld".to_owned(), path: spec.directory.clone(), message })
+}
+
 /// What the next launch would warn of, as far as it can be told without one: the scripts as they are, and the environment of the last
 /// launch.
 pub(crate) async fn validate(
     world: &World,
     id: &SessionId,
     spec: &SessionSpec,
-    last: Option<&EnvironmentView>,
+    kept: Option<&Kept>,
 ) -> Result<ValidationView, NoHost> {
+    let last = kept.map(|kept| &kept.last);
     let directory = workspace::check(&world.machine, &spec.directory).await.err();
     let unusable = directory.as_ref().map(|error| Warning {
         reason: error.reason().to_owned(),
@@ -130,6 +142,7 @@ pub(crate) async fn validate(
     }
     let Scripts { paths, warnings: of_scripts, .. } = look(world, id, spec).await?.scripts;
     warnings.extend(of_scripts);
+    warnings.extend(withheld(kept.and_then(|kept| kept.attributes.as_ref()), spec));
     if let Some(last) = last {
         let value = |name: &str| {
             let variable = last.variables.iter().find(|variable| variable.name == name)?;

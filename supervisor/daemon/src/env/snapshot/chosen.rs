@@ -169,6 +169,7 @@ impl Chosen {
             let earlier = before.iter().flat_map(|before| [before.variables(), before.functions()]).flatten();
             names.extend(earlier.map(|(name, _)| name));
             let kept = Kept::of(taken.captured, (&taken.variables, &taken.functions), &names);
+            let kept = kept.with_attributes(taken.attributes);
             if before.as_ref() == Some(&kept) {
                 return Ok(());
             }
@@ -223,7 +224,7 @@ fn again(stored: &Kept, variables: Variables) -> Begun {
         path: path::Change::default(),
         renewing: false,
         place: Outcome::default(),
-        attributes: None,
+        attributes: stored.attributes.clone(),
     };
     Begun { taken, of_login_shell: false, own_file: false }
 }

@@ -129,7 +129,7 @@ impl Entry {
                     complete: false,
                     user: String::new(),
                     quality: Quality::default(),
-                    attributes: None,
+                    attributes: kept.attributes.clone(),
                 });
                 self.stored = Some(kept);
             }

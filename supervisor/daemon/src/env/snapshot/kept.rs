@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use agentd_api::ByteString;
+use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,9 @@ pub(crate) struct Kept {
     /// Names of the variables that are missing because no pipeline kept them.
     #[serde(default)]
     pub(crate) dropped: Vec<String>,
+    /// What else a child of the shell inherits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attributes: Option<Attributes>,
     /// Whether the file was of the first version.
     #[serde(skip)]
     pub(crate) is_first: bool,
@@ -78,8 +82,13 @@ impl Kept {
             functions: plain(functions),
             secrets: all().filter(secret).map(|(name, _)| name.clone()).collect(),
             dropped: all().filter(|one| !is_kept(one) && !secret(one)).map(|(name, _)| name.clone()).collect(),
+            attributes: None,
             is_first: false,
         }
+    }
+
+    pub(crate) fn with_attributes(self, attributes: Option<Attributes>) -> Self {
+        Self { attributes, ..self }
     }
 
     /// `None` where there is none.

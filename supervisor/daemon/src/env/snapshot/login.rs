@@ -423,7 +423,8 @@ impl Slot {
         if entry.forgotten || names.is_empty() || (good.user.is_empty() && is_whole) {
             return;
         }
-        let mut kept = Kept::of(good.captured, (&good.variables, &good.functions), &names);
+        let kept = Kept::of(good.captured, (&good.variables, &good.functions), &names);
+        let mut kept = kept.with_attributes(good.attributes.clone());
         // What came from the disk without them is kept without them.
         kept.secrets.extend(good.missing.iter().cloned());
         kept.dropped.extend(good.dropped.iter().cloned());

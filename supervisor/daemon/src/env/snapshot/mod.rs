@@ -91,7 +91,7 @@ pub(crate) struct Taken {
     pub(crate) renewing: bool,
     /// What is to be said of the session's directory, where the shell was to go there.
     pub(crate) place: place::Outcome,
-    /// What else a child of the shell inherits, where it was run by this daemon.
+    /// What else a child of the shell inherits, where it was found out.
     pub(crate) attributes: Option<Attributes>,
 }
 

@@ -1,6 +1,7 @@
 //! How a login shell's snapshot stands, for those who ask. Never a value of it.
 
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotQuality, SnapshotState};
+use agentd_keeper::protocol::Attributes;
 
 use super::Times;
 use super::entry::{Due, age};
@@ -50,6 +51,7 @@ impl Slot {
             stored: entry.stored.as_ref().map_or(0, super::kept::Kept::len),
             missing: good.map(|good| good.missing.clone()).unwrap_or_default(),
             path_lost: entry.path.lost.clone(),
+            withheld: good.and_then(|good| good.attributes.as_ref()).map(Attributes::withheld).unwrap_or_default(),
             files: entry.watched.watched().map(Watched::shown).collect(),
             complete: good.is_some_and(|good| good.complete),
             unwatched: entry.unwatched.clone(),

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_api::environment::{EnvironmentView, RotationFailure, RotationView};
 use agentd_api::{Code, Problem, SessionId};
+use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,9 @@ pub(crate) struct Kept {
     /// Of the first launch that is known; which one it was stands in it.
     pub(crate) created: EnvironmentView,
     pub(crate) last: EnvironmentView,
+    /// What the agent of the last one inherited besides its variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attributes: Option<Attributes>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -197,7 +201,7 @@ impl Environments {
         let version = serde_json::from_slice::<Versioned>(&bytes).map_err(parse)?.version;
         if version == 1 {
             let last: EnvironmentView = serde_json::from_slice(&bytes).map_err(parse)?;
-            return Ok(Some(Kept { created: last.clone(), last }));
+            return Ok(Some(Kept { created: last.clone(), last, attributes: None }));
         }
         if !VERSIONS.iter().any(|known| u64::from(*known) == version) {
             return Err(EnvironmentError::Version { path, found: version });
@@ -230,7 +234,7 @@ impl Environments {
         let key = self.key()?;
         let last = environment.full_view(captured, launch);
         let created = before.as_ref().map_or_else(|| last.clone(), |before| before.created.clone());
-        self.put(id, &Kept { created, last }, key.as_ref())?;
+        self.put(id, &Kept { created, last, attributes: environment.attributes.clone() }, key.as_ref())?;
         let secrets = environment.secret_pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), secrets);
         Ok(before)
@@ -240,8 +244,8 @@ impl Environments {
     pub(crate) fn renew(&self, id: &SessionId, view: EnvironmentView) -> Result<(), EnvironmentError> {
         let _writing = self.vault.writing();
         match self.read(id)? {
-            Some(Kept { created, last }) if last.launch == view.launch => {
-                self.put(id, &Kept { created, last: view }, self.key()?.as_ref())
+            Some(kept) if kept.last.launch == view.launch => {
+                self.put(id, &Kept { last: view, ..kept }, self.key()?.as_ref())
             }
             _ => Ok(()),
         }
@@ -318,6 +322,7 @@ impl Environments {
             None => Content::Clear(Box::new(Kept {
                 created: without_secrets(kept.created.clone()),
                 last: without_secrets(kept.last.clone()),
+                attributes: kept.attributes.clone(),
             })),
         };
         store::write_json(&path, &Document { version: VERSION, content })
