@@ -313,6 +313,8 @@ struct Run {
     trace: Option<Reader>,
     /// The trace comes with stderr and not in a pipe of its own.
     trace_on_stderr: bool,
+    /// It comes when the start-up files have been read, and not before.
+    trace_ends_start_up: bool,
     /// Since when the capture is whole, although its program has not said that it was the last.
     whole_since: Option<Instant>,
     /// Who is left when the program has ended may stay.
@@ -347,6 +349,7 @@ impl Run {
             traced: Output::new(traced, Keep::First, usize::MAX),
             trace: request.trace.map(Reader::new),
             trace_on_stderr: request.trace == Some(Trace::Zsh),
+            trace_ends_start_up: request.trace == Some(Trace::Fish),
             whole_since: None,
             leave: request.leave,
             whole_stdout: request.whole_stdout,
@@ -390,6 +393,8 @@ impl Run {
 
     /// What comes of the terminal: types, and says whether the run has what it is for, or never will.
     fn at_terminal(&mut self) -> Option<RunOutcome> {
+        // fish writes its trace when it has read its start-up files, before its first prompt.
+        let starting = (self.trace_ends_start_up && self.traced.total == 0).then_some(self.pid);
         let terminal = self.terminal.as_mut()?;
         let now = Instant::now();
         match Dumps::of(&self.captured.bytes) {
@@ -404,7 +409,7 @@ impl Run {
                 if terminal.has_given_up(now) {
                     return Some(RunOutcome::Unanswered);
                 }
-                terminal.act(now, &mut self.family);
+                terminal.act(now, &mut self.family, starting);
             }
         }
         None

@@ -2,8 +2,9 @@
 //!
 //! A shell with a line editor shows by the terminal's modes that it waits for a command: it has taken echo, lines and
 //! the translation of carriage returns into its own hands. Without an editor, what waits is a process in read(2), and
-//! what it wrote last tells a prompt from a question. A question of a start-up file gets an empty line, or the end of
-//! input where another program than a shell asks; so none is answered with a command, and none is answered for ever.
+//! what it wrote last tells a prompt from a question. fish has its editor for both, and says when it has read its
+//! start-up files. A question of a start-up file gets an empty line, or the end of input where another program than a
+//! shell asks; so none is answered with a command, and none is answered for ever.
 //!
 //! Not its job: what is typed, and what comes of it (`run`).
 
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
-use nix::sys::termios::{InputFlags, LocalFlags, SpecialCharacterIndices as Key, Termios, tcgetattr};
+use nix::sys::termios::{InputFlags, LocalFlags, OutputFlags, SpecialCharacterIndices as Key, Termios, tcgetattr};
 use nix::unistd::{getpgid, tcgetpgrp};
 
 use crate::fifo::Fifo;
@@ -35,6 +36,8 @@ const AGAIN: Duration = Duration::from_millis(400);
 const TRIES: u32 = 6;
 /// How many questions get an answer.
 const ANSWERS: u32 = 20;
+/// Shells whose line editors ask a terminal nothing, so that an answer is never for them.
+const ASK_NOTHING: [&str; 8] = ["bash", "rbash", "zsh", "rzsh", "ksh", "rksh", "tcsh", "csh"];
 /// How many empty lines in a row a shell gets that may as well be at its prompt.
 const EMPTY_LINES: u32 = 3;
 
@@ -48,6 +51,8 @@ pub(crate) struct Terminal {
     screen: Screen,
     /// What is to be written.
     queue: Vec<u8>,
+    /// What the terminal answers, until something reads it.
+    held: Vec<u8>,
     /// Which line is next.
     step: usize,
     /// How often it was typed.
@@ -65,6 +70,8 @@ pub(crate) struct Terminal {
 enum Reader {
     /// A line editor.
     Editor,
+    /// The line editor of a shell that still reads its start-up files.
+    Question,
     /// A shell reads a line without an editor, or a single key.
     Shell,
     Other,
@@ -93,6 +100,7 @@ impl Terminal {
             typed: typed.collect(),
             screen: Screen::default(),
             queue: Vec::new(),
+            held: Vec::new(),
             step: 0,
             tries: 0,
             answers: 0,
@@ -122,7 +130,7 @@ impl Terminal {
         if !output.is_empty() {
             self.last_output = Instant::now();
             let answers = self.screen.take(output);
-            self.queue.extend_from_slice(&answers);
+            self.held.extend_from_slice(&answers);
         }
     }
 
@@ -149,10 +157,13 @@ impl Terminal {
         modes(&self.slave).is_some_and(|modes| is_editor(&modes)) || self.answers >= ANSWERS
     }
 
-    /// Looks who waits, and types.
-    pub(crate) fn act(&mut self, now: Instant, family: &mut Family) {
+    /// Looks who waits, and types. `starting` is the shell, where it is known to be reading its start-up files yet.
+    pub(crate) fn act(&mut self, now: Instant, family: &mut Family, starting: Option<i32>) {
+        if !self.held.is_empty() {
+            self.answer(now, family);
+        }
         if self.queue.is_empty()
-            && let Some(bytes) = self.wanted(now, family)
+            && let Some(bytes) = self.wanted(now, family, starting)
         {
             self.queue.extend(bytes);
             self.last_input = Some(now);
@@ -163,13 +174,38 @@ impl Terminal {
         }
     }
 
-    fn wanted(&mut self, now: Instant, family: &mut Family) -> Option<Vec<u8>> {
+    /// Gives the terminal's answers to who reads them. One that a start-up file asked for and left would be keys to the
+    /// line editor: in the modes of vi they are commands, and so would be the line that is typed behind them.
+    fn answer(&mut self, now: Instant, family: &mut Family) {
+        let Some(modes) = modes(&self.slave) else { return };
+        let takes_lines = modes.local_flags.contains(LocalFlags::ICANON);
+        if takes_lines && self.reader(&modes, self.quiet(now), family) == Reader::Nothing {
+            return;
+        }
+        // A program that reads an answer in raw mode has taken the output into its own hands, too.
+        let is_prompt = is_editor(&modes) && modes.output_flags.contains(OutputFlags::OPOST);
+        if is_prompt && self.foreground().and_then(program).is_some_and(|name| ASK_NOTHING.contains(&name.as_str())) {
+            self.held.clear();
+        }
+        self.queue.append(&mut self.held);
+    }
+
+    fn quiet(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.last_output.max(self.last_input.unwrap_or(self.last_output)))
+    }
+
+    fn wanted(&mut self, now: Instant, family: &mut Family, starting: Option<i32>) -> Option<Vec<u8>> {
         let modes = modes(&self.slave)?;
         let again = self.last_input.is_none_or(|typed| now >= typed + AGAIN * self.tries.max(1));
-        let quiet = now.saturating_duration_since(self.last_output.max(self.last_input.unwrap_or(self.last_output)));
+        let quiet = self.quiet(now);
         let line_end = if modes.local_flags.contains(LocalFlags::ICANON) { b'\n' } else { b'\r' };
         let at_last = self.at_last.is_some_and(|at_last| at_last <= now);
-        let reader = if is_editor(&modes) { Reader::Editor } else { self.reader(&modes, quiet, family) };
+        let asks = |shell: i32| self.foreground() == Some(shell) && program(shell).is_some_and(|name| name == "fish");
+        let reader = match is_editor(&modes) {
+            true if self.answers < ANSWERS && starting.is_some_and(asks) => Reader::Question,
+            true => Reader::Editor,
+            false => self.reader(&modes, quiet, family),
+        };
         match reader {
             // The first prompt is answered at once: what the shell does before it reads a command is done by then.
             Reader::Editor if self.tries == 0 || (again && quiet >= QUIET) => self.command(&modes, line_end),
@@ -180,6 +216,10 @@ impl Terminal {
                     return if self.tries == 0 || again { self.command(&modes, line_end) } else { None };
                 }
                 (self.empty, self.answers) = (self.empty + 1, self.answers + 1);
+                Some(vec![line_end])
+            }
+            Reader::Question if quiet >= QUIET => {
+                self.answers += 1;
                 Some(vec![line_end])
             }
             Reader::Other if quiet >= QUIET && self.answers < ANSWERS => {

@@ -89,6 +89,24 @@ fn questions_of_start_up_files_are_not_answered_with_the_command() {
 }
 
 #[test]
+fn an_answer_of_the_terminal_that_no_program_reads_does_not_keep_the_command_from_its_prompt() {
+    let modes = [
+        "",
+        "set -o vi;",
+        "set -o vi; bind 'set keyseq-timeout 100';",
+        "set -o vi; bind 'set show-mode-in-prompt on';",
+    ];
+    for (mode, question) in
+        modes.iter().flat_map(|mode| ["[6n", "[c", "]11;?\\007", "[6n\\033[c"].map(|one| (mode, one)))
+    {
+        let result = login(&format!("{mode} printf '\\033{question}'; export A=1"));
+        assert_eq!(result.outcome, RunOutcome::Captured, "{mode} {question}: {:?}", result.stderr.display());
+        assert_eq!(value(&result, "A").as_deref(), Some(&b"1"[..]));
+        eprintln!("{mode} {question}: {} ms", result.duration_ms);
+    }
+}
+
+#[test]
 fn who_holds_the_terminal_and_hears_no_signal_does_not_delay_the_end() {
     let result = login("(trap '' HUP TERM; exec sleep 8641) & setsid sleep 8641 & export A=1");
     assert_eq!((result.outcome.clone(), value(&result, "A")), (RunOutcome::Captured, Some(b"1".to_vec())));
