@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use agentd_api::session::{Condition, ConditionStatus, ConditionType};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase};
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotList, SnapshotQuality, SnapshotState};
 use serde_json::json;
 
@@ -137,4 +137,24 @@ async fn watched_files_on_a_file_server_that_is_silent_hold_no_launch_and_one_th
     assert!(!Path::new(&net).exists());
     launch(&daemon, "EDITOR").await;
     assert_eq!(status(&daemon).await.unanswered, [""; 0].map(std::path::PathBuf::from));
+}
+
+#[tokio::test]
+async fn a_first_capture_that_fails_tells_no_value_that_its_files_printed() {
+    // The name is none of a secret, and the value stands in no file.
+    let prints = "export FOO_PW=\"pw-$((6 * 1013))\nof-$((7 * 1013))\"\nset -x\n: \"$FOO_PW\"\nset +x\n\
+                  echo \"FOO_PW=${FOO_PW%%?of*}\" >&2\necho 'no luck' >&2\n";
+    for (ends, phase) in [("exit 1", Phase::Failed), ("case $- in *i*) exit 1;; esac", Phase::Idle)] {
+        let mut daemon = Daemon::prepare();
+        profile(&daemon, &format!("{prints}{ends}"));
+        daemon.run().await;
+        let session = daemon.create(&daemon.scripted(&[])).await;
+        let view = session.wait_for_phase(phase).await;
+        let told = serde_json::to_string(&(view, status(&daemon).await)).unwrap();
+        assert!(told.contains("no luck"), "{told}");
+        let log = fs::read_to_string(daemon.root().join("agentd.log")).unwrap();
+        for text in [&told, &log] {
+            assert!(!text.contains("pw-6078") && !text.contains("of-7091"), "{text}");
+        }
+    }
 }

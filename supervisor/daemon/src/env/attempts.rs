@@ -125,8 +125,8 @@ impl Capture {
 
     /// Whether the shell is asked which files it reads.
     fn traces(&self, kind: Option<Shell>) -> bool {
-        // Those that it forks write to the trace too: one that is to stay would end by it when nobody reads it any
-        // more.
+        // What a start-up file leaves in the background may be a part of the shell itself, which writes to the same
+        // trace. After the run no reader is there, and its next command would end it by SIGPIPE.
         !(self.children == Children::Leave && kind == Some(Shell::Bash))
     }
 
@@ -210,12 +210,12 @@ impl Capture {
 }
 
 fn degraded(attempt: &'static str, failed: Option<CaptureError>) -> Quality {
-    let Some(mut failed) = failed else {
+    let Some(failed) = failed else {
         let why = "the shell is not run at a terminal without files of its user".to_owned();
         return Quality::Degraded(Degraded { attempt, why, last_words: String::new() });
     };
-    let last_words = failed.take_last_words();
-    Quality::Degraded(Degraded { attempt, why: failed.to_string(), last_words })
+    let (why, last_words) = failed.apart();
+    Quality::Degraded(Degraded { attempt, why, last_words })
 }
 
 impl CaptureError {

@@ -18,6 +18,7 @@ use agentd_api::ByteString;
 use agentd_keeper::protocol::{Attributes, ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
 
 use super::copy::Copy;
+use super::printed;
 use super::quality::Quality;
 use super::ran::Ran;
 use super::seed::{Seed, USER_PATH};
@@ -149,19 +150,11 @@ impl CaptureError {
         }
     }
 
-    /// Takes out what the program printed last, for those who say it beside the error.
-    pub(super) fn take_last_words(&mut self) -> String {
-        let text = match self {
-            Self::TimedOut { stderr, .. }
-            | Self::LoginTimedOut { stderr, .. }
-            | Self::Syntax { stderr, .. }
-            | Self::Status { stderr, .. }
-            | Self::Signal { stderr, .. }
-            | Self::Unanswered { stderr, .. }
-            | Self::NoEnvironment { stderr, .. } => std::mem::take(stderr),
-            _ => String::new(),
-        };
-        text.trim_start_matches(LAST_WORDS).to_owned()
+    /// The error without what the program printed last, and that, for those who say it beside the error.
+    pub(super) fn apart(&self) -> (String, String) {
+        let (text, words) = (self.to_string(), self.last_words());
+        let error = text.strip_suffix(words).unwrap_or(&text).to_owned();
+        (error, words.trim_start_matches(LAST_WORDS).to_owned())
     }
 
     /// Whether agentd could not start the program for want of something. What the program printed says nothing of that.
@@ -449,21 +442,17 @@ fn parse(bytes: &[u8]) -> Variables {
         .collect()
 }
 
-/// The end of what was printed to stderr, for a message: without lines of `set -x`, which have values in them, and without what bash says
-/// of having no terminal.
+/// The end of what was printed to stderr, for a message.
 fn last_lines(stderr: &ByteString) -> String {
     const LINES: usize = 5;
-    const OF_BASH: [&str; 2] = ["cannot set terminal process group", "no job control in this shell"];
     let text = stderr.display();
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim_end)
-        .filter(|line| !line.is_empty() && !line.starts_with('+') && !OF_BASH.iter().any(|words| line.contains(words)))
-        .collect();
+    let lines: Vec<&str> = printed::lines(&text).collect();
     if lines.is_empty() {
         return String::new();
     }
-    format!("{LAST_WORDS}{}", lines[lines.len().saturating_sub(LINES)..].join(" | "))
+    let last: Vec<String> =
+        lines[lines.len().saturating_sub(LINES)..].iter().map(|line| printed::shown(line)).collect();
+    format!("{LAST_WORDS}{}", last.join(" | "))
 }
 
 #[cfg(test)]
@@ -513,10 +502,14 @@ mod tests {
     }
 
     #[test]
-    fn what_bash_says_of_terminals_and_lines_of_a_trace_are_no_last_words() {
-        let text = "bash: cannot set terminal process group (-1): x\nbash: no job control in this shell\n+ export K=sekrit\nnot found\n";
-        assert_eq!(last_lines(&text.into()), "; its last words: not found");
+    fn what_was_printed_last_can_be_said_beside_the_error_and_has_no_value_of_a_variable() {
+        let text = "+ export K=sekrit\nFOO_PW=sekrit\nnot found\n";
+        assert_eq!(last_lines(&text.into()), "; its last words: FOO_PW=‹secret› | not found");
         assert_eq!(last_lines(&"++ export K=sekrit\n".into()), "");
+        let error = interpret("x", 1, &result(RunOutcome::Exited(3), b"", text)).unwrap_err();
+        assert_eq!(error.apart(), ("x ended with status 3".to_owned(), "FOO_PW=‹secret› | not found".to_owned()));
+        let error = CaptureError::Changed { what: "x".to_owned() };
+        assert_eq!(error.apart(), (error.to_string(), String::new()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use agentd_api::environment::ScriptRun;
 use agentd_api::validation::Warning;
 
+use super::printed::{lines, shown};
 use super::shell::Shell;
 
 /// Lines that are recorded, the last ones, and characters of each.
@@ -95,13 +96,6 @@ const TOOLS: &[(&str, &str)] = &[
     ("direnv", "export PATH=\"/the/directory/of/direnv:$PATH\""),
 ];
 
-/// What a script printed on stderr, without lines of `set -x`, which have values in them, and what bash says of having no terminal.
-fn lines(stderr: &str) -> impl Iterator<Item = &str> {
-    const OF_BASH: [&str; 2] = ["cannot set terminal process group", "no job control in this shell"];
-    let lines = stderr.lines().map(str::trim_end);
-    lines.filter(|line| !line.is_empty() && !line.starts_with('+') && !OF_BASH.iter().any(|words| line.contains(words)))
-}
-
 fn is_complaint(line: &str) -> bool {
     let line = line.trim().to_lowercase();
     WORDS.iter().any(|(place, words)| match place {
@@ -129,7 +123,7 @@ fn missing_command(line: &str) -> Option<&str> {
 pub(super) fn warnings(status: i32, stderr: &str, shell: Shell) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in lines(stderr).filter(|line| is_complaint(line)) {
-        let told = shortened(line.trim());
+        let told = shortened(shown(line).trim());
         let hint = missing_command(line).and_then(|name| hint(name, shell)).unwrap_or_default();
         let told = format!("it printed {told:?}{hint}");
         if found.len() < TOLD && !found.contains(&told) {
@@ -156,7 +150,7 @@ fn hint(name: &str, shell: Shell) -> Option<String> {
 /// What is recorded of stderr: the last lines.
 pub(super) fn record(stderr: &str) -> Vec<String> {
     let lines: Vec<&str> = lines(stderr).collect();
-    lines[lines.len().saturating_sub(LINES)..].iter().map(|line| shortened(line)).collect()
+    lines[lines.len().saturating_sub(LINES)..].iter().map(|line| shortened(&shown(line))).collect()
 }
 
 /// Hides secrets in what is recorded of a script.

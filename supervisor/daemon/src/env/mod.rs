@@ -16,6 +16,7 @@ pub(crate) mod halves;
 mod hooks;
 mod identity;
 mod merge;
+mod printed;
 pub(crate) mod project;
 mod quality;
 mod ran;
