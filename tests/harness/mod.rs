@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod ctl;
 pub(crate) mod daemon;
 pub(crate) mod dead;
+pub(crate) mod digest;
 pub(crate) mod events;
 pub(crate) mod journal;
 pub(crate) mod lab;

@@ -10,9 +10,9 @@ use agentd_api::prerequisite::Outcome;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
 use crate::guest::Guest;
+use crate::harness::digest::sha256;
 use crate::harness::{Daemon, process, until};
 
 /// The fields of a component that takes seconds to compile and was never compiled before.
@@ -33,16 +33,12 @@ fn large() -> Vec<u8> {
     Guest { fields: &many_functions(), ..Guest::default() }.provider()
 }
 
-fn pin(component: &[u8]) -> String {
-    Sha256::digest(component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
-}
-
 /// A daemon whose pipeline ends with the plugin `corp`, which is this component.
 fn prepared(component: &[u8]) -> Daemon {
     let daemon = Daemon::prepare();
     let file = daemon.root().join("config/corp.wasm");
     fs::write(&file, component).unwrap();
-    let pin = pin(component);
+    let pin = sha256(component);
     let mut text = String::new();
     for plugin in ["snapshot", "whitelist", "env-script", "corp"] {
         writeln!(text, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();
@@ -158,7 +154,7 @@ async fn what_is_compiled_already_waits_for_no_compiler() {
         let component = large();
         let file = daemon.root().join(format!("config/a{number}.wasm"));
         fs::write(&file, &component).unwrap();
-        let pin = Sha256::digest(&component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        let pin = sha256(&component);
         daemon.configure(|config| {
             format!("{config}\n[plugins.a{number}]\nfile = '{}'\nsha256 = '{pin}'\n", file.display())
         });
@@ -202,7 +198,7 @@ async fn a_reload_waits_for_a_compiler_within_a_bound_and_names_what_is_compiled
     let declare = |component: &[u8]| {
         let file = daemon.root().join("config/corp.wasm");
         fs::write(&file, component).unwrap();
-        let declared = format!("[plugins.corp]\nfile = '{}'\nsha256 = '{}'\n", file.display(), pin(component));
+        let declared = format!("[plugins.corp]\nfile = '{}'\nsha256 = '{}'\n", file.display(), sha256(component));
         fs::write(&config, format!("{plain}\n{declared}")).unwrap();
     };
     let reload = async || daemon.client.call("POST", "/v1/reload", "").await.expect::<ReloadView>(200);
@@ -253,7 +249,8 @@ async fn a_prerequisite_whose_plugin_is_compiled_holds_up_no_session_that_does_n
     // The others are compiled before it.
     daemon.session(&daemon.scripted(&[])).await;
     daemon.configure(|config| {
-        let declared = format!("[plugins.slow-check]\nfile = '{}'\nsha256 = '{}'\n", file.display(), pin(&component));
+        let declared =
+            format!("[plugins.slow-check]\nfile = '{}'\nsha256 = '{}'\n", file.display(), sha256(&component));
         format!("{config}\n{declared}[prerequisites.slow]\nplugin = \"slow-check\"\n")
     });
     let (view, stopped) = tokio::join!(daemon.client.call("POST", "/v1/reload", ""), async {

@@ -14,9 +14,9 @@ use agentd_api::environment::{EnvironmentView, Refresh, VariableView};
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionPolicy, Phase, SessionSpec, SessionView,
 };
-use sha2::{Digest, Sha256};
 
 use crate::guest::Guest;
+use crate::harness::digest::sha256;
 use crate::harness::{Daemon, Session};
 
 /// What the provider takes a value from.
@@ -157,7 +157,7 @@ fn prepared(providers: &[(&str, &[Given<'_>])]) -> Daemon {
         let component = component(given);
         let file = daemon.root().join(format!("config/{name}.wasm"));
         fs::write(&file, &component).unwrap();
-        let pin = Sha256::digest(&component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        let pin = sha256(&component);
         writeln!(
             text,
             "[[environment.providers]]\nplugin = \"{name}\"\n\

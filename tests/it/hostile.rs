@@ -15,6 +15,7 @@ use agentd_api::environment::EnvironmentView;
 use agentd_api::session::{ConditionType, Phase, SessionSpec};
 
 use crate::guest::{Guest, LOG};
+use crate::harness::digest::sha256;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, until};
 
@@ -65,11 +66,7 @@ fn alone() -> Vec<u8> {
 
 /// Has the daemon's pipeline end with this component, and with what else declares it.
 pub(crate) fn install(daemon: &Daemon, component: &[u8], declared: &str) {
-    use sha2::Digest as _;
-    let pin = sha2::Sha256::digest(component).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    });
+    let pin = sha256(component);
     let file = daemon.root().join("config/hostile.wasm");
     fs::write(&file, component).unwrap();
     daemon.configure(|config| {

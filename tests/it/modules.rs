@@ -1,14 +1,13 @@
 //! Environment Modules in a session, without a shell: the example of plugin-sdk/examples as an administrator deploys it, with the
 //! machine's own modulecmd.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
-use sha2::{Digest, Sha256};
 
+use crate::harness::digest::sha256;
 use crate::harness::{Daemon, require};
 
 const COMPONENT: &[u8] = include_bytes!("../../plugins/dist/environment-modules.wasm");
@@ -32,10 +31,7 @@ async fn loading(modules: &[&str], grant: &str, more: &str) -> Option<Daemon> {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, text).unwrap();
     }
-    let pin = Sha256::digest(COMPONENT).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    });
+    let pin = sha256(COMPONENT);
     daemon.configure(|text| {
         let providers =
             "[environment]\nproviders = [\"snapshot\", \"whitelist\", \"environment-modules\", \"env-script\"]";

@@ -1,20 +1,12 @@
 //! A plugin that does its worst is named, with the limit it met, and takes nothing else down.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase};
-use sha2::{Digest, Sha256};
 
 use crate::guest::{Guest, LOGIN};
 use crate::harness::Daemon;
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    })
-}
+use crate::harness::digest::sha256;
 
 /// A daemon whose pipeline ends with this component, granted one variable.
 fn daemon_with(component: &[u8], pin: &str) -> Daemon {
@@ -50,7 +42,7 @@ async fn comes_to(component: &[u8], pin: &str) -> Condition {
 
 async fn of(guest: &Guest<'_>) -> String {
     let component = guest.provider();
-    comes_to(&component, &hex(&Sha256::digest(&component))).await.message
+    comes_to(&component, &sha256(&component)).await.message
 }
 
 #[tokio::test]
@@ -75,7 +67,7 @@ async fn a_plugin_that_eats_memory_ends_at_its_limit_and_is_named_with_it() {
 #[tokio::test]
 async fn a_file_that_is_not_the_one_that_was_pinned_is_refused_with_both_hashes() {
     let component = Guest::default().provider();
-    let (pin, found) = ("0".repeat(64), hex(&Sha256::digest(&component)));
+    let (pin, found) = ("0".repeat(64), sha256(&component));
     let message = comes_to(&component, &pin).await.message;
     assert!(message.contains(&pin) && message.contains(&found), "{message}");
 }
@@ -87,7 +79,7 @@ async fn a_session_gets_what_a_plugin_of_the_admins_contributes() {
         (i32.store (i32.const 260) (i32.const 144)) (i32.store (i32.const 264) (i32.const 4)) \
         (i32.store (i32.const 268) (i32.const 144)) (i32.store (i32.const 272) (i32.const 4))";
     let component = Guest { provide, ..Guest::default() }.provider();
-    let mut daemon = daemon_with(&component, &hex(&Sha256::digest(&component)));
+    let mut daemon = daemon_with(&component, &sha256(&component));
     daemon.run().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     let environment = session.turn("env").await.text;

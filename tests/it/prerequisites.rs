@@ -1,7 +1,6 @@
 //! What a session needs of the world is looked at before it starts: refused with everything that is missing, waited for, or launched all
 //! the same; and looked at again while it runs.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,9 @@ use agentd_api::prerequisite::{CheckReport, Moment, Outcome, PrerequisiteList, P
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionSpec, SessionView};
 use agentd_api::{Body, Code, Event};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::guest::Guest;
+use crate::harness::digest::sha256;
 use crate::harness::{Daemon, Response, Session, within};
 
 /// A check that reads the file of this name in the configuration directory: its first letter is the outcome (pass, warn, fail, unknown),
@@ -77,10 +76,7 @@ fn add(daemon: &Daemon, name: &str, component: &[u8], grant: &str, keys: &str) {
     let folder = daemon.root().join("config/plugins");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join(format!("{plugin}.wasm")), component).unwrap();
-    let pin = Sha256::digest(component).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    });
+    let pin = sha256(component);
     daemon.configure(|config| {
         format!(
             "{config}\n[plugins.{plugin}]\nsha256 = \"{pin}\"\ngrant = {{ {grant} }}\n[prerequisites.{name}]\nplugin = \"{plugin}\"\n{keys}\n"

@@ -2,7 +2,6 @@
 
 mod damaged;
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
@@ -12,9 +11,9 @@ use agentd_api::plugin::{OnFailure, PluginList, PluginState, PluginView, ReloadV
 use agentd_api::problem::Problem;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use nix::sys::signal::{Signal, kill};
-use sha2::{Digest, Sha256};
 
 use crate::guest::Guest;
+use crate::harness::digest::sha256;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, require, until, within};
 
@@ -35,19 +34,12 @@ fn crashing() -> Vec<u8> {
     Guest { provide: "unreachable", ..Guest::default() }.provider()
 }
 
-fn pin(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    })
-}
-
 /// Puts a component where the user's plugins are; what declares it.
 fn place(daemon: &Daemon, name: &str, component: &[u8]) -> String {
     let folder = daemon.root().join("config/plugins");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join(format!("{name}.wasm")), component).unwrap();
-    format!("[plugins.{name}]\nsha256 = \"{}\"\ngrant.variables = [\"NAME\"]\n", pin(component))
+    format!("[plugins.{name}]\nsha256 = \"{}\"\ngrant.variables = [\"NAME\"]\n", sha256(component))
 }
 
 fn file(daemon: &Daemon) -> PathBuf {
@@ -139,7 +131,7 @@ async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
     assert_eq!((toolchain.state, toolchain.calls, toolchain.failures), (PluginState::Loaded, 1, 0));
     assert_eq!(toolchain.source, daemon.root().join("config/plugins/toolchain.wasm").display().to_string());
     assert_eq!(toolchain.declared_in, Some(file(&daemon)));
-    assert_eq!(toolchain.sha256, Some(pin(&giving("one"))));
+    assert_eq!(toolchain.sha256, Some(sha256(&giving("one"))));
     assert_eq!(toolchain.grant["command"], ["/bin/true"]);
     assert_eq!(toolchain.used_by, ["toolchain"]);
     let described = toolchain.description.unwrap();
@@ -192,7 +184,7 @@ async fn a_plugin_whose_file_is_another_is_left_out_with_both_hashes_until_it_is
     place(&daemon, "toolchain", &changed);
     let told = mistake(&daemon, Consequence::LeftOut).await;
     assert_eq!((told.key.as_str(), told.file.as_ref()), ("plugins.toolchain", Some(&file(&daemon))));
-    for word in [&pin(&component), &pin(&changed)] {
+    for word in [&sha256(&component), &sha256(&changed)] {
         assert!(told.message.contains(word), "{word} is not in {told:?}");
     }
     assert_eq!(plugin(&daemon, "toolchain").await.state, PluginState::Failed);
@@ -421,7 +413,7 @@ async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user
     fs::write(system.join("plugins/corp.wasm"), &component).unwrap();
     // Of the same name, and not where it is looked for first.
     place(&daemon, "corp", &giving("user"));
-    fs::write(&admins, format!("[plugins.corp]\nsha256 = \"{}\"\ngrant.variables = [\"NAME\"]\n", pin(&component)))
+    fs::write(&admins, format!("[plugins.corp]\nsha256 = \"{}\"\ngrant.variables = [\"NAME\"]\n", sha256(&component)))
         .unwrap();
     fs::write(file(&daemon), with(&plain, "corp", "")).unwrap();
     daemon.run().await;

@@ -6,9 +6,9 @@ use std::fs;
 use agentd_api::plugin::PluginView;
 use agentd_api::session::{Condition, ConditionType, PermissionPolicy, Phase, SessionSpec, SessionView};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::effects::{From, Given, Kind, component};
+use crate::harness::digest::sha256;
 use crate::harness::{Daemon, Session};
 
 /// A daemon with a provider that gives these changes, under this grant, before the user's scripts.
@@ -17,7 +17,7 @@ async fn giving(given: &[Given<'_>], grant: &str) -> Daemon {
     let component = component(given);
     let file = daemon.root().join("config/corp.wasm");
     fs::write(&file, &component).unwrap();
-    let pin = Sha256::digest(&component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let pin = sha256(&component);
     fs::write(daemon.home().join(".profile"), "export MY_TOKEN=planted-token-1 LD_LIBRARY_PATH=/own\n").unwrap();
     fs::write(daemon.root().join("config/env-setup.sh"), "env >\"$HOME/seen\"; cat /dev/null; export RAN=1\n").unwrap();
     daemon.configure(|mut config| {

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use agentd_api::session::{PermissionPolicy, SessionSpec};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use crate::harness::Daemon;
+use crate::harness::digest::sha256;
 
 const GRANT: &str = "login-shell = true, script = [\"{config}/fixture.sh\", \"/nowhere/**\"], command = [{ run = \"/usr/bin/fixture one *\", variables = [\"FIXTURE\"] }], variables = [\"FIXTURE_*\"], \
     file = [\"{cwd}\", \"{cwd}/fixture.txt\"], network = [\"fixture.example:27000\"], mount = [\"/fixture\"], process = [\"fixture\"], \
@@ -21,7 +21,7 @@ async fn a_plugin_of_a_session_reaches_what_it_is_granted_of_the_machine() {
     std::fs::write(&file, component).unwrap();
     std::fs::write(&secret, "correct horse").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let pin = Sha256::digest(component).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let pin = sha256(component);
     daemon.configure(|mut text| {
         for plugin in ["snapshot", "whitelist", "fixture"] {
             writeln!(text, "[[environment.providers]]\nplugin = \"{plugin}\"").unwrap();

@@ -7,9 +7,9 @@ use agentd_api::environment::{DifferenceView, Refresh};
 use agentd_api::event::{Body, EnvironmentRefreshed};
 use agentd_api::session::Phase;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
-use sha2::{Digest, Sha256};
 
 use super::{From, Given, Kind, agents, condition, environment, files, prepared, script, spec, started, variable};
+use crate::harness::digest::sha256;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, until};
 
@@ -75,9 +75,8 @@ async fn what_expires_is_asked_for_again_files_in_their_place_and_variables_by_n
     assert!(span >= 790 * (times - 1), "{span} ms: {refreshes:#?}");
 
     let now = environment(&daemon, &session).await;
-    let digest = |text: &str| Sha256::digest(text).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     let stored = variable(&now, "A_FILE").file.as_ref().unwrap();
-    assert!([digest("planted-token-3"), digest("planted-token-2")].contains(&stored.digest), "{stored:?}");
+    assert!([sha256("planted-token-3"), sha256("planted-token-2")].contains(&stored.digest), "{stored:?}");
     assert_eq!(variable(&now, "A_VALUE").value.as_ref().unwrap().display(), "one", "it is what the agent has");
     let path = session.path("/environment/diff?from=last&to=now&values=true");
     let difference: DifferenceView = daemon.client.get(&path).await.expect(200);

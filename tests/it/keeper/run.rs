@@ -3,6 +3,7 @@
 use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Trace};
 
 use super::*;
+use crate::harness::digest::sha256;
 use crate::harness::quote::quoted;
 
 pub(super) fn request(text: &str) -> RunRequest {
@@ -289,7 +290,7 @@ fn a_run_whose_file_is_not_the_expected_one_does_not_begin_and_one_whose_file_ch
 fn given(program: &str, args: &[&str], script: &std::path::Path, text: &str, then: impl FnOnce()) -> RunResult {
     use agentd_keeper::protocol::ExpectedFile;
     std::fs::write(script, text).unwrap();
-    let expect = Some(ExpectedFile { path: script.as_os_str().into(), sha256: digest(text) });
+    let expect = Some(ExpectedFile { path: script.as_os_str().into(), sha256: sha256(text) });
     let runner = start_run(&RunRequest { program: program.into(), args: strings(args), expect, ..request("") });
     then();
     end_run(runner)
@@ -387,7 +388,7 @@ fn a_script_that_is_swapped_in_a_loop_never_runs_unapproved() {
         let source = format!(". {}", quoted(&script));
         for _ in 0..60 {
             use agentd_keeper::protocol::ExpectedFile;
-            let expect = Some(ExpectedFile { path: script.as_os_str().into(), sha256: digest(approved) });
+            let expect = Some(ExpectedFile { path: script.as_os_str().into(), sha256: sha256(approved) });
             let result = run(&RunRequest { program: "/bin/bash".into(), expect, ..request(&source) });
             match result.outcome {
                 RunOutcome::Changed => {}
@@ -398,9 +399,4 @@ fn a_script_that_is_swapped_in_a_loop_never_runs_unapproved() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     assert!(!canary.exists(), "what was not approved ran");
-}
-
-fn digest(text: &str) -> String {
-    use sha2::{Digest as _, Sha256};
-    Sha256::digest(text).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }

@@ -1,6 +1,8 @@
 //! Plugin files that are damaged or are none, under a pin that fits them: refused with their name, however they are damaged; what runs
 //! goes on, and the daemon weighs what it weighed.
 
+use std::fmt::Write as _;
+
 use super::*;
 use crate::guest::{WIT, component_of};
 use crate::harness::random::{Random, flipped, truncated};
