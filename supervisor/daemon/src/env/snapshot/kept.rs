@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Variables;
 use crate::env::secret::is_secret;
-use crate::env::store::{Sealed, Vault};
-use crate::store;
+use crate::env::store::{self, Content, Document, Vault};
+use crate::store::write_json;
 
 /// The name of the file in a session's directory with what the session began with.
 pub(crate) const SESSION_SNAPSHOT: &str = "snapshot.json";
@@ -38,28 +38,8 @@ pub(crate) struct Kept {
     pub(crate) is_first: bool,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Document {
-    version: u32,
-    #[serde(flatten)]
-    content: Content,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Content {
-    Clear(Kept),
-    Sealed(Sealed),
-}
-
-/// What every version of the file can be asked.
-#[derive(Deserialize)]
-struct Versioned {
-    version: u32,
-}
-
 /// Version 1 had every variable that was not a secret by its looks, in clear, and no `content`.
-const FIRST: u32 = 1;
+const FIRST: u64 = 1;
 const VERSION: u32 = 2;
 /// What sealed files are of, beside their place.
 const NAME: &str = "snapshot";
@@ -98,9 +78,9 @@ impl Kept {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        match serde_json::from_slice::<Versioned>(&bytes)?.version {
+        match store::version(&bytes)? {
             FIRST => Ok(Some(Self { is_first: true, ..serde_json::from_slice(&bytes)? })),
-            VERSION => match serde_json::from_slice::<Document>(&bytes)?.content {
+            found if found == u64::from(VERSION) => match serde_json::from_slice::<Document<Self>>(&bytes)?.content {
                 Content::Clear(kept) => Ok(Some(kept)),
                 Content::Sealed(sealed) => {
                     Ok(Some(serde_json::from_slice(&vault.open(NAME, &owner(path), &sealed)?)?))
@@ -121,7 +101,7 @@ impl Kept {
     fn put(&self, path: &Path, vault: &Vault) -> io::Result<()> {
         let sealed = vault.seal(NAME, &owner(path), &serde_json::to_vec(self)?)?;
         let content = sealed.map_or_else(|| Content::Clear(self.clone()), Content::Sealed);
-        store::write_json(path, &Document { version: VERSION, content })
+        write_json(path, &Document { version: VERSION, content })
     }
 
     pub(crate) fn variables(&self) -> Variables {

@@ -4,6 +4,7 @@
 //! read is never written over: the launch that would do it is refused. A file is sealed, or opened, when it is next written
 //! after the setting was changed.
 
+mod document;
 mod keys;
 mod seal;
 mod vault;
@@ -25,8 +26,8 @@ use super::snapshot::{self, SESSION_SNAPSHOT};
 use crate::config::Encryption;
 use crate::directories::Directories;
 use crate::store;
+pub(crate) use document::{Content, Document, version};
 use keys::KeyError;
-pub(crate) use seal::Sealed;
 use seal::{Key, SealError};
 pub(crate) use vault::Vault;
 
@@ -57,31 +58,6 @@ pub(crate) struct Kept {
     /// What the agent of the last one inherited besides its variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attributes: Option<Attributes>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Document {
-    version: u32,
-    #[serde(flatten)]
-    content: Content,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Content {
-    Clear(Box<Kept>),
-    Sealed(Sealed),
-}
-
-/// What every version of the file can be asked.
-#[derive(Deserialize)]
-struct Versioned {
-    #[serde(default = "first")]
-    version: u64,
-}
-
-const fn first() -> u64 {
-    1
 }
 
 /// Why a stored environment cannot be read or written. Nothing was changed.
@@ -198,7 +174,7 @@ impl Environments {
             Err(source) => return Err(EnvironmentError::Read { path, source }),
         };
         let parse = |source| EnvironmentError::Parse { path: path.clone(), source };
-        let version = serde_json::from_slice::<Versioned>(&bytes).map_err(parse)?.version;
+        let version = version(&bytes).map_err(parse)?;
         if version == 1 {
             let last: EnvironmentView = serde_json::from_slice(&bytes).map_err(parse)?;
             return Ok(Some(Kept { created: last.clone(), last, attributes: None }));
@@ -206,7 +182,7 @@ impl Environments {
         if !VERSIONS.iter().any(|known| u64::from(*known) == version) {
             return Err(EnvironmentError::Version { path, found: version });
         }
-        match serde_json::from_slice::<Document>(&bytes).map_err(parse)?.content {
+        match serde_json::from_slice::<Document<Box<Kept>>>(&bytes).map_err(parse)?.content {
             Content::Clear(kept) => Ok(Some(*kept)),
             Content::Sealed(sealed) => {
                 let key = self.vault.keys.find(&sealed.key).map_err(|errors| EnvironmentError::KeyGone {
