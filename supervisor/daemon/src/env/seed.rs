@@ -101,7 +101,7 @@ impl Seed {
 
     /// The files that go into the variables.
     pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> + use<> {
-        sources::files(&self.home).into_iter()
+        sources::files(&self.sources, &self.home).into_iter()
     }
 
     /// The variables: those of the sources, and two that keep shells from asking questions.

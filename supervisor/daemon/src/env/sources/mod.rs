@@ -106,11 +106,12 @@ pub(super) fn variables(sources: &[Source], who: Who<'_>, root: &Path) -> Known 
     known
 }
 
-/// Every file and folder that a source reads, whether it is there or not: one that appears counts too.
-pub(super) fn files(home: &Path) -> Vec<PathBuf> {
+/// Every file and folder that the sources read, whether it is there or not: one that appears counts too.
+pub(super) fn files(sources: &[Source], home: &Path) -> Vec<PathBuf> {
     let root = Path::new("/");
     let fixed = [LOGIN_DEFS, PAM_CONF, ENVIRONMENT].into_iter().chain(LOCALES).map(|file| root.join(file));
-    let mut all: Vec<PathBuf> = fixed.chain([home.join(PAM_OF_USER)]).collect();
+    let of_user = sources.contains(&Source::PamEnvironment).then(|| home.join(PAM_OF_USER));
+    let mut all: Vec<PathBuf> = fixed.chain(of_user).collect();
     all.extend(environment_d::folders(root, home));
     all.extend(environment_d::files(root, home));
     all
