@@ -35,6 +35,8 @@ const WORDS: &[(In, &str)] = &[
     // dash, ksh93, busybox: `x: not found`; bash for a path: `x: No such file or directory`; zsh: `no such file or directory: x`
     (In::End, ": not found"),
     (In::Line, "no such file or directory"),
+    (In::End, ": inaccessible or not found"), // mksh
+    (In::End, "` not found"),                 // nushell: Command `x` not found
     (In::Line, "permission denied"),
     (In::End, ": is a directory"),
     // fish: `fish: Unknown command: x`, `source: Error encountered while sourcing file`
@@ -74,26 +76,53 @@ const WORDS: &[(In, &str)] = &[
     (In::Begin, "mise error"),
     (In::Begin, "direnv: error"),
     (In::Begin, "==> error:"),
+    // pyenv and rbenv that are programs alone: `pyenv: shell integration not enabled. ..`; fnm likewise
+    (In::Line, ": shell integration not enabled"),
+    (In::Line, "we can't find the necessary environment variables"),
     // Perl, Python, and tools of the kind of git
     (In::Begin, "traceback (most recent call last)"),
     (In::Begin, "fatal: "),
 ];
 
-/// The tools whose command is a shell function, and the line that defines it.
-const TOOLS: &[(&str, &str)] = &[
-    ("module", "source /usr/share/lmod/lmod/init/bash (the file of your site, for the script's shell)"),
-    ("ml", "source /usr/share/lmod/lmod/init/bash (the file of your site, for the script's shell)"),
-    ("nvm", ". \"$HOME/.nvm/nvm.sh\""),
-    ("conda", ". \"$HOME/miniconda3/etc/profile.d/conda.sh\""),
-    ("mamba", "eval \"$(/path/to/mamba shell hook --shell bash)\""),
-    ("micromamba", "eval \"$(/path/to/micromamba shell hook --shell bash)\""),
-    ("sdk", ". \"$HOME/.sdkman/bin/sdkman-init.sh\""),
-    ("rvm", ". \"$HOME/.rvm/scripts/rvm\""),
-    ("spack", ". /path/to/spack/share/spack/setup-env.sh"),
-    ("asdf", "export PATH=\"$HOME/.asdf/shims:$PATH\""),
-    ("pyenv", "export PATH=\"$HOME/.pyenv/shims:$HOME/.pyenv/bin:$PATH\""),
-    ("mise", "export PATH=\"$HOME/.local/bin:$PATH\""),
-    ("direnv", "export PATH=\"/the/directory/of/direnv:$PATH\""),
+/// What a script needs before a tool's command.
+#[derive(Debug, Clone, Copy)]
+enum Needs {
+    /// A line that defines a function.
+    Line(&'static str),
+    /// Directories in front of `PATH`; those of the user are below the home.
+    Path(&'static str),
+}
+
+/// The tools whose command is a shell function or a program of the user's own.
+const TOOLS: &[(&str, Needs)] = &[
+    ("module", Needs::Line("source /usr/share/lmod/lmod/init/bash (the file of your site, for the script's shell)")),
+    ("ml", Needs::Line("source /usr/share/lmod/lmod/init/bash (the file of your site, for the script's shell)")),
+    ("nvm", Needs::Line(". \"$HOME/.nvm/nvm.sh\"")),
+    ("conda", Needs::Line(". \"$HOME/miniconda3/etc/profile.d/conda.sh\"")),
+    ("mamba", Needs::Line("eval \"$(/path/to/mamba shell hook --shell bash)\"")),
+    ("micromamba", Needs::Line("eval \"$(/path/to/micromamba shell hook --shell bash)\"")),
+    ("sdk", Needs::Line(". \"$HOME/.sdkman/bin/sdkman-init.sh\"")),
+    ("rvm", Needs::Line(". \"$HOME/.rvm/scripts/rvm\"")),
+    ("spack", Needs::Line(". /path/to/spack/share/spack/setup-env.sh")),
+    ("workon", Needs::Line(". /usr/share/virtualenvwrapper/virtualenvwrapper.sh")),
+    ("mkvirtualenv", Needs::Line(". /usr/share/virtualenvwrapper/virtualenvwrapper.sh")),
+    ("asdf", Needs::Path(".asdf/shims")),
+    ("pyenv", Needs::Path(".pyenv/shims .pyenv/bin")),
+    ("rbenv", Needs::Path(".rbenv/shims .rbenv/bin")),
+    ("fnm", Needs::Path(".local/share/fnm")),
+    ("volta", Needs::Path(".volta/bin")),
+    ("mise", Needs::Path(".local/bin")),
+    ("direnv", Needs::Path("/the/directory/of/direnv")),
+];
+
+/// What tools say that are there as programs alone, and the line that makes the functions of it.
+const NOT_SET_UP: &[(&str, &str)] = &[
+    ("pyenv: shell integration not enabled", "eval \"$(pyenv init - bash)\""),
+    ("rbenv: shell integration not enabled", "eval \"$(rbenv init - bash)\""),
+    ("We can't find the necessary environment variables", "eval \"$(fnm env --shell bash)\""),
+    ("mise is not activated", "eval \"$(mise env -s bash)\""),
+    ("Run 'conda init' before", ". \"$HOME/miniconda3/etc/profile.d/conda.sh\""),
+    ("is running as a subprocess and can't modify", "eval \"$(/path/to/micromamba shell hook --shell bash)\""),
 ];
 
 fn is_complaint(line: &str) -> bool {
@@ -108,13 +137,14 @@ fn is_complaint(line: &str) -> bool {
 /// The command that a line says is not there.
 fn missing_command(line: &str) -> Option<&str> {
     let line = line.trim();
-    let before = [": command not found", ": Command not found", ": not found"]
+    let before = [": command not found", ": Command not found", ": inaccessible or not found", ": not found"]
         .iter()
         .find_map(|words| line[..line.find(words)?].rsplit([' ', ':']).next());
-    let after = ["command not found: ", "Unknown command: ", "Unknown command '"].iter().find_map(|words| {
-        let rest = &line[line.find(words)? + words.len()..];
-        rest.split([' ', '\'']).next()
-    });
+    let after =
+        ["command not found: ", "Unknown command: ", "Unknown command '", "Command `"].iter().find_map(|words| {
+            let rest = &line[line.find(words)? + words.len()..];
+            rest.split([' ', '\'', '`']).next()
+        });
     // zsh has both, with the number of the line in front.
     after.or(before).filter(|name| !name.is_empty())
 }
@@ -124,7 +154,8 @@ pub(super) fn warnings(status: i32, stderr: &str, shell: Shell) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in lines(stderr).filter(|line| is_complaint(line)) {
         let told = shortened(shown(line).trim());
-        let hint = missing_command(line).and_then(|name| hint(name, shell)).unwrap_or_default();
+        let hint = missing_command(line).and_then(|name| hint(name, shell)).or_else(|| set_up(line, shell));
+        let hint = hint.unwrap_or_default();
         let told = format!("it printed {told:?}{hint}");
         if found.len() < TOLD && !found.contains(&told) {
             found.push(told);
@@ -136,15 +167,49 @@ pub(super) fn warnings(status: i32, stderr: &str, shell: Shell) -> Vec<String> {
     found
 }
 
-/// What to do about a tool's function that is not there.
+/// What to do about a tool that is not there.
 fn hint(name: &str, shell: Shell) -> Option<String> {
-    let (_, line) = TOOLS.iter().find(|(tool, _)| *tool == name)?;
-    Some(match shell {
+    let (_, needs) = TOOLS.iter().find(|(tool, _)| *tool == name)?;
+    Some(match needs {
+        Needs::Line(line) => add(line, name, shell),
+        Needs::Path(directories) => format!("; add a line like `{}` before it", path_line(directories, shell)),
+    })
+}
+
+/// What to do about a tool that is there and has not set up this shell.
+fn set_up(line: &str, shell: Shell) -> Option<String> {
+    let (_, needed) = NOT_SET_UP.iter().find(|(words, _)| line.contains(words))?;
+    Some(add(needed, "it", shell))
+}
+
+/// A line of a shell like sh, which other shells have no use for.
+fn add(line: &str, name: &str, shell: Shell) -> String {
+    match shell {
         Shell::Bash | Shell::Zsh | Shell::Ksh | Shell::Posix => format!("; add a line like `{line}` before it"),
         Shell::Fish | Shell::Csh | Shell::Nu => format!(
             "; if {name} has no setup for this shell, let the script begin with #!/bin/bash and have a line like `{line}`"
         ),
-    })
+    }
+}
+
+/// The line that puts directories in front of `PATH`.
+fn path_line(directories: &str, shell: Shell) -> String {
+    let home = if shell == Shell::Nu { "$env.HOME" } else { "$HOME" };
+    let place = |directory: &str| match (directory.starts_with('/'), shell) {
+        (true, _) => directory.to_owned(),
+        (false, Shell::Nu) => format!("({home})/{directory}"),
+        (false, _) => format!("{home}/{directory}"),
+    };
+    let all: Vec<String> = directories.split(' ').map(place).collect();
+    match shell {
+        Shell::Bash | Shell::Zsh | Shell::Ksh | Shell::Posix => format!("export PATH=\"{}:$PATH\"", all.join(":")),
+        Shell::Fish => format!("set -gx PATH {} $PATH", all.join(" ")),
+        Shell::Csh => format!("setenv PATH \"{}:$PATH\"", all.join(":")),
+        Shell::Nu => {
+            let quoted: Vec<String> = all.iter().map(|place| format!("$\"{place}\"")).collect();
+            format!("$env.PATH = ($env.PATH | prepend [{}])", quoted.join(" "))
+        }
+    }
 }
 
 /// What is recorded of stderr: the last lines.
@@ -263,6 +328,67 @@ mod tests {
         }
         for line in [COMPLAINTS[6], "a: not found elsewhere"] {
             assert!(!warnings(1, line, Shell::Bash).join("").contains("add a line"), "{line}");
+        }
+    }
+
+    #[test]
+    fn each_tool_that_is_not_there_is_told_with_a_line_in_every_shell() {
+        const NAMES: [&str; 15] = [
+            "module",
+            "ml",
+            "nvm",
+            "conda",
+            "micromamba",
+            "mamba",
+            "pyenv",
+            "rbenv",
+            "sdk",
+            "asdf",
+            "mise",
+            "direnv",
+            "workon",
+            "fnm",
+            "volta",
+        ];
+        // As each shell says it; the last of ksh is mksh's.
+        let said = [
+            (Shell::Bash, "/w/x: line 1: NAME: command not found"),
+            (Shell::Zsh, "/w/x:1: command not found: NAME"),
+            (Shell::Posix, "/w/x: 1: NAME: not found"),
+            (Shell::Ksh, "/w/x: line 1: NAME: not found"),
+            (Shell::Ksh, "/w/x[1]: NAME: inaccessible or not found"),
+            (Shell::Fish, "fish: Unknown command: NAME"),
+            (Shell::Csh, "NAME: Command not found."),
+            (Shell::Nu, "   :  `-- Command `NAME` not found"),
+        ];
+        for name in NAMES {
+            for (shell, line) in &said {
+                let told = warnings(0, &line.replace("NAME", name), *shell);
+                assert!(told.len() == 1 && told[0].contains(" a line like `"), "{name} {shell:?}: {told:?}");
+            }
+        }
+        assert_eq!(
+            path_line(".pyenv/shims .pyenv/bin", Shell::Fish),
+            "set -gx PATH $HOME/.pyenv/shims $HOME/.pyenv/bin $PATH"
+        );
+        assert_eq!(path_line(".volta/bin", Shell::Csh), "setenv PATH \"$HOME/.volta/bin:$PATH\"");
+        assert_eq!(
+            path_line(".volta/bin", Shell::Nu),
+            "$env.PATH = ($env.PATH | prepend [$\"($env.HOME)/.volta/bin\"])"
+        );
+    }
+
+    #[test]
+    fn a_tool_that_has_not_set_up_the_shell_is_told_with_the_line_that_does() {
+        for (line, needed) in [
+            ("pyenv: shell integration not enabled. Run `pyenv init' for instructions.", "pyenv init - bash"),
+            ("rbenv: shell integration not enabled. Run `rbenv init' for instructions.", "rbenv init - bash"),
+            ("error: We can't find the necessary environment variables to replace the Node version.", "fnm env"),
+            ("mise ERROR mise is not activated in this shell session.", "mise env -s bash"),
+            ("CondaError: Run 'conda init' before 'conda activate'", "conda.sh"),
+        ] {
+            let told = warnings(1, line, Shell::Bash).remove(0);
+            assert!(told.contains("; add a line like `") && told.contains(needed), "{told}");
         }
     }
 

@@ -72,7 +72,9 @@ fn stubs(shell: Shell, program: &str, known: &Known<'_>) -> Vec<Stub> {
         (&["sdk"], known.posix_file(shell, "SDKMAN_DIR", ".sdkman", "bin/sdkman-init.sh", &[Shell::Bash, Shell::Zsh])),
         (&["rvm"], known.posix_file(shell, "rvm_path", ".rvm", "scripts/rvm", &[Shell::Bash, Shell::Zsh])),
         (&["asdf"], known.posix_file(shell, "ASDF_DIR", ".asdf", "asdf.sh", &[Shell::Bash, Shell::Zsh, Shell::Ksh])),
-        (&["pyenv"], pyenv(shell, known)),
+        (&["pyenv"], shims("PYENV_ROOT", ".pyenv", "bin/pyenv", shell, known)),
+        (&["rbenv"], shims("RBENV_ROOT", ".rbenv", "bin/rbenv", shell, known)),
+        (&["workon", "mkvirtualenv"], virtualenvwrapper(shell, known)),
     ];
     all.into_iter().filter_map(|(names, init)| Some(Stub { names, init: init? })).collect()
 }
@@ -179,7 +181,8 @@ fn spack(shell: Shell, known: &Known<'_>) -> Option<Init> {
     Some(Init::Files(vec![found], ""))
 }
 
-fn pyenv(shell: Shell, known: &Known<'_>) -> Option<Init> {
+/// pyenv and rbenv, which have a function for the version of one shell.
+fn shims(variable: &str, usual: &str, program: &str, shell: Shell, known: &Known<'_>) -> Option<Init> {
     let word = match shell {
         Shell::Bash => "bash",
         Shell::Zsh => "zsh",
@@ -187,10 +190,20 @@ fn pyenv(shell: Shell, known: &Known<'_>) -> Option<Init> {
         Shell::Ksh => "ksh",
         Shell::Posix | Shell::Csh | Shell::Nu => return None,
     };
-    let places = [known.path("PYENV_ROOT"), known.at_home(".pyenv")];
-    let program = known.first(places.into_iter().flatten().map(|root| root.join("bin/pyenv")))?;
+    let places = [known.path(variable), known.at_home(usual)];
+    let program = known.first(places.into_iter().flatten().map(|root| root.join(program)))?;
     // A rehash waits for a lock that a killed shell may have left.
     Some(Init::Output(program, vec!["init", "-", "--no-rehash", word]))
+}
+
+fn virtualenvwrapper(shell: Shell, known: &Known<'_>) -> Option<Init> {
+    if !matches!(shell, Shell::Bash | Shell::Zsh | Shell::Ksh) {
+        return None;
+    }
+    let usual = ["/usr/share/virtualenvwrapper", "/usr/local/bin", "/usr/bin"].map(PathBuf::from);
+    let usual = usual.into_iter().chain(known.at_home(".local/bin")).map(|place| place.join("virtualenvwrapper.sh"));
+    let file = known.first(known.path("VIRTUALENVWRAPPER_SCRIPT").into_iter().chain(usual))?;
+    Some(Init::Files(vec![file], ""))
 }
 
 fn is_posix(shell: Shell) -> bool {
@@ -430,6 +443,12 @@ mod tests {
         {
             assert!(text.contains(words), "{words}: {text}");
         }
+        for (shell, defined) in [(Shell::Bash, 2), (Shell::Zsh, 2), (Shell::Posix, 0), (Shell::Fish, 0)] {
+            let login = [("VIRTUALENVWRAPPER_SCRIPT", place.file("virtualenvwrapper.sh"))];
+            assert_eq!(place.text(shell, &login, &[]).matches("virtualenvwrapper.sh'").count(), defined, "{shell:?}");
+        }
+        place.file("home/.rbenv/bin/rbenv");
+        assert!(place.text(Shell::Bash, &[], &[]).contains("rbenv' init - --no-rehash bash)\"; rbenv"));
         place.file("conda/etc/profile.d/conda.sh");
         assert!(place.text(Shell::Zsh, &login, &[]).contains("etc/profile.d/conda.sh'; conda"));
         let fish = place.text(Shell::Fish, &login, &[]);
