@@ -502,6 +502,9 @@ pub enum Trace {
 pub struct Sourced {
     /// As the shell names them: absolute, relative to the directory of that moment, or with `~`.
     pub files: Vec<ByteString>,
+    /// Names of commands that it ran one level down, as in `eval "$(tool init)"`. Functions are among them.
+    #[serde(default)]
+    pub programs: Vec<ByteString>,
     /// Whether nothing hints at another file.
     pub complete: bool,
 }

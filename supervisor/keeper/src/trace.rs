@@ -17,6 +17,17 @@ const SOURCED: &[u8] = b"<sourcetrace>";
 /// More files than any start-up has.
 const MOST_FILES: usize = 10_000;
 
+/// More programs than any start-up runs, and `PATH_MAX` of Linux.
+const MOST_PROGRAMS: usize = 200;
+const LONGEST_NAME: usize = 4096;
+/// What bash does itself and what is a program too.
+const BUILTINS: [&str; 38] = [
+    "alias", "bind", "break", "builtin", "case", "cd", "command", "complete", "continue", "declare", "echo", "eval",
+    "exec", "exit", "export", "false", "for", "hash", "if", "kill", "let", "local", "printf", "pwd", "read",
+    "readonly", "return", "set", "shift", "shopt", "test", "trap", "true", "type", "typeset", "ulimit", "umask",
+    "unset",
+];
+
 /// Reads one trace.
 #[derive(Debug)]
 pub(crate) struct Reader {
@@ -24,6 +35,7 @@ pub(crate) struct Reader {
     /// The line that is being read; `None` where it is too long and passed over.
     partial: Option<Vec<u8>>,
     files: Vec<ByteString>,
+    programs: Vec<ByteString>,
     /// The last line shows that the trace lasted until the end.
     reached_end: bool,
     /// Something may have been missed.
@@ -34,7 +46,15 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(form: Trace) -> Self {
-        Self { form, partial: Some(Vec::new()), files: Vec::new(), reached_end: false, missed: false, astray: false }
+        Self {
+            form,
+            partial: Some(Vec::new()),
+            files: Vec::new(),
+            programs: Vec::new(),
+            reached_end: false,
+            missed: false,
+            astray: false,
+        }
     }
 
     /// Takes a piece of it.
@@ -68,7 +88,7 @@ impl Reader {
         if self.form == Trace::Bash && (self.astray || stderr.split(|byte| *byte == b'\n').any(traced)) {
             stderr.clear();
         }
-        Sourced { files: self.files, complete: self.reached_end && !self.missed }
+        Sourced { files: self.files, programs: self.programs, complete: self.reached_end && !self.missed }
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -119,6 +139,9 @@ impl Reader {
             names.filter_map(unquote).for_each(|name| self.found(&name));
             return;
         }
+        if depth > 1 {
+            self.program(command);
+        }
         let words = [&b". "[..], b"source ", b"builtin source ", b"builtin . ", b"command . ", b"command source "];
         let Some(rest) = words.iter().find_map(|word| command.strip_prefix(*word)) else { return };
         match unquote(rest) {
@@ -126,6 +149,21 @@ impl Reader {
             Some(name) if !name.contains(&b'/') => self.missed = true,
             Some(name) => self.found(&name),
             None => self.missed = true,
+        }
+    }
+
+    /// The command's own word, where it can be a program's name: never an assignment, whose value may be a secret.
+    fn program(&mut self, command: &[u8]) {
+        let word = command.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._+-/@".contains(byte);
+        let begins = word.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'/');
+        let is_name = begins && word.len() <= LONGEST_NAME && word.iter().all(is_plain);
+        if !is_name || BUILTINS.iter().any(|builtin| builtin.as_bytes() == word) {
+            return;
+        }
+        let name = ByteString::from(word);
+        if self.programs.len() < MOST_PROGRAMS && !self.programs.contains(&name) {
+            self.programs.push(name);
         }
     }
 
@@ -204,6 +242,15 @@ mod tests {
         let (files, complete, stderr) = read(Trace::Bash, text, "a word\n");
         assert_eq!((files, complete), (["/h/.token", "/h/.bashrc", "/h/a b'c.sh"].map(str::to_owned).to_vec(), true));
         assert_eq!(stderr, "a word\n");
+    }
+
+    #[test]
+    fn bash_names_the_programs_of_substitutions_by_their_names_alone() {
+        let text = "+ ls /h\n++ starship init bash\n++ API_KEY=sekrit\n+++ /h/bin/mise activate bash\n++ '[' -f /x ']'\n\
+                    ++ export K=sekrit\n++ echo sekrit\n++ 'a b' x\n++ starship x\n++++/sekrit\n";
+        let mut reader = Reader::new(Trace::Bash);
+        reader.take(text.as_bytes());
+        assert_eq!(reader.finish(&mut Vec::new()).programs, ["starship".into(), "/h/bin/mise".into()]);
     }
 
     #[test]

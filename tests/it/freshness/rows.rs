@@ -59,14 +59,22 @@ fn replace(home: &Path, path: &str, text: &str) {
 
 fn link(home: &Path, path: &str, target: &str) {
     let path = home.join(path);
+    fs::create_dir_all(path.parent().expect("it is below the home")).unwrap();
     let _ = fs::remove_file(&path);
     std::os::unix::fs::symlink(target, path).unwrap();
+}
+
+/// A program of the home, which prints this when it is run.
+fn program(home: &Path, path: &str, prints: &str) {
+    put(home, path, &format!("#!/bin/sh\necho '{prints}'\n"));
+    fs::set_permissions(home.join(path), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn touch(home: &Path, path: &str) {
     fs::File::options().append(true).open(home.join(path)).unwrap().set_modified(SystemTime::now()).unwrap();
 }
 
+const TOOL: &str = "a program whose output is evaluated, as `eval \"$(tool init)\"`";
 const A_START_UP_FILE: &str = "a start-up file";
 const SOURCED: &str = "a file that a start-up file sources";
 const SOURCED_INDIRECTLY: &str = "a file that a sourced file sources";
@@ -96,6 +104,10 @@ pub(super) const HOMES: &[Home] = &[
             (".generated", "export R_GENERATED=1\n"),
             (".config/tool/rc.sh", "export R_BEHIND=1\n"),
             (".bash_history", "ls\n"),
+            ("sub/rel.sh", "export R_BELOW=1\n"),
+            ("lib/print", "echo 1\n"),
+            ("listed/a", ""),
+            ("tree/old/x.sh", "\n"),
             (".nvm/alias/default", "18\n"),
             (".pyenv/version", "3.11\n"),
             (".rbenv/version", "3.2\n"),
@@ -110,6 +122,11 @@ pub(super) const HOMES: &[Home] = &[
         prepare: |home| {
             link(home, "linked.sh", "linked-1.sh");
             link(home, ".sdkman/candidates/java/current", "17");
+            program(home, "bin/tool", "export R_TOOL=1");
+            link(home, "alternatives/java", "../.sdkman/candidates/java/17/bin/java");
+            program(home, "bin/starship", "export R_STARSHIP=1");
+            program(home, "bin/conda", "export R_CONDA=1");
+            program(home, "lib/computed", "export R_COMPUTED=1");
         },
         rows: &[
             row(A_START_UP_FILE, Value("R_PROFILE", "2"), |home| {
@@ -173,6 +190,41 @@ pub(super) const HOMES: &[Home] = &[
             row("SDKMAN's current candidate (`sdk default`)", Run, |home| {
                 link(home, ".sdkman/candidates/java/current", "21");
             }),
+            row(TOOL, Value("R_TOOL", "2"), |home| program(home, "bin/tool", "export R_TOOL=2")),
+            row("such a program whose name only the trace tells", Value("R_COMPUTED", "2"), |home| {
+                program(home, "lib/computed", "export R_COMPUTED=2");
+            }),
+            row("such a program appears that a start-up file asks for", Value("R_LATER", "1"), |home| {
+                program(home, "bin/later", "export R_LATER=1");
+            }),
+            row("a file that such a program is given", Run, |home| put(home, ".colours", "red\n")),
+            row("starship's configuration, beside `starship init`", Run, |home| {
+                put(home, ".config/starship.toml", "add_newline = false\n");
+            }),
+            row("conda's configuration, beside `conda shell.bash hook`", Run, |home| {
+                put(home, ".condarc", "auto_activate_base: false\n");
+            }),
+            row("a program of the same name in an earlier directory of PATH", Value("R_TOOL", "3"), |home| {
+                program(home, "first/tool", "export R_TOOL=3");
+            }),
+            row("an alternative that `readlink` resolves (`update-alternatives`)", Run, |home| {
+                link(home, "alternatives/java", "../.sdkman/candidates/java/21/bin/java");
+            }),
+            row("a file behind `cd d; . ./f`", Value("R_BELOW", "2"), |home| {
+                put(home, "sub/rel.sh", "export R_BELOW=2\n")
+            }),
+            row("a script that a substitution runs, as `$(sh f)`", Value("R_SCRIPT", "2"), |home| {
+                put(home, "lib/print", "echo 2\n");
+            }),
+            row("a file appears in a directory that `ls` lists", Value("R_LISTED", "a b"), |home| {
+                put(home, "listed/b", "")
+            }),
+            row("a file appears in a directory that `find` looks through", Value("R_FOUND", "1"), |home| {
+                put(home, "tree/new/x.sh", "export R_FOUND=1\n");
+            }),
+            row("a program in PATH that start-up files do not run", Nothing, |home| {
+                program(home, "bin/other", "export R_OTHER=1");
+            }),
             row(TOUCHED, Nothing, |home| touch(home, ".bashrc")),
             row("reading a start-up file", Nothing, |home| {
                 fs::read(home.join(".bashrc")).unwrap();
@@ -194,6 +246,9 @@ pub(super) const HOMES: &[Home] = &[
             }),
             row("a hidden file in a directory that is looped over", Nothing, |home| {
                 put(home, ".bashrc.d/.hidden.sh", "export R_HIDDEN=1\n");
+            }),
+            row("`~/.pam_environment`, which PAM leaves alone", Nothing, |home| {
+                put(home, ".pam_environment", "R_PAM=1\n");
             }),
             row("a file beside a sourced one", Nothing, |home| put(home, "lib/README.md", "x")),
             row("a file or a directory in the home that no start-up file names", Nothing, |home| {
@@ -219,8 +274,13 @@ pub(super) const HOMES: &[Home] = &[
             (".value", "1\n"),
             (".input", "1\n"),
             (".zsh_history", "ls\n"),
+            ("functions/mine", "export R_FUNCTION=1\n"),
+            ("deep/old/x.zsh", "\n"),
         ],
-        prepare: |_| {},
+        prepare: |home| {
+            program(home, "bin/tool", "export R_TOOL=1");
+            program(home, "bin/cached", "export R_CACHED=1");
+        },
         rows: &[
             row(A_START_UP_FILE, Value("R_ZSHENV", "2"), |home| put(home, ".zshenv", "export R_ZSHENV=2\n")),
             row(SOURCED, Value("R_FIRST", "2"), |home| {
@@ -234,6 +294,18 @@ pub(super) const HOMES: &[Home] = &[
             row("a file that is read as `$(< f)`", Value("R_INPUT", "2"), |home| put(home, ".input", "2\n")),
             row(TESTED, Value("R_MAYBE", "1"), |home| put(home, ".maybe.zsh", "export R_MAYBE=1\n")),
             row(APPEARS, Value("R_LOGIN", "1"), |home| put(home, ".zlogin", "export R_LOGIN=1\n")),
+            row(TOOL, Value("R_TOOL", "2"), |home| program(home, "bin/tool", "export R_TOOL=2")),
+            row("a function that `autoload` finds in `fpath`", Value("R_FUNCTION", "2"), |home| {
+                put(home, "functions/mine", "export R_FUNCTION=2\n");
+            }),
+            row("a file appears below a directory that `**` looks through", Value("R_DEEP", "1"), |home| {
+                put(home, "deep/new/x.zsh", "export R_DEEP=1\n");
+            }),
+            row("a program that is newer than its cached output, as `[[ p -nt f ]]`", Value("R_CACHED", "2"), |home| {
+                program(home, "bin/cached", "export R_CACHED=2");
+                let later = SystemTime::now() + std::time::Duration::from_hours(1);
+                fs::File::open(home.join("bin/cached")).unwrap().set_modified(later).unwrap();
+            }),
             row(TOUCHED, Nothing, |home| touch(home, ".zshrc")),
             row(HISTORY, Nothing, |home| append(home, ".zsh_history", "pwd\n")),
             row("the cache of completions", Nothing, |home| put(home, ".zcompdump", "x")),
@@ -249,8 +321,9 @@ pub(super) const HOMES: &[Home] = &[
             ("lib/second.fish", "set -gx R_SECOND 1\n"),
             (".value", "1\n"),
             (".config/fish/fish_variables", UNIVERSAL),
+            (".config/fish/beside.fish", "set -gx R_BESIDE 1\n"),
         ],
-        prepare: |_| {},
+        prepare: |home| program(home, "bin/tool", "set -gx R_TOOL 1"),
         rows: &[
             row(A_START_UP_FILE, Value("R_CONFIG", "2"), |home| {
                 put(home, ".config/fish/config.fish", &CONFIG_FISH.replace("R_CONFIG 1", "R_CONFIG 2"));
@@ -272,6 +345,10 @@ pub(super) const HOMES: &[Home] = &[
             }),
             row(PRINTED, Value("R_PRINTED", "2"), |home| put(home, ".value", "2\n")),
             row(TESTED, Value("R_MAYBE", "1"), |home| put(home, ".maybe.fish", "set -gx R_MAYBE 1\n")),
+            row(TOOL, Value("R_TOOL", "2"), |home| program(home, "bin/tool", "set -gx R_TOOL 2")),
+            row("a file beside the one that sources it, as `(status dirname)`", Value("R_BESIDE", "2"), |home| {
+                put(home, ".config/fish/beside.fish", "set -gx R_BESIDE 2\n");
+            }),
             row(TOUCHED, Nothing, |home| touch(home, ".config/fish/config.fish")),
             row(HISTORY, Nothing, |home| put(home, ".local/share/fish/fish_history", "- cmd: ls\n")),
             row("an editor's swap file in fish's `conf.d`", Nothing, |home| {
@@ -289,7 +366,7 @@ pub(super) const HOMES: &[Home] = &[
             (".value", "1\n"),
             (".history", "ls\n"),
         ],
-        prepare: |_| {},
+        prepare: |home| program(home, "bin/tool", "setenv R_TOOL 1"),
         rows: &[
             row(A_START_UP_FILE, Value("R_RC", "2"), |home| {
                 put(home, ".tcshrc", &TCSHRC.replace("R_RC 1", "R_RC 2"));
@@ -302,6 +379,7 @@ pub(super) const HOMES: &[Home] = &[
             row(PRINTED, Value("R_PRINTED", "2"), |home| put(home, ".value", "2\n")),
             row(TESTED, Value("R_MAYBE", "1"), |home| put(home, ".maybe.csh", "setenv R_MAYBE 1\n")),
             row(APPEARS, Value("R_LOGIN", "1"), |home| put(home, ".login", "setenv R_LOGIN 1\n")),
+            row(TOOL, Value("R_TOOL", "2"), |home| program(home, "bin/tool", "setenv R_TOOL 2")),
             row(TOUCHED, Nothing, |home| touch(home, ".tcshrc")),
             row(HISTORY, Nothing, |home| append(home, ".history", "pwd\n")),
         ],
@@ -335,7 +413,18 @@ pub(super) const HOMES: &[Home] = &[
 ];
 
 const BASHRC: &str = r#"
-export R_RC=1 HISTFILE=~/.bash_history
+export R_RC=1 HISTFILE=~/.bash_history PATH="$HOME/first:$HOME/bin:$PATH"
+eval "$(tool init)"
+eval "$(starship init bash)"
+eval "$(conda shell.bash hook)"
+eval "$(dircolors -b ~/.colours 2> /dev/null)"
+load() { eval "$("$@")"; }
+load ~/lib/computed
+cd ~/sub; . ./rel.sh; cd ~
+export R_JAVA="$(dirname $(readlink -f ~/alternatives/java))"
+export R_SCRIPT="$(sh ~/lib/print)" R_LISTED="$(echo $(ls ~/listed))"
+for file in $(find ~/tree -name '*.sh'); do . "$file"; done
+if command -v later > /dev/null; then eval "$(later init)"; fi
 . "$HOME/lib/first.sh"
 for file in ~/.bashrc.d/*.sh; do [ -r "$file" ] && . "$file"; done
 . ~/linked.sh
@@ -352,6 +441,13 @@ date > ~/.last-login
 
 const ZSHRC: &str = r#"
 HISTFILE=~/.zsh_history
+path=(~/bin $path)
+fpath=(~/functions $fpath)
+autoload -Uz mine && mine
+for file in ~/deep/**/*.zsh(N); do source "$file"; done
+[[ -f ~/.cached && ! ~/bin/cached -nt ~/.cached ]] || cached > ~/.cached
+source ~/.cached
+eval "$(tool init zsh)"
 source "$HOME/lib/first.zsh"
 for file in ~/.zsh/plugins/*.zsh(N); do source "$file"; done
 export R_PRINTED="$(cat ~/.value)"
@@ -362,6 +458,9 @@ true
 
 const CONFIG_FISH: &str = "
 set -gx R_CONFIG 1
+set -gx PATH ~/bin $PATH
+tool init fish | source
+source (status dirname)/beside.fish
 source ~/lib/first.fish
 set -gx R_PRINTED (cat ~/.value)
 test -f ~/.maybe.fish; and source ~/.maybe.fish
@@ -373,6 +472,8 @@ const UNIVERSAL: &str = "# This file contains fish universal variable definition
 
 const TCSHRC: &str = "
 setenv R_RC 1
+setenv PATH ~/bin:$PATH
+eval `tool init csh`
 source ~/lib/first.csh
 foreach file (~/.tcsh.d/*.csh)
   source \"$file\"

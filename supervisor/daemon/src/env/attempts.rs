@@ -205,7 +205,9 @@ impl Capture {
         let files = |kind: Shell| kind.files_read(&seed.home, result.sourced.as_ref());
         let (read, complete) = kind.map_or_else(|| (vec![seed.shell.clone()], false), files);
         let said = result.stderr.display().into_owned();
-        Login { variables, functions, read, complete, left, quality, attributes: result.attributes, said }
+        let programs = result.sourced.iter().flat_map(|sourced| &sourced.programs);
+        let programs = programs.filter_map(|name| String::from_utf8(name.0.clone()).ok()).collect();
+        Login { variables, functions, read, complete, programs, left, quality, attributes: result.attributes, said }
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Login {
     pub(crate) read: Vec<PathBuf>,
     /// Whether `read` has the files that start-up files sourced too; where the shell could not tell, it is the fixed list.
     pub(crate) complete: bool,
+    /// Programs that the shell ran while it read them, as the trace names them.
+    pub(crate) programs: Vec<String>,
     /// How many processes the shell left in the background.
     pub(crate) left: u32,
     pub(crate) quality: Quality,

@@ -484,7 +484,7 @@ mod tests {
     fn names_of_files_are_followed_or_the_list_is_not_complete() {
         let read = |names: &[&str], complete| {
             let files = names.iter().map(|name| ByteString::from(*name)).collect();
-            Shell::Fish.files_read(Path::new("/h"), Some(&Sourced { files, complete }))
+            Shell::Fish.files_read(Path::new("/h"), Some(&Sourced { files, complete, ..Sourced::default() }))
         };
         let (files, complete) = read(&["~/x.fish", "/y.fish", "/dev/null", "/y.fish"], true);
         assert!(complete && files.ends_with(&["/h/x.fish".into(), "/y.fish".into()]), "{files:?}");

@@ -24,6 +24,8 @@ use super::watcher::{Served, Watcher};
 pub(crate) enum Watched {
     /// What is in a file, or the names in a directory.
     Content(PathBuf),
+    /// A program's file: a script by its content, and a larger one by its stat alone.
+    Program(PathBuf),
     /// Whether a file is there: a start-up file asked for that and no more.
     Presence(PathBuf),
     /// The names in a directory that a pattern stands for, as in `for f in DIRECTORY/PATTERN`.
@@ -74,6 +76,8 @@ struct Stat {
 const GRANULARITY: Duration = Duration::from_secs(2);
 /// A larger file is told by its stat alone.
 const LARGEST: u64 = 8 << 20;
+/// The same for programs, which may be many and large.
+const LARGEST_SCRIPT: u64 = 64 << 10;
 /// What lies here is no file: `source <(...)` reads `/dev/fd/63`.
 const NO_FILES: [&str; 2] = ["/dev", "/proc"];
 /// How the names of files end that editors and package managers leave behind. No start-up file reads them.
@@ -83,14 +87,14 @@ const LEFT_BEHIND: [&str; 12] =
 impl Watched {
     pub(crate) fn path(&self) -> &Path {
         match self {
-            Self::Content(path) | Self::Presence(path) | Self::Names(path, _) => path,
+            Self::Content(path) | Self::Program(path) | Self::Presence(path) | Self::Names(path, _) => path,
         }
     }
 
     /// How it is shown: a pattern stands behind its directory.
     pub(crate) fn shown(&self) -> PathBuf {
         match self {
-            Self::Content(path) | Self::Presence(path) => path.clone(),
+            Self::Content(path) | Self::Program(path) | Self::Presence(path) => path.clone(),
             Self::Names(path, pattern) => path.join(pattern),
         }
     }
@@ -159,7 +163,7 @@ impl Fingerprints {
         let start = (i64::try_from(start.as_secs()).unwrap_or(i64::MAX), i64::from(start.subsec_nanos()));
         let differs = |(one, print): &(&Watched, &Print)| match (before.prints.get(*one), one) {
             (Some(old), _) => !old.is_as(print),
-            (None, Watched::Content(_)) => print.stat.is_some_and(|stat| stat.changed > start),
+            (None, Watched::Content(_) | Watched::Program(_)) => print.stat.is_some_and(|stat| stat.changed > start),
             // When a directory was written says nothing of the names that count.
             (None, Watched::Presence(_) | Watched::Names(..)) => false,
         };
@@ -196,7 +200,8 @@ impl Print {
         let stat = Stat::of(&metadata);
         let (digest, settled) = match one {
             Watched::Presence(_) => (Some(kind(&metadata)), false),
-            Watched::Content(_) => (content(path, &metadata), stat.is_settled(now)),
+            Watched::Content(_) => (content(path, &metadata, LARGEST), stat.is_settled(now)),
+            Watched::Program(_) => (program(path, &metadata), stat.is_settled(now)),
             Watched::Names(_, pattern) => (names(path, &metadata, Some(pattern)), stat.is_settled(now)),
         };
         Self { stat: Some(stat), digest, settled, served: false }
@@ -241,16 +246,23 @@ impl Stat {
     }
 }
 
-fn content(path: &Path, metadata: &Metadata) -> Option<[u8; 32]> {
+fn content(path: &Path, metadata: &Metadata, largest: u64) -> Option<[u8; 32]> {
     if metadata.is_dir() {
         return names(path, metadata, None);
     }
-    if !metadata.is_file() || metadata.len() > LARGEST {
+    if !metadata.is_file() || metadata.len() > largest {
         return None;
     }
     let mut content = Vec::new();
-    std::fs::File::open(path).ok()?.take(LARGEST).read_to_end(&mut content).ok()?;
+    std::fs::File::open(path).ok()?.take(largest).read_to_end(&mut content).ok()?;
     Some(Sha256::digest(&content).into())
+}
+
+/// A program, and where a link in its place leads to: two releases may have the same launcher.
+fn program(path: &Path, metadata: &Metadata) -> Option<[u8; 32]> {
+    let content = content(path, metadata, LARGEST_SCRIPT)?;
+    let real = path.canonicalize().ok()?;
+    Some(Sha256::new().chain_update(content).chain_update(real.as_os_str().as_bytes()).finalize().into())
 }
 
 /// The names in a directory that start-up files can mean, and where a link in its place leads to: `current` of SDKMAN.
@@ -283,7 +295,9 @@ fn counts(name: &str, pattern: Option<&str>) -> bool {
 
 fn kind(metadata: &Metadata) -> [u8; 32] {
     let kind = metadata.file_type();
-    let tests = [kind.is_file(), kind.is_dir(), kind.is_socket(), kind.is_fifo()];
+    // A file that is empty is another one for `[ -s FILE ]`.
+    let has_content = kind.is_file() && metadata.len() > 0;
+    let tests = [kind.is_file(), kind.is_dir(), kind.is_socket(), kind.is_fifo(), has_content];
     let mut digest = [0; 32];
     for (byte, test) in digest.iter_mut().zip(tests) {
         *byte = u8::from(test);
@@ -400,14 +414,39 @@ mod tests {
         let take = || Fingerprints::take([Watched::Presence(file.clone())], later(), &Served::default());
         let mut prints = take();
         assert_eq!(changed(&mut prints, later()), None);
-        fs::write(&file, "1").unwrap();
+        fs::write(&file, "").unwrap();
         assert_eq!(changed(&mut prints, later()), Some(file.clone()));
+        let mut prints = take();
+        fs::write(&file, "1").unwrap();
+        assert_eq!(changed(&mut prints, later()), Some(file.clone()), "it is empty no more");
         let mut prints = take();
         fs::write(&file, "2").unwrap();
         assert_eq!(changed(&mut prints, later()), None);
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         assert_eq!(changed(&mut prints, later()), Some(file.clone()), "it is a directory now");
+    }
+
+    #[test]
+    fn a_program_counts_by_its_content_and_by_where_its_link_leads() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let link = |to: &str| {
+            let _ = fs::remove_file(at("java"));
+            std::os::unix::fs::symlink(to, at("java")).unwrap();
+        };
+        fs::write(at("17"), "launcher").unwrap();
+        fs::write(at("21"), "launcher").unwrap();
+        link("17");
+        let take = || Fingerprints::take([Watched::Program(at("java"))], later(), &Served::default());
+        let mut prints = take();
+        fs::write(at("17"), "launcher").unwrap();
+        assert_eq!(changed(&mut prints, later()), None, "the content is the same");
+        link("21");
+        assert_eq!(changed(&mut prints, later()), Some(at("java")));
+        let mut prints = take();
+        fs::write(at("21"), "other").unwrap();
+        assert_eq!(changed(&mut prints, later()), Some(at("java")));
     }
 
     #[test]

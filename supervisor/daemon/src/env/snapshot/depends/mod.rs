@@ -4,8 +4,10 @@
 //! The trace of a shell names what it sourced ([`Login::read`]); everything else here is found beside it. Looks at files, and so is called
 //! where that may take long.
 
+mod programs;
 mod text;
 mod versions;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -16,6 +18,7 @@ use super::fingerprint::Watched;
 use crate::env::capture::Login;
 use crate::env::seed::Seed;
 use crate::env::shell::Shell;
+use programs::Paths;
 use text::Text;
 
 /// A larger text is a program, and what it looks for is its own affair.
@@ -23,6 +26,9 @@ const LARGEST: u64 = 64 << 10;
 /// How many texts are read, and how many names they may add.
 const TEXTS: usize = 256;
 const ADDED: usize = 1000;
+/// How much of a directory is looked at that is looked through with what is below it.
+const DIRECTORIES: usize = 50;
+const DEPTH: usize = 4;
 /// Directories of the machine that shells list, each with the names that count.
 const LISTED: [(&str, &str); 4] =
     [("profile.d", "*.sh"), ("conf.d", "*.fish"), ("vendor_conf.d", "*.fish"), ("autoload", "*.nu")];
@@ -41,20 +47,45 @@ pub(super) fn of(shell: &Path, seed: &Seed, login: &Login) -> Vec<Watched> {
     let files = found.iter().filter(|one| matches!(one, Watched::Content(_))).map(|one| one.path().to_owned());
     let mut texts: Vec<PathBuf> = files.collect();
     let mut read: BTreeSet<PathBuf> = BTreeSet::new();
+    let mut programs: BTreeSet<String> = login.programs.iter().cloned().collect();
+    let (mut asked, mut arguments) = (BTreeSet::new(), Vec::new());
+    let (mut functions, mut function_directories) = (BTreeSet::new(), BTreeSet::new());
     while let Some(path) = texts.pop().filter(|_| read.len() < TEXTS) {
         if !read.insert(path.clone()) {
             continue;
         }
         let Some(content) = content(&path) else { continue };
-        let named = text.read(&content);
+        let named = text.read(&beside(&content, &path));
         let room = ADDED.saturating_sub(found.len());
         found.extend(named.watched.into_iter().take(room));
         texts.extend(named.sourced);
+        programs.extend(named.programs);
+        asked.extend(named.asked);
+        arguments.extend(named.arguments);
+        functions.extend(named.functions);
+        function_directories.extend(named.function_directories);
+        found.extend(named.trees.iter().flat_map(|tree| directories(tree)).take(room));
+        // A function of the user's is a text of its own.
+        for directory in &function_directories {
+            let files = functions.iter().map(|name: &String| directory.join(name)).filter(|file| file.is_file());
+            let files: Vec<PathBuf> = files.filter(|file| !read.contains(file)).collect();
+            found.extend(files.iter().cloned().map(Watched::Content));
+            texts.extend(files);
+        }
     }
+    let begin = seed.variables().into_iter().find(|variable| variable.name.as_bytes() == b"PATH");
+    let begin = begin.and_then(|variable| String::from_utf8(variable.value.0).ok());
+    let paths = Paths { end: variable("PATH"), begin };
+    let of_programs = programs::run(&programs, &paths, &seed.home, &variable)
+        .into_iter()
+        .chain(programs::arguments(arguments))
+        .chain(programs::asked(&asked, &paths));
+    let room = ADDED.saturating_sub(found.len());
+    found.extend(of_programs.take(room));
     found.extend(versions::defaults(&seed.home, &variable));
     // Where the content counts it is of no interest that somebody only asked for the file.
-    let contents: BTreeSet<PathBuf> =
-        found.iter().filter(|one| matches!(one, Watched::Content(_))).map(|one| one.path().to_owned()).collect();
+    let is_content = |one: &&Watched| matches!(one, Watched::Content(_) | Watched::Program(_));
+    let contents: BTreeSet<PathBuf> = found.iter().filter(is_content).map(|one| one.path().to_owned()).collect();
     found.retain(|one| !matches!(one, Watched::Presence(path) if contents.contains(path)));
     found.into_iter().collect()
 }
@@ -72,6 +103,34 @@ fn known(path: PathBuf) -> Vec<Watched> {
     });
     let mut all: Vec<Watched> = matching.map(Watched::Content).collect();
     all.push(Watched::Names(path, (*pattern).to_owned()));
+    all
+}
+
+/// A text with the directory of its own file, where fish asks for that.
+fn beside(content: &str, file: &Path) -> String {
+    const ASK: [&str; 4] = [
+        "(dirname (status filename))",
+        "(dirname (status --current-filename))",
+        "(path dirname (status filename))",
+        "(status dirname)",
+    ];
+    let place = file.parent().and_then(Path::to_str).unwrap_or_default();
+    ASK.iter().fold(content.to_owned(), |text, ask| text.replace(ask, place))
+}
+
+/// A directory and those below it, each with the names in it. Not those that are hidden, and not too many.
+fn directories(tree: &Path) -> Vec<Watched> {
+    let (mut all, mut left) = (Vec::new(), vec![(tree.to_owned(), 0)]);
+    while let Some((directory, depth)) = left.pop().filter(|_| all.len() < DIRECTORIES) {
+        if depth < DEPTH {
+            let below = std::fs::read_dir(&directory).into_iter().flatten().flatten().filter(|entry| {
+                let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+                !is_hidden && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            });
+            left.extend(below.map(|entry| (entry.path(), depth + 1)));
+        }
+        all.push(Watched::Content(directory));
+    }
     all
 }
 

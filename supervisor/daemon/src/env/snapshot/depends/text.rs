@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::words::{Command, Within, Word, commands};
 use crate::env::snapshot::fingerprint::Watched;
 
 /// What a text names.
@@ -14,6 +15,17 @@ pub(super) struct Named {
     pub(super) watched: Vec<Watched>,
     /// Those of them that are start-up files themselves.
     pub(super) sourced: Vec<PathBuf>,
+    /// Programs whose output the text uses, as in `eval "$(tool init)"`: names, or absolute paths.
+    pub(super) programs: Vec<String>,
+    /// Programs that it only looks for, as in `command -v tool`.
+    pub(super) asked: Vec<String>,
+    /// What programs are given whose output is evaluated: `eval "$(dircolors ~/.dircolors)"`.
+    pub(super) arguments: Vec<PathBuf>,
+    /// Directories that are looked through with what is below them: `**` of zsh, and `find`.
+    pub(super) trees: Vec<PathBuf>,
+    /// zsh's functions that are read at their first call, and where they lie.
+    pub(super) functions: Vec<String>,
+    pub(super) function_directories: Vec<PathBuf>,
 }
 
 /// Words behind which a command can stand.
@@ -26,7 +38,14 @@ const PRINT: [&str; 17] = [
     "cat", "head", "tail", "grep", "egrep", "fgrep", "sed", "awk", "gawk", "cut", "tr", "sort", "jq", "yq", "open",
     "tac", "base64",
 ];
-const SOURCE: [&str; 3] = ["source", ".", "source-env"];
+pub(super) const SOURCE: [&str; 3] = ["source", ".", "source-env"];
+/// Commands whose words are names of programs that are looked for.
+const ASK: [&str; 5] = ["which", "type", "hash", "whence", "where"];
+/// Programs that run a file, which is a program then; and those that say where a link leads.
+const RUN: [&str; 13] =
+    ["sh", "bash", "dash", "zsh", "fish", "ksh", "python", "python3", "perl", "ruby", "node", "readlink", "realpath"];
+/// Commands that list directories.
+const LIST: [&str; 3] = ["ls", "find", "fd"];
 /// Directories that are too busy or too large to be listed for a pattern.
 const NOT_LISTED: [&str; 6] = ["/", "/home", "/usr", "/tmp", "/run", "/var"];
 
@@ -44,12 +63,26 @@ impl Text<'_> {
     pub(super) fn read(&self, text: &str) -> Named {
         let mut named = Named::default();
         let mut local = BTreeMap::new();
+        let mut directory = None;
         let commands = commands(text);
-        for (at, command) in commands.iter().enumerate() {
+        for (at, Command { words: command, within }) in commands.iter().enumerate() {
             self.command(command, &mut local, &mut named);
+            self.sourced_elsewhere(command, &local, &mut directory, &mut named);
+            if let [.., list] = command.as_slice()
+                && ["fpath=", "fpath+="].contains(&list.text.as_str())
+            {
+                let words = commands.get(at + 1).iter().flat_map(|next| &next.words).collect::<Vec<_>>();
+                let words = words.iter().filter_map(|word| self.expand(&word.text, &local));
+                named.function_directories.extend(words.filter_map(|word| path(&word)));
+            }
+            let next = commands.get(at + 1).and_then(|next| next.words.first()).map(|word| word.text.as_str());
+            // `tool init | source` of fish; `tool init | save FILE` of nushell, which sources the file.
+            let is_alone = commands.get(at + 1).is_some_and(|next| next.words.len() == 1);
+            let is_read = next.is_some_and(|next| SOURCE.contains(&next) && is_alone || next == "save");
+            self.programs(command, if is_read { Within::Evaluated } else { *within }, &local, &mut named);
             // nushell's `'FILE' | path exists`. Elsewhere a word that stands alone is not looked at: it may be a line of a key.
             let next =
-                commands.get(at + 1).map(|words| words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>());
+                commands.get(at + 1).map(|next| next.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>());
             if let ([.., file], Some(["path", "exists", ..])) = (command.as_slice(), next.as_deref()) {
                 let file = self.expand(&file.text, &local).and_then(|file| path(&file));
                 named.watched.extend(file.map(Watched::Presence));
@@ -90,8 +123,80 @@ impl Text<'_> {
             named.watched.extend(files.map(Watched::Presence));
         }
         for word in &words[begin..] {
-            named.watched.extend(expanded(word).and_then(|word| self.pattern(&word)));
+            let Some(word) = expanded(word) else { continue };
+            named.watched.extend(self.pattern(&word));
+            let tree = word.split_once("/**").and_then(|(directory, _)| path(directory));
+            named.trees.extend(tree.filter(|tree| self.is_listed(tree)));
         }
+    }
+
+    /// What a command sources or has read where the shell went before: `cd DIRECTORY; . ./file`.
+    fn sourced_elsewhere(
+        &self,
+        words: &[Word],
+        local: &BTreeMap<String, String>,
+        directory: &mut Option<PathBuf>,
+        named: &mut Named,
+    ) {
+        let words: Vec<&str> = words.iter().filter(|word| !word.is_input).map(|word| word.text.as_str()).collect();
+        let begin = words.iter().position(|word| !BEFORE_COMMANDS.contains(word)).unwrap_or(words.len());
+        let Some((&program, arguments)) = words[begin..].split_first() else { return };
+        let file = arguments.iter().find(|word| !word.starts_with('-')).and_then(|word| self.expand(word, local));
+        match (program, file) {
+            ("cd" | "pushd", Some(to)) if !has_pattern(&to) => {
+                *directory = Some(directory.as_deref().unwrap_or(self.home).join(to));
+            }
+            ("cd" | "popd", _) => *directory = None,
+            (_, Some(file)) if SOURCE.contains(&program) && !file.starts_with('/') && !has_pattern(&file) => {
+                let file = directory.as_ref().map(|directory| directory.join(file));
+                named.watched.extend(file.clone().map(Watched::Content));
+                named.sourced.extend(file);
+            }
+            ("autoload", _) => {
+                let functions = arguments.iter().filter(|word| !word.starts_with(['-', '+']));
+                named.functions.extend(functions.filter_map(|name| self.expand(name, local)));
+            }
+            _ => {}
+        }
+        // What a shell writes itself where its source is newer: `[[ FILE -nt CACHE ]]`.
+        let compared = words.windows(3).filter(|three| matches!(three[1], "-nt" | "-ot"));
+        let files = compared.flat_map(|three| [three[0], three[2]]).filter_map(|word| self.expand(word, local));
+        named.watched.extend(files.filter_map(|file| path(&file)).map(Watched::Program));
+    }
+
+    /// The programs that a command runs or looks for.
+    fn programs(&self, words: &[Word], becomes: Within, local: &BTreeMap<String, String>, found: &mut Named) {
+        let words: Vec<&str> = words.iter().filter(|word| !word.is_input).map(|word| word.text.as_str()).collect();
+        for word in &words {
+            let of_zsh = word.split_once("commands[").and_then(|(_, rest)| rest.split_once(']'));
+            found.asked.extend(of_zsh.map(|(name, _)| name.to_owned()).filter(|name| is_program(name)));
+        }
+        let is_set = |word: &&str| BEFORE_COMMANDS.contains(word) || is_assignment(word);
+        let begin = words.iter().position(|word| !is_set(word)).unwrap_or(words.len());
+        let Some((&program, arguments)) = words[begin..].split_first() else { return };
+        let is_option_of_command = program.starts_with('-') && begin > 0 && words[begin - 1] == "command";
+        if ASK.contains(&program) || is_option_of_command {
+            let names =
+                arguments.iter().filter(|word| !word.starts_with('-')).filter_map(|word| self.expand(word, local));
+            found.asked.extend(names.filter(|name| is_program(name)));
+            return;
+        }
+        if becomes == Within::Nothing {
+            return;
+        }
+        let program = self.expand(program.trim_start_matches('^'), local).filter(|program| is_program(program));
+        if becomes == Within::Evaluated && program.is_some() {
+            // `--config=FILE` too.
+            let value = |word: &&str| word.rsplit('=').next().and_then(|value| self.expand(value, local));
+            found.arguments.extend(arguments.iter().filter_map(value).filter_map(|file| path(&file)));
+        }
+        let files = || arguments.iter().filter_map(|word| self.expand(word, local)).filter_map(|file| path(&file));
+        match program.as_deref().and_then(|program| program.rsplit('/').next()) {
+            Some(name) if RUN.contains(&name) => found.watched.extend(files().next().map(Watched::Program)),
+            Some(name) if LIST.contains(&name) => found.trees.extend(files().filter(|place| self.is_listed(place))),
+            _ => {}
+        }
+        found.programs.extend(program);
     }
 
     fn pattern(&self, word: &str) -> Option<Watched> {
@@ -99,8 +204,11 @@ impl Text<'_> {
         // zsh has qualifiers behind a pattern: `*.zsh(N)`.
         let pattern = pattern.split('(').next().unwrap_or_default();
         let is_one = pattern.contains(['*', '?']) && directory.starts_with('/') && !has_pattern(directory);
-        let is_listed = !NOT_LISTED.contains(&directory) && Path::new(directory) != self.home;
-        (is_one && is_listed).then(|| Watched::Names(directory.into(), pattern.to_owned()))
+        (is_one && self.is_listed(Path::new(directory))).then(|| Watched::Names(directory.into(), pattern.to_owned()))
+    }
+
+    fn is_listed(&self, directory: &Path) -> bool {
+        !NOT_LISTED.iter().any(|one| directory == Path::new(one)) && directory != self.home
     }
 
     /// The word with its variables put in; nothing where one of them is not known.
@@ -164,6 +272,19 @@ fn has_pattern(text: &str) -> bool {
     text.contains(['*', '?', '[', '$', '`'])
 }
 
+/// A name, or an absolute path.
+fn is_program(word: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._+-/@".contains(c);
+    let begins = word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '/');
+    begins && word.chars().all(is_plain) && (word.starts_with('/') || !word.contains('/'))
+}
+
+/// `NAME=VALUE` in front of a command.
+fn is_assignment(word: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    word.split_once('=').is_some_and(|(name, _)| is_name(name))
+}
+
 /// `NAME=VALUE`, `export NAME=VALUE`, `set -gx NAME VALUE`, `setenv NAME VALUE`, `set NAME = VALUE`, `let NAME = VALUE`.
 fn assigned<'a>(program: &'a str, arguments: &[&'a str]) -> Option<(&'a str, &'a str)> {
     let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -176,129 +297,6 @@ fn assigned<'a>(program: &'a str, arguments: &[&'a str]) -> Option<(&'a str, &'a
     is_name(pair.0).then_some(pair)
 }
 
-#[derive(Debug, Default)]
-struct Word {
-    /// Without its quotes.
-    text: String,
-    /// It stands behind a `<`.
-    is_input: bool,
-}
-
-/// The commands of a text, those in `$(...)` and backticks among them.
-fn commands(text: &str) -> Vec<Vec<Word>> {
-    let mut commands = Commands::default();
-    for line in text.replace("\\\n", " ").lines() {
-        commands.line(line);
-        commands.end();
-    }
-    commands.all
-}
-
-#[derive(Default)]
-struct Commands {
-    all: Vec<Vec<Word>>,
-    command: Vec<Word>,
-    word: Option<Word>,
-    is_input: bool,
-    is_output: bool,
-    /// What stands directly behind a substitution is a part of a name that only the shell knows.
-    is_tail: bool,
-}
-
-impl Commands {
-    fn line(&mut self, line: &str) {
-        // The quotes around each substitution that is open.
-        let (mut quote, mut around) = (None, Vec::new());
-        let mut characters = line.chars().peekable();
-        while let Some(c) = characters.next() {
-            match c {
-                '\\' if quote != Some('\'') => {
-                    if let Some(next) = characters.next() {
-                        // `\.` and `\builtin` are what they are without it.
-                        self.push(next);
-                    }
-                }
-                '\'' | '"' if quote.is_none() => quote = Some(c),
-                '\'' | '"' if quote == Some(c) => quote = None,
-                '$' if characters.peek() == Some(&'{') => {
-                    self.push(c);
-                    for c in characters.by_ref() {
-                        self.push(c);
-                        if c == '}' {
-                            break;
-                        }
-                    }
-                }
-                // What is in a substitution is a command of its own, in quotes too.
-                '`' | '(' if quote != Some('\'') && !self.is_qualifier(c) => {
-                    if self.word.as_ref().is_some_and(|word| word.text.ends_with('$')) {
-                        self.word.as_mut().map(|word| word.text.pop());
-                    }
-                    self.end();
-                    if c == '`' && around.last().is_some_and(|(opened, _)| *opened == '`') {
-                        quote = around.pop().and_then(|(_, quote)| quote);
-                        self.is_tail = true;
-                    } else {
-                        around.push((c, quote.take()));
-                    }
-                }
-                ')' if quote.is_none() => {
-                    self.end();
-                    self.is_tail = true;
-                    quote = around.pop().and_then(|(_, quote)| quote);
-                }
-                '#' if quote.is_none() && self.word.is_none() => break,
-                ';' | '|' | '&' if quote.is_none() => self.end(),
-                '<' if quote.is_none() => {
-                    self.end_word();
-                    self.is_input = true;
-                    // A text that stands here is no file.
-                    if characters.next_if_eq(&'<').is_some() {
-                        (self.is_input, self.is_output) = (false, true);
-                        while characters.next_if(|c| "<-".contains(*c)).is_some() {}
-                    }
-                }
-                '>' if quote.is_none() => {
-                    self.end_word();
-                    self.is_output = true;
-                }
-                c if c.is_whitespace() && quote.is_none() => self.end_word(),
-                c => self.push(c),
-            }
-        }
-    }
-
-    /// `(N)` behind a pattern of zsh.
-    fn is_qualifier(&self, c: char) -> bool {
-        c == '(' && self.word.as_ref().is_some_and(|word| word.text.contains('*') && word.text.contains('/'))
-    }
-
-    fn push(&mut self, c: char) {
-        if self.is_tail {
-            return;
-        }
-        let is_input = self.is_input;
-        self.word.get_or_insert_with(|| Word { is_input, ..Word::default() }).text.push(c);
-    }
-
-    fn end_word(&mut self) {
-        self.is_tail = false;
-        let Some(word) = self.word.take() else { return };
-        self.is_input = false;
-        if !std::mem::take(&mut self.is_output) && !word.text.is_empty() {
-            self.command.push(word);
-        }
-    }
-
-    fn end(&mut self) {
-        self.end_word();
-        (self.is_input, self.is_output) = (false, false);
-        if !self.command.is_empty() {
-            self.all.push(std::mem::take(&mut self.command));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,7 +305,7 @@ mod tests {
         let variables = |name: &str| (name == "MY_DIR").then(|| "/my".to_owned());
         let text = Text { home: Path::new("/h"), variables: &variables }.read(text);
         let show = |one: Watched| match one {
-            Watched::Content(path) => path.display().to_string(),
+            Watched::Content(path) | Watched::Program(path) => path.display().to_string(),
             Watched::Presence(path) => format!("{}?", path.display()),
             Watched::Names(path, pattern) => format!("{}/{pattern}", path.display()),
         };
@@ -361,6 +359,78 @@ mod tests {
             let all = read(text);
             assert!(all.iter().any(|one| one == "/h/.x?"), "{text}: {all:?}");
         }
+    }
+
+    #[test]
+    fn programs_whose_output_is_used_or_that_are_looked_for_are_found() {
+        let variables = |name: &str| (name == "MY_DIR").then(|| "/my".to_owned());
+        let read = |text: &str| Text { home: Path::new("/h"), variables: &variables }.read(text);
+        for (text, program) in [
+            ("eval \"$(starship init bash)\"", "starship"),
+            ("eval `dircolors -b`", "dircolors"),
+            ("[[ $- == *i* ]] && eval \"$(\"$HOME/bin/mise\" activate bash)\"", "/h/bin/mise"),
+            (". <(kubectl completion bash)", "kubectl"),
+            ("source <(A=1 kubectl completion bash)", "kubectl"),
+            ("starship init fish | source", "starship"),
+            ("starship init fish | source -", "starship"),
+            ("eval (brew shellenv)", "brew"),
+            ("export GOPATH=\"$(go env GOPATH)\"", "go"),
+            ("export GOPATH=`go env GOPATH`", "go"),
+            ("set -gx GOPATH (go env GOPATH)", "go"),
+            ("tool=mise; eval \"$($tool activate zsh)\"", "mise"),
+            ("^starship init nu | save -f ~/.cache/starship.nu", "starship"),
+            ("eval \"$(uname | $MY_DIR/x)\"", "/my/x"),
+        ] {
+            assert!(read(text).programs.iter().any(|one| one == program), "{text}: {:?}", read(text));
+        }
+        for text in [
+            "command -v mise >/dev/null && :",
+            "if which mise; then",
+            "if type -q mise",
+            "command -q mise; and :",
+            "if (( $+commands[mise] )); then",
+            "if (which mise | is-empty) {",
+            "[ -x \"$(command -v mise)\" ]",
+        ] {
+            assert_eq!(read(text).asked, ["mise"], "{text}");
+        }
+        assert_eq!(read("eval \"$(dircolors -b ~/.dircolors)\"").arguments, [Path::new("/h/.dircolors")]);
+        assert_eq!(read("eval \"$(oh-my-posh --config=$MY_DIR/p.json)\"").arguments, [Path::new("/my/p.json")]);
+        for text in [
+            "plugins=(git docker)",
+            "git status",
+            "f() { ls; }",
+            "export A=$((1 + 2))",
+            "echo '$(x)' # $(y)",
+            "A=\"$( $UNKNOWN x)\"",
+            "tool init; source ~/x",
+        ] {
+            let named = read(text);
+            assert_eq!((named.programs, named.asked, named.arguments.len()), (vec![], vec![], 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_shell_finds_in_places_that_its_text_names_is_found() {
+        let variables = |_: &str| None;
+        let read = |text: &str| Text { home: Path::new("/h"), variables: &variables }.read(text);
+        for (text, file) in [
+            ("cd ~/sub; . ./rel.sh; cd ~", Watched::Content("/h/sub/./rel.sh".into())),
+            ("cd ~/a && cd b\nsource rel.sh", Watched::Content("/h/a/b/rel.sh".into())),
+            ("[[ ! -f ~/c || ~/tool -nt ~/c ]] && x", Watched::Program("/h/tool".into())),
+            ("export A=$(python3 ~/x.py)", Watched::Program("/h/x.py".into())),
+        ] {
+            assert!(read(text).watched.contains(&file), "{text}: {:?}", read(text));
+        }
+        for text in ["for f in ~/t/**/*.zsh(N); do", "for f in $(find ~/t -name '*.sh')", "A=\"$(ls ~/t)\""] {
+            assert_eq!(read(text).trees, [Path::new("/h/t")], "{text}");
+        }
+        for text in ["ls ~/t", "A=$(ls ~)", "A=$(find / -name x)"] {
+            assert!(read(text).trees.is_empty(), "{text}");
+        }
+        let named = read("fpath=(~/f $fpath)\nautoload -Uz compinit mine && mine");
+        assert_eq!(named.function_directories, [Path::new("/h/f")]);
+        assert!(named.functions.contains(&"mine".to_owned()), "{named:?}");
     }
 
     #[test]
