@@ -131,7 +131,7 @@ async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
     assert_eq!((toolchain.state, toolchain.calls, toolchain.failures), (PluginState::Loaded, 1, 0));
     assert_eq!(toolchain.source, daemon.root().join("config/plugins/toolchain.wasm").display().to_string());
     assert_eq!(toolchain.declared_in, Some(file(&daemon)));
-    assert_eq!(toolchain.sha256, Some(sha256(&giving("one"))));
+    assert_eq!(toolchain.sha256, Some(sha256(giving("one"))));
     assert_eq!(toolchain.grant["command"], ["/bin/true"]);
     assert_eq!(toolchain.used_by, ["toolchain"]);
     let described = toolchain.description.unwrap();

@@ -300,6 +300,7 @@ impl Output {
 }
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a property of the run that no other decides")]
 struct Run {
     pid: i32,
     family: os::Family,

@@ -211,13 +211,13 @@ pub(super) const HOMES: &[Home] = &[
                 link(home, "alternatives/java", "../.sdkman/candidates/java/21/bin/java");
             }),
             row("a file behind `cd d; . ./f`", Value("R_BELOW", "2"), |home| {
-                put(home, "sub/rel.sh", "export R_BELOW=2\n")
+                put(home, "sub/rel.sh", "export R_BELOW=2\n");
             }),
             row("a script that a substitution runs, as `$(sh f)`", Value("R_SCRIPT", "2"), |home| {
                 put(home, "lib/print", "echo 2\n");
             }),
             row("a file appears in a directory that `ls` lists", Value("R_LISTED", "a b"), |home| {
-                put(home, "listed/b", "")
+                put(home, "listed/b", "");
             }),
             row("a file appears in a directory that `find` looks through", Value("R_FOUND", "1"), |home| {
                 put(home, "tree/new/x.sh", "export R_FOUND=1\n");

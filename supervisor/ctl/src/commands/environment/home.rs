@@ -66,9 +66,9 @@ mod tests {
             HomeDiffers::find(&home.into_iter().collect(), &view)
         };
         assert_eq!((of(None), of(Some(Path::new(""))), of(Some(&link))), (None, None, None));
-        let line = of(Some(Path::new("/other"))).unwrap().line();
+        let said = of(Some(Path::new("/other"))).unwrap().line();
         for part in ["HomeDiffers", "/other", &real.display().to_string(), "snapshot", "environment.home"] {
-            assert!(line.contains(part), "{part}: {line}");
+            assert!(said.contains(part), "{part}: {said}");
         }
     }
 }
