@@ -77,7 +77,8 @@ impl Text<'_> {
             }
             let next = commands.get(at + 1).and_then(|next| next.words.first()).map(|word| word.text.as_str());
             // `tool init | source` of fish; `tool init | save FILE` of nushell, which sources the file.
-            let is_alone = commands.get(at + 1).is_some_and(|next| next.words.len() == 1);
+            let is_alone =
+                commands.get(at + 1).is_some_and(|next| next.words.iter().skip(1).all(|word| word.text == "-"));
             let is_read = next.is_some_and(|next| SOURCE.contains(&next) && is_alone || next == "save");
             self.programs(command, if is_read { Within::Evaluated } else { *within }, &local, &mut named);
             // nushell's `'FILE' | path exists`. Elsewhere a word that stands alone is not looked at: it may be a line of a key.
@@ -276,7 +277,9 @@ fn has_pattern(text: &str) -> bool {
 fn is_program(word: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._+-/@".contains(c);
     let begins = word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '/');
-    begins && word.chars().all(is_plain) && (word.starts_with('/') || !word.contains('/'))
+    // `$((1 + 2))` begins like a command.
+    let is_number = word.chars().all(|c| c.is_ascii_digit());
+    begins && !is_number && word.chars().all(is_plain) && (word.starts_with('/') || !word.contains('/'))
 }
 
 /// `NAME=VALUE` in front of a command.
