@@ -12,8 +12,9 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(str::trim_end).filter(move |line| {
         let goes_on = is_open;
         if goes_on || line.starts_with('+') {
-            // A value of several lines stands between quotes there.
-            is_open = goes_on != (line.matches('\'').count() % 2 == 1);
+            // A value of several lines stands between quotes there; a quote in it is `'\''`.
+            let quotes = line.matches('\'').count() - line.matches("\\'").count();
+            is_open = goes_on != (quotes % 2 == 1);
             return false;
         }
         true
@@ -74,6 +75,7 @@ mod tests {
     fn lines_of_a_trace_are_left_out_with_what_goes_on_behind_them() {
         let text = "+ export K=sekrit\n\n++ export 'K=first\nsecond\nthird'\nbash: no job control in this shell\nnot found  \n";
         assert_eq!(lines(text).collect::<Vec<_>>(), ["not found"]);
+        assert_eq!(lines("+ echo 'it'\\''s'\nnot found").collect::<Vec<_>>(), ["not found"]);
     }
 
     #[test]
