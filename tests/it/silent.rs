@@ -23,7 +23,7 @@ fn stuck(daemon: &Daemon) -> usize {
     tasks.flatten().filter(|task| waits(task).contains("fuse_")).count()
 }
 
-/// Looks of this daemon that are under way or hang.
+/// Looks of this daemon that are under way or hang. One that waits for its next question is none.
 fn looks(daemon: &Daemon) -> usize {
     let all = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let is_ours = |process: &Path| {
@@ -31,7 +31,8 @@ fn looks(daemon: &Daemon) -> usize {
         let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
         let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
         let command = fs::read(process.join("cmdline")).unwrap_or_default();
-        parent == Some(daemon.pid()) && command.split(|byte| *byte == 0).nth(1) == Some(b"look")
+        let waits = fs::read_to_string(process.join("stack")).unwrap_or_default().contains("pipe_read");
+        parent == Some(daemon.pid()) && command.split(|byte| *byte == 0).nth(1) == Some(b"look") && !waits
     };
     all.filter(|process| is_ours(process)).count()
 }

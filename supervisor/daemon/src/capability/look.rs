@@ -4,8 +4,8 @@
 //! there may be. Who looks at the same thing meanwhile is told so at once: another process would hang beside it. What plugins ask for
 //! takes never all of those few, so that the places of sessions are looked at whatever hangs for others.
 //!
-//! A process that has answered everything about a session's own places is kept for the next such look: a launch needs
-//! several, and to start a process takes longer than to look. Plugins and names get a new process each time.
+//! A process that has answered everything about a session's own places is kept for some seconds, for the next such look: a
+//! launch needs several, and to start a process takes longer than to look. Plugins and names get a new process each time.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,6 +32,8 @@ const ASKED: usize = 6;
 const NAMES: usize = 16;
 /// How long one that was killed has to be gone before it is said to hang.
 const GONE: Duration = Duration::from_millis(500);
+/// How long one that has answered waits for the next look.
+const IDLE: Duration = Duration::from_secs(5);
 /// The shortest life of a process that looks, whatever its deadline: it ends by itself after that.
 const LIFE: Duration = Duration::from_mins(1);
 /// What is left of that life when it is taken for another look, beside the time until the deadline.
@@ -45,7 +47,8 @@ pub(super) struct Looks {
     asked: Arc<Semaphore>,
     names: Arc<Semaphore>,
     hanging: Arc<Hanging>,
-    spare: Arc<Mutex<Option<Running>>>,
+    /// One that waits for the next look, and until when.
+    spare: Arc<Mutex<Option<(Running, Instant)>>>,
 }
 
 /// A process that looks, and its pipes.
@@ -199,7 +202,7 @@ impl Looks {
         Ok(Running { child, stdin, stdout, ends: begun + life })
     }
 
-    fn spare(&self) -> MutexGuard<'_, Option<Running>> {
+    fn spare(&self) -> MutexGuard<'_, Option<(Running, Instant)>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,9 +211,26 @@ impl Looks {
         if lot != Lot::Own {
             return None;
         }
-        let mut running = self.spare().take()?;
+        let (mut running, _) = self.spare().take()?;
         let lives = matches!(running.child.try_wait(), Ok(None));
         (lives && deadline + MARGIN <= running.ends).then_some(running)
+    }
+
+    /// Keeps one that has answered for a while. Without an owner it ends, since its stdin does.
+    fn keep(&self, running: Running) {
+        // Without a runtime the daemon itself is ending.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let until = Instant::now() + IDLE;
+        *self.spare() = Some((running, until));
+        let looks = self.clone();
+        runtime.spawn(async move {
+            tokio::time::sleep_until(until.into()).await;
+            let mut spare = looks.spare();
+            // Another may have come into its place since.
+            if spare.as_ref().is_some_and(|(_, other)| *other <= until) {
+                *spare = None;
+            }
+        });
     }
 
     /// Asks one question.
@@ -283,11 +303,7 @@ impl Drop for Eye {
     fn drop(&mut self) {
         let Some((running, turn)) = self.running.take() else { return };
         if self.lot == Lot::Own && !self.asks {
-            // The other ends with its stdin.
-            let mut spare = self.looks.spare();
-            if spare.as_ref().is_none_or(|other| other.ends < running.ends) {
-                *spare = Some(running);
-            }
+            self.looks.keep(running);
             return;
         }
         let mut child = running.child;
