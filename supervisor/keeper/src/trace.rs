@@ -154,8 +154,12 @@ impl Reader {
 
     /// The command's own word, where it can be a program's name: never an assignment, whose value may be a secret.
     fn program(&mut self, command: &[u8]) {
-        let word = command.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._+-/@".contains(byte);
+        // bash shows a path with a blank in it between quotes.
+        let (end, besides): (u8, &[u8]) =
+            if command.starts_with(b"'/") { (b'\'', b"._+-/@ ") } else { (b' ', b"._+-/@") };
+        let command = if end == b'\'' { &command[1..] } else { command };
+        let word = command.split(|byte| *byte == end).next().unwrap_or_default();
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || besides.contains(byte);
         let begins = word.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'/');
         let is_name = begins && word.len() <= LONGEST_NAME && word.iter().all(is_plain);
         if !is_name || BUILTINS.iter().any(|builtin| builtin.as_bytes() == word) {
@@ -247,10 +251,10 @@ mod tests {
     #[test]
     fn bash_names_the_programs_of_substitutions_by_their_names_alone() {
         let text = "+ ls /h\n++ starship init bash\n++ API_KEY=sekrit\n+++ /h/bin/mise activate bash\n++ '[' -f /x ']'\n\
-                    ++ export K=sekrit\n++ echo sekrit\n++ 'a b' x\n++ starship x\n++++/sekrit\n";
+                    ++ export K=sekrit\n++ echo sekrit\n++ 'a b' x\n++ '/a b/x' y\n++ starship x\n++++/sekrit\n";
         let mut reader = Reader::new(Trace::Bash);
         reader.take(text.as_bytes());
-        assert_eq!(reader.finish(&mut Vec::new()).programs, ["starship".into(), "/h/bin/mise".into()]);
+        assert_eq!(reader.finish(&mut Vec::new()).programs, ["starship".into(), "/h/bin/mise".into(), "/a b/x".into()]);
     }
 
     #[test]

@@ -423,7 +423,7 @@ load ~/lib/computed
 cd ~/sub; . ./rel.sh; cd ~
 export R_JAVA="$(dirname $(readlink -f ~/alternatives/java))"
 export R_SCRIPT="$(sh ~/lib/print)" R_LISTED="$(echo $(ls ~/listed))"
-for file in $(find ~/tree -name '*.sh'); do . "$file"; done
+while read -r file; do . "$file"; done < <(find ~/tree -name '*.sh')
 if command -v later > /dev/null; then eval "$(later init)"; fi
 . "$HOME/lib/first.sh"
 for file in ~/.bashrc.d/*.sh; do [ -r "$file" ] && . "$file"; done

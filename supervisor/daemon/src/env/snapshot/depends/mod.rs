@@ -114,8 +114,9 @@ fn beside(content: &str, file: &Path) -> String {
         "(path dirname (status filename))",
         "(status dirname)",
     ];
-    let place = file.parent().and_then(Path::to_str).unwrap_or_default();
-    ASK.iter().fold(content.to_owned(), |text, ask| text.replace(ask, place))
+    // In place of the substitution, a blank in the path would end the word.
+    let place = format!("'{}'", file.parent().and_then(Path::to_str).unwrap_or_default());
+    ASK.iter().fold(content.to_owned(), |text, ask| text.replace(ask, &place))
 }
 
 /// A directory and those below it, each with the names in it. Not those that are hidden, and not too many.
