@@ -123,7 +123,7 @@ pub(crate) fn is_switched_off(name: &str) -> bool {
     ["no-", "skip-", "disable-"].iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// A name in upper case, with `_` between words that are told apart by their letters: `keyPass` is `KEY_PASS`.
+/// Returns the name in upper case, with `_` where a capital letter begins a word: `keyPass` becomes `KEY_PASS`.
 fn in_words(name: &str) -> String {
     let mut upper = String::with_capacity(name.len() + 4);
     let mut after_small = false;

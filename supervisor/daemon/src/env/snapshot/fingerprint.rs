@@ -74,9 +74,9 @@ struct Stat {
 
 /// The coarsest times that a file system in use has (FAT's).
 const GRANULARITY: Duration = Duration::from_secs(2);
-/// A larger file is told by its stat alone.
+/// A larger file is compared by its stat alone.
 const LARGEST: u64 = 8 << 20;
-/// The same for programs, which may be many and large.
+/// A larger program is compared by its stat alone: there may be many of them.
 const LARGEST_SCRIPT: u64 = 64 << 10;
 /// What lies here is no file: `source <(...)` reads `/dev/fd/63`.
 const NO_FILES: [&str; 2] = ["/dev", "/proc"];
