@@ -1,9 +1,14 @@
-# How a component is built from Rust: sourced by plugins/rebuild, and by the `build` of every plugin that `agentctl plugin new` begins.
-# Who sources it says what it is called in $program, and where Debian's compiler is kept in $debian.
+# Builds a component from Rust. plugins/rebuild sources this file, and so does the `build` script of every
+# plugin that `agentctl plugin new` creates.
 #
-# The compiler is rustup's if it has the target wasm32-unknown-unknown, and else Debian's (rustc-web, whose sources of the standard
-# library come as a package): downloaded and unpacked under $debian, about 900 MB, nothing installed, no root needed.
-# The linker is rustup's wasm-component-ld in both cases; it makes the component, so there is no WASI in it.
+# The sourcing script sets $program to its name, and $debian to the directory for Debian's compiler.
+#
+# The compiler is that of rustup if it has the target wasm32-unknown-unknown. Otherwise it is Debian's
+# rustc-web, which has a package with the sources of the standard library. It is downloaded and unpacked under
+# $debian (about 900 MB), without installation and without root.
+#
+# The linker is always rustup's wasm-component-ld. It writes a component directly, so the component does not use
+# WASI.
 
 triple=wasm32-unknown-unknown
 
@@ -18,7 +23,8 @@ fetch_debian() {
     echo "$program: no $triple in rustup; fetching Debian's compiler into $debian" >&2
     rm -rf "$debian"
     mkdir -p "$debian/apt/lists/partial" "$debian/apt/archives/partial" "$debian/root"
-    # Lists and archives of its own: the machine's are not touched, and what is already installed is not fetched.
+    # Uses separate package lists and archives. Neither the machine's lists nor its installed packages are
+    # touched.
     local options=(-qq -o Dir::State::lists="$debian/apt/lists" -o Dir::Cache="$debian/apt" -o Debug::NoLocking=1
         -o APT::Sandbox::User= -o Dpkg::Use-Pty=0)
     apt-get "${options[@]}" update >&2
@@ -35,10 +41,11 @@ export LD_LIBRARY_PATH=$(echo "$debian"/root/usr/lib/*-linux-gnu)
 exec $debian/root/usr/bin/rustc "\$@"
 WRAPPER
     chmod +x "$debian/rustc"
-    echo "${version:?rustc-web was not among the packages}" >"$debian/version" # last: now it is whole
+    # Written last, to mark a complete download.
+    echo "${version:?rustc-web was not among the packages}" >"$debian/version"
 }
 
-# Finds a compiler; with "fetch", gets one. Sets rustc, version, std, linker and tools.
+# Selects a compiler, and downloads it with the argument "fetch". Sets rustc, version, std, linker and tools.
 choose() {
     command -v rustc >/dev/null || fail "there is no rustc; install Rust with rustup"
     local sysroot host
@@ -61,14 +68,15 @@ choose() {
     version=$("$rustc" --version)
 }
 
-# cargo build, with the compiler that was chosen and these arguments, in the present directory.
+# Runs cargo build with the selected compiler and these arguments in the current directory.
 component() {
     local std_flags=()
     if [ "$std" != rustup ]; then
         std_flags=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
     fi
     (
-        # Paths are trimmed so that the bytes are the same in every directory. Flags of the caller would change them.
+        # Paths are trimmed so that the result does not depend on the directory. The caller's flags would change
+        # the result.
         unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET RUSTC_WRAPPER
         RUSTC=$(command -v "$rustc") RUSTC_BOOTSTRAP=1 PATH=$tools/gcc-ld:$PATH \
             CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$tools/wasm-component-ld CARGO_PROFILE_RELEASE_TRIM_PATHS=all \

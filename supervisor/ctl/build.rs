@@ -1,16 +1,16 @@
-//! Lists the templates of plugins, the SDK's sources and the units, so that they are in the program as they lie in the repository.
+//! Generates lists of the plugin templates, the SDK's sources and the units, for the program to include.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Files of these names are part of a template; what a build leaves beside them is not.
+/// Extensions of the files that belong to a template; other files are left from a build.
 const EXTENSIONS: [&str; 8] = ["js", "json", "md", "py", "rs", "sh", "toml", "wit"];
-/// What managers read.
+/// Extensions of the files that service managers read.
 const UNITS: [&str; 4] = ["plist", "service", "slice", "socket"];
 const NAMES: [&str; 3] = ["build", "gitignore", "test"];
-/// The SDK as a project has it: its own tests are not part of it.
+/// Parts of the SDK that a plugin project contains. The SDK's own tests do not belong to them.
 const SDK: [&str; 4] = ["Cargo.toml", "secret-names", "src", "toolchain.sh"];
 
 fn main() {
@@ -30,7 +30,7 @@ fn main() {
     write("units.rs", units);
 }
 
-/// A list of names, contents, and whether each may be executed, as an expression.
+/// Writes a list of names, contents and executable flags as a Rust expression.
 fn write(list_name: &str, mut files: Vec<(String, PathBuf, bool)>) {
     files.sort();
     let mut list = String::from("&[\n");
@@ -43,7 +43,7 @@ fn write(list_name: &str, mut files: Vec<(String, PathBuf, bool)>) {
     fs::write(out.join(list_name), list).expect("the list can be written");
 }
 
-/// Every file below a path, by its name from there.
+/// Adds every file below `path`, named relative to `path`, to a list.
 fn collect(path: &Path, name: &str, into: &mut Vec<(String, PathBuf, bool)>) {
     let metadata = fs::metadata(path).expect("it was listed a moment ago");
     if metadata.is_dir() {

@@ -1,8 +1,9 @@
-//! The scripted agent's own account of its life, for tests that kill it: one line `WORD JSON-STRING` for each thing that happened.
+//! Writes the scripted agent's account of its life, for tests that kill the agent. Each event is one line `WORD
+//! JSON-STRING`.
 //!
-//! `began` comes first, or `overlapped` while another agent holds the same account; the text is the agent's `stat` line (proc(5)). `asked`,
-//! `said` and `answered` follow. The last two are noted after the line was written to stdout, so that a killed agent never claims more than
-//! it wrote.
+//! The first line is `began`, or `overlapped` while another agent holds the same account; its text is the agent's
+//! `stat` line (proc(5)). The lines `asked`, `said` and `answered` follow. The last two are noted after the message
+//! was written to stdout. A killed agent therefore never claims more than it wrote.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -11,7 +12,7 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::json;
 
-/// The account's file, which this agent holds while it lives: the kernel gives the lock back however the agent ends.
+/// The account's file, locked while this agent lives. The kernel releases the lock however the agent ends.
 pub(crate) struct Account {
     file: File,
     _held: Option<Flock<File>>,
@@ -27,7 +28,7 @@ impl Account {
         account
     }
 
-    /// Adds a line, in one write.
+    /// Appends a line, in one write.
     pub(crate) fn note(&self, word: &str, text: &str) {
         let line = format!("{word} {}\n", json!(text));
         (&self.file).write_all(line.as_bytes()).expect("the account can be written");

@@ -1,5 +1,5 @@
-//! What a process inside a session tries, for the table of the isolation levels (`it/guard.rs`). Each attempt is a process of its own, and
-//! leaves everything as it was: the signal is one that does nothing, and what is renamed is renamed back.
+//! Attempts of a process inside a session, for the table of the isolation levels (`it/guard.rs`). Each attempt is a
+//! process of its own and changes nothing: its signal has no effect, and renamed files are renamed back.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -19,12 +19,13 @@ use serde_json::Value;
 use crate::print_raw;
 use crate::processes::myself;
 
-/// Tries what each line of the file's `names` says, and prints `NAME yes` or `NAME no REASON` for each. With a name, tries that alone.
+/// Tries each attempt in the file's `names`, and prints `NAME yes` or `NAME no REASON` for each. With a name, tries
+/// only that attempt.
 pub(crate) fn attempts(file: &Path, name: Option<&str>) {
     let text = fs::read_to_string(file).expect("the file says what there is");
     let there: Value = serde_json::from_str(&text).expect("it is JSON");
     if let Some(name) = name {
-        let tried = There(there).attempt(name);
+        let tried = Targets(there).attempt(name);
         if let Err(error) = &tried {
             print_raw(error.to_string().as_bytes());
         }
@@ -42,14 +43,14 @@ pub(crate) fn attempts(file: &Path, name: Option<&str>) {
     }
 }
 
-/// What there is to attack.
-struct There(Value);
+/// Targets of the attempts.
+struct Targets(Value);
 
 fn never(text: &str) -> io::Error {
     io::Error::other(text.to_owned())
 }
 
-impl There {
+impl Targets {
     fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(self.0[name].as_str().unwrap_or_else(|| panic!("there is no {name}")))
     }
@@ -58,7 +59,7 @@ impl There {
         i32::try_from(self.0[name].as_i64().unwrap_or_else(|| panic!("there is no {name}"))).expect("a pid fits")
     }
 
-    /// Asks the control endpoint that `AGENTD_SOCKET` names.
+    /// Sends a request to the control endpoint in `AGENTD_SOCKET`.
     fn ask(&self, path: &str) -> io::Result<()> {
         let told = std::env::var_os("AGENTD_SOCKET").map(PathBuf::from);
         let mut stream = UnixStream::connect(told.unwrap_or_else(|| self.path("control")))?;
@@ -141,7 +142,7 @@ impl There {
                 kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid fits")), Signal::SIGTERM)?;
                 child.wait().map(drop)
             }
-            // Ways around.
+            // Indirect ways.
             "configuration through agentd's root" => through("daemon", "root", "config"),
             "configuration through the keeper's root" => through("own-keeper", "root", "config"),
             "configuration through another agent's root" => through("other-agent", "root", "config"),
@@ -220,7 +221,8 @@ impl There {
                 Ok(setns(fs::File::open(of("daemon", "ns/user"))?, CloneFlags::CLONE_NEWUSER)?)
             }
             "enter the user namespace around its own" => {
-                // ioctl_ns(2): NS_GET_USERNS of the mount namespace, and NS_GET_PARENT of the own one.
+                // The ioctl NS_GET_USERNS (ioctl_ns(2)) applies to the mount namespace, and NS_GET_PARENT to the own
+                // namespace.
                 Ok(setns(fs::File::open("/proc/self/ns/user")?, CloneFlags::CLONE_NEWUSER)?)
             }
             "put another configuration directory in its place" => renamed(&self.path("config")),
@@ -255,7 +257,7 @@ impl There {
     }
 }
 
-/// Reads some bytes of a process's memory as an ordinary program does.
+/// Reads some bytes of a process's memory like an ordinary program.
 fn read_memory(pid: i32) -> io::Result<()> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let first = maps.lines().find_map(|line| line.split_once('-')).ok_or_else(|| never("it has no memory"))?;
@@ -265,7 +267,7 @@ fn read_memory(pid: i32) -> io::Result<()> {
     memory.read_exact(&mut [0; 16])
 }
 
-/// Enters namespaces in which this process may do everything.
+/// Enters namespaces in which this process has all capabilities.
 fn own_namespaces() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
     Ok(())

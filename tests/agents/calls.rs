@@ -1,9 +1,8 @@
-//! What an agent that was talked into it tries from inside its session: calls on sockets, each by several kinds of
-//! process.
+//! Calls of a manipulated agent from inside its session: requests on sockets, each by several kinds of process.
 //!
-//! `attack TABLE DIRECTORY ROUNDS` starts a process for each kind and round and waits for them. Each waits for
-//! `DIRECTORY/ROUND.go`,
-//! makes every call of the table, and leaves what came of them in `DIRECTORY/ROUND-KIND.json`.
+//! The command `attack TABLE DIRECTORY ROUNDS` starts a process for each kind and round, and waits for them. Each
+//! process waits for `DIRECTORY/ROUND.go`, makes every call of the table, and writes the results to
+//! `DIRECTORY/ROUND-KIND.json`.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -19,9 +18,10 @@ use serde_json::{Map, Value, json};
 
 use crate::processes::myself;
 
-/// The kinds of process: with the session's mark, without it, in a process session of its own, with its parent gone.
+/// Kinds of processes: with the session's mark, without the mark, in its own process session, and with its parent
+/// gone.
 const KINDS: [&str; 4] = ["marked", "unmarked", "apart", "orphan"];
-/// How long a caller waits for what the test does first.
+/// Time limit of a caller's wait for the test.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 pub(crate) fn attack(table: &str, directory: &str, rounds: &str) {
@@ -41,7 +41,7 @@ fn start(arguments: &[&str]) -> Child {
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a caller can be started")
 }
 
-/// One caller.
+/// Makes one caller's calls.
 pub(crate) fn call(table: &str, directory: &str, round: &str, kind: &str) {
     match kind {
         "apart" => drop(setsid().expect("a fresh child leads no process group")),
@@ -76,14 +76,14 @@ pub(crate) fn call(table: &str, directory: &str, round: &str, kind: &str) {
         .expect("it can be written");
 }
 
-/// One request, whose answer is printed as it came.
+/// Makes one request and prints the response verbatim.
 #[allow(clippy::print_stdout, reason = "the tests read it from there")]
 pub(crate) fn ask_once(socket: &str, method: &str, path: &str, body: &str) {
     let body = serde_json::from_str(body).expect("a body is JSON");
     println!("{}", ask(socket, method, path, &body)[1].as_str().unwrap_or_default());
 }
 
-/// A request, and the status and the text of its answer.
+/// Makes a request. Returns the status and the text of the response.
 fn ask(socket: &str, method: &str, path: &str, body: &Value) -> Value {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let exchange = || -> std::io::Result<String> {
@@ -94,7 +94,7 @@ fn ask(socket: &str, method: &str, path: &str, body: &Value) -> Value {
             "{method} {path} HTTP/1.1\r\nhost: agentd\r\ncontent-type: application/json\r\n\
              content-length: {length}\r\nconnection: close\r\n\r\n{body}"
         );
-        // A daemon may refuse and close before it has read everything.
+        // A daemon may refuse and close before it has read all bytes.
         let _ = stream.write_all(request.as_bytes());
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
@@ -109,7 +109,7 @@ fn ask(socket: &str, method: &str, path: &str, body: &Value) -> Value {
     }
 }
 
-/// A frame for a keeper, and how many bytes it answered with.
+/// Sends a frame to a keeper. Returns the number of bytes in the response.
 fn forge(socket: &str, frame: &Value) -> Value {
     let frame = frame.to_string();
     let mut said = Vec::new();

@@ -1,43 +1,43 @@
-//! The flags of the scripted agent: how it behaves as a whole.
+//! Flags of the scripted agent, which set its overall behaviour.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is on the command line.
+/// Flags on the command line.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line, and any may stand beside any")]
 pub(crate) struct Flags {
-    /// `--ignore-sigterm`: SIGTERM does nothing.
+    /// `--ignore-sigterm`: ignore SIGTERM.
     pub(crate) ignore_sigterm: bool,
-    /// `--ignore-eof`: the end of stdin does nothing, as with agents that wait for a signal.
+    /// `--ignore-eof`: ignore the end of stdin, like agents that wait for a signal.
     pub(crate) ignore_eof: bool,
     /// `--launcher`: start the agent proper as a child with the same stdio, and exit at once.
     pub(crate) launcher: bool,
-    /// `--no-load`: a conversation cannot be loaded.
+    /// `--no-load`: do not offer to load conversations.
     pub(crate) no_load: bool,
-    /// `--resume`: `session/resume`, which replays nothing, is offered as well.
+    /// `--resume`: offer `session/resume` too, which replays nothing.
     pub(crate) resume: bool,
-    /// `--load-fails`: loading is offered, and fails.
+    /// `--load-fails`: offer to load conversations, and fail.
     pub(crate) load_fails: bool,
-    /// `--replay-after-response`: the history follows the answer to `session/load` instead of preceding it.
+    /// `--replay-after-response`: send the history after the response to `session/load` instead of before.
     pub(crate) replay_after_response: bool,
-    /// `--banner`: two lines that are not JSON before anything else.
+    /// `--banner`: print two lines that are not JSON first.
     pub(crate) banner: bool,
-    /// `--slow-init MS`: how long `initialize` takes.
+    /// `--slow-init MS`: duration of `initialize`.
     pub(crate) slow_init: Duration,
-    /// `--pidfile PATH`: one line `ROLE PID` for each process that is started.
+    /// `--pidfile PATH`: write one line `ROLE PID` for each started process.
     pub(crate) pidfile: Option<PathBuf>,
-    /// `--store DIR`: where conversations are kept, one file each.
+    /// `--store DIR`: directory for conversations, one file each.
     pub(crate) store: Option<PathBuf>,
-    /// `--refuse METHOD CODE MESSAGE`: this request is answered with this error.
+    /// `--refuse METHOD CODE MESSAGE`: answer this request with this error.
     pub(crate) refuse: Option<(String, i64, String)>,
-    /// `--protocol VERSION`: the version of the protocol that it claims to speak.
+    /// `--protocol VERSION`: claim this protocol version.
     pub(crate) protocol: Option<u64>,
-    /// `--complain TEXT`: written to stderr before anything else.
+    /// `--complain TEXT`: write the text to stderr first.
     pub(crate) complain: Option<String>,
-    /// `--exit STATUS`: ends at once.
+    /// `--exit STATUS`: exit at once.
     pub(crate) exit: Option<i32>,
-    /// `--account PATH`: where it notes what it was asked and what it said, see [`crate::account::Account`].
+    /// `--account PATH`: file for the agent's account, see [`crate::account::Account`].
     pub(crate) account: Option<PathBuf>,
 }
 
@@ -81,7 +81,7 @@ impl Flags {
     }
 }
 
-/// Ends the agent with a mistake of the test.
+/// Ends the agent because of a mistake in the test.
 pub(crate) fn usage(problem: &str) -> ! {
     eprintln!("scripted-agent: {problem}");
     std::process::exit(2);

@@ -1,11 +1,11 @@
-//! A stand-in for a model: enough of two APIs for a real agent to hold a conversation with a script. On loopback, on a port the
-//! kernel picks.
+//! A stand-in for a model: implements enough of two APIs for a real agent's conversation with a script. Listens on
+//! loopback, on a port that the kernel chooses.
 //!
 //! - `OpenAI`'s: `POST /v1/chat/completions`, streamed and not.
 //! - Gemini's: `POST /v1beta/models/MODEL:streamGenerateContent?alt=sse`, `:generateContent` and `:countTokens`.
 //!
-//! The script is a function from a request to a [`Reply`] and sees both in one form, [`Asked`]. Every request is kept. Not
-//! responsible for knowing which requests an agent makes besides (titles, choosing a model): the script sees them all.
+//! The script is a function from a request to a [`Reply`]. It sees requests of both APIs in one form, [`Asked`].
+//! Every request is kept. Additional requests of an agent (titles, choosing a model) reach the script too.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-/// What the model answers.
+/// The model's reply.
 #[derive(Clone)]
 pub(crate) enum Reply {
     Text(String),
@@ -31,26 +31,27 @@ pub(crate) enum Reply {
         name: String,
         arguments: Value,
     },
-    /// The text, once the semaphore has a permit: until then the turn runs.
+    /// The text, sent once the semaphore has a permit. The turn runs until then.
     Held(Arc<Semaphore>, String),
 }
 
-/// One request, as the agent made it.
+/// One request of the agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    /// Whether tools are offered: an agent's side jobs (a title for the conversation) offer none.
+    /// Whether tools are offered. An agent's side jobs, such as a title for the conversation, offer no tools.
     pub(crate) has_tools: bool,
-    /// Role and text of each message. The roles are `OpenAI`'s: `user`, `assistant`, `tool` for a call's result, `system`.
+    /// Role and text of each message. The roles are `OpenAI`'s: `user`, `assistant`, `tool` for a call's result,
+    /// `system`.
     messages: Vec<(String, String)>,
 }
 
 impl Asked {
-    /// The role of the last message.
+    /// Returns the role of the last message.
     pub(crate) fn last_role(&self) -> &str {
         self.messages.last().map(|(role, _)| role.as_str()).unwrap_or_default()
     }
 
-    /// The texts of the messages of a role, in order.
+    /// Returns the texts of the messages of a role, in order.
     pub(crate) fn texts(&self, role: &str) -> Vec<String> {
         self.messages.iter().filter(|(of, _)| of == role).map(|(_, text)| text.clone()).collect()
     }
@@ -69,7 +70,8 @@ impl Asked {
         }
     }
 
-    /// A content has parts, and each counts as a message: gemini-cli puts what it says of itself before the user's words.
+    /// Parses a Gemini request. Each part of a content counts as a message: gemini-cli puts its own instructions
+    /// before the user's text.
     fn gemini(body: &Value) -> Self {
         let mut messages = Vec::new();
         for content in body["contents"].as_array().into_iter().flatten() {
@@ -96,7 +98,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// What is said to this request, and the tool that is called: name and arguments.
+    /// Returns the reply to this request: the text, and the called tool with its arguments.
     async fn reply(&self, asked: Asked) -> Answer {
         let reply = (self.script)(&asked);
         self.asked.lock().expect("no holder panics").push(asked);
@@ -138,12 +140,13 @@ impl ModelServer {
         Self { address, shared, accepting }
     }
 
-    /// Where it listens, without a path: gemini adds `/v1beta/...` to it, `OpenAI`'s clients want `/v1` in theirs.
+    /// Returns the server's address without a path: gemini appends `/v1beta/...`, and `OpenAI`'s clients need `/v1`
+    /// in theirs.
     pub(crate) fn origin(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Every request so far.
+    /// Returns all requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().expect("no holder panics").clone()
     }

@@ -1,4 +1,4 @@
-//! The processes of the scripted agent: itself again, as what a test asks for, and the file in which it notes each.
+//! Processes of the scripted agent: copies of itself that a test requests, and the file that lists them.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{pause, setsid};
 
-/// A descendant that is hard to find and hard to end: a process session of its own, deaf to SIGTERM, holding the agent's
-/// stdout and stderr.
+/// Runs a descendant that is hard to find and to end: in its own process session, immune to SIGTERM, and holding the
+/// agent's stdout and stderr.
 pub(crate) fn stray(pidfile: &Path) {
     block_sigterm();
     setsid().expect("a fresh child leads no process group");
@@ -22,7 +22,7 @@ pub(crate) fn stray(pidfile: &Path) {
     }
 }
 
-/// A shell command as real agents run one: in a process session of its own.
+/// Runs a shell command like real agents: in its own process session.
 pub(crate) fn tool(command: &str) {
     setsid().expect("a fresh child leads no process group");
     let error = Command::new("/bin/sh").args(["-c", command]).exec();
@@ -35,7 +35,7 @@ pub(crate) fn block_sigterm() {
     set.thread_block().expect("SIGTERM can be blocked");
 }
 
-/// One write of one line, so that processes that write at once do not mix their lines.
+/// Writes one line in one write, so that concurrent processes do not mix their lines.
 pub(crate) fn note_pid(pidfile: &Path, role: &str, pid: u32) {
     let mut file = OpenOptions::new().create(true).append(true).open(pidfile).expect("the pid file can be opened");
     file.write_all(format!("{role} {pid}\n").as_bytes()).expect("the pid file can be written");
@@ -49,7 +49,7 @@ pub(crate) fn spawn_stray(pidfile: &Path) -> Child {
     myself().arg("stray").arg(pidfile).stdin(Stdio::null()).spawn().expect("a stray can be started")
 }
 
-/// Waits until the pid file has one more stray than before, so that whoever hears of it finds it running.
+/// Waits until the pid file has another stray, so that the reader finds the process running.
 pub(crate) fn await_strays(pidfile: &Path, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while fs::read_to_string(pidfile).unwrap_or_default().matches("stray ").count() < count {

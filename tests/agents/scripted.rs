@@ -1,12 +1,12 @@
-//! The scripted agent: an ACP agent that does exactly what a test tells it to, on stdin and stdout.
+//! The scripted agent: an ACP agent on stdin and stdout that does exactly what a test requests.
 //!
-//! How it behaves as a whole comes from its flags ([`Flags`]), what it does in a turn from the prompt: each line that is a
-//! command is obeyed in order ([`Agent::obey`]), every other line is ignored, and a prompt without a command is repeated.
-//! Nothing is read from environment variables, because the environment is what the tests look at, and nothing of agentd's
-//! own code is used, because that is what the tests are about.
+//! Flags set the overall behaviour ([`Flags`]); the prompt sets the actions of a turn. Each line with a command is
+//! obeyed in order ([`Agent::obey`]), and every other line is ignored. A prompt without a command is repeated. The
+//! agent reads no environment variables, because tests examine its environment. It uses no code of agentd, because
+//! tests examine that code.
 //!
-//! One thread reads stdin; the main thread acts. What arrives in the middle of a turn (a cancel, an answer, the end of
-//! stdin) is therefore seen while the turn waits for something, and nowhere else.
+//! One thread reads stdin; the main thread acts. Messages that arrive during a turn (a cancel, an answer, the end of
+//! stdin) are seen only while the turn waits.
 
 mod account;
 #[cfg(target_os = "linux")]
@@ -93,7 +93,7 @@ fn read_stdin(lines: &Sender<Input>) {
         let Ok(line) = line else { break };
         match serde_json::from_str(&line) {
             Ok(message) => lines.send(Input::Message(message)),
-            // Half an emoji is JSON, and no value here.
+            // Half an emoji is valid JSON, but serde_json's `Value` cannot represent it.
             Err(_) if line.contains("\\ud") || line.contains("\\uD") => lines.send(Input::Text(line)),
             Err(error) => usage(&format!("was sent a line that is not JSON: {error}: {line}")),
         }
@@ -120,15 +120,15 @@ struct Agent {
     flags: Flags,
     inbox: Receiver<Input>,
     sender: Sender<Input>,
-    /// Messages that came while something else was awaited.
+    /// Messages that arrived while the agent waited for a different one.
     pending: VecDeque<Value>,
     conversation: Option<Conversation>,
-    /// Whether every prompt is answered as one to an unknown conversation.
+    /// Whether every prompt is answered like a prompt for an unknown conversation.
     lost: bool,
     cancelled: bool,
     requests: u64,
     strays: usize,
-    /// What was said in this turn.
+    /// The agent's text in this turn.
     said: String,
     account: Option<Account>,
 }
@@ -229,7 +229,7 @@ impl Agent {
         self.cancelled = false;
         self.said.clear();
         let blocks = params["prompt"].as_array().cloned().unwrap_or_default();
-        // A client may put notes of its own in front; what the person said is the last text.
+        // A client may add notes before the user's text, which is the last text.
         let text = blocks.iter().filter_map(|block| block["text"].as_str()).next_back().unwrap_or_default().to_owned();
         if self.lost {
             return fail(id, -32002, "Session not found");
@@ -266,7 +266,8 @@ impl Agent {
         }
     }
 
-    /// Adds to the conversation, on disk before it is acted upon: an agent that is killed knows what it was asked.
+    /// Adds a message to the conversation, on disk before the agent acts on it. A killed agent then still has the
+    /// message.
     fn remember(&mut self, role: &str, text: &str) {
         if let Some(conversation) = &mut self.conversation {
             conversation.turns.push(json!({ "role": role, "text": text }));
@@ -274,7 +275,7 @@ impl Agent {
         }
     }
 
-    /// Writes the conversation down, from its beginning on: it can be loaded before anything was said in it.
+    /// Stores the conversation from its creation on, so that it can be loaded before its first message.
     fn store(&self) {
         let Some(conversation) = &self.conversation else { return };
         let Some(file) = self.file(&conversation.id) else { return };
@@ -292,16 +293,15 @@ impl Agent {
                 let (requests, bytes) = rest.split_once(' ').unwrap_or((rest, "1000"));
                 let text = "x".repeat(number(bytes));
                 for i in 1..=number(requests) {
-                    send(
-                        &json!({ "jsonrpc": "2.0", "id": format!("f{i}"), "method": "flood", "params": { "text": text } }),
-                    );
+                    send(&json!({ "jsonrpc": "2.0", "id": format!("f{i}"), "method": "flood",
+                            "params": { "text": text } }));
                 }
             }
             "env" => self.say(&environment()),
             "unicode" => self.say_in_escapes(&environment()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
             "tool" => self.tool(rest),
-            // As an agent does that asks no question.
+            // Like an agent that asks for no permission.
             "do" => self.run_tool("unasked", rest),
             "ask" => self.ask_twice_allowed(),
             "ask-without-options" => {
@@ -310,7 +310,7 @@ impl Agent {
             }
             "ask-as" => self.ask_as(rest),
             "ask-for" => self.ask_for(rest),
-            // The program behind an adapter dies: the adapter goes on, and knows no conversation.
+            // The program behind an adapter dies. The adapter continues without any conversation.
             "lose" => self.lost = true,
             "setsid-child" => self.stray(|pidfile| drop(spawn_stray(pidfile))),
             "daemonize" => self.stray(|pidfile| {
@@ -352,7 +352,8 @@ impl Agent {
         }
     }
 
-    /// `flood LINES BYTES`: so many messages of so many bytes each, as fast as they are read, whatever comes meanwhile.
+    /// `flood LINES BYTES`: sends LINES messages of BYTES each, as fast as the client reads them. Ignores all input
+    /// meanwhile.
     fn flood(&self, rest: &str) {
         let (lines, bytes) = rest.split_once(' ').unwrap_or((rest, "1000"));
         let text = "x".repeat(number(bytes));
@@ -363,7 +364,7 @@ impl Agent {
         }
     }
 
-    /// What the user said in this conversation before this turn, as a JSON list.
+    /// Returns the user's messages before this turn as a JSON list.
     fn recollection(&self) -> String {
         let turns = self.conversation.as_ref().map(|conversation| &conversation.turns[..]).unwrap_or_default();
         let before = turns.split_last().map(|(_, before)| before).unwrap_or_default();
@@ -371,7 +372,7 @@ impl Agent {
         json!(user).to_string()
     }
 
-    /// `tool CMD`: asks whether it may, runs CMD by /bin/sh, reports its output.
+    /// `tool CMD`: asks for permission, runs CMD by /bin/sh, and reports its output.
     fn tool(&mut self, command: &str) {
         let call = format!("call-{}", self.requests);
         self.update(&json!({
@@ -393,7 +394,7 @@ impl Agent {
         self.run_tool(&call, command);
     }
 
-    /// Runs CMD, which needs no leave or has it.
+    /// Runs CMD without asking, or with a permission already given.
     fn run_tool(&mut self, call: &str, command: &str) {
         self.update(&json!({ "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress" }));
         let mut child = myself()
@@ -427,7 +428,8 @@ impl Agent {
         self.say(&output);
     }
 
-    /// `ask`: a permission request with two ways of allowing once, as qwen asks. Says the id of what was chosen.
+    /// `ask`: a permission request with two options that allow once, like qwen's. Prints the id of the selected
+    /// option.
     fn ask_twice_allowed(&mut self) {
         let options = json!([
             { "optionId": "no", "name": "No", "kind": "reject_once" },
@@ -440,7 +442,8 @@ impl Agent {
         self.say(&format!("chosen {answer}"));
     }
 
-    /// `ask-as ID`: a permission request under an id that is written so, half an emoji in it. Says `answered` when the answer has it.
+    /// `ask-as ID`: a permission request whose id is spelled ID, which may contain half an emoji. Prints `answered`
+    /// if the answer has the same spelling.
     fn ask_as(&mut self, id: &str) {
         let params = json!({ "toolCall": { "toolCallId": "asked", "title": "do something" }, "options": [] });
         let method = "session/request_permission";
@@ -452,7 +455,8 @@ impl Agent {
         }
     }
 
-    /// `ask-for JSON`: announces the tool call `before`, where there is one, and asks for `call` as it stands there. Says what was chosen.
+    /// `ask-for JSON`: announces the tool call `before`, if present, and asks for `call` verbatim. Prints the
+    /// selected option.
     fn ask_for(&mut self, text: &str) {
         let Ok(asked) = serde_json::from_str::<Value>(text) else { usage(&format!("{text:?} is not JSON")) };
         if !asked["before"].is_null() {
@@ -498,7 +502,7 @@ impl Agent {
         }
     }
 
-    /// Waits for an input that `wanted` picks, for a cancel or for the time to be over; `None` in the last two cases.
+    /// Waits for an input that `wanted` accepts. Returns `None` after a cancel, or when the time is over.
     fn wait_for(&mut self, time: Option<Duration>, wanted: impl Fn(&Input) -> bool) -> Option<Input> {
         let deadline = time.map(|time| Instant::now() + time);
         loop {
@@ -531,7 +535,7 @@ impl Agent {
         self.note("said", text);
     }
 
-    /// Says it as some JSON writers would: every character as an escape.
+    /// Prints the text like some JSON writers: every character as an escape.
     fn say_in_escapes(&self, text: &str) {
         let session = self.conversation.as_ref().map(|conversation| conversation.id.as_str()).unwrap_or_default();
         let escaped = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<Vec<_>>().concat();
@@ -556,7 +560,7 @@ impl Agent {
 enum Obeyed {
     Not,
     Done,
-    /// The prompt is to be answered with an error.
+    /// The agent answers the prompt with an error.
     Failed,
 }
 
@@ -567,7 +571,7 @@ fn number(text: &str) -> usize {
     }
 }
 
-/// The environment as a JSON object; bytes that are not UTF-8 are replaced.
+/// Returns the environment as a JSON object; bytes that are not UTF-8 are replaced.
 fn environment() -> String {
     let variables: serde_json::Map<String, Value> = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), json!(value.to_string_lossy())))
@@ -583,7 +587,7 @@ fn send(message: &Value) {
     print_raw(format!("{message}\n").as_bytes());
 }
 
-/// Writes to stdout; nobody reading any more is the end, as it is for any agent.
+/// Writes to stdout. Ends the agent when stdout has no reader, like any agent.
 fn print_raw(bytes: &[u8]) {
     let mut stdout = io::stdout().lock();
     if stdout.write_all(bytes).and_then(|()| stdout.flush()).is_err() {

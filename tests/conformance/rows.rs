@@ -118,7 +118,7 @@ pub(super) const ROWS: &[Row] = &[
         fish: Some("set -gx LARGE (string repeat -n 140000 y)"),
         csh: Some("setenv LARGE \"`head -c 140000 /dev/zero | tr '\\0' y`\""),
         nu: Some("$env.LARGE = ('' | fill --width 140000 --character 'y')"),
-        expect: Fails("LoginShellFailed", "one variable may have 131071 bytes"),
+        expect: Fails("LoginShellFailed", "at most 131071 bytes for a variable with its name"),
         but: &[("csh", Variables(&[("LARGE", Absent)]))],
     },
     Row {

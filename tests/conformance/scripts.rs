@@ -108,7 +108,11 @@ async fn a_script_fails_by_its_exit_and_not_by_its_last_command() {
         ),
         ("exec true", "ScriptFailed", "does it call exit or exec?"),
         ("kill -9 $$", "ScriptFailed", "was ended by signal 9"),
-        ("export L=$(head -c 140000 /dev/zero | tr '\\0' y)", "ScriptFailed", "one variable may have 131071 bytes"),
+        (
+            "export L=$(head -c 140000 /dev/zero | tr '\\0' y)",
+            "ScriptFailed",
+            "at most 131071 bytes for a variable with its name",
+        ),
         ("set -x; export SOME=$((6 * 1013)); exit 5", "ScriptFailed", "ended with status 5"),
     ] {
         let (got, message) = failure(&daemon, script).await;

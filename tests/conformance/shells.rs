@@ -72,13 +72,13 @@ async fn a_shell_that_is_none_has_another_in_its_place_and_one_that_is_missing_i
         assert_eq!(environment.get("ROW").map(Vec::as_slice), Some(&b"read"[..]), "{path}");
         assert_eq!(environment.get("SHELL").map(Vec::as_slice), Some(&b"/bin/bash"[..]), "{path}");
         let log = std::fs::read_to_string(daemon.root().join("agentd.log")).unwrap();
-        assert!(log.contains("another shell is run; set environment.shell") && log.contains(path), "{path}: {log}");
+        assert!(log.contains("running another shell; set environment.shell") && log.contains(path), "{path}: {log}");
     }
     let mut daemon = daemon("/no/such/shell".as_ref());
     daemon.run().await;
     let session = daemon.create(&daemon.scripted(&[])).await;
     let (_, message) = refusal(&session).await;
-    assert!(message.contains("is not there; set environment.shell"), "{message}");
+    assert!(message.contains("does not exist; set environment.shell"), "{message}");
 }
 
 #[tokio::test]

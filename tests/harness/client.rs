@@ -1,4 +1,4 @@
-//! HTTP over the control socket: typed where the contract is typed, and raw where a test wants to be rude.
+//! HTTP client for the control socket: typed for requests of the contract, and raw for malformed requests.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use super::events::{Events, Lines, Sse, Stream};
 use super::within;
 
-/// A path as the value of a query: all but the characters that RFC 3986 lets stand there in percent form.
+/// Encodes a path as a query value. All characters except the unreserved ones of RFC 3986 are percent-encoded.
 pub(crate) fn in_query(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -31,7 +31,7 @@ pub(crate) fn in_query(path: &Path) -> String {
     })
 }
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: StatusCode,
@@ -54,7 +54,7 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The problem document that this answer is.
+    /// Parses the response as a problem document.
     pub(crate) fn problem(&self) -> Problem {
         assert_eq!(self.content_type, "application/problem+json", "{self:?}");
         let problem: Problem = self.json();
@@ -62,14 +62,15 @@ impl Response {
         problem
     }
 
-    /// The typed body of an answer that must have this status.
+    /// Parses the typed body of a response that must have this status.
     pub(crate) fn expect<T: DeserializeOwned>(&self, status: u16) -> T {
         assert_eq!(self.status.as_u16(), status, "{self:?}");
         self.json()
     }
 }
 
-/// A client of one daemon. Each request has a connection of its own, so that none outlives a daemon that a test kills.
+/// Client of one daemon. Each request has its own connection, so that no connection outlives a daemon that a test
+/// kills.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     socket: PathBuf,
@@ -89,7 +90,7 @@ impl Client {
         answer.unwrap_or_else(|| panic!("no daemon listens on {}", self.socket.display()))
     }
 
-    /// `None` where no daemon listens.
+    /// Returns `None` if no daemon listens.
     async fn try_send(&self, request: Request<Full<Bytes>>) -> Option<Result<hyper::Response<Incoming>, hyper::Error>> {
         let stream = UnixStream::connect(&self.socket).await.ok()?;
         let exchange = async {
@@ -100,12 +101,12 @@ impl Client {
         Some(exchange.await)
     }
 
-    /// Sends one request and reads the whole answer.
+    /// Sends one request and reads the whole response.
     pub(crate) async fn call(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Response {
         self.try_call(method, path, body).await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// As [`Self::call`], where the daemon may be killed before it answers.
+    /// Like [`Self::call`], for a daemon that may be killed before it answers.
     pub(crate) async fn try_call(
         &self,
         method: &str,
@@ -122,7 +123,8 @@ impl Client {
         within(&format!("{method} {path}"), async { Response::read(self.send(request).await?).await }).await
     }
 
-    /// Sends one request as a client does that will ask again: `None` where there is no daemon, or it was killed before it answered.
+    /// Sends one request like a client that retries. Returns `None` if no daemon runs, or if it was killed before the
+    /// response.
     pub(crate) async fn attempt(
         &self,
         method: &str,
@@ -151,10 +153,10 @@ impl Client {
         self.call("POST", path, serde_json::to_vec(body).expect("a body is JSON")).await
     }
 
-    /// Writes bytes and reads what comes back until the daemon closes the connection.
+    /// Writes bytes, and reads the reply until the daemon closes the connection.
     pub(crate) async fn raw(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = UnixStream::connect(&self.socket).await.expect("the daemon listens");
-        // A daemon may answer and close before it has read everything.
+        // A daemon may answer and close before it has read all bytes.
         stream.write_all(bytes).await.ok();
         let mut answer = Vec::new();
         within("the raw answer", stream.read_to_end(&mut answer)).await.ok();
@@ -165,7 +167,7 @@ impl Client {
         self.try_stream(path, headers).await.unwrap_or_else(|| panic!("{path}: no daemon answers"))
     }
 
-    /// `None` where no daemon answers: it was killed, or has not come back yet.
+    /// Returns `None` if no daemon answers: it was killed, or has not restarted yet.
     async fn try_stream(&self, path: &str, headers: &[(&str, &str)]) -> Option<Lines> {
         let mut request = Request::get(path).header("host", "agentd");
         for (name, value) in headers {
@@ -177,13 +179,13 @@ impl Client {
         Some(Lines::new(response.into_body()))
     }
 
-    /// The events of a session as NDJSON, `query` as in the contract: `after=7&follow=false`.
+    /// Opens a session's events as NDJSON. `query` follows the contract: `after=7&follow=false`.
     pub(crate) async fn events(&self, id: &str, query: &str) -> Events {
         Events(self.stream(&format!("/v1/sessions/{id}/events?{query}"), &[]).await)
     }
 
-    /// As [`Self::events`] and [`Self::sse`], where the daemon may be killed or not be there: the events after `cursor`, read
-    /// as NDJSON or as server-sent events.
+    /// Like [`Self::events`] and [`Self::sse`], for a daemon that may be down. Opens the events after `cursor` as
+    /// NDJSON or as server-sent events.
     pub(crate) async fn try_events(&self, id: &str, cursor: u64, server_sent: bool) -> Option<Stream> {
         if server_sent {
             let headers = [("accept", "text/event-stream"), ("last-event-id", &cursor.to_string())];
@@ -192,7 +194,7 @@ impl Client {
         Some(Stream::Ndjson(Events(self.try_stream(&format!("/v1/sessions/{id}/events?after={cursor}"), &[]).await?)))
     }
 
-    /// The events of a session as server-sent events, after `last_event_id` where there is one.
+    /// Opens a session's events as server-sent events, after `last_event_id` if given.
     pub(crate) async fn sse(&self, id: &str, query: &str, last_event_id: Option<&str>) -> Sse {
         let mut headers = vec![("accept", "text/event-stream")];
         headers.extend(last_event_id.map(|id| ("last-event-id", id)));
@@ -203,7 +205,7 @@ impl Client {
         self.get(&format!("/v1/sessions/{id}")).await.expect(200)
     }
 
-    /// Waits until the session's view satisfies `condition`: looks, then waits for an event, then looks again.
+    /// Waits until the session's view satisfies `condition`: checks the view, waits for an event, then checks again.
     pub(crate) async fn wait_for(&self, id: &str, what: &str, condition: impl Fn(&SessionView) -> bool) -> SessionView {
         let mut view = self.view(id).await;
         let waiting = async {

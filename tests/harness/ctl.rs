@@ -1,11 +1,11 @@
-//! `agentctl` as a person runs it, in an environment that has nothing but the daemon's socket.
+//! Runs `agentctl` like a user, in an environment with only the daemon's socket.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Output, Stdio};
 
 use super::{Daemon, within};
 
-/// What a command ended with.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) status: Option<i32>,
@@ -14,13 +14,13 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// The exit status, and what went to standard output and standard error.
+    /// Returns the exit status, the standard output and the standard error.
     pub(crate) fn parts(self) -> (Option<i32>, String, String) {
         (self.status, self.out, self.err)
     }
 }
 
-/// The command, with pipes for what it prints and nothing on its standard input.
+/// Builds the command with pipes for its output and an empty standard input.
 pub(crate) fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
     command.env_clear().env("AGENTD_SOCKET", daemon.client.socket()).current_dir(daemon.work());
@@ -28,22 +28,22 @@ pub(crate) fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 pub(crate) async fn ctl(daemon: &Daemon, arguments: &[&str]) -> Said {
     end_of(agentctl(daemon, arguments).spawn().expect("it can be executed")).await
 }
 
-/// Runs it to its end with this text on its standard input, which is a pipe.
+/// Runs the command to its end, with this text on its standard input, which is a pipe.
 pub(crate) async fn ctl_with(daemon: &Daemon, arguments: &[&str], input: &str) -> Said {
     let mut child = agentctl(daemon, arguments).stdin(Stdio::piped()).spawn().expect("it can be executed");
     let mut pipe = child.stdin.take().expect("it is a pipe");
-    // One that ends early does not read all of it.
+    // A command that ends early does not read the whole text.
     let _ = pipe.write_all(input.as_bytes());
     drop(pipe);
     end_of(child).await
 }
 
-/// Waits for its end.
+/// Waits for the command's end.
 pub(crate) async fn end_of(child: Child) -> Said {
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
     let Output { status, stdout, stderr } =

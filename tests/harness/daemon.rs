@@ -1,4 +1,4 @@
-//! A real `agentd` in a directory of its own, with a home that is thrown away.
+//! A real `agentd` in its own directory, with a temporary home.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,29 +14,29 @@ use tokio::net::UnixStream;
 
 use super::{Client, Session, process, scripted_agent, session, until};
 
-/// A daemon and everything it and its sessions need. Dropping it kills every process that belongs to its directory.
+/// A daemon with all files that it and its sessions need. Dropping the value kills every process of its directory.
 pub(crate) struct Daemon {
     directory: TempDir,
     child: Option<Child>,
     program: PathBuf,
-    /// What the command begins with: a program that becomes the daemon, somewhere else.
+    /// Words before the program: a command that becomes the daemon in another place.
     entrance: Vec<String>,
-    /// Shared by all tests: what is in it is found by its content, and compiling takes longer than most tests.
+    /// Cache shared by all tests. Entries are found by content, and compiling takes longer than most tests.
     cache: PathBuf,
-    /// What the daemon is started with, and nothing else.
+    /// The complete environment of the daemon.
     environment: Vec<(OsString, OsString)>,
     pub(crate) client: Client,
 }
 
 impl Daemon {
-    /// Starts a daemon in as little environment as a service manager gives.
+    /// Starts a daemon in an environment as small as that of a service manager.
     pub(crate) async fn start() -> Self {
         let mut daemon = Self::prepare();
         daemon.run().await;
         daemon
     }
 
-    /// Everything but the start.
+    /// Prepares a daemon without starting it.
     pub(crate) fn prepare() -> Self {
         let directory = tempfile::Builder::new().prefix("agentd-").tempdir().expect("a temporary directory");
         let root = directory.path();
@@ -74,7 +74,7 @@ impl Daemon {
         self.root().join("home")
     }
 
-    /// Where the sessions work.
+    /// Returns the sessions' working directory.
     pub(crate) fn work(&self) -> PathBuf {
         self.root().join("work")
     }
@@ -83,7 +83,7 @@ impl Daemon {
         self.root().join("state")
     }
 
-    /// Every file of the state directory, the journals and the log among them, that has the text.
+    /// Returns every file of the state directory that contains the text, including the journals and the log.
     pub(crate) fn holders(&self, text: &str) -> Vec<PathBuf> {
         let (mut found, mut left) = (Vec::new(), vec![self.state()]);
         while let Some(directory) = left.pop() {
@@ -101,12 +101,13 @@ impl Daemon {
         found
     }
 
-    /// What stands for `/etc/agentd`; it is not there.
+    /// Returns the path that replaces `/etc/agentd`. The directory does not exist.
     pub(crate) fn system_config(&self) -> PathBuf {
         self.root().join("etc")
     }
 
-    /// Everybody of a session's tree, the keeper first: it starts a child in a process session of its own before.
+    /// Returns the pids of a session's process tree, the keeper first. Starts a child in its own process session
+    /// before.
     pub(crate) async fn tree_of(&self, session: &Session) -> Vec<u32> {
         session.turn("setsid-child").await;
         let mut pids = vec![session.view().await.status.keeper_pid.expect("it has a keeper")];
@@ -114,7 +115,7 @@ impl Daemon {
         pids
     }
 
-    /// Where a scripted agent that was given `--pidfile` writes.
+    /// Returns the file to which a scripted agent with `--pidfile` writes.
     pub(crate) fn pid_file(&self) -> PathBuf {
         self.root().join("pids")
     }
@@ -123,22 +124,22 @@ impl Daemon {
         self.child.as_ref().expect("the daemon runs").id()
     }
 
-    /// Whether a test has ended it and not started it again.
+    /// Reports whether a test has ended the daemon and not restarted it.
     pub(crate) fn is_down(&self) -> bool {
         self.child.is_none()
     }
 
-    /// The program of the next start, which finds the others beside it.
+    /// Sets the program of the next start. The program finds the other programs beside itself.
     pub(crate) fn set_program(&mut self, program: PathBuf) {
         self.program = program;
     }
 
-    /// Has the next start happen elsewhere: this command becomes the daemon there, as the same process.
+    /// Sets the command for the next start, which becomes the daemon elsewhere, in the same process.
     pub(crate) fn enter(&mut self, entrance: Vec<String>) {
         self.entrance = entrance;
     }
 
-    /// Where the next start keeps compiled plugins: for a daemon of another user.
+    /// Sets the cache for compiled plugins of the next start: for a daemon of another user.
     pub(crate) fn set_cache(&mut self, cache: PathBuf) {
         self.cache = cache;
     }
@@ -150,12 +151,12 @@ impl Daemon {
         fs::write(file, change(config)).expect("the configuration can be written");
     }
 
-    /// Gives keepers one second for an answer.
+    /// Gives keepers one second for a response.
     pub(crate) fn hurry_keepers(&self) {
         self.configure(|config| config.replace("[launch]\n", "[launch]\nkeeper_answer = \"1s\"\n"));
     }
 
-    /// A running daemon that gives keepers one second for an answer.
+    /// Starts a daemon that gives keepers one second for a response.
     pub(crate) async fn impatient() -> Self {
         let mut daemon = Self::prepare();
         daemon.hurry_keepers();
@@ -163,7 +164,7 @@ impl Daemon {
         daemon
     }
 
-    /// The environment of the next start; nothing is added to it.
+    /// Sets the complete environment of the next start.
     pub(crate) fn set_environment<N: Into<OsString>, V: Into<OsString>>(
         &mut self,
         variables: impl IntoIterator<Item = (N, V)>,
@@ -171,7 +172,7 @@ impl Daemon {
         self.environment = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     }
 
-    /// The command that serves this directory.
+    /// Builds the command that serves this directory.
     pub(crate) fn command(&self) -> Command {
         let mut words = self.entrance.iter().map(OsString::from).chain([self.program.clone().into()]);
         let mut command = Command::new(words.next().expect("there is the program at least"));
@@ -203,7 +204,7 @@ impl Daemon {
         self.ready().await;
     }
 
-    /// Starts the daemon and waits for nothing.
+    /// Starts the daemon without waiting.
     pub(crate) fn spawn(&mut self) {
         assert!(self.child.is_none(), "the daemon runs already");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log()).expect("the log can be opened");
@@ -219,7 +220,8 @@ impl Daemon {
     /// Waits until the daemon answers.
     pub(crate) async fn ready(&mut self) {
         let socket = self.client.socket().to_owned();
-        // That something connects is not enough: a program that a killed daemon was about to start holds its socket for a moment still.
+        // A connection alone proves nothing. A program that a killed daemon was about to start still holds its socket
+        // for a moment.
         until("the daemon answers", || {
             self.assert_running();
             healthy(&socket).unwrap_or(false)
@@ -237,7 +239,7 @@ impl Daemon {
         self.root().join("agentd.log")
     }
 
-    /// The end of the daemon's log.
+    /// Returns the end of the daemon's log.
     pub(crate) fn last_words(&self) -> String {
         let log = fs::read(self.log()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -245,20 +247,20 @@ impl Daemon {
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
-    /// Ends the daemon, and only it, without a word.
+    /// Kills only the daemon, with SIGKILL.
     pub(crate) fn kill9(&mut self) {
         let mut child = self.child.take().expect("the daemon runs");
         child.kill().expect("it can be killed");
         child.wait().expect("it can be waited for");
     }
 
-    /// Asks the daemon to end, and waits until it has; fails unless its exit status is 0.
+    /// Asks the daemon to end and waits for its end. Fails unless the exit status is 0.
     pub(crate) async fn terminate(&mut self) {
         kill(process::pid(self.pid()), Signal::SIGTERM).expect("the daemon is there");
         self.ended().await;
     }
 
-    /// Waits until a daemon that was asked to end has; fails unless its exit status is 0.
+    /// Waits for the end of a daemon that was asked to end. Fails unless the exit status is 0.
     pub(crate) async fn ended(&mut self) {
         let mut child = self.child.take().expect("the daemon runs");
         let mut status = None;
@@ -268,10 +270,10 @@ impl Daemon {
         })
         .await;
         assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", self.last_words());
-        assert!(UnixStream::connect(self.client.socket()).await.is_err(), "somebody still listens");
+        assert!(UnixStream::connect(self.client.socket()).await.is_err(), "a process still listens");
     }
 
-    /// Creates a session and waits until it is ready for a prompt.
+    /// Creates a session and waits until the session is ready for a prompt.
     pub(crate) async fn session(&self, spec: &SessionSpec) -> Session {
         let session = self.create(spec).await;
         session
@@ -283,13 +285,14 @@ impl Daemon {
         session
     }
 
-    /// Creates a session and waits for nothing.
+    /// Creates a session without waiting.
     pub(crate) async fn create(&self, spec: &SessionSpec) -> Session {
         let view: SessionView = self.client.post("/v1/sessions", spec).await.expect(202);
         Session::new(view.id, self.client.clone(), self.state())
     }
 
-    /// A session with the scripted agent, with these flags besides a pid file and a store for conversations.
+    /// Builds a session's spec with the scripted agent and these flags, plus a pid file and a store for
+    /// conversations.
     pub(crate) fn scripted(&self, flags: &[&str]) -> SessionSpec {
         let mut command = vec![scripted_agent().display().to_string()];
         let (pids, store) = (self.pid_file(), self.root());

@@ -1,4 +1,4 @@
-//! A file system that does not answer: its server takes every request and answers none.
+//! A file system that does not answer: its server accepts every request and answers none.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A mounted file system whose server is this. Whoever waits for it cannot be killed until it is gone.
+/// A mounted file system with a silent server. A process that waits for it cannot be killed until the server is gone.
 pub(crate) struct Dead {
     pub(crate) path: PathBuf,
-    /// What a command begins with that runs where it is mounted.
+    /// Words before a command that runs in the mount's namespace.
     entrance: Vec<String>,
     connection: Option<File>,
     requests: Arc<AtomicUsize>,
 }
 
 impl Dead {
-    /// Mounts it as this kind, from this source, in the mount table that `entrance` leads to.
+    /// Mounts the file system with this kind and source, in the mount table that `entrance` enters.
     pub(crate) fn mount(path: PathBuf, kind: &str, source: &str, entrance: &[String]) -> Self {
         std::fs::create_dir(&path).unwrap();
         let connection = File::options().read(true).write(true).open("/dev/fuse").unwrap();
@@ -29,7 +29,7 @@ impl Dead {
             .unwrap();
         assert!(mounted.success());
         let mut server = connection.try_clone().unwrap();
-        // linux/fuse.h: the first request is to agree on a version. It is answered, and what follows is taken and kept.
+        // The first request negotiates a version (linux/fuse.h). Only this request is answered.
         let mut request = vec![0; 1 << 17];
         let length = server.read(&mut request).unwrap();
         assert!(length >= 16 && request[4] == 26, "FUSE_INIT");
@@ -50,15 +50,15 @@ impl Dead {
         Self { path, entrance: entrance.to_vec(), connection: Some(connection), requests }
     }
 
-    /// How often somebody asked it for something.
+    /// Returns the number of requests received.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// The server is gone, and everybody who waited hears so.
+    /// Ends the server. All waiting processes receive an error.
     pub(crate) fn release(&mut self) {
         if self.connection.take().is_some() {
-            // Forced: it ends the connection, which the thread has still.
+            // Forced: it ends the connection that the thread still has open.
             for how in ["-f", "-l"] {
                 let _ = command(&self.entrance, "umount").arg(how).arg(&self.path).stderr(Stdio::null()).status();
             }

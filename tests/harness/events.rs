@@ -1,4 +1,4 @@
-//! The stream of a session's events, read as a client reads it.
+//! Reads the stream of a session's events like a client.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 
 use super::within;
 
-/// A response's body, line by line.
+/// Body of a response, line by line.
 pub(crate) struct Lines {
     body: Incoming,
     buffer: Vec<u8>,
@@ -20,7 +20,7 @@ impl Lines {
         Self { body, buffer: Vec::new(), whole: VecDeque::new() }
     }
 
-    /// The next line, without its end; `None` when the stream is over, in whatever way.
+    /// Returns the next line without its newline, or `None` after the end of the stream, whether regular or broken.
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(line) = self.whole.pop_front() {
@@ -48,7 +48,7 @@ impl Events {
         Some(Event::parse(&line).unwrap_or_else(|error| panic!("{error:?}: {}", String::from_utf8_lossy(&line))))
     }
 
-    /// Every event up to and with the first that `last` picks.
+    /// Returns all events up to and including the first that `last` selects.
     pub(crate) async fn until(&mut self, what: &str, last: impl Fn(&Event) -> bool) -> Vec<Event> {
         within(what, async {
             let mut events = Vec::new();
@@ -107,7 +107,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// The next event; `None` when the stream is over, in whatever way.
+    /// Returns the next event, or `None` after the end of the stream, whether regular or broken.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         match self {
             Self::Ndjson(events) => events.next().await,

@@ -1,4 +1,4 @@
-//! A session's journal as it lies on the disk.
+//! Reads a session's journal from the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ pub(crate) fn path(state: &Path, id: &SessionId) -> PathBuf {
     state.join("sessions").join(id.as_str()).join("journal.jsonl")
 }
 
-/// Every file of the journal, oldest first, as they are at one moment. What a reader may see of what is being written, half a line or a
-/// segment that is just being put aside, passes; what does not is a fault.
+/// Returns the lines of all files of the journal, oldest first. Tolerates states that a reader may see during a
+/// write: half a line, or a segment that is just being closed. Other defects fail the test.
 fn whole_lines(path: &Path) -> Vec<u8> {
     let give_up = Instant::now() + LIMIT;
     loop {
@@ -34,7 +34,7 @@ fn whole_lines(path: &Path) -> Vec<u8> {
     }
 }
 
-/// The segments that were put aside; their names' order is that of their records.
+/// Returns the closed segments. The order of their names is the order of their records.
 fn put_aside(path: &Path) -> Vec<PathBuf> {
     let directory = path.parent().expect("a journal is in a directory");
     let entries = fs::read_dir(directory).expect("the session's directory can be read").flatten();
@@ -45,7 +45,8 @@ fn put_aside(path: &Path) -> Vec<PathBuf> {
     segments
 }
 
-/// Reads a journal and holds it to its promise: each line ends, is JSON and a record of a known kind, and `seq` is 1, 2, 3 ...
+/// Reads a journal and checks its promises: each line ends, is JSON and a record of a known kind, and `seq` is 1, 2,
+/// 3 ...
 pub(crate) fn checked(state: &Path, id: &SessionId) -> Vec<Event> {
     let events = parsed(state, id);
     for (place, event) in events.iter().enumerate() {
@@ -54,7 +55,7 @@ pub(crate) fn checked(state: &Path, id: &SessionId) -> Vec<Event> {
     events
 }
 
-/// Reads a journal, whose records may have any numbers.
+/// Reads a journal whose records may have any sequence numbers.
 pub(crate) fn parsed(state: &Path, id: &SessionId) -> Vec<Event> {
     let bytes = whole_lines(&path(state, id));
     let mut events = Vec::new();

@@ -1,6 +1,6 @@
-//! A booted systemd to run agentd under (tests/systemd/lab), with one ordinary user, `worker`.
+//! A booted systemd that runs agentd (tests/systemd/lab), with one ordinary user, `worker`.
 //!
-//! Not responsible for finding out whether this machine can do it: [`super::require::systemd`].
+//! Whether this machine supports the lab is decided by [`super::require::systemd`].
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,25 +15,25 @@ use tempfile::TempDir;
 
 use super::{journal, process, scripted_agent, until};
 
-/// As tests/systemd/setup makes it.
+/// User id of `worker`, as tests/systemd/setup creates it.
 const UID: &str = "4711";
 
-/// A running system. Dropping it ends it with everything in it.
+/// A running system. Dropping the value ends the system and all its processes.
 pub(crate) struct Lab {
     directory: TempDir,
     boot: Child,
-    /// Its PID 1, as seen from outside.
+    /// Pid of the lab's process 1 in the outer namespace.
     init: u32,
 }
 
 impl Lab {
-    /// Boots, and waits until the user's manager runs.
+    /// Boots the system, and waits until the user's manager runs.
     pub(crate) async fn boot() -> Self {
         let directory = tempfile::Builder::new().prefix("agentd-lab-").tempdir().expect("a temporary directory");
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the project is there");
         let binaries = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().expect("a program is in a directory");
         let log = File::create(directory.path().join("log")).expect("the log can be made");
-        // The test's thread is the parent: should it end without dropping the lab, the lab ends as well.
+        // The test's thread is the parent. If the thread ends without dropping the lab, the lab ends too.
         let boot = Command::new("setpriv")
             .args(["--pdeathsig", "TERM"])
             .arg(project.join("tests/systemd/lab"))
@@ -66,7 +66,7 @@ impl Lab {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// A command to be run inside as root.
+    /// Builds a command that runs inside as root.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -78,7 +78,7 @@ impl Lab {
         command
     }
 
-    /// A command to be run inside as the user, in this environment and no other.
+    /// Builds a command that runs inside as the user, with exactly this environment.
     pub(crate) fn as_worker(&self, environment: &[(String, String)], arguments: &[&str]) -> Command {
         let words =
             ["setpriv", "--reuid", "worker", "--regid", "worker", "--init-groups", "env", "-i"].map(str::to_owned);
@@ -86,7 +86,8 @@ impl Lab {
         self.command(words.into_iter().chain(variables).chain(arguments.iter().map(|&word| word.to_owned())))
     }
 
-    /// Runs a command as the user with what a login gives, and returns what it printed; fails unless it succeeds.
+    /// Runs a command as the user with a login's environment, and returns its output. Fails unless the command
+    /// succeeds.
     pub(crate) fn worker(&self, arguments: &[&str]) -> String {
         let output = self.try_worker(arguments);
         assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.journalctl(&["-n", "60"]));
@@ -97,7 +98,7 @@ impl Lab {
         self.as_worker(&login(), arguments).output().expect("nsenter can be executed")
     }
 
-    /// `systemctl --user` of the user.
+    /// Runs `systemctl --user` as the user.
     pub(crate) fn systemctl(&self, arguments: &[&str]) -> String {
         self.worker(&[&["systemctl", "--user"], arguments].concat())
     }
@@ -108,30 +109,30 @@ impl Lab {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// `agentctl --json` of the user.
+    /// Runs `agentctl --json` as the user.
     pub(crate) fn agentctl(&self, arguments: &[&str]) -> Value {
         let output = self.worker(&[&["agentctl", "--json"], arguments].concat());
         serde_json::from_str(&output).unwrap_or_else(|error| panic!("agentctl {arguments:?}: {error}: {output}"))
     }
 
-    /// A new session with the scripted agent.
+    /// Creates a session with the scripted agent.
     pub(crate) fn session(&self) -> SessionId {
         self.session_in("/home/worker/project", &[])
     }
 
-    /// One in this directory that is asked for with these arguments too.
+    /// Creates a session in this directory, with these additional arguments.
     pub(crate) fn session_in(&self, directory: &str, arguments: &[&str]) -> SessionId {
         let new = ["new", "--agent", "scripted", "--dir", directory, "--ready", "60"];
         let made = self.agentctl(&[&new, arguments].concat());
         made["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{made}"))
     }
 
-    /// A path of the inside as it is named from outside.
+    /// Returns the outer path of an inner path.
     pub(crate) fn path(&self, inside: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{inside}", self.init))
     }
 
-    /// The cgroups of a unit of the user's, one in each hierarchy that has it, as they are named from outside.
+    /// Returns the outer paths of a user unit's cgroups, one for each hierarchy that contains the unit.
     pub(crate) fn cgroups(&self, unit: &str) -> Vec<PathBuf> {
         let group = self.systemctl(&["show", "--value", "-p", "ControlGroup", unit]).trim().to_owned();
         assert!(group.ends_with(unit), "{unit} is in no cgroup: {group:?}");
@@ -140,7 +141,7 @@ impl Lab {
         hybrid.chain([trees]).map(|tree| tree.join(&group[1..])).filter(|cgroup| cgroup.is_dir()).collect()
     }
 
-    /// Makes the administrator run agentd for the user, as units/README.md says, in the place of the user's own service.
+    /// Makes the administrator run agentd for the user as in units/README.md, instead of the user's own service.
     pub(crate) fn administer(&self) {
         self.systemctl(&["disable", "--now", "agentd.socket", "agentd.service"]);
         for program in ["agentd", "agentd-keeper", "agentctl"] {
@@ -154,7 +155,7 @@ impl Lab {
         self.root(&["systemctl", "enable", "--now", "agentd@worker.socket"]);
     }
 
-    /// Writes a file of the user's that nobody else can read.
+    /// Writes a file of the user that only the user can read.
     pub(crate) fn write(&self, inside: &str, content: &str) {
         let path = self.path(inside);
         fs::create_dir_all(path.parent().expect("it is in a directory")).expect("the directory can be made");
@@ -163,7 +164,7 @@ impl Lab {
         self.root(&["chown", "-R", "worker:worker", "/home/worker"]);
     }
 
-    /// Writes a file of root's that everybody can read.
+    /// Writes a file of root that all users can read.
     pub(crate) fn write_as_root(&self, inside: &str, content: &str) {
         let path = self.path(inside);
         fs::create_dir_all(path.parent().expect("it is in a directory")).expect("root may");
@@ -181,19 +182,19 @@ impl Lab {
         self.path("/home/worker/.local/state/agentd")
     }
 
-    /// The journal of a session, checked.
+    /// Reads and checks a session's journal.
     pub(crate) fn journal(&self, id: &SessionId) -> Vec<Event> {
         journal::checked(&self.state(), id)
     }
 
-    /// Waits until the session's journal, as it grows, satisfies `condition`.
+    /// Waits until the session's growing journal satisfies `condition`.
     pub(crate) async fn journal_shows(&self, id: &SessionId, what: &str, condition: impl Fn(&str) -> bool) {
         let path = journal::path(&self.state(), id);
         until(what, || fs::read_to_string(&path).is_ok_and(|text| condition(&text))).await;
     }
 }
 
-/// What a login session is given, besides a terminal.
+/// Returns the environment of a login session without a terminal.
 pub(crate) fn login() -> Vec<(String, String)> {
     [
         ("HOME", "/home/worker"),

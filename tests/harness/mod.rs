@@ -1,7 +1,7 @@
-//! What the tests of `tests/it` share: a real daemon, a client for it, a session at a time, processes to look for.
+//! Shared parts of the tests in `tests/it`: a real daemon, a client, sessions, and access to processes.
 //!
-//! Every wait is for a condition and bounded by [`LIMIT`]; nothing sleeps in the hope that something has happened. What a
-//! test started is gone when its [`Daemon`] is dropped, whatever the test did.
+//! Every wait is for a condition and bounded by [`LIMIT`]; no test sleeps for a guessed time. All processes of a test
+//! end when its [`Daemon`] is dropped.
 
 pub(crate) mod client;
 pub(crate) mod ctl;
@@ -31,10 +31,10 @@ pub(crate) use client::{Client, Response};
 pub(crate) use daemon::Daemon;
 pub(crate) use session::Session;
 
-/// How long any one wait may take: far longer than it needs on a busy machine, and much shorter than a person's patience.
+/// Maximum duration of one wait: far longer than needed on a busy machine, and short enough for a person.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
-/// Waits for `future`, and fails the test with what was awaited when it takes longer than [`LIMIT`].
+/// Waits for `future`. Fails the test with the description `what` after [`LIMIT`].
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let Ok(value) = tokio::time::timeout(LIMIT, future).await else {
         panic!("{what}: not within {} s", LIMIT.as_secs());
@@ -42,7 +42,7 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     value
 }
 
-/// Looks again and again until `condition` holds, for what announces itself to nobody: a process's end, a file's growth.
+/// Polls until `condition` holds, for changes without a notification: a process's end, or a file's growth.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     within(what, async {
         while !condition() {
@@ -52,12 +52,13 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     .await;
 }
 
-/// The scripted agent (tests/agents/scripted.rs), an example of the package `agentd`.
+/// Returns the path of the scripted agent (tests/agents/scripted.rs), an example of the package `agentd`.
 pub(crate) fn scripted_agent() -> PathBuf {
     let path = PathBuf::from(env!("CARGO_BIN_EXE_agentd")).with_file_name("examples").join("scripted-agent");
     assert!(
         path.exists(),
-        "{} is missing: plain `cargo test` builds it, `cargo test --test it` does not; run `cargo build -p agentd --example scripted-agent`",
+        "{} is missing: plain `cargo test` builds it, `cargo test --test it` does not; \
+         run `cargo build -p agentd --example scripted-agent`",
         path.display()
     );
     path

@@ -1,7 +1,8 @@
-//! Secrets that a test plants, and the search for them afterwards: as bytes, and in whatever the bytes say as JSON.
+//! Plants secrets and searches for them: as bytes, and in the decoded strings of JSON.
 //!
-//! Each value has a core in it that stands nowhere else on this machine and has no character that anything escapes, so that a
-//! part of a value is found too. A JSON document is read besides, because there a core may be written as `\u0070...`.
+//! Each value contains a core that occurs nowhere else on this machine. No encoding escapes a character of the core,
+//! so a part of a value is found too. JSON documents are also decoded, because a core may be written as `\u0070...`
+//! there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,17 +15,17 @@ use serde_json::Value;
 
 use super::until;
 
-/// A planted value; what it is called says where it was planted.
+/// A planted value. Its name describes the place of the plant.
 #[derive(Debug, Clone)]
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
     core: String,
-    /// The value, as whoever has it sees it.
+    /// The value in plain form.
     pub(crate) value: String,
 }
 
 impl Planted {
-    /// `shape` with a core in the place of `{}`.
+    /// Creates a value from `shape`, with a core instead of `{}`.
     pub(crate) fn new(name: &'static str, shape: &str) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +38,7 @@ impl Planted {
     }
 }
 
-/// The names of those that stand in these bytes, or in what they say where they are JSON, a line or a whole.
+/// Returns the names of the values that occur in these bytes, or in their decoded JSON, per line or as a whole.
 pub(crate) fn found_in(bytes: &[u8], planted: &[Planted]) -> BTreeSet<&'static str> {
     let mut texts = vec![bytes.to_vec()];
     let lines = bytes.split(|byte| *byte == b'\n');
@@ -48,7 +49,7 @@ pub(crate) fn found_in(bytes: &[u8], planted: &[Planted]) -> BTreeSet<&'static s
     planted.iter().filter(in_a_text).map(|one| one.name).collect()
 }
 
-/// Every string of a document, names of fields too, and what those say that are JSON themselves.
+/// Collects every string of a document, including field names and strings inside nested JSON.
 fn said(document: &Value, to: &mut Vec<Vec<u8>>) {
     match document {
         Value::String(text) => {
@@ -66,12 +67,12 @@ fn said(document: &Value, to: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// `FILE: NAME` for each that stands in a file below the directory, or in a file's name.
+/// Returns `FILE: NAME` for each value that occurs in a file below the directory, or in a file's name.
 pub(crate) fn found_below(directory: &Path, planted: &[Planted]) -> Vec<String> {
     assert!(directory.is_dir(), "{} is no directory", directory.display());
     let (mut found, mut left) = (Vec::new(), vec![directory.to_owned()]);
     while let Some(directory) = left.pop() {
-        // What is there may be taken away while one looks.
+        // Files may disappear during the search.
         for path in fs::read_dir(&directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())) {
             let mut here = found_in(path.as_os_str().as_encoded_bytes(), planted);
             if path.is_dir() && !path.is_symlink() {
@@ -85,20 +86,20 @@ pub(crate) fn found_below(directory: &Path, planted: &[Planted]) -> Vec<String> 
     found
 }
 
-/// Looks at the arguments of every process, again and again, until it is told to stop.
+/// Searches the arguments of every process repeatedly, until it is stopped.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
-    /// How often it has looked at all of them.
+    /// Number of complete searches.
     looks: Arc<AtomicU64>,
     thread: JoinHandle<Watched>,
 }
 
-/// What was seen.
+/// Findings of the searches.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
-    /// Those that stood in arguments.
+    /// Values that occurred in arguments.
     pub(crate) found: BTreeSet<&'static str>,
-    /// What agentd's own programs were seen to be asked to do: `serve`, `hold`, `run` ...
+    /// Subcommands of agentd's own programs that were seen: `serve`, `hold`, `run` ...
     pub(crate) roles: BTreeSet<String>,
 }
 
@@ -118,9 +119,9 @@ impl Watch {
         Self { stop, looks, thread }
     }
 
-    /// Until it has seen whatever runs now, if that runs until then.
+    /// Waits until a complete search has seen all processes that run now and still run then.
     pub(crate) async fn has_seen_all(&self) {
-        // The first look that ends may have begun before.
+        // The first search that ends may have begun earlier.
         let enough = self.looks.load(Ordering::Relaxed) + 2;
         until("the watch has looked", || self.looks.load(Ordering::Relaxed) >= enough || self.thread.is_finished())
             .await;

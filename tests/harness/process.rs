@@ -1,4 +1,4 @@
-//! Processes as /proc shows them: to find what a test left behind, and to end it.
+//! Reads processes from /proc: finds the processes that a test left behind, and ends them.
 
 use std::fs;
 use std::path::Path;
@@ -12,21 +12,21 @@ pub(crate) fn pid(pid: u32) -> Pid {
     Pid::from_raw(i32::try_from(pid).expect("a pid fits"))
 }
 
-/// A process by its pid and when it was started: a pid alone is given again before a long test is over.
+/// A process, identified by its pid and its start time: a pid is reused before a long test is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) pid: u32,
-    /// In clock ticks since boot, as journals have it.
+    /// Start time in clock ticks since boot, as in journals.
     pub(crate) start_time: u64,
 }
 
 impl Identity {
-    /// Of the process that has the pid now, if there is one.
+    /// Returns the process that has this pid now, if any.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Of the process whose `stat` line this is (proc(5)): fields 1 and 22. Field 2 is its name, in parentheses.
+    /// Parses a process's `stat` line (proc(5)): fields 1 and 22. Field 2 is the name, in parentheses.
     pub(crate) fn parse(stat: &str) -> Option<Self> {
         let (before, after) = stat.rsplit_once(") ")?;
         let pid = before.split(' ').next()?.parse().ok()?;
@@ -35,14 +35,14 @@ impl Identity {
     }
 }
 
-/// Whether the process runs; one that ended and was not waited for does not.
+/// Reports whether the process runs. A zombie does not run.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The state follows the name, which is in parentheses and may hold anything (proc(5)).
+    // The state follows the name, which is in parentheses and may contain any character (proc(5)).
     !matches!(stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()), None | Some('Z' | 'X'))
 }
 
-/// KiB of memory that the process has.
+/// Returns the process's resident memory in KiB.
 pub(crate) fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
@@ -57,7 +57,7 @@ pub(crate) async fn gone(pids: &[u32]) {
     until(&format!("processes {pids:?} end"), || !pids.iter().any(|&pid| is_alive(pid))).await;
 }
 
-/// The processes that belong to `directory`: it stands in their arguments or environment, or is where they are.
+/// Returns the processes of `directory`: their arguments, environment or working directory contain its path.
 pub(crate) fn of(directory: &Path) -> Vec<u32> {
     let needle = directory.as_os_str().as_encoded_bytes();
     let contains = |haystack: &[u8]| haystack.windows(needle.len()).any(|window| window == needle);
@@ -74,7 +74,7 @@ pub(crate) fn of(directory: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Fails unless the processes of `directory` are these; says what the others are.
+/// Fails unless the processes of `directory` are exactly these. Describes the other processes.
 pub(crate) fn assert_only(expected: &[u32], directory: &Path, what: &str) {
     let found = of(directory);
     let too_many: Vec<String> = found.iter().filter(|pid| !expected.contains(pid)).map(|&pid| described(pid)).collect();
@@ -82,7 +82,7 @@ pub(crate) fn assert_only(expected: &[u32], directory: &Path, what: &str) {
     assert!(too_many.is_empty() && missing.is_empty(), "{what}: left over {too_many:#?}, missing {missing:?}");
 }
 
-/// The processes of `directory` whose program has this file name and whose first argument is `argument`, where one is given.
+/// Returns the processes of `directory` with this program name, and with `argument` as the first argument if given.
 pub(crate) fn running(directory: &Path, program: &str, argument: Option<&str>) -> Vec<u32> {
     let is_meant = |pid: &u32| {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -93,7 +93,7 @@ pub(crate) fn running(directory: &Path, program: &str, argument: Option<&str>) -
     of(directory).into_iter().filter(is_meant).collect()
 }
 
-/// A process for a reader: its pid, parent, state and arguments, as far as they are there still.
+/// Describes a process: its pid, parent, state and arguments, if still readable.
 fn described(pid: u32) -> String {
     let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let arguments = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
@@ -102,7 +102,7 @@ fn described(pid: u32) -> String {
     format!("{pid} (state, parent {}) {arguments}", state.unwrap_or_default())
 }
 
-/// Kills the processes of `directory` until there are none: one may start another while it is being killed.
+/// Kills the processes of `directory` repeatedly until no process is left: one may start another in the meantime.
 pub(crate) fn kill_all_of(directory: &Path) {
     for _ in 0..1000 {
         let found = of(directory);
@@ -117,7 +117,7 @@ pub(crate) fn kill_all_of(directory: &Path) {
     eprintln!("processes of {} could not be killed: {:?}", directory.display(), of(directory));
 }
 
-/// The scripted agent's pid file: `(role, pid)` in the order in which they were started.
+/// Reads the scripted agent's pid file: `(role, pid)` in the order of their start.
 pub(crate) fn pid_file(path: &Path) -> Vec<(String, u32)> {
     fs::read_to_string(path)
         .unwrap_or_default()

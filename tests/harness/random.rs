@@ -1,11 +1,12 @@
-//! Randomness that can be had again: splitmix64, from a seed that the test prints.
+//! Reproducible randomness: splitmix64, from a seed that the test prints.
 
 /// A sequence of numbers that its seed determines.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// From the environment variable where it is set, else from the hash keys that the kernel gave this process.
+    /// Takes the seed from the environment variable if set, otherwise from the hash keys that the kernel gave this
+    /// process.
     pub(crate) fn from_environment(variable: &str) -> Self {
         use std::hash::{BuildHasher as _, RandomState};
         let named = std::env::var(variable).ok().map(|seed| seed.parse().expect("the seed is a number"));
@@ -14,12 +15,13 @@ impl Random {
         Self(seed)
     }
 
-    /// The seed, before anything was drawn.
+    /// Returns the seed of the whole sequence.
     pub(crate) fn seed(&self) -> u64 {
         self.0
     }
 
-    /// A sequence of its own, for a task of its own: how tasks interleave does not change what each draws.
+    /// Returns a separate sequence for a task. The interleaving of tasks then does not change the numbers of each
+    /// task.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }
@@ -32,23 +34,23 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
 
-/// The bytes up to any place before the end.
+/// Returns the bytes up to a random place before the end.
 pub(crate) fn truncated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     bytes[..below(bytes.len(), random)].to_vec()
 }
 
-/// The bytes with any one bit the other way.
+/// Returns the bytes with one random bit inverted.
 pub(crate) fn flipped(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     with_a_flip(bytes, below(bytes.len() * 8, random))
 }
 
-/// The bytes with this bit the other way.
+/// Returns the bytes with this bit inverted.
 pub(crate) fn with_a_flip(bytes: &[u8], bit: usize) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[bit / 8] ^= 1 << (bit % 8);

@@ -1,4 +1,4 @@
-//! Requests that go on while something happens to the daemon: how many were answered, and that nobody was refused.
+//! Sends requests while a test changes the daemon. Counts the answered requests, and checks that none was refused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use tokio::task::JoinSet;
 
 use super::within;
 
-/// How many clients ask at once.
+/// Number of concurrent clients.
 const CLIENTS: usize = 8;
 
-/// What came of them.
+/// Results of the requests.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) answered: AtomicUsize,
-    /// Connections that ended without an answer: whoever was to give it was killed.
+    /// Connections that ended without an answer because the answering daemon was killed.
     pub(crate) broken: AtomicUsize,
 }
 
-/// Asks for `path` again and again while `work` is done, and on until `at_least` requests were answered; fails where one finds nobody that
-/// listens, or is answered with anything but 200.
+/// Requests `path` repeatedly during `work`, and until `at_least` requests were answered. Fails if no process
+/// listens, or on a status other than 200.
 pub(crate) async fn meanwhile(
     socket: &Path,
     path: &str,

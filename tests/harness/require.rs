@@ -1,6 +1,7 @@
-//! What a test needs and a machine may not have. Without it the test is skipped: it passes, and the run ends with a list of the
-//! skipped tests and the reasons. Where the environment variable `AGENTD_TEST_REQUIRE` lists the need
-//! (`systemd,opencode,gemini,shells,root,fuse,guests,namespaces`), as in CI, the test fails instead.
+//! Checks the requirements of a test that a machine may lack. Without a requirement the test is skipped: it passes,
+//! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
+//! CI, the test fails instead. The variable takes values such as
+//! `systemd,opencode,gemini,shells,root,fuse,guests,namespaces`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,13 +15,14 @@ fn missing<T>(what: &str, reason: &str) -> Option<T> {
     None
 }
 
-/// Prints the lines of its standard input, sorted and once each, when that ends.
+/// Shell script that prints the sorted, distinct lines of its standard input when the input ends.
 const LIST: &str = r#"lines=$(sort -u); printf '\nSKIPPED:\n%s\n' "$lines" >&2"#;
 
 /// Adds this test to the list that is printed when the test program ends.
 ///
-/// libtest swallows what a test that passes prints, and runs nothing at its end. So a child of the test program collects the lines
-/// from a pipe, and prints them when the pipe's other end is closed by the end of the program, whatever that was.
+/// The harness libtest discards the output of passing tests and runs no code at its end. Therefore a child of the
+/// test program collects the lines from a pipe. The child prints them when the end of the test program closes the
+/// pipe.
 #[allow(clippy::zombie_processes, reason = "the child outlives this program")]
 fn list(reason: &str) {
     static LISTER: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
@@ -35,7 +37,7 @@ fn list(reason: &str) {
             .expect("/bin/sh starts");
         Mutex::new(child.stdin.expect("the standard input is a pipe"))
     });
-    // With one thread of tests, libtest runs them all in `main`, and only the reason is known.
+    // With one test thread, libtest runs all tests in `main`, and only the reason is known.
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("main");
     let line = format!("  {test}: {}\n", reason.replace('\n', " "));
@@ -65,25 +67,26 @@ fn a_run_ends_with_the_list_of_its_skipped_tests() {
     assert!(ran.contains("test result: ok"), "the list does not come last: {printed}");
 }
 
-/// The program opencode: what `AGENTD_TEST_OPENCODE` names, else `opencode` on the PATH.
+/// Returns the program opencode: the file in `AGENTD_TEST_OPENCODE`, otherwise `opencode` on the PATH.
 pub(crate) fn opencode() -> Option<PathBuf> {
     program("opencode", "AGENTD_TEST_OPENCODE", "opencode-ai")
 }
 
-/// The program gemini: what `AGENTD_TEST_GEMINI` names, else `gemini` on the PATH.
+/// Returns the program gemini: the file in `AGENTD_TEST_GEMINI`, otherwise `gemini` on the PATH.
 pub(crate) fn gemini() -> Option<PathBuf> {
     program("gemini", "AGENTD_TEST_GEMINI", "@google/gemini-cli")
 }
 
-/// A shell: what `AGENTD_TEST_NU` names where it is nushell, which no distribution has, else the first of `places` that is there.
+/// Returns a shell: the first of `places` that exists. For nushell, which no distribution packages, `AGENTD_TEST_NU`
+/// takes precedence.
 pub(crate) fn shell(name: &str, places: &[&str]) -> Option<PathBuf> {
     let named = (name == "nu").then(|| std::env::var_os("AGENTD_TEST_NU").map(PathBuf::from)).flatten();
     let found = named.into_iter().chain(places.iter().map(PathBuf::from)).find(|file| file.exists());
     found.or_else(|| missing("shells", &format!("the shell {name} is not installed")))
 }
 
-/// lmod's init file for bash: what `AGENTD_TEST_LMOD` names, since Debian's lmod cannot be installed beside environment-modules, else
-/// where Debian has it.
+/// Returns lmod's init file for bash: the file in `AGENTD_TEST_LMOD`, otherwise Debian's path. Debian's lmod cannot
+/// be installed beside environment-modules.
 pub(crate) fn lmod() -> Option<PathBuf> {
     let file = match std::env::var_os("AGENTD_TEST_LMOD") {
         Some(named) => PathBuf::from(named),
@@ -93,7 +96,7 @@ pub(crate) fn lmod() -> Option<PathBuf> {
     if file.exists() { Some(file) } else { missing("shells", &reason()) }
 }
 
-/// A file that a Debian package for shells brings.
+/// Returns a file from a Debian package for shells.
 pub(crate) fn shell_file(path: &str, package: &str) -> Option<PathBuf> {
     let path = PathBuf::from(path);
     if path.exists() { Some(path) } else { missing("shells", &format!("the package {package} is not installed")) }
@@ -109,12 +112,12 @@ fn program(name: &str, variable: &str, package: &str) -> Option<PathBuf> {
     }
 }
 
-/// What makes components of Python: what `AGENTD_TEST_COMPONENTIZE_PY` names.
+/// Returns the builder of Python components, from `AGENTD_TEST_COMPONENTIZE_PY`.
 pub(crate) fn componentize_py() -> Option<PathBuf> {
     named_tool("AGENTD_TEST_COMPONENTIZE_PY", "componentize-py 0.25.0")
 }
 
-/// What makes components of JavaScript: what `AGENTD_TEST_COMPONENTIZE_QJS` names.
+/// Returns the builder of JavaScript components, from `AGENTD_TEST_COMPONENTIZE_QJS`.
 pub(crate) fn componentize_qjs() -> Option<PathBuf> {
     named_tool("AGENTD_TEST_COMPONENTIZE_QJS", "componentize-qjs 0.4.5")
 }
@@ -123,11 +126,11 @@ fn named_tool(variable: &str, what: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     named
         .filter(|file| file.exists())
-        .or_else(|| missing("guests", &format!("{variable} does not say where {what} is")))
+        .or_else(|| missing("guests", &format!("{variable} does not name the path of {what}")))
 }
 
-/// What makes components of Rust, as a project's `build` takes it: rustup's target, else Debian's compiler where `AGENTD_DEBIAN_RUST`
-/// says, or where `plugins/rebuild` left it.
+/// Returns the Rust compiler for components, as a project's `build` expects it. That is rustup's target, otherwise
+/// Debian's compiler in `AGENTD_DEBIAN_RUST` or in the place where `plugins/rebuild` stored it.
 pub(crate) fn rust_guests() -> Option<Vec<(&'static str, PathBuf)>> {
     let sysroot = std::process::Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
     let target =
@@ -143,12 +146,12 @@ pub(crate) fn rust_guests() -> Option<Vec<(&'static str, PathBuf)>> {
     missing("guests", "there is no compiler for wasm32-unknown-unknown: plugins/rebuild --check --fetch gets one")
 }
 
-/// The rights to do a thing that only root may.
+/// Requires the rights of root for `what`.
 pub(crate) fn root(what: &str) -> Option<()> {
     if nix::unistd::geteuid().is_root() { Some(()) } else { missing("root", &format!("{what} needs root")) }
 }
 
-/// A kernel that lets a file system be made whose server does not answer.
+/// Requires a kernel on which a file system can be mounted whose server does not answer.
 pub(crate) fn fuse() -> Option<()> {
     root("mounting a file system")?;
     let there = std::fs::File::options().read(true).write(true).open("/dev/fuse");
@@ -158,7 +161,7 @@ pub(crate) fn fuse() -> Option<()> {
     }
 }
 
-/// Networks and mount tables of one's own, and the program that makes networks.
+/// Requires private network and mount namespaces, and the program that creates networks.
 pub(crate) fn namespaces() -> Option<()> {
     root("making a network")?;
     if let Some(program) = ["/usr/sbin/ip", "/usr/bin/nsenter", "/usr/bin/unshare"]
@@ -167,7 +170,8 @@ pub(crate) fn namespaces() -> Option<()> {
     {
         return missing("namespaces", &format!("{program} is not installed"));
     }
-    let line = "mount --make-rprivate / && /usr/sbin/ip link add one0 type veth peer name other0 && /usr/sbin/ip tuntap add tun0 mode tun";
+    let line = "mount --make-rprivate / && /usr/sbin/ip link add one0 type veth peer name other0 && \
+        /usr/sbin/ip tuntap add tun0 mode tun";
     let made = std::process::Command::new("/usr/bin/unshare").args(["--net", "--mount", "sh", "-c", line]).output();
     match made {
         Ok(output) if output.status.success() => Some(()),
@@ -179,7 +183,7 @@ pub(crate) fn namespaces() -> Option<()> {
     }
 }
 
-/// A kernel that has all of the isolation level `guard`.
+/// Requires a kernel with all features of the isolation level `guard`.
 #[cfg(target_os = "linux")]
 pub(crate) fn guard() -> Option<()> {
     let said = Command::new(env!("CARGO_BIN_EXE_agentd-keeper")).arg("isolation").output();
@@ -191,7 +195,7 @@ pub(crate) fn guard() -> Option<()> {
     }
 }
 
-/// A systemd that can be booted in a lab (tests/systemd/lab).
+/// Requires a systemd that can be booted in a lab (tests/systemd/lab).
 pub(crate) fn systemd() -> Option<()> {
     if !nix::unistd::geteuid().is_root() {
         return missing("systemd", "booting a systemd in namespaces needs root");

@@ -1,4 +1,4 @@
-//! One session, in the words of a test.
+//! One session, in the terms of a test.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::events::Events;
 use super::{Client, Response, journal, within};
 
-/// A session of a daemon. It outlives the daemon, as sessions do.
+/// A session of a daemon. Like all sessions, it outlives the daemon.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     client: Client,
@@ -22,7 +22,7 @@ pub(crate) struct Session {
 /// A turn that is over.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// What the agent said in it.
+    /// The agent's text in the turn.
     pub(crate) text: String,
     pub(crate) ended: TurnEnded,
     pub(crate) events: Vec<Event>,
@@ -53,7 +53,7 @@ impl Session {
         self.client.events(self.id.as_str(), query).await
     }
 
-    /// Sends a prompt and does not wait for it.
+    /// Sends a prompt without waiting for the turn.
     pub(crate) async fn prompt(&self, prompt: &str) -> PromptAccepted {
         let request = PromptRequest { prompt: prompt.to_owned() };
         self.client.post(&self.path("/prompt"), &request).await.expect(202)
@@ -65,7 +65,7 @@ impl Session {
         self.end_of(&accepted).await
     }
 
-    /// Waits for the end of a turn that was accepted.
+    /// Waits for the end of an accepted turn.
     pub(crate) async fn end_of(&self, accepted: &PromptAccepted) -> Turn {
         let mut events = self.events(&format!("after={}", accepted.after_seq)).await;
         let what = format!("the end of turn {}", accepted.turn);
@@ -81,13 +81,13 @@ impl Session {
         self.wait_for_phase(Phase::Stopped).await
     }
 
-    /// Resumes, and waits until the session is ready for a prompt.
+    /// Resumes the session, and waits until it is ready for a prompt.
     pub(crate) async fn resume(&self) -> SessionView {
         self.client.call("POST", &self.path("/resume?wait=60"), "").await.expect::<SessionView>(202);
         self.wait_for_phase(Phase::Idle).await
     }
 
-    /// Looks again and again until the session is as it should be, where no event says so: what is not in its journal.
+    /// Polls until the session's view satisfies `good`, for changes that are not in the journal and so have no event.
     pub(crate) async fn see(&self, what: &str, good: impl Fn(&SessionView) -> bool) -> SessionView {
         within(what, async {
             loop {
@@ -101,23 +101,23 @@ impl Session {
         .await
     }
 
-    /// Where the daemon keeps it.
+    /// Returns the session's directory in the daemon's state.
     pub(crate) fn directory(&self) -> PathBuf {
         self.state.join("sessions").join(self.id.as_str())
     }
 
-    /// The journal on the disk, checked.
+    /// Reads and checks the journal on the disk.
     pub(crate) fn journal(&self) -> Vec<Event> {
         journal::checked(&self.state, &self.id)
     }
 }
 
-/// Whether this event is the end of that turn.
+/// Reports whether this event is the end of the turn.
 pub(crate) fn ends(event: &Event, turn: &TurnId) -> bool {
     matches!(&event.body, Body::TurnEnded(ended) if ended.turn == *turn)
 }
 
-/// A turn out of events that end with its end.
+/// Builds a turn from events that end with the turn's end.
 pub(crate) fn turn_of(events: Vec<Event>, turn: &TurnId) -> Turn {
     let Some(Event { body: Body::TurnEnded(ended), .. }) = events.last() else { panic!("{:?}", events.last()) };
     let ended = ended.clone();
@@ -126,20 +126,20 @@ pub(crate) fn turn_of(events: Vec<Event>, turn: &TurnId) -> Turn {
     Turn { text, ended, events }
 }
 
-/// The text of an agent's message chunk.
+/// Returns the text of an agent's message chunk.
 pub(crate) fn said(event: &Event) -> Option<String> {
     let update = update(event)?;
     (update["sessionUpdate"] == "agent_message_chunk").then(|| update["content"]["text"].as_str().map(str::to_owned))?
 }
 
-/// The `update` of an agent's `session/update`.
+/// Returns the `update` of an agent's `session/update`.
 pub(crate) fn update(event: &Event) -> Option<Value> {
     let Body::AgentOut(message) = &event.body else { return None };
     let mut message: Value = serde_json::from_str(mended(message).get()).expect("the journal holds JSON");
     (message["method"] == "session/update").then(|| message["params"]["update"].take())
 }
 
-/// A session with this program as its agent.
+/// Builds the spec of a session with this program as its agent.
 pub(crate) fn spec(directory: impl Into<PathBuf>, command: Vec<String>) -> SessionSpec {
     SessionSpec { command: Some(command), ..SessionSpec::new(directory) }
 }

@@ -1,4 +1,4 @@
-//! A program at a terminal of its own: what it shows, and what a person types.
+//! Runs a program at its own terminal: reads its output, and sends keys.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,7 @@ use nix::pty::{Winsize, openpty};
 
 use super::until;
 
-/// The program and the terminal that it runs at.
+/// A program and its terminal.
 pub(crate) struct Terminal {
     child: Child,
     keyboard: File,
@@ -17,7 +17,8 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Runs the command at a terminal with so many columns, which is its controlling terminal: Ctrl-C reaches it as a signal.
+    /// Runs the command at a terminal with this number of columns. It is the controlling terminal, so Ctrl-C arrives
+    /// as a signal.
     pub(crate) fn run(command: &Command, columns: u16) -> Self {
         let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).expect("the machine has terminals");
@@ -36,7 +37,7 @@ impl Terminal {
         let screen = Arc::clone(&shown);
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // The end of the last program at a terminal is an error for its reader (EIO).
+            // After the last program at a terminal has ended, its reader gets an error (EIO).
             while let Ok(length @ 1..) = master.read(&mut buffer) {
                 screen.lock().expect("no panic").push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
@@ -44,12 +45,12 @@ impl Terminal {
         Self { child, keyboard, shown }
     }
 
-    /// All that was shown so far.
+    /// Returns all output so far.
     pub(crate) fn shown(&self) -> String {
         self.shown.lock().expect("no panic").clone()
     }
 
-    /// Waits until this text stands there.
+    /// Waits until the output contains this text.
     pub(crate) async fn shows(&self, text: &str) {
         let shown = Arc::clone(&self.shown);
         let what = format!("the terminal shows {text:?}");

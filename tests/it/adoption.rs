@@ -21,7 +21,7 @@ async fn a_keeper_without_a_session_is_ended_with_its_agent() {
     process::gone(&[status.keeper_pid.unwrap(), status.agent_pid.unwrap()]).await;
     let runtime = daemon.root().join("run").join(session.id.as_str());
     until("its runtime directory is removed", || !runtime.exists()).await;
-    assert!(daemon.last_words().contains("a keeper without a session"), "{}", daemon.last_words());
+    assert!(daemon.last_words().contains("a keeper that has no session"), "{}", daemon.last_words());
 }
 
 #[tokio::test]

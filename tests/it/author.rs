@@ -169,7 +169,7 @@ fn a_name_that_is_none_or_a_directory_that_is_there_makes_no_project() {
     author.agentctl(["new", "--lang", "python", "Corp_Tools"]).failed_with(&["Corp_Tools", "a-z", "corp-modules"]);
     fs::create_dir(author.path("corp-tools")).unwrap();
     author.write("corp-tools/mine", "x");
-    author.agentctl(["new", "--lang", "rust", "corp-tools"]).failed_with(&["corp-tools is there already", "--dir"]);
+    author.agentctl(["new", "--lang", "rust", "corp-tools"]).failed_with(&["corp-tools already exists", "--dir"]);
     assert_eq!(fs::read_dir(author.path("corp-tools")).unwrap().count(), 1);
 }
 
@@ -212,7 +212,7 @@ fn what_is_no_component_is_told_with_what_to_do() {
             author.agentctl([tool, name]).failed_with(&["agentctl: ", words]);
         }
     }
-    author.agentctl(["inspect", "nowhere.wasm"]).failed_with(&["nowhere.wasm", "hint: give the .wasm file"]);
+    author.agentctl(["inspect", "nowhere.wasm"]).failed_with(&["nowhere.wasm", "hint: name the .wasm file"]);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_component_is_compared_with_its_grant_its_pin_and_its_settings() {
     assert_eq!(said.status, 1, "{said:#?}");
     let compared: Check = said.json();
     let refused: Vec<&str> = compared.refused.iter().map(|refusal| refusal.what.as_str()).collect();
-    assert_eq!(refused, ["it gives the variable \"PAGER\", which nothing grants"]);
+    assert_eq!(refused, ["the plugin sets the variable \"PAGER\", which nothing grants"]);
     assert!(compared.refused[0].hint.as_ref().is_some_and(|hint| hint.contains("exact name")), "{compared:?}");
     assert_eq!((compared.unused, compared.undecided), (vec!["variables \"B\"".to_owned()], None));
     assert!(compared.lines.unwrap().contains("variables = [\"A\", \"B\", \"*\", \"PAGER\"]"));
@@ -277,7 +277,7 @@ fn a_case_passes_differs_and_is_written() {
         let arguments = ["test".as_ref(), file.as_os_str(), "--case".as_ref(), case.as_os_str()];
         author.agentctl(arguments.into_iter().chain(more.iter().map(std::ffi::OsStr::new)))
     };
-    test(&[]).failed_with(&["does not say what it expects", "--update", "+ unset = \"NOT_SAFE\""]);
+    test(&[]).failed_with(&["has no expectation", "--update", "+ unset = \"NOT_SAFE\""]);
     let updated: TestRun = test(&["--update", "--json"]).json();
     assert_eq!(updated.cases[0].outcome, CaseOutcome::Updated);
     let written = fs::read_to_string(&case).unwrap();

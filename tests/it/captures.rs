@@ -49,7 +49,7 @@ async fn a_start_up_file_that_fails_degrades_no_later_session_and_recovery_is_au
         let (editor, condition) = launch(&daemon, "EDITOR").await;
         assert_eq!(editor.as_deref(), Some("good"), "{condition:?}");
         assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "Degraded"));
-        assert!(condition.message.contains("the last good one is of"), "{condition:?}");
+        assert!(condition.message.contains("using the last good snapshot, of"), "{condition:?}");
         let view = status(&daemon).await;
         assert_eq!((view.state, view.quality), (SnapshotState::Degraded, Some(SnapshotQuality::Good)), "{view:#?}");
     }

@@ -65,7 +65,7 @@ async fn an_explanation_knows_what_this_terminal_has() {
     };
     let only_here = explain("ONLY_HERE").await;
     assert!(only_here.contains("this terminal has it") && only_here.contains("--env-from terminal"), "{only_here}");
-    assert!(explain("FROM_PROFILE").await.contains("to have it: agentctl env keep FROM_PROFILE"));
+    assert!(explain("FROM_PROFILE").await.contains("remedy: agentctl env keep FROM_PROFILE"));
     assert!(!explain("NOWHERE").await.contains("terminal"));
 }
 

@@ -197,7 +197,7 @@ async fn an_agent_is_ended_although_nothing_at_all_can_be_written_and_the_journa
     let (_, reason, message) = writable(&view).unwrap();
     assert_eq!(reason, "ReadOnly");
     assert!(message.contains("Read-only file system"), "{message}");
-    assert!(view.status.message.unwrap().contains("does not say so"));
+    assert!(view.status.message.unwrap().contains("its end cannot be recorded"));
 
     fs::remove_file(fault).unwrap();
     session.see("it can be written again", |view| !is_refused(view)).await;
@@ -230,7 +230,7 @@ async fn a_daemon_that_finds_an_agent_whose_end_is_not_recorded_shows_it_and_rem
     let fault = refuse(&daemon, nix::errno::Errno::EROFS);
     session.stop().await;
     let is_shown = |view: &SessionView| {
-        let said = view.status.message.as_ref().is_some_and(|message| message.contains("does not say so"));
+        let said = view.status.message.as_ref().is_some_and(|message| message.contains("its end cannot be recorded"));
         said && is_refused(view) && view.status.phase == Phase::Stopped
     };
     session.see("its end is shown", is_shown).await;

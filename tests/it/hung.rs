@@ -165,5 +165,5 @@ async fn a_keeper_of_another_session_that_answers_in_the_place_of_a_hung_one_is_
     });
     let refused = session.post("/prompt", &json!({ "prompt": "say lost" })).await.problem();
     assert_eq!(refused.code, Code::KeeperSilent, "{refused:?}");
-    until("the daemon says so", || daemon.last_words().contains("not this session's is left alone")).await;
+    until("the daemon says so", || daemon.last_words().contains("does not belong to this session")).await;
 }

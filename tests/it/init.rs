@@ -226,7 +226,9 @@ async fn a_container_whose_first_daemon_cannot_start_ends_with_its_words() {
     let output = container.command().output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("another agentd uses") && said.contains("started first"),
+        !output.status.success()
+            && said.contains("another agentd uses")
+            && said.contains("first start of the daemon failed"),
         "{said}"
     );
 }

@@ -34,7 +34,7 @@ async fn a_daemon_and_keepers_whose_runtime_directory_is_removed_make_it_anew_an
     let turn = session.end_of(&accepted).await;
     let counted: Vec<u32> = turn.events.iter().filter_map(said).filter_map(|text| text.trim().parse().ok()).collect();
     assert_eq!(counted, (1..=100).collect::<Vec<_>>());
-    assert!(daemon.last_words().contains("made anew"), "{}", daemon.last_words());
+    assert!(daemon.last_words().contains("created it again"), "{}", daemon.last_words());
 
     // Neither has the next daemon anything to end, whoever of the two is first.
     daemon.kill9();

@@ -143,7 +143,7 @@ async fn a_fold_whose_past_is_not_kept_any_more_is_kept_and_the_conversation_wit
     assert_eq!(session.resume().await.status.phase, Phase::Idle);
     let recalled = session.turn("remember").await.text;
     assert!(recalled.contains("say 7777"), "the conversation goes on: {recalled}");
-    assert!(daemon.last_words().contains("what session.json had was kept"), "the log says what was done");
+    assert!(daemon.last_words().contains("the state of session.json was kept"), "the log says what was done");
 }
 
 #[tokio::test]

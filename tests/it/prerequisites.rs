@@ -199,7 +199,7 @@ async fn what_only_warns_starts_the_session_and_is_told_to_the_agent_by_name() {
         _ => None,
     });
     let note = note.expect("it was resumed");
-    assert!(note.contains("What this session needs is not all there: lab (warn), vpn (fail)."), "{note}");
+    assert!(note.contains("Unmet prerequisites of this session: lab (warn), vpn (fail)."), "{note}");
     assert!(!note.contains("licence"), "{note}");
 }
 

@@ -79,7 +79,7 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     world(&daemon, "vpn", "pass");
     let (status, _, told) = end_of(waiting).await.parts();
     assert_eq!(status, Some(0), "{told}");
-    assert!(told.contains("waiting: vpn (fail): fail: no route; connect the VPN; waited for until 20"), "{told}");
+    assert!(told.contains("waiting: vpn (fail): fail: no route; connect the VPN; waiting until 20"), "{told}");
     assert_eq!(ctl(&daemon, &["check", "--session", "fix"]).await.status, Some(0));
 
     world(&daemon, "vpn", "fail: it dropped");
@@ -132,7 +132,7 @@ async fn who_waits_at_a_terminal_waits_on_when_the_daemon_is_replaced() {
     }
     daemon.kill9();
     let away = line("that the daemon is away").await;
-    assert!(away.contains("agentd is away"), "{away}");
+    assert!(away.contains("agentd is unreachable"), "{away}");
     world(&daemon, "lab", "pass");
     daemon.run().await;
     let waits = line("what it waits for still").await;

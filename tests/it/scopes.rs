@@ -171,9 +171,9 @@ async fn a_secret_is_given_by_no_scope_and_the_refusal_says_where_it_belongs() {
         (json!({ "env": { "GITHUB_TOKEN": "hunter22" } }), Code::SecretInEnvironment, "[secrets.GITHUB_TOKEN]"),
         (json!({ "env": { "REMOTE": "https://kim:hunter22@h/" } }), Code::SecretInEnvironment, "[secrets.REMOTE]"),
         (json!({ "env": { "AGENTD_SESSION": "x" } }), Code::InvalidRequest, "agentd's own"),
-        (json!({ "env": { "1A": "x" } }), Code::InvalidRequest, "no name of a variable"),
-        (json!({ "allow": ["A B"] }), Code::InvalidRequest, "neither a name"),
-        (json!({ "drop": [""] }), Code::InvalidRequest, "neither a name"),
+        (json!({ "env": { "1A": "x" } }), Code::InvalidRequest, "not a variable name"),
+        (json!({ "allow": ["A B"] }), Code::InvalidRequest, "neither a variable name"),
+        (json!({ "drop": [""] }), Code::InvalidRequest, "neither a variable name"),
     ] {
         let problem = daemon.client.post("/v1/sessions", &mine(&daemon, &environment)).await.problem();
         let text = format!("{} {}", problem.detail, problem.hint.clone().unwrap_or_default());
@@ -298,9 +298,9 @@ async fn a_directory_that_is_not_there_is_a_warning_of_the_doctor_and_of_the_che
     let session = daemon.session(&mine(&daemon, &json!({}))).await;
     assert_eq!(session.view().await.status.phase, Phase::Idle);
     let doctor = ctl(&daemon, &["doctor"]).await;
-    assert!(doctor.out.contains("later is not there"), "{}", doctor.out);
+    assert!(doctor.out.contains("later does not exist"), "{}", doctor.out);
     let file = daemon.root().join("config/agentd.toml");
     let check = ctl(&daemon, &["config", "check", &file.display().to_string()]).await;
     assert_eq!(check.status, Some(0), "{check:?}");
-    assert!(check.out.contains("warning: ") && check.out.contains("later is not there"), "{check:?}");
+    assert!(check.out.contains("warning: ") && check.out.contains("later does not exist"), "{check:?}");
 }

@@ -100,10 +100,11 @@ async fn an_ordinary_user_installs_agentd_the_first_request_starts_it_and_an_upg
     let lab = bare().await;
     let output = succeeds(&service(&lab, &["install", "--no-linger"]));
     assert!(output.contains("systemctl --user enable agentd.socket"), "{output}");
+    assert!(output.contains("man pages in /home/worker/.local/share/man/man1\n"), "{output}");
     let (document, code) = status(&lab);
     assert_eq!((&document["socket"]["state"], &document["running"], code), (&json!("active"), &json!([]), Some(3)));
     assert_eq!(property(&lab, "agentd.service", "ActiveState"), "inactive", "it was not started by being asked for");
-    for file in document["programs"].as_array().unwrap().iter().chain(document["units"].as_array().unwrap()) {
+    for file in ["programs", "units", "documents"].iter().flat_map(|kind| document[kind].as_array().unwrap()) {
         assert_eq!(file["state"], "current", "{file}");
     }
 
@@ -111,7 +112,7 @@ async fn an_ordinary_user_installs_agentd_the_first_request_starts_it_and_an_upg
     let (document, code) = status(&lab);
     assert_eq!((&document["running"][0]["active"], code), (&json!(1), Some(0)), "{document:#}");
     assert!(runs(&lab, &lab.path("/home/worker/.local/bin/agentd")));
-    assert_eq!(succeeds(&service(&lab, &["install", "--no-linger"])), "everything is as it should be\n");
+    assert_eq!(succeeds(&service(&lab, &["install", "--no-linger"])), "everything is up to date\n");
     let doctor = |what: &str, outcomes: &[(&str, &str)]| {
         let view = lab.agentctl(&["doctor"]);
         for (name, outcome) in outcomes {
@@ -178,7 +179,7 @@ async fn an_upgrade_whose_daemon_does_not_start_leaves_the_one_before_running_an
         .expect("root may");
     let output = service(&lab, &["install", "--no-linger"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("everything is again as it was"), "{output:?}");
+    assert!(!output.status.success() && said.contains("every earlier step was undone"), "{output:?}");
     assert_eq!(property(&lab, "agentd.service", "ActiveState"), "active");
     fs::write(&build, good).expect("root may");
     assert!(runs(&lab, &build), "the one before");
@@ -197,7 +198,8 @@ async fn an_upgrade_whose_daemon_does_not_start_leaves_the_one_before_running_an
     };
     assert_eq!(left("/home/worker/.local/bin"), ["/home/worker/.local/bin/scripted-agent"]);
     assert_eq!(left("/home/worker/.config/systemd"), Vec::<String>::new());
-    assert!(!lab.path("/home/worker/.local/share/agentd").exists());
+    assert_eq!(left("/home/worker/.local/share"), Vec::<String>::new());
+    assert_eq!(left("/home/worker/.config/fish"), Vec::<String>::new());
     assert!(lab.path("/home/worker/.local/state/agentd/sessions").join(id.as_str()).exists(), "state stays");
 
     // The next one takes the session over, and ends it where that is asked for.
@@ -229,7 +231,7 @@ async fn an_install_takes_over_the_sessions_of_an_agentd_that_no_manager_started
     assert_eq!((&document["running"][0]["unit"], code), (&Value::Null, Some(0)), "{document:#}");
 
     let output = succeeds(&service(&lab, &["install", "--no-linger"]));
-    assert!(output.contains(&format!("(pid {stray}); its sessions go on")), "{output}");
+    assert!(output.contains(&format!("(pid {stray}); its sessions continue")), "{output}");
     let view = lab.agentctl(&["show", id.as_str()]);
     assert_eq!(
         (&view["status"]["agent_pid"], &view["status"]["launches"]),
@@ -261,7 +263,7 @@ fn an_install_that_is_interrupted_leaves_everything_as_it_was() {
         .output()
         .expect("agentctl can be executed");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("everything is again as it was: it was interrupted"), "{said}");
+    assert!(!output.status.success() && said.contains("every earlier step was undone: interrupted"), "{said}");
     let calls = fs::read_to_string(root.path().join("calls")).expect("it was called");
     assert!(!calls.contains("start agentd.socket") && calls.contains("disable agentd.socket"), "{calls}");
     let mut left = vec![home];
@@ -309,9 +311,13 @@ async fn an_administrator_installs_the_template_for_a_user_and_an_upgrade_interr
     assert!(lab.path("/etc/systemd/system/agentd@.service").exists(), "it is there for other users");
     assert_eq!(property(&lab, &format!("agentd-session-{id}.service"), "ActiveState"), "active");
     as_root(&["uninstall", "--system"]);
-    for path in
-        ["/etc/systemd/system/agentd@.service", "/usr/local/bin/agentd", "/etc/systemd/user/agentd-sessions.slice"]
-    {
+    for path in [
+        "/etc/systemd/system/agentd@.service",
+        "/usr/local/bin/agentd",
+        "/etc/systemd/user/agentd-sessions.slice",
+        "/usr/local/share/man/man1/agentctl.1",
+        "/usr/local/share/bash-completion/completions/agentctl",
+    ] {
         assert!(!lab.path(path).exists(), "{path}");
     }
 }

@@ -75,7 +75,7 @@ async fn a_working_directory_that_is_silent_refuses_its_launches_and_holds_no_th
     };
     let view = session.wait_for("the launch says why it fails", silent).await;
     let message = condition(&view, ConditionType::NotStale).unwrap().message;
-    assert!(message.contains("was not looked at: an earlier look at the file system at"), "{message}");
+    assert!(message.contains("was not examined: an earlier lookup of the file system at"), "{message}");
     let problem = daemon.client.post("/v1/sessions", &spec).await.problem();
     assert_eq!((problem.status, problem.code), (503, Code::DirectorySilent));
     for path in [session.path("/validation"), format!("/v1/scripts?directory={}", in_query(&spec.directory))] {
@@ -139,7 +139,7 @@ async fn a_licence_file_that_is_silent_is_named_beside_what_else_was_found() {
     assert_eq!(both.outcome, Outcome::Warn, "{both:?}");
     let told = |report: &CheckReport, text: &str| report.facts.iter().any(|fact| fact.value.contains(text));
     assert!(told(&both, &format!("{one:?} did not answer within")), "{both:?}");
-    assert!(told(&both, &format!("{two:?} was not looked at: an earlier look at")), "{both:?}");
+    assert!(told(&both, &format!("{two:?} was not examined: an earlier lookup of")), "{both:?}");
     assert!(told(&both, &format!("answers at 127.0.0.1 port {port}")), "{both:?}");
     let alone = check("alone").await;
     assert_eq!(alone.outcome, Outcome::Unknown, "{alone:?}");

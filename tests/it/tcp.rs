@@ -108,7 +108,7 @@ async fn agentctl_goes_over_tcp_where_it_is_told_to_and_is_told_what_is_missing(
     fs::write(listening.daemon.root().join("wrong"), "0123456789abcdef0").unwrap();
     let output = listening.agentctl(&["ls"], "wrong");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("the token is another"), "{said}");
+    assert!(!output.status.success() && said.contains("the token is wrong"), "{said}");
     let output = listening.agentctl(&["ls"], "nowhere");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("nowhere"), "{said}");

@@ -182,7 +182,7 @@ async fn a_script_that_others_can_write_or_replace_never_runs_approved_or_not() 
                 continue;
             }
             let condition = yard.refused().await;
-            assert!(condition.message.contains("could put another file in the place of"), "{}", condition.message);
+            assert!(condition.message.contains("could replace"), "{}", condition.message);
             let refused = yard.listed("").await.scripts.remove(0);
             assert_eq!((refused.state, refused.digest), (ScriptState::Refused, None));
             let allow = daemon.client.post("/v1/scripts/allow", &json!({ "directory": yard.directory })).await;

@@ -59,7 +59,7 @@ async fn a_session_whose_directory_was_deleted_is_warned_of() {
     let view = asked(&daemon, &session).await;
     assert_eq!((reasons(&view), &view.warnings[0].path), (vec!["DirectoryGone"], &directory));
     let (status, said) = agentctl(&daemon, &[session.id.as_str()]);
-    assert!(status == 1 && said.contains("is not there"), "{status}: {said}");
+    assert!(status == 1 && said.contains("does not exist"), "{status}: {said}");
     fs::write(&directory, "a file").unwrap();
     assert_eq!(reasons(&asked(&daemon, &session).await), ["NotADirectory"]);
 }
@@ -72,7 +72,7 @@ async fn an_environment_with_nothing_wrong_is_valid() {
     assert_eq!(condition(&session.view().await).status, ConditionStatus::True);
     let view = asked(&daemon, &session).await;
     assert_eq!((view.warnings, view.launch, view.scripts), (vec![], Some(1), vec![]));
-    assert_eq!(agentctl(&daemon, &[session.id.as_str()]), (0, "nothing looks wrong\n".to_owned()));
+    assert_eq!(agentctl(&daemon, &[session.id.as_str()]), (0, "no mistakes found\n".to_owned()));
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn a_script_that_has_changed_since_it_ran_is_named_once() {
     assert_eq!(condition(&session.resume().await).status, ConditionStatus::True, "it has run by now");
     session.stop().await;
     fs::remove_file(&global).unwrap();
-    assert!(asked(&daemon, &session).await.warnings[0].message.contains("is not there any more"));
+    assert!(asked(&daemon, &session).await.warnings[0].message.contains("no longer exists"));
 }
 
 #[tokio::test]

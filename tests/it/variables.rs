@@ -164,7 +164,7 @@ async fn a_plugin_that_broke_in_one_directory_is_told_to_another_by_how_it_broke
     let session = daemon.create(&crate::hostile::in_directory(&daemon, "good")).await;
     let condition = ready(&session.wait_for_phase(Phase::Failed).await);
     assert_eq!(condition.reason, "PluginSuspended");
-    assert!(condition.message.contains("the last one: it crashed"), "{condition:?}");
+    assert!(condition.message.contains("last failure: it crashed"), "{condition:?}");
     assert!(!condition.message.contains("other's"), "{condition:?}");
 }
 

@@ -280,7 +280,7 @@ async fn an_import_that_the_plugin_does_not_say_it_wants_keeps_it_out() {
     let none = r#"(data (i32.const 52) "\00")"#;
     let guest = Guest { imports: LOGIN, provide: "(call $login (i32.const 512))", fields: none, ..Guest::default() };
     let error = bench.load_bytes("silent", &guest.provider(), &everything()).await.unwrap_err();
-    let words = "imports \"agentd:plugin/shell-environment@1.0.0\" and does not say what it wants of it";
+    let words = "imports \"agentd:plugin/shell-environment@1.0.0\" but declares no want for it";
     assert_eq!(error.to_string(), format!("plugin \"silent\" {words}"));
     let harmless = Guest { fields: none, ..Guest::default() };
     bench.load_bytes("harmless", &harmless.provider(), &Grant::default()).await.unwrap();
@@ -291,12 +291,15 @@ async fn a_pattern_that_is_none_keeps_the_plugin_out_whoever_wrote_it() {
     let bench = Bench::new();
     let grant = Grant { file: list(&["{cwd}/../x"]), ..wanted() };
     let error = bench.load(fixture("provider"), &grant).await.unwrap_err();
-    let words = "has a grant that is none: file \"{cwd}/../x\": \"..\" matches nothing";
+    let words = "has an invalid pattern in its grant: file \"{cwd}/../x\": \"..\" matches nothing";
     assert_eq!(error.to_string(), format!("plugin \"provider\" {words}"));
     let fields = r#"(data (i32.const 65016) "a/b/")"#;
     let guest = Guest { imports: LOGIN, provide: "(call $login (i32.const 512))", fields, ..Guest::default() };
     let error = bench.load_bytes("wishful", &guest.provider(), &everything()).await.unwrap_err();
-    assert!(error.to_string().starts_with("plugin \"wishful\" wants what is no grant: script \"a\""), "{error}");
+    assert!(
+        error.to_string().starts_with("plugin \"wishful\" has an invalid pattern in its wants: script \"a\""),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -310,8 +313,8 @@ async fn settings_that_the_plugin_does_not_know_or_lacks_keep_it_out() {
     };
     loaded(&[&["text"], &["text", "fail"]]).await.unwrap();
     let error = loaded(&[&["text"], &["text", "fial"]]).await.unwrap_err();
-    assert_eq!(error.to_string(), "the settings of plugin \"provider\" are wrong: there is no setting \"fial\"");
-    assert_eq!((error.code(), error.hint().as_deref()), ("plugin-settings", Some("it knows text, fail")));
+    assert_eq!(error.to_string(), "the settings of plugin \"provider\" are wrong: unknown setting \"fial\"");
+    assert_eq!((error.code(), error.hint().as_deref()), ("plugin-settings", Some("known settings: text, fail")));
     let error = loaded(&[&["fail"]]).await.unwrap_err();
     assert_eq!(error.to_string(), "the settings of plugin \"provider\" are wrong: the setting \"text\" is missing");
     assert!(matches!(error, LoadError::Settings { .. }));

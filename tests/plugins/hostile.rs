@@ -180,10 +180,10 @@ async fn output_ends_at_its_limit_in_one_value_and_in_many() {
 #[tokio::test]
 async fn answers_that_no_environment_can_hold_are_refused() {
     let error = error_of(&Guest { provide: &answer(1), ..Guest::default() }).await;
-    assert_eq!(error.to_string(), "plugin \"hostile\" answered with a variable of the name \"\"");
+    assert_eq!(error.to_string(), "plugin \"hostile\" answered with a variable named \"\"");
     let nul = answer(1) + &set_name(3) + "(memory.fill (i32.const 65536) (i32.const 0) (i32.const 3))";
     let error = error_of(&Guest { provide: &nul, ..Guest::default() }).await;
-    assert_eq!(error.to_string(), "plugin \"hostile\" answered with a value of \"NAME\" that has a NUL byte");
+    assert_eq!(error.to_string(), "plugin \"hostile\" answered with a value of \"NAME\" that contains a NUL byte");
 }
 
 #[tokio::test]

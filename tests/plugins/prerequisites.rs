@@ -126,7 +126,7 @@ async fn each_finds_what_holds_and_what_does_not_and_says_what_to_do() {
             "tcp",
             asked(&[("host", SERVER), ("port", "22"), ("banner", "SSH-2")]),
             Outcome::Pass,
-            "inside.example port 22 answers as it should",
+            "inside.example port 22 answers with the expected banner",
         ),
         ("tcp", asked(&[("host", "other"), ("port", "22")]), Outcome::Fail, "other port 22 refuses the connection"),
         ("command", asked(&[("program", "/opt/check")]), Outcome::Fail, "no board is free"),

@@ -41,12 +41,15 @@ fn importing(package: &str, interface: &str) -> Vec<u8> {
 #[tokio::test]
 async fn wasi_is_refused_by_name_and_so_is_what_nobody_knows() {
     let error = refusal(&importing("wasi:cli", "environment"), &everything()).await;
-    assert_eq!(error.to_string(), "plugin \"foreign\" imports \"wasi:cli/environment@0.2.0\"; there is no WASI here");
+    assert_eq!(
+        error.to_string(),
+        "plugin \"foreign\" imports \"wasi:cli/environment@0.2.0\", but agentd does not provide WASI"
+    );
     assert!(error.hint().unwrap().contains("wasm32-unknown-unknown"));
     let error = refusal(&importing("other:library", "thing"), &everything()).await;
     assert_eq!(
         error.to_string(),
-        "plugin \"foreign\" imports \"other:library/thing@0.2.0\", which does not exist here"
+        "plugin \"foreign\" imports \"other:library/thing@0.2.0\", which agentd does not provide"
     );
 }
 
@@ -59,8 +62,8 @@ async fn any_other_version_of_the_interface_is_refused_by_its_name_before_it_run
     {
         let other = |text: &str| text.replace("@1.0.0", version);
         let error = refusal(&component_of(&other(WIT), "provider", &other(&guest.module())), &everything()).await;
-        let made = format!("is made for version {found} of agentd:plugin/environment-provider");
-        assert_eq!(error.to_string(), format!("plugin \"foreign\" {made}, and this is version 1.0.0"));
+        let made = format!("is built for version {found} of agentd:plugin/environment-provider");
+        assert_eq!(error.to_string(), format!("plugin \"foreign\" {made}, but this agentd supports 1.0.0"));
         assert_eq!(error.code(), "plugin-version");
         assert_eq!(error.hint().as_deref(), Some("build it against agentd:plugin@1.0.0"));
     }
@@ -86,8 +89,8 @@ async fn what_is_no_component_is_called_what_it_is() {
     let module = wat::parse_str("(module)").unwrap();
     for (bytes, is) in [
         (&module[..], "a core module"),
-        (b"#!/bin/sh\necho", "something else"),
-        (b"", "something else"),
+        (b"#!/bin/sh\necho", "a file of another format"),
+        (b"", "a file of another format"),
         (b"\0asm\x02\0\0\0", "WebAssembly of an unknown kind"),
     ] {
         let error = refusal(bytes, &everything()).await;

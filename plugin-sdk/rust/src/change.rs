@@ -1,57 +1,61 @@
-//! Writing a change.
+//! Constructors of changes.
 
 use std::time::Duration;
 
 use crate::{Change, Effect, FileContent, PathEntry, Removal, SecretValue, Variable};
 
 impl Change {
-    /// The variable gets this value.
+    /// Makes a change that sets the variable.
     pub fn set(name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         Effect::Set(Variable::new(name, value)).into()
     }
 
-    /// The variable goes, or, where it is not in the environment so far, was left out of what the plugin captured.
+    /// Makes a change that removes the variable. If the environment does not have the variable, the change says
+    /// that the plugin left it out of its capture.
     pub fn unset(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Effect::Unset(Removal { name: name.into(), reason: Some(reason.into()) }).into()
     }
 
-    /// An entry at the front of a colon-separated list; one that is there already is moved.
+    /// Makes a change that puts an entry at the front of a colon-separated list. An existing equal entry is
+    /// moved.
     pub fn prepend(name: impl Into<String>, entry: impl Into<Vec<u8>>) -> Self {
         Effect::Prepend(PathEntry { name: name.into(), entry: entry.into() }).into()
     }
 
-    /// An entry at the end of a colon-separated list; one that is there already is moved.
+    /// Makes a change that puts an entry at the end of a colon-separated list. An existing equal entry is
+    /// moved.
     pub fn append(name: impl Into<String>, entry: impl Into<Vec<u8>>) -> Self {
         Effect::Append(PathEntry { name: name.into(), entry: entry.into() }).into()
     }
 
-    /// The variable gets the value of a secret that the configuration names; the plugin never sees it. It is granted, and wanted,
-    /// as [`crate::secret::read`] is.
+    /// Makes a change that sets the variable to a secret of the configuration. The plugin never sees the value.
+    /// The grant and the want are those of [`crate::secret::read`].
     pub fn secret(name: impl Into<String>, secret: impl Into<String>) -> Self {
         Effect::Secret(SecretValue { name: name.into(), secret: secret.into() }).into()
     }
 
-    /// A file that the session's agent can read, and the variable gets its path. `file_name` is 1 to 64 of `A-Z a-z 0-9 . _ -`, not
-    /// beginning with a dot.
+    /// Makes a change that writes a file for the session and sets the variable to its path. The session's agent
+    /// can read the file. `file_name` is 1 to 64 of `A-Z a-z 0-9 . _ -` and does not begin with a dot.
     pub fn file(name: impl Into<String>, file_name: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
         Effect::File(FileContent { name: name.into(), file_name: file_name.into(), content: content.into() }).into()
     }
 
-    /// Names the file that it came from, for who asks where the value is from.
+    /// Names the file that the change came from, for users who ask for the source of a value.
     #[must_use]
     pub fn from_file(mut self, path: impl Into<String>) -> Self {
         self.origin = Some(path.into());
         self
     }
 
-    /// For how long it holds; the host takes less than a second for a second. When it is over, the provider is asked again.
+    /// Sets how long the change is valid. The host uses at least one second. It calls the provider again before
+    /// the time ends.
     #[must_use]
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// The variable that is changed.
+    /// Returns the name of the variable.
     pub fn name(&self) -> &str {
         match &self.effect {
             Effect::Set(variable) => &variable.name,

@@ -1,9 +1,9 @@
-//! Writing a description.
+//! Constructors of descriptions.
 
 use crate::{Capability, CheckDescription, Description, Moment, SettingDescription, Want};
 
 impl Description {
-    /// `name` is of `a-z 0-9 -`, `summary` one line.
+    /// Makes a description. `name` consists of `a-z 0-9 -`, and `summary` is one line.
     pub fn new(name: &str, version: &str, summary: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -14,20 +14,22 @@ impl Description {
         }
     }
 
-    /// A setting the plugin knows: what it does, its form, and its default. The host refuses every setting that is not described.
+    /// Adds a setting with its effect, format and default. The host refuses settings that are not described.
     #[must_use]
     pub fn setting(self, key: &str, summary: &str) -> Self {
         self.described(key, summary, false)
     }
 
-    /// A setting without a default: the host refuses a configuration that does not have it.
+    /// Adds a setting without a default. The host refuses a configuration that lacks the setting.
     #[must_use]
     pub fn required_setting(self, key: &str, summary: &str) -> Self {
         self.described(key, summary, true)
     }
 
-    /// A capability that the plugin uses, how far, in the grammar of a grant, and what for. A call that no want covers is refused,
-    /// granted or not; an import without a want keeps the plugin from being loaded.
+    /// Adds a want: a capability, patterns in the grammar of a grant, and a reason.
+    ///
+    /// The host refuses a call that no want covers, even if it is granted. It does not load a plugin that
+    /// imports a capability without a want.
     #[must_use]
     pub fn wants<P: Into<String>>(
         mut self,
@@ -40,13 +42,13 @@ impl Description {
         self
     }
 
-    /// The user's login shell, which has no patterns.
+    /// Adds a want of the user's login shell, which has no patterns.
     #[must_use]
     pub fn wants_login_shell(self, reason: &str) -> Self {
         self.wants(Capability::ShellEnvironment, [""; 0], reason)
     }
 
-    /// Of a prerequisite: when it is checked where the configuration does not say.
+    /// Makes the description of a prerequisite. `moment` applies unless the configuration sets another one.
     pub fn checked(self, moment: Moment) -> CheckDescription {
         CheckDescription { plugin: self, moment }
     }

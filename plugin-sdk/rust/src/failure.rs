@@ -1,29 +1,29 @@
-//! Writing a failure: why a plugin, or the host for it, could not do something.
+//! Constructors of failures, with which a plugin or the host reports that an operation failed.
 
 use crate::{Failure, SettingError};
 
 impl Failure {
-    /// A setting is missing or wrong: what it must be, and what it is.
+    /// Makes the failure for a missing or wrong setting. `message` has the expected value and the actual value.
     pub fn configuration(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Configuration(SettingError { key: key.into(), message: message.into() })
     }
 
-    /// There is no such file, program, secret or host.
+    /// Makes the failure for a file, program, secret or host that does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::NotFound(message.into())
     }
 
-    /// The other side cannot be used now.
+    /// Makes the failure for a subject that exists but cannot be used now.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::Unavailable(message.into())
     }
 
-    /// Anything else: what was tried, on what, and what came of it.
+    /// Makes any other failure. The message names the operation, its subject and the error.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::Failed(message.into())
     }
 
-    /// Its words, without its kind.
+    /// Returns the failure's text, without its kind.
     pub fn message(&self) -> &str {
         match self {
             Self::Configuration(error) => &error.message,
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, with what was being done in front of its words.
+    /// Puts the failed operation in front of the failure's text.
     #[must_use]
     pub fn of(self, what: &str) -> Self {
         let with = |text: String| format!("{what}: {text}");
@@ -54,8 +54,9 @@ impl Failure {
     }
 }
 
-/// What a host call gives where there is no such thing: nothing. Every other failure stays one.
+/// Turns the failure [`Failure::NotFound`] into `None`. All other failures stay failures.
 pub trait OrNone<T> {
+    /// Returns `None` instead of [`Failure::NotFound`].
     fn or_none(self) -> Result<Option<T>, Failure>;
 }
 

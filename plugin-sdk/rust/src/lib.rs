@@ -1,5 +1,5 @@
-//! What a plugin of agentd is written with: a type that implements [`Provider`] or [`Prerequisite`], and one line that
-//! exports it.
+//! The SDK for agentd plugins. A plugin is a type that implements [`Provider`] or [`Prerequisite`], and one
+//! line that exports it.
 //!
 //! ```
 //! use agentd_plugin_sdk::{Change, Description, Failure, Provider, Request};
@@ -8,7 +8,8 @@
 //!
 //! impl Provider for Greeting {
 //!     fn describe() -> Description {
-//!         Description::new("greeting", env!("CARGO_PKG_VERSION"), "sets GREETING").setting("text", "what to say; default: hello")
+//!         Description::new("greeting", env!("CARGO_PKG_VERSION"), "sets GREETING")
+//!             .setting("text", "what to say; default: hello")
 //!     }
 //!
 //!     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
@@ -20,11 +21,11 @@
 //! # fn main() {}
 //! ```
 //!
-//! A plugin is a `cdylib` for `wasm32-unknown-unknown`; see the README for the command. What it may import is granted
-//! by the administrator of the machine it runs on: an import that is not granted keeps it from being loaded, so call
-//! only what you need. Each call runs in a new instance: a `static` does not outlive a call.
+//! A plugin is a `cdylib` for `wasm32-unknown-unknown`; see the README for the build command. The administrator
+//! of the machine grants imports. A plugin with an import that is not granted is not loaded, so call only what
+//! you need. Each call runs in a new instance: a `static` does not keep its value between calls.
 //!
-//! In plain `cargo test` a plugin runs natively, against a host that the test builds: [`fake`].
+//! In plain `cargo test`, a plugin runs natively with a fake host that the test builds: [`fake`].
 
 #[doc(hidden)]
 #[allow(
@@ -65,16 +66,16 @@ pub use bindings::provider::exports::agentd::plugin::environment_provider::{
     Change, Effect, FileContent, PathEntry, Removal, Request, SecretValue,
 };
 
-/// Contributes to a session's environment.
+/// A plugin that changes a session's environment.
 pub trait Provider {
-    /// What the plugin is; called once, when it is loaded.
+    /// Returns the plugin's description. Called once, when the plugin is loaded.
     fn describe() -> Description;
 
-    /// Changes to the environment so far, applied in order.
+    /// Returns changes to the environment of the previous pipeline steps, to be applied in order.
     fn provide(request: &Request) -> Result<Vec<Change>, Failure>;
 }
 
-/// Checks something outside of a session that must hold before it may start.
+/// A plugin that checks a condition outside of a session that must hold before the session may start.
 ///
 /// ```
 /// use std::time::Duration;
@@ -105,17 +106,18 @@ pub trait Provider {
 /// assert_eq!(report, Ok(Report::fail("nobody listens there").remedy("connect the VPN")));
 /// ```
 pub trait Prerequisite {
-    /// What the plugin is; called once, when it is loaded.
+    /// Returns the plugin's description. Called once, when the plugin is loaded.
     fn describe() -> CheckDescription;
 
-    /// What was found. A failing prerequisite is a [`Report`]; a [`Failure`] is a check that could not be made.
+    /// Checks the prerequisite. Returns a [`Report`] even if the prerequisite is not met; a [`Failure`] means
+    /// that the check could not be made.
     fn check(request: &CheckRequest) -> Result<Report, Failure>;
 }
 
-/// Which variables the daemon takes for secrets, by the same code.
+/// The daemon's rule for which variables are secrets.
 pub use agentd_secret_names as secret_names;
 
-/// Makes a type that implements [`Provider`] the component's.
+/// Exports a type that implements [`Provider`] as the component.
 #[macro_export]
 macro_rules! export_provider {
     ($provider:ty) => {
@@ -137,7 +139,7 @@ macro_rules! export_provider {
     };
 }
 
-/// Makes a type that implements [`Prerequisite`] the component's.
+/// Exports a type that implements [`Prerequisite`] as the component.
 #[macro_export]
 macro_rules! export_prerequisite {
     ($prerequisite:ty) => {
@@ -154,12 +156,14 @@ macro_rules! export_prerequisite {
                     <$prerequisite as $crate::Prerequisite>::check(&request)
                 }
             }
-            $crate::bindings::prerequisite::export_prerequisite_world!(Exported with_types_in $crate::bindings::prerequisite);
+            $crate::bindings::prerequisite::export_prerequisite_world!(
+                Exported with_types_in $crate::bindings::prerequisite
+            );
         };
     };
 }
 
-/// The Rust of the README compiles, and what it asserts holds.
+/// Compiles and runs the Rust examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

@@ -1,10 +1,10 @@
-//! Patterns of names, as in a shell: `*` is any text, the empty one too, and `?` is any one character.
+//! Patterns of names as in a shell: `*` is any text including the empty one, and `?` is any one character.
 
-/// Whether all of `text` matches the pattern.
+/// Reports whether the whole `text` matches the pattern.
 #[inline]
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    // In a list of patterns, nearly all differ from a name in the first byte.
+    // Most patterns of a list differ from a name in the first byte.
     match pattern.first() {
         Some(b'*' | b'?') => match_all(pattern, text),
         first => first == text.first() && match_all(pattern, text),
@@ -13,7 +13,8 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 
 fn match_all(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where the last `*` stands, and where what it swallowed ends: the only place worth going back to.
+    // Position of the last `*`, and the end of the text that it matches. This is the only position to backtrack
+    // to.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -41,12 +42,12 @@ fn match_all(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// Whether there is a `*` or a `?` in it: whether it can match more than one name.
+/// Reports whether the text contains `*` or `?` and so can match more than one name.
 pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
-/// The place after the character at `at`.
+/// Returns the offset after the character at `at`.
 fn next(text: &[u8], at: usize) -> usize {
     let continues = |byte: &&u8| (**byte & 0xc0) == 0x80; // UTF-8 (RFC 3629)
     at + 1 + text[at + 1..].iter().take_while(continues).count()

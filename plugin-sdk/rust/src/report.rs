@@ -1,50 +1,50 @@
-//! Writing a report.
+//! Constructors of reports.
 
 use std::time::Duration;
 
 use crate::{Fact, Outcome, Report};
 
 impl Report {
-    /// `summary` is one line: what was found.
+    /// Makes a report. `summary` is the finding in one line.
     pub fn new(outcome: Outcome, summary: impl Into<String>) -> Self {
         Self { outcome, summary: summary.into(), facts: Vec::new(), remedy: None, valid_for: None }
     }
 
-    /// It holds.
+    /// Makes the report of a prerequisite that is met.
     pub fn pass(summary: impl Into<String>) -> Self {
         Self::new(Outcome::Pass, summary)
     }
 
-    /// It holds, and something about it should be known.
+    /// Makes the report of a prerequisite that is met, with a warning.
     pub fn warn(summary: impl Into<String>) -> Self {
         Self::new(Outcome::Warn, summary)
     }
 
-    /// It does not hold.
+    /// Makes the report of a prerequisite that is not met.
     pub fn fail(summary: impl Into<String>) -> Self {
         Self::new(Outcome::Fail, summary)
     }
 
-    /// It could not be told, and the summary says why.
+    /// Makes the report of a check that could not decide. The summary says why.
     pub fn unknown(summary: impl Into<String>) -> Self {
         Self::new(Outcome::Unknown, summary)
     }
 
-    /// Something that explains it; in the order in which it should be read.
+    /// Adds a detail. Details are shown in the order of the calls.
     #[must_use]
     pub fn fact(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.facts.push(Fact { name: name.into(), value: value.into() });
         self
     }
 
-    /// What the user can do about it.
+    /// Sets what the user can do about the finding.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// For how long the report may be used again; if not said, for as long as the host finds right.
+    /// Sets how long the report may be reused. By default the host decides.
     #[must_use]
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));

@@ -1,52 +1,54 @@
-//! Reading a request: the plugin's settings and the environment so far.
+//! Access to a request's settings and environment.
 
 use crate::{CheckRequest, Failure, Request, Setting, Variable};
 
 macro_rules! reads {
     ($request:ty) => {
         impl $request {
-            /// The setting's values, where it is set: a list's, or the one of a scalar.
+            /// Returns the setting's values, or `None` if it is not set. A scalar is one value.
             pub fn settings(&self, key: &str) -> Option<&[String]> {
                 values(&self.settings, key)
             }
 
-            /// The values of a setting that must be there.
+            /// Returns the values of a required setting.
             pub fn required_settings(&self, key: &str) -> Result<&[String], Failure> {
                 self.settings(key).ok_or_else(|| Failure::configuration(key, "must be set, and is not"))
             }
 
-            /// The setting's one value, where it is set.
+            /// Returns the setting's single value, or `None` if it is not set.
             pub fn setting(&self, key: &str) -> Result<Option<&str>, Failure> {
                 one(&self.settings, key)
             }
 
-            /// The one value of a setting that must be there.
+            /// Returns the single value of a required setting.
             pub fn required_setting(&self, key: &str) -> Result<&str, Failure> {
                 self.setting(key)?.ok_or_else(|| Failure::configuration(key, "must be set, and is not"))
             }
 
-            /// The setting as `true` or `false`, where it is set.
+            /// Returns the setting as a boolean, or `None` if it is not set.
             pub fn flag(&self, key: &str) -> Result<Option<bool>, Failure> {
                 flag(&self.settings, key)
             }
 
-            /// The setting as a whole number, where it is set.
+            /// Returns the setting as a whole number, or `None` if it is not set.
             pub fn number(&self, key: &str) -> Result<Option<u64>, Failure> {
                 number(&self.settings, key)
             }
 
-            /// Refuses a setting that is not one of these: a misspelt key must not pass for the default. The host does the same by
-            /// the plugin's description; this is for keys that depend on other settings.
+            /// Refuses settings other than these, so that a misspelt key is not ignored.
+            ///
+            /// The host checks settings against the plugin's description. Use this function for keys that
+            /// depend on other settings.
             pub fn only_settings(&self, known: &[&str]) -> Result<(), Failure> {
                 only(&self.settings, known)
             }
 
-            /// The variable's value in the environment so far.
+            /// Returns the variable's value in the environment of the previous pipeline steps.
             pub fn variable(&self, name: &str) -> Option<&[u8]> {
                 self.environment.iter().find(|variable| variable.name == name).map(|variable| &variable.value[..])
             }
 
-            /// The same, where it is UTF-8.
+            /// Returns the variable's value if it is UTF-8.
             pub fn variable_str(&self, name: &str) -> Option<&str> {
                 self.variable(name).and_then(|value| std::str::from_utf8(value).ok())
             }
@@ -88,12 +90,13 @@ fn only(settings: &[Setting], known: &[&str]) -> Result<(), Failure> {
     match settings.iter().find(|setting| !known.contains(&setting.key.as_str())) {
         None => Ok(()),
         Some(Setting { key, .. }) => {
-            Err(Failure::configuration(key, format!("there is no setting {key:?}; there are {}", known.join(", "))))
+            Err(Failure::configuration(key, format!("unknown setting {key:?}; known settings: {}", known.join(", "))))
         }
     }
 }
 
 impl Variable {
+    /// Makes a variable.
     pub fn new(name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         Self { name: name.into(), value: value.into() }
     }
@@ -152,10 +155,8 @@ mod tests {
     #[test]
     fn a_misspelt_setting_is_refused_by_name() {
         let request = request(&[("alow", &["A"])]);
-        let refused = request.only_settings(&["allow"]);
-        assert!(
-            matches!(refused, Err(Failure::Configuration(error)) if error.key == "alow" && error.message.contains("allow"))
-        );
+        let Err(Failure::Configuration(refused)) = request.only_settings(&["allow"]) else { panic!("not refused") };
+        assert!(refused.key == "alow" && refused.message.contains("allow"), "{refused:?}");
         assert_eq!(request.only_settings(&["allow", "alow"]), Ok(()));
     }
 

@@ -1,4 +1,4 @@
-//! A released interface does not change: plugins out there were built against it.
+//! Checks that released versions of the interface do not change. Plugins were built against them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ fn the_text_of_a_released_interface_is_what_was_released() {
     }
     assert_eq!(
         found, recorded,
-        "plugin-sdk/wit is not what its SHA256SUMS says: what was released is frozen, to the byte, because plugins were built against \
-         it; a new version is a new directory beside it, with a line of its own"
+        "plugin-sdk/wit does not match its SHA256SUMS: released versions must not change, because plugins were built \
+         against them; add a new version as a new directory with its own line"
     );
 }

@@ -1,4 +1,4 @@
-//! Hosts, ports and networks as people write them.
+//! Parsers for hosts, ports and networks.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,15 +6,17 @@ use std::str::FromStr;
 
 use agentd_plugin_sdk::{CheckRequest, Failure};
 
-/// A host and a port of it.
+/// A host and one of its ports.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
+    /// Name or address of the host, without brackets.
     pub host: String,
+    /// Port number, not 0.
     pub port: u16,
 }
 
 impl Endpoint {
-    /// The settings `host` and `port`; without a default the port must be set.
+    /// Reads the settings `host` and `port`. Without a default, `port` is required.
     pub fn of(request: &CheckRequest, default_port: Option<u16>) -> Result<Self, Failure> {
         let text = request.required_setting("host")?;
         let wrong =
@@ -33,7 +35,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The setting `port`.
+/// Reads the setting `port`.
 pub fn port(request: &CheckRequest) -> Result<Option<u16>, Failure> {
     let Some(number) = request.number("port")? else { return Ok(None) };
     let port = u16::try_from(number).ok().filter(|port| *port != 0);
@@ -41,10 +43,10 @@ pub fn port(request: &CheckRequest) -> Result<Option<u16>, Failure> {
     port.map(Some).ok_or_else(wrong)
 }
 
-/// A host's name or address without brackets; none if it cannot be one.
+/// Returns a host's name or address without brackets, or `None` if the text is not valid.
 pub fn host(text: &str) -> Option<&str> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    // A colon is of an address alone: `host:port` is no host.
+    // Only an address may contain a colon: `host:port` is not a host.
     let fits = if bare.contains(':') { ip(bare).is_some() } else { bare.chars().all(is_of_a_name) };
     (fits && !bare.is_empty()).then_some(bare)
 }
@@ -53,15 +55,15 @@ fn is_of_a_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '%')
 }
 
-/// An address, without brackets and whatever stands behind a `%`.
+/// Parses an address, without brackets and without a zone after `%`.
 pub fn ip(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let bare = bare.split_once('%').map_or(bare, |(address, _)| address);
-    // An IPv4 address within IPv6 is the one that it stands for.
+    // An IPv4-mapped IPv6 address becomes the IPv4 address.
     bare.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// The addresses that have their first bits in common: `10.0.0.0/8`.
+/// A network: all addresses with the same first bits, for example `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -69,7 +71,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The setting of this name, a list of networks; none where it is not set.
+    /// Reads a setting that is a list of networks. Returns `None` if it is not set.
     pub fn of(request: &CheckRequest, key: &str) -> Result<Option<Vec<Self>>, Failure> {
         let Some(texts) = request.settings(key) else { return Ok(None) };
         let parse = |text: &String| {
@@ -80,7 +82,7 @@ impl Network {
         texts.iter().map(parse).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Whether the address is of this network.
+    /// Reports whether the address belongs to the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => same(own.to_bits().into(), other.to_bits().into(), 32, self.prefix),
@@ -89,13 +91,13 @@ impl Network {
         }
     }
 
-    /// How many bits its addresses have in common.
+    /// Returns the length of the prefix in bits.
     pub fn prefix(&self) -> u32 {
         self.prefix
     }
 }
 
-/// Whether the first `prefix` of so many bits are the same.
+/// Reports whether the first `prefix` of `bits` bits are equal.
 fn same(one: u128, other: u128, bits: u32, prefix: u32) -> bool {
     (one ^ other).checked_shr(bits - prefix).unwrap_or(0) == 0
 }
@@ -103,7 +105,7 @@ fn same(one: u128, other: u128, bits: u32, prefix: u32) -> bool {
 impl FromStr for Network {
     type Err = ();
 
-    /// An address alone is a network of one.
+    /// Parses `ADDRESS/PREFIX`. An address without a prefix is a network of one address.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(drop)?;

@@ -1,6 +1,6 @@
-//! Why a connection did not come about: the reason in a few words, and the facts of the network around it.
+//! Explains a failed connection: a short reason, and facts about the network.
 //!
-//! A fact that cannot be had says so, and keeps no report from being made.
+//! A fact that cannot be determined is reported as unknown and does not prevent the report.
 
 use std::time::Duration;
 
@@ -10,26 +10,29 @@ use agentd_plugin_sdk::{Failure, Report};
 use crate::address::{Endpoint, Network, ip};
 use crate::time::shown;
 
-/// The reason, for a summary; what is no fault of the network or of the other side is a failure of the check.
+/// Returns the reason for a summary. A problem that is not one of the network or the peer is a failure of the
+/// check.
 pub fn reason(problem: &Problem, to: &Endpoint, time: Duration) -> Result<String, Failure> {
     let host = &to.host;
     match problem {
         Problem::NoSuchHost(_) => Ok(format!("the name {host} is unknown")),
-        Problem::NotResolved(_) => Ok(format!("the name service does not tell the address of {host}")),
+        Problem::NotResolved(_) => Ok(format!("the name service did not resolve {host}")),
         Problem::Refused(_) => Ok(format!("{to} refuses the connection")),
-        Problem::Unreachable(_) => Ok(format!("there is no way to {host}")),
+        Problem::Unreachable(_) => Ok(format!("there is no route to {host}")),
         Problem::TimedOut(_) => Ok(format!("{to} does not answer within {}", shown(time))),
         Problem::Other(failure) => Err(failure.clone()),
     }
 }
 
-/// Whether it is the name that is the matter, and not the way.
+/// Reports whether resolving the name failed, and not the connection.
 pub fn is_of_the_name(problem: &Problem) -> bool {
     matches!(problem, Problem::NoSuchHost(_) | Problem::NotResolved(_))
 }
 
-/// The facts of a connection that did not come about: the host's own words, then the name service if the name is the matter, and else
-/// the addresses and the way to the first of them.
+/// Adds facts about a failed connection.
+///
+/// The first fact is the host's error text. If resolving the name failed, the name service follows. Otherwise
+/// the addresses follow, with the route to the first address.
 #[must_use]
 pub fn connection(report: Report, problem: &Problem, to: &Endpoint) -> Report {
     let report = report.fact("error", problem.message());
@@ -41,15 +44,15 @@ pub fn connection(report: Report, problem: &Problem, to: &Endpoint) -> Report {
             let report = addresses(report, &found);
             found.first().map_or_else(|| report.clone(), |address| way(report.clone(), address))
         }
-        Err(problem) => report.fact("addresses", untold(problem.message())),
+        Err(problem) => report.fact("addresses", unknown(problem.message())),
     }
 }
 
-/// The name servers, and what is searched.
+/// Adds the name servers and the search domains.
 #[must_use]
 pub fn name_service(report: Report) -> Report {
     match network::name_service() {
-        Err(failure) => report.fact("name servers", untold(failure.message())),
+        Err(failure) => report.fact("name servers", unknown(failure.message())),
         Ok(facts) if facts.servers.is_empty() => report.fact("name servers", "none are configured"),
         Ok(facts) => {
             let report = report.fact("name servers", facts.servers.join(", "));
@@ -59,18 +62,18 @@ pub fn name_service(report: Report) -> Report {
     }
 }
 
-/// What the name stands for.
+/// Adds the addresses of a name.
 #[must_use]
 pub fn addresses(report: Report, found: &[String]) -> Report {
     report.fact("addresses", if found.is_empty() { "none".to_owned() } else { found.join(", ") })
 }
 
-/// Which way packets to the address go.
+/// Adds the route to an address.
 #[must_use]
 pub fn way(report: Report, address: &str) -> Report {
-    let name = format!("way to {address}");
+    let name = format!("route to {address}");
     match network::way_to(address) {
-        Err(failure) => report.fact(name, untold(failure.message())),
+        Err(failure) => report.fact(name, unknown(failure.message())),
         Ok(None) => report.fact(name, "none"),
         Ok(Some(way)) => {
             let via = way.via.map_or_else(String::new, |via| format!("through {via}, "));
@@ -79,11 +82,11 @@ pub fn way(report: Report, address: &str) -> Report {
     }
 }
 
-/// Whether an interface can carry anything.
+/// Adds the state of an interface.
 #[must_use]
 pub fn interface(report: Report, name: &str, interfaces: &Result<Vec<NetworkInterface>, Failure>) -> Report {
     let told = match interfaces {
-        Err(failure) => untold(failure.message()),
+        Err(failure) => unknown(failure.message()),
         Ok(all) => all.iter().find(|one| one.name == name).map_or_else(|| absent(all), state),
     };
     report.fact(format!("interface {name}"), told)
@@ -91,7 +94,7 @@ pub fn interface(report: Report, name: &str, interfaces: &Result<Vec<NetworkInte
 
 fn absent(all: &[NetworkInterface]) -> String {
     let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
-    format!("is not there; there are {}", names.join(", "))
+    format!("does not exist; existing interfaces: {}", names.join(", "))
 }
 
 fn state(interface: &NetworkInterface) -> String {
@@ -103,20 +106,20 @@ fn state(interface: &NetworkInterface) -> String {
     if interface.up { format!("up, {carrier}, {addresses}") } else { format!("down, {addresses}") }
 }
 
-/// Whether the interface is up, has a carrier and an address.
+/// Reports whether the interface is up and has a carrier and an address.
 pub fn carries(interface: &NetworkInterface) -> bool {
     interface.up && interface.running && !interface.addresses.is_empty()
 }
 
-/// The routes that packets to the address could take, the closest first.
+/// Adds the routes that match the address, the most specific first.
 #[must_use]
 pub fn routes(report: Report, address: &str) -> Report {
     let name = format!("routes to {address}");
     match network::routes() {
-        Err(failure) => report.fact(name, untold(failure.message())),
+        Err(failure) => report.fact(name, unknown(failure.message())),
         Ok(all) => {
             let matching = matching(&all, address);
-            let told: Vec<String> = matching.iter().map(|route| told(route)).collect();
+            let told: Vec<String> = matching.iter().map(|route| route_text(route)).collect();
             report.fact(name, if told.is_empty() { "none".to_owned() } else { told.join("; ") })
         }
     }
@@ -134,13 +137,13 @@ fn matching<'a>(all: &'a [Route], address: &str) -> Vec<&'a Route> {
     matching.into_iter().map(|(_, route)| route).collect()
 }
 
-fn told(route: &Route) -> String {
+fn route_text(route: &Route) -> String {
     let gateway = route.gateway.as_ref().map_or_else(String::new, |gateway| format!(" by {gateway}"));
     format!("{}{gateway} through {}", route.destination, route.via)
 }
 
-fn untold(why: &str) -> String {
-    format!("could not be told: {why}")
+fn unknown(why: &str) -> String {
+    format!("unknown: {why}")
 }
 
 #[cfg(test)]
@@ -170,7 +173,8 @@ mod tests {
         let told = facts(host.run(|| routes(routes(Report::fail(""), "10.1.2.3"), "8.8.8.8")));
         assert_eq!(
             told[0].1,
-            "10.1.0.0/16 by 10.8.0.1 through wg0; 10.0.0.0/8 through wg1; 10.0.0.0/8 through wg0; 0.0.0.0/0 by 192.168.1.1 through eth0"
+            "10.1.0.0/16 by 10.8.0.1 through wg0; 10.0.0.0/8 through wg1; 10.0.0.0/8 through wg0; 0.0.0.0/0 by \
+                192.168.1.1 through eth0"
         );
         assert_eq!(told[1], ("routes to 8.8.8.8".to_owned(), "0.0.0.0/0 by 192.168.1.1 through eth0".to_owned()));
         assert_eq!(facts(Host::new().routes(Vec::new()).run(|| routes(Report::fail(""), "::1")))[0].1, "none");
@@ -195,9 +199,9 @@ mod tests {
         }
         let all = Ok(vec![one(true, true, &[])]);
         let fact = facts(interface(Report::fail(""), "tun0", &all));
-        assert_eq!(fact, [("interface tun0".to_owned(), "is not there; there are wg0".to_owned())]);
+        assert_eq!(fact, [("interface tun0".to_owned(), "does not exist; existing interfaces: wg0".to_owned())]);
         let fact = facts(interface(Report::fail(""), "tun0", &Err(Failure::unavailable("not here"))));
-        assert_eq!(fact[0].1, "could not be told: not here");
+        assert_eq!(fact[0].1, "unknown: not here");
     }
 
     #[test]
@@ -218,14 +222,14 @@ mod tests {
         );
         assert_eq!(
             names(Problem::Refused(said.clone())),
-            ["error: said", "addresses: 10.1.2.3", "way to 10.1.2.3: through wg0, from 10.8.0.2"]
+            ["error: said", "addresses: 10.1.2.3", "route to 10.1.2.3: through wg0, from 10.8.0.2"]
         );
         let time = Duration::from_secs(3);
         for (problem, words) in [
             (Problem::NoSuchHost(said.clone()), "the name a.example is unknown"),
-            (Problem::NotResolved(said.clone()), "the name service does not tell the address of a.example"),
+            (Problem::NotResolved(said.clone()), "the name service did not resolve a.example"),
             (Problem::Refused(said.clone()), "a.example port 80 refuses the connection"),
-            (Problem::Unreachable(said.clone()), "there is no way to a.example"),
+            (Problem::Unreachable(said.clone()), "there is no route to a.example"),
             (Problem::TimedOut(said), "a.example port 80 does not answer within 3 s"),
         ] {
             assert_eq!(reason(&problem, &to, time).as_deref(), Ok(words));

@@ -1,16 +1,17 @@
-//! What others said, as a text of one line.
+//! Output of programs and servers as one line of text.
 
-/// Bytes that are shown of what a program or a server said.
+/// Maximum number of bytes that are shown.
 const MOST: usize = 300;
 
-/// Without control characters and not longer than is needed; what is no UTF-8 is replaced.
+/// Returns the text on one line without control characters, cut at the maximum. Bytes that are not UTF-8 are
+/// replaced.
 pub fn line(said: &[u8]) -> String {
     let said = &said[..said.len().min(MOST)];
     let text: String = String::from_utf8_lossy(said).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     text.trim().to_owned()
 }
 
-/// Bytes of a protocol, with what is no plain text escaped.
+/// Returns bytes of a protocol in quotes, with non-printable bytes escaped.
 pub fn escaped(bytes: &[u8]) -> String {
     let shown = bytes[..bytes.len().min(MOST)].escape_ascii();
     if bytes.len() > MOST { format!("\"{shown}\" and more") } else { format!("\"{shown}\"") }

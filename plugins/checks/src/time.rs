@@ -1,15 +1,15 @@
-//! How long a check may take, and how that is shared out.
+//! The time limit of a check, and its distribution over several requests.
 
 use std::time::Duration;
 
 use agentd_plugin_sdk::{CheckRequest, Failure, clock};
 
-/// The setting that every prerequisite has.
+/// Name of the setting that every prerequisite has.
 pub const TIMEOUT: &str = "timeout";
-/// No check is given more by its host.
+/// Maximum time that the host allows for a check.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// The setting `timeout`, or the default.
+/// Reads the setting `timeout`, or returns the default.
 pub fn timeout(request: &CheckRequest, default: Duration) -> Result<Duration, Failure> {
     let Some(text) = request.setting(TIMEOUT)? else { return Ok(default) };
     let wrong =
@@ -32,7 +32,7 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// As it is written: `3 s`, `1500 ms`.
+/// Formats a duration: `3 s`, `1500 ms`.
 pub fn shown(time: Duration) -> String {
     match time.as_millis() {
         millis if millis >= 1000 && millis.is_multiple_of(1000) => format!("{} s", millis / 1000),
@@ -40,7 +40,7 @@ pub fn shown(time: Duration) -> String {
     }
 }
 
-/// Time that several are asked in, one after the other.
+/// A time budget for several requests, one after the other.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     begun: u64,
@@ -48,13 +48,13 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Begins now.
+    /// Starts the budget now.
     pub fn new(time: Duration) -> Self {
         Self { begun: clock::monotonic(), time }
     }
 
-    /// What is left, were it shared by so many: who answers at once leaves his share to those behind him. Never nothing, so that the
-    /// last is asked as well.
+    /// Returns the share of one of `among` remaining requests. Time that a request does not use remains for the
+    /// later ones. The share is at least 20 ms, so that the last request is made too.
     pub fn share(&self, among: usize) -> Duration {
         let gone = Duration::from_nanos(clock::monotonic().saturating_sub(self.begun));
         let among = u32::try_from(among.max(1)).unwrap_or(u32::MAX);

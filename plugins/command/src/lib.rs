@@ -1,24 +1,25 @@
-//! `command`: an administrator's own check. Status 0 is a pass, 1 a warning, any other a failure; the first line that the program prints
-//! is the reason.
+//! `command`: runs an administrator's own check. Exit status 0 is a pass, 1 a warning, any other a failure. The
+//! first line of output is the summary.
 //!
-//! A program that is ended by a signal, that takes too long or that cannot be run told nothing: the outcome is unknown. Which program may be run is the
-//! administrator's grant, and nothing is granted by itself. Of its arguments and its environment nothing is ever said.
+//! A program that is ended by a signal, times out or cannot run has the outcome unknown. The administrator must
+//! grant the program; nothing is granted by default. Reports never contain the program's arguments or
+//! environment.
 
 use std::time::Duration;
 
-use agentd_plugin_checks::{text, time, told};
+use agentd_plugin_checks::{or_unknown, text, time};
 use agentd_plugin_sdk::command::{Command, Completed, Ending};
 use agentd_plugin_sdk::{
     Capability, CheckDescription, CheckRequest, Description, Failure, Moment, Prerequisite, Report, export_prerequisite,
 };
 
 const DEFAULT_TIME: Duration = Duration::from_secs(4);
-/// Where a program finds others unless the session's own PATH is passed.
+/// `PATH` of the program, unless the session's PATH is passed.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
-/// Lines that are told besides the first.
+/// Maximum number of output lines that are reported after the first.
 const FURTHER: usize = 8;
 
-/// Where a program may start besides `/`.
+/// Working directories that the program may have besides `/`.
 const PLACES: [&str; 3] = ["{config}", "{cwd}", "{session}"];
 
 struct OwnCheck;
@@ -31,13 +32,16 @@ impl Prerequisite for OwnCheck {
             "runs a program: status 0 is a pass, 1 a warning, any other a failure, its first line the reason",
         )
         .required_setting("program", "an absolute path, or a name in the machine's own directories of programs")
-        .setting("arguments", "a list, as the program gets them; default: none")
-        .setting("directory", "where it starts: {config}, or {cwd} or {session} with moment = \"after-environment\"; default: /")
+        .setting("arguments", "a list of arguments; default: none")
+        .setting(
+            "directory",
+            "its working directory: {config}, or {cwd} or {session} with moment = \"after-environment\"; default: /",
+        )
         .setting(
             "environment",
-            "a list of names of the session's variables that it gets, with moment = \"after-environment\"; default: a PATH and no other",
+            "a list of session variables to pass, with moment = \"after-environment\"; default: a standard PATH only",
         )
-        .setting("timeout", "when it is ended, such as \"4s\", with everything that it started; default: 4s")
+        .setting("timeout", "after which time it is killed with its descendants, such as \"4s\"; default: 4s")
         .wants(Capability::Command, ["**"], "runs the program of its settings")
         .checked(Moment::BeforeEnvironment)
     }
@@ -56,7 +60,8 @@ impl Prerequisite for OwnCheck {
         }
         let names = request.settings("environment").unwrap_or_default();
         if !names.is_empty() && request.environment.is_empty() {
-            let what = "names variables of a session, and there are none before its environment is built; set moment = \"after-environment\"";
+            let what = "names variables of a session, and there are none before its environment is built; set \
+                moment = \"after-environment\"";
             return Err(Failure::configuration("environment", what));
         }
         command = command.environment(request.environment.iter().filter(|variable| names.contains(&variable.name)));
@@ -69,14 +74,14 @@ impl Prerequisite for OwnCheck {
                         "see why {program} takes so long, or give it more time with the setting \"timeout\""
                     )))
             }
-            Err(failure) => told(Err(failure)),
+            Err(failure) => or_unknown(Err(failure)),
         }
     }
 }
 
 export_prerequisite!(OwnCheck);
 
-/// What its end says, in its own words where it has any.
+/// Makes the report from a program's end and its output.
 fn judge(program: &str, completed: &Completed) -> Report {
     let mut lines = lines(&completed.output);
     if lines.is_empty() {
@@ -99,12 +104,10 @@ fn judge(program: &str, completed: &Completed) -> Report {
     let report = if status == 1 { Report::warn(words) } else { Report::fail(words) };
     let report = report.fact("status", status.to_string());
     let report = lines.take(FURTHER).fold(report, |report, line| report.fact("said", line));
-    report.remedy(format!(
-        "{program} decides this, for this machine's administrator: ask there, if what it says does not help"
-    ))
+    report.remedy(format!("this machine's administrator provides {program}: ask them if its output does not help"))
 }
 
-/// The lines that are not empty.
+/// Returns the non-empty lines.
 fn lines(said: &[u8]) -> Vec<String> {
     said.split(|byte| *byte == b'\n').map(text::line).filter(|line| !line.is_empty()).take(FURTHER + 1).collect()
 }

@@ -1,10 +1,13 @@
-//! `env-script`: sources environment scripts in order, the user's, the directory's, the session's, and contributes what
-//! they change.
+//! `env-script`: sources the environment scripts of the user, the directory and the session in this order, and
+//! returns their changes.
 //!
-//! Each script is given the environment so far with the changes of the scripts before it, so a later one overrides an
-//! earlier one, and what a script removes is gone for the next. Where they are is asked once, before the first of them runs: a script
-//! that is not there then is passed over. One that fails, fails the whole, in the host's words. An exported bash function is passed on like a variable, to the next script
-//! too: who else gets it is the host's affair.
+//! Each script receives the environment with the changes of the scripts before it. So a later script overrides
+//! an earlier one, and a removed variable is gone for the next script.
+//!
+//! The scripts are located once, before the first one runs. A script that does not exist then is skipped. If a
+//! script fails, the whole call fails with the host's message.
+//!
+//! An exported bash function is passed on like a variable. The host decides who else receives it.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +17,22 @@ use agentd_plugin_sdk::{
     Capability, Change, Description, Effect, Failure, OrNone, Provider, Request, Variable, export_provider, log, script,
 };
 
-/// The user's own, and the session's.
+/// Path of the user's script.
 const GLOBAL: &str = "{config}/env-setup.sh";
+/// Path of the session's script.
 const SESSION: &str = "{session}/env-setup.sh";
-/// In the working directory.
+/// Names of scripts in the working directory.
 const DIRECTORY_NAMES: &[&str] = &[".agentd-env.sh"];
 
-/// Where a script can be: the settings may name any.
+/// Patterns of script paths. The settings may name any path.
 const PLACES: [&str; 4] = ["{config}/**", "{cwd}/**", "{session}/**", "/**"];
 
-/// What a shell changes by running at all: no change of the script's.
+/// Variables that every shell changes. They are not changes of the script.
 const BOOKKEEPING: &[&str] = &["PWD", "OLDPWD", "SHLVL", "_"];
 
-/// What steers a shell: set by a script, it would reach every shell that the agent starts.
+/// Variables that affect a shell. Set by a script, they would affect every shell that the agent starts.
 const OF_THE_SHELL: &[&str] = &["BASH_*", "BASHOPTS", "SHELLOPTS", "ENV", "PS?", "PROMPT_COMMAND"];
+/// Pattern of exported bash functions.
 const FUNCTION: &str = "BASH_FUNC_*%%";
 
 struct EnvScript;
@@ -43,7 +48,8 @@ impl Provider for EnvScript {
         .setting(
             "directory_names",
             &format!(
-                "a list of names of files in the working directory, sourced in order, such as [\".caco-env.sh\"]; default: {DIRECTORY_NAMES:?}"
+                "a list of names of files in the working directory, sourced in order, such as \
+                    [\".caco-env.sh\"]; default: {DIRECTORY_NAMES:?}"
             ),
         )
         .setting("scripts", &format!("a list of paths, sourced in order, in place of all others; default: {order}"))
@@ -66,13 +72,13 @@ impl Provider for EnvScript {
 
 export_provider!(EnvScript);
 
-/// The paths of the scripts, in order.
+/// Returns the paths of the scripts in order.
 fn scripts(request: &Request) -> Result<Vec<String>, Failure> {
     let names = request.settings("directory_names");
     match (request.settings("scripts"), names) {
         (Some(_), Some(_)) => Err(Failure::configuration(
             "scripts",
-            "names every script, and \"directory_names\" is not asked beside it; set one of them",
+            "names every script, so \"directory_names\" would have no effect; set only one of them",
         )),
         (Some(scripts), None) => Ok(scripts.to_vec()),
         (None, names) => {
@@ -91,14 +97,15 @@ fn scripts(request: &Request) -> Result<Vec<String>, Failure> {
 /// An environment by name.
 type Environment = BTreeMap<String, Vec<u8>>;
 
-/// Sources the scripts one after the other; one change for each variable that is different in the end, or was for a while.
+/// Sources the scripts one after the other. Returns one change for each variable that differs at the end or
+/// differed in between.
 fn source_all(scripts: &[&str], so_far: &[Variable]) -> Result<Vec<Change>, Failure> {
     let mut environment: Environment = so_far.iter().map(|v| (v.name.clone(), v.value.clone())).collect();
     let mut changes: BTreeMap<String, Change> = BTreeMap::new();
     for script in scripts {
         let given: Vec<Variable> =
             environment.iter().map(|(name, value)| Variable::new(name.as_str(), value.clone())).collect();
-        // It was there a moment ago.
+        // The script may have been removed in the meantime.
         let Some(Sourced { path, environment: after }) = script::source(script, &given).or_none()? else { continue };
         for change in difference(&environment, after, &path) {
             match &change.effect {
@@ -111,7 +118,7 @@ fn source_all(scripts: &[&str], so_far: &[Variable]) -> Result<Vec<Change>, Fail
     Ok(changes.into_values().collect())
 }
 
-/// What a script changed, removals too, bookkeeping not.
+/// Returns the changes of a script including removals, without the shell's own variables.
 fn difference(before: &Environment, after: Vec<Variable>, path: &str) -> Vec<Change> {
     let one_of = |patterns: &[&str], name: &str| patterns.iter().any(|pattern| matches(pattern, name));
     let of_the_shell = |name: &str| one_of(OF_THE_SHELL, name) && !matches(FUNCTION, name);
@@ -124,9 +131,9 @@ fn difference(before: &Environment, after: Vec<Variable>, path: &str) -> Vec<Cha
             continue;
         }
         let change = match of_the_shell(&name) {
-            // One that was in the environment before was somebody's decision, and stays as it was.
+            // A variable that existed before was set intentionally, so it keeps its value.
             true if before.contains_key(&name) => continue,
-            true => Change::unset(name, "a script set it, and it would steer every shell that the agent starts"),
+            true => Change::unset(name, "a script set it, and it would affect every shell that the agent starts"),
             false => Change::set(name, value),
         };
         changes.push(change.from_file(path));
@@ -139,7 +146,7 @@ mod tests {
     use super::*;
     use agentd_plugin_sdk::fake::{Call, Host};
 
-    /// A script as a function on environments; the file is `/NAME`.
+    /// A script as a function on environments. The file is `/NAME`.
     type Script = fn(&mut Environment);
 
     fn run(scripts: &[(&str, Option<Script>)], so_far: &[(&str, &str)]) -> Result<Vec<Change>, Failure> {
@@ -257,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Which scripts are looked for.
+    /// Returns the script paths that the plugin looks for.
     fn named(settings: &[(&str, &[&str])]) -> Result<Vec<String>, Failure> {
         let host = Host::new().nothing_at("**");
         let host = settings.iter().fold(host, |host, (key, values)| host.setting(key, values.iter().copied()));

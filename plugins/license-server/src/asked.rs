@@ -1,4 +1,4 @@
-//! What came of asking: each file is read, and each server connected to, once.
+//! Reads each licence file and connects to each licence server once.
 
 use std::time::Duration;
 
@@ -12,25 +12,26 @@ use agentd_plugin_sdk::{Failure, file};
 use crate::entry::{Entry, Manager, Server};
 use crate::file::{Licence, read};
 
-/// Servers that are asked for one check: more would have no time.
+/// Maximum number of servers that one check connects to.
 const SERVERS: usize = 32;
-/// Files of one directory that are read.
+/// Maximum number of files that are read in one directory.
 const FILES: usize = 32;
 
-/// One of several that do.
+/// One of several alternatives of a list. One usable alternative is sufficient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Alternative {
-    /// One server, or three of which two must answer; of a file, with the daemons that have a port of their own.
+    /// One server, or three of which two must answer. If they come from a file, with the vendor daemons that
+    /// have their own port.
     Servers { file: Option<String>, servers: Vec<Server>, vendors: Vec<(String, u16)> },
-    /// A file that names no server: there is nothing to ask.
+    /// A file that names no server, so no connection is needed.
     Local(String),
-    /// It is of no use, and why.
-    Useless(String),
-    /// It could not be looked at, and why.
-    Untold(String),
+    /// An alternative that cannot be used, with the reason.
+    Unusable(String),
+    /// An alternative that could not be examined, with the reason.
+    Unknown(String),
 }
 
-/// What is read for entries.
+/// Returns the alternatives of a list's entries. Reads licence files.
 pub(crate) fn alternatives(entries: Vec<Entry>, manager: Manager) -> Vec<Alternative> {
     let plain = |servers: Vec<Server>| vec![Alternative::Servers { file: None, servers, vendors: Vec::new() }];
     let found = entries.into_iter().map(|entry| match entry {
@@ -39,7 +40,7 @@ pub(crate) fn alternatives(entries: Vec<Entry>, manager: Manager) -> Vec<Alterna
         Entry::Path(path) => at_path(&path, manager).unwrap_or_else(|failure| vec![unreadable(&failure)]),
         Entry::Unread(before) => {
             let what = "is neither port@host, nor three of them with commas, nor the path of a licence file";
-            vec![Alternative::Useless(format!("entry {} {what}", before + 1))]
+            vec![Alternative::Unusable(format!("entry {} {what}", before + 1))]
         }
     });
     found.flatten().collect()
@@ -47,14 +48,14 @@ pub(crate) fn alternatives(entries: Vec<Entry>, manager: Manager) -> Vec<Alterna
 
 fn unreadable(failure: &Failure) -> Alternative {
     match failure {
-        Failure::NotFound(text) => Alternative::Useless(text.clone()),
-        other => Alternative::Untold(other.message().to_owned()),
+        Failure::NotFound(text) => Alternative::Unusable(text.clone()),
+        other => Alternative::Unknown(other.message().to_owned()),
     }
 }
 
-/// A licence file, or those of a directory.
+/// Reads a licence file, or the licence files of a directory.
 fn at_path(path: &str, manager: Manager) -> Result<Vec<Alternative>, Failure> {
-    // Relative to where the session's programs begin.
+    // A relative path is relative to the working directory of the session's programs.
     let path = if path.starts_with('/') { path.to_owned() } else { format!("{{cwd}}/{path}") };
     if file::inspect(&path)?.kind != file::Kind::Directory {
         return Ok(of_file(&path, manager));
@@ -62,7 +63,7 @@ fn at_path(path: &str, manager: Manager) -> Result<Vec<Alternative>, Failure> {
     let names = file::entries(&path)?;
     let licences = names.iter().filter(|name| matches("*.lic", name)).take(FILES);
     let found: Vec<Alternative> = licences.flat_map(|name| of_file(&format!("{path}/{name}"), manager)).collect();
-    let nothing = || vec![Alternative::Useless(format!("there is no *.lic in {path}"))];
+    let nothing = || vec![Alternative::Unusable(format!("there is no *.lic in {path}"))];
     Ok(if found.is_empty() { nothing() } else { found })
 }
 
@@ -74,28 +75,28 @@ fn of_file(path: &str, manager: Manager) -> Vec<Alternative> {
     let Licence { servers, vendors, is_one } = read(&String::from_utf8_lossy(&content), manager);
     let of = |servers, vendors| Alternative::Servers { file: Some(path.to_owned()), servers, vendors };
     match servers.len() {
-        _ if !is_one => vec![Alternative::Useless(format!("{path} is no licence file"))],
+        _ if !is_one => vec![Alternative::Unusable(format!("{path} is not a licence file"))],
         0 => vec![Alternative::Local(path.to_owned())],
         1 | 3 => vec![of(servers, vendors)],
-        // Files that were put together: each server stands for itself.
+        // Files were concatenated, so each server is an alternative.
         _ => servers.into_iter().map(|server| of(vec![server], Vec::new())).collect(),
     }
 }
 
-/// What came of connecting to a server.
+/// Result of connecting to a server.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
     Answers { at: String },
     Silent { why: String, problem: Problem, to: Endpoint },
-    Untold(String),
+    Unknown(String),
 }
 
-/// The answers of servers.
+/// Results of connecting to the servers.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Vec<(Server, Answer)>);
 
 impl Answers {
-    /// Connects to all of these, the daemons of the vendors behind the servers.
+    /// Connects to all servers, and then to the vendor daemons on their machines.
     pub(crate) fn of<'a>(all: impl Iterator<Item = &'a Alternative> + Clone, budget: &Budget) -> Self {
         let mut asked: Vec<Server> = Vec::new();
         let mut want = |server: Server| {
@@ -120,7 +121,7 @@ impl Answers {
             let answer = if at < count {
                 answers.same_name(&server).unwrap_or_else(|| connect(&server, budget.share(count - at)))
             } else {
-                Answer::Untold(format!("was not asked: there are more than {SERVERS}"))
+                Answer::Unknown(format!("was not checked: there are more than {SERVERS} servers"))
             };
             answers.0.push((server, answer));
         }
@@ -131,7 +132,7 @@ impl Answers {
         self.0.iter().find(|(asked, _)| asked == server).map(|(_, answer)| answer)
     }
 
-    /// The first server that is silent.
+    /// Returns the first server that does not answer.
     pub(crate) fn silent(&self) -> Option<(&Problem, &Endpoint)> {
         self.0.iter().find_map(|(_, answer)| match answer {
             Answer::Silent { problem, to, .. } => Some((problem, to)),
@@ -139,7 +140,8 @@ impl Answers {
         })
     }
 
-    /// A name without an address is asked for once.
+    /// Returns the result of a server with the same name if that name has no address, so that each name is
+    /// resolved once.
     fn same_name(&self, server: &Server) -> Option<Answer> {
         let of_the_name = |answer: &&(Server, Answer)| {
             answer.0.host == server.host
@@ -149,12 +151,12 @@ impl Answers {
     }
 }
 
-/// A vendor's daemon, beside the server.
+/// Returns the address of a vendor daemon on the server's machine.
 pub(crate) fn daemon(server: &Server, port: u16) -> Server {
     Server { host: server.host.clone(), ports: port..=port }
 }
 
-/// Connects to one port after the other, until one answers or none can.
+/// Connects to one port after the other until one answers or none is left.
 fn connect(server: &Server, time: Duration) -> Answer {
     let budget = Budget::new(time);
     let mut missed = None;
@@ -165,7 +167,7 @@ fn connect(server: &Server, time: Duration) -> Answer {
         match network::connect(&to.host, port, share) {
             Ok(exchanged) => return Answer::Answers { at: format!("{} port {port}", exchanged.address) },
             Err(Problem::Other(failure)) => {
-                return Answer::Untold(format!("could not be asked: {}", failure.message()));
+                return Answer::Unknown(format!("could not be checked: {}", failure.message()));
             }
             Err(problem) => {
                 let further = matches!(problem, Problem::Refused(_) | Problem::TimedOut(_));
@@ -176,15 +178,15 @@ fn connect(server: &Server, time: Duration) -> Answer {
             }
         }
     }
-    missed.unwrap_or_else(|| Answer::Untold("has no port".to_owned()))
+    missed.unwrap_or_else(|| Answer::Unknown("has no port".to_owned()))
 }
 
 fn why(problem: &Problem, time: Duration) -> String {
     match problem {
         Problem::NoSuchHost(_) => "has a name that is unknown".to_owned(),
-        Problem::NotResolved(_) => "has no address: the name service does not tell it".to_owned(),
+        Problem::NotResolved(_) => "has no address: the name service did not resolve it".to_owned(),
         Problem::Refused(_) => "refuses the connection".to_owned(),
-        Problem::Unreachable(_) => "cannot be reached: there is no way there".to_owned(),
+        Problem::Unreachable(_) => "cannot be reached: there is no route".to_owned(),
         Problem::TimedOut(_) => format!("does not answer within {}", shown(time)),
         Problem::Other(failure) => failure.message().to_owned(),
     }

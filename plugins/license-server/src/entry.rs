@@ -1,13 +1,13 @@
-//! Reading lists of licence servers, as they stand in variables.
+//! Parses lists of licence servers, as variables contain them.
 //!
-//! Entries are joined by `:`, or by `;` where there is one (Windows has colons in its paths). An entry is `port@host`, three of them
-//! joined by commas, or the path of a licence file or of a directory of them.
+//! Entries are separated by `:`, or by `;` if the list contains one (Windows has colons in its paths). An entry
+//! is `port@host`, three of them joined by commas, or the path of a licence file or directory.
 
 use std::ops::RangeInclusive;
 
 use agentd_plugin_checks::address::host;
 
-/// Whose protocol it is, and with it the ports.
+/// The licence manager, which determines the default ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manager {
     Flexlm,
@@ -15,7 +15,7 @@ pub(crate) enum Manager {
 }
 
 impl Manager {
-    /// Where a server listens whose port is left out.
+    /// Returns the ports of a server whose entry has no port.
     pub(crate) fn ports(self) -> RangeInclusive<u16> {
         match self {
             Self::Flexlm => 27000..=27009,
@@ -24,7 +24,7 @@ impl Manager {
     }
 }
 
-/// A server, at one port or at one of several.
+/// A server with one port or a range of ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) host: String,
@@ -35,21 +35,22 @@ pub(crate) struct Server {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     Server(Server),
-    /// Of three servers two must answer.
+    /// Three redundant servers, of which two must answer.
     Triad(Vec<Server>),
-    /// A licence file, or a directory of them.
+    /// Path of a licence file, or of a directory of licence files.
     Path(String),
-    /// It is none of these; so many came before it. Its text is not told: it may be something else that should not be.
+    /// An invalid entry, by its index from 0. Its text is not reported, because it may be something
+    /// confidential.
     Unread(usize),
 }
 
-/// The entries of a list, empty ones left out.
+/// Parses a list. Empty entries are left out.
 pub(crate) fn list(text: &str, manager: Manager) -> Vec<Entry> {
     let entries = split(text).into_iter().map(str::trim).filter(|entry| !entry.is_empty());
     entries.enumerate().map(|(before, entry)| read(entry, manager).unwrap_or(Entry::Unread(before))).collect()
 }
 
-/// At the separators, but not at the colons of an address in brackets.
+/// Splits at the separators, except inside the brackets of an address.
 fn split(text: &str) -> Vec<&str> {
     let separator = if text.contains(';') { ';' } else { ':' };
     let mut within = false;
@@ -124,7 +125,7 @@ mod tests {
             ("27000@[fd00::5]:1@10.0.0.5", Manager::Flexlm, vec![one(27000, "fd00::5"), one(1, "10.0.0.5")]),
             (" : :27000@a: ", Manager::Flexlm, vec![one(27000, "a")]),
             ("", Manager::Flexlm, vec![]),
-            // What is none of these is told by its place.
+            // Invalid entries are reported by their index.
             ("27000@a:x@b", Manager::Flexlm, vec![one(27000, "a"), Entry::Unread(1)]),
             ("1@a,2@b", Manager::Flexlm, vec![Entry::Unread(0)]),
             ("0@a:65536@a:5@:5@a b:5@a@b:a,b", Manager::Flexlm, (0..6).map(Entry::Unread).collect()),

@@ -1,25 +1,25 @@
-//! Reading licence files: where their servers are. What they license is not looked at.
+//! Parses the servers in licence files. The licences themselves are not examined.
 //!
-//! `FlexLM` has `SERVER host hostid [port]`, `VENDOR name [path] [options] [port=N]` (or `DAEMON`) and `USE_SERVER`; RLM has
-//! `HOST host hostid [port]` and `ISV name [path] [options] [port=N]`. Keywords in any case; `#` begins a comment, a `\` at the end of
-//! a line continues it.
+//! `FlexLM` has `SERVER host hostid [port]`, `VENDOR name [path] [options] [port=N]` (or `DAEMON`) and
+//! `USE_SERVER`. RLM has `HOST host hostid [port]` and `ISV name [path] [options] [port=N]`. Keywords are not
+//! case-sensitive. `#` begins a comment, and a `\` at the end of a line continues the line.
 
 use agentd_plugin_checks::address::host;
 
 use crate::entry::{Manager, Server};
 
-/// What a file says of its servers.
+/// The servers that a licence file names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Licence {
-    /// One, three that stand in for each other, or none: then nothing is asked for.
+    /// One server, three redundant servers, or none if no server is needed.
     pub(crate) servers: Vec<Server>,
-    /// The vendors' own daemons that have a port of their own in the file: name and port.
+    /// Vendor daemons with a port in the file, as name and port.
     pub(crate) vendors: Vec<(String, u16)>,
-    /// Whether anything in it is of a licence file.
+    /// Whether the text has any line of a licence file.
     pub(crate) is_one: bool,
 }
 
-/// What the file says.
+/// Parses the text of a licence file.
 pub(crate) fn read(text: &str, manager: Manager) -> Licence {
     let mut licence = Licence::default();
     for line in lines(text) {
@@ -37,7 +37,7 @@ pub(crate) fn read(text: &str, manager: Manager) -> Licence {
     licence
 }
 
-/// Lines without comments, those that are continued as one.
+/// Returns the lines without comments, with continued lines joined.
 fn lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut begun = String::new();
@@ -60,9 +60,9 @@ fn lines(text: &str) -> Vec<String> {
 
 fn server(words: &[&str], manager: Manager) -> Option<Server> {
     let named = host(words.first()?)?;
-    // On the machine that the file is on, it stands for that machine.
+    // On the machine with the file, this name means the machine itself.
     let named = if named.eq_ignore_ascii_case("this_host") { "localhost" } else { named };
-    // Behind the host's id; `FlexLM` had the protocol in front of it once.
+    // The port follows the host id. Older versions of `FlexLM` put the protocol in front of the port.
     let port = words.iter().skip(2).find_map(|word| {
         let word = word.to_ascii_uppercase();
         let number = word.strip_prefix("TCP:").or_else(|| word.strip_prefix("PORT=")).unwrap_or(&word);

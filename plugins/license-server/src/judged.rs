@@ -1,4 +1,4 @@
-//! What the answers come to.
+//! Turns the results of all connections into a report.
 
 use agentd_plugin_checks::explain;
 use agentd_plugin_sdk::{Outcome, Report};
@@ -6,33 +6,34 @@ use agentd_plugin_sdk::{Outcome, Report};
 use crate::asked::{Alternative, Answer, Answers, daemon};
 use crate::entry::Server;
 
-/// What one variable, or the settings, name.
+/// The servers that one variable, or the settings, name.
 pub(crate) struct List {
     pub(crate) name: String,
-    /// Whether one of it must answer, whatever the other lists have.
+    /// Whether the list must have an answering server, independent of the other lists.
     pub(crate) must: bool,
     pub(crate) alternatives: Vec<Alternative>,
 }
 
-/// Whether something can be used; in the order in which one of several says most.
+/// State of a server or list. The order is that of preference when one of several is sufficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Down,
-    Untold,
-    /// It can, and a part of it is down.
+    Unknown,
+    /// Usable, but a part is down.
     Partly,
     Up,
 }
 
-/// What is known of one alternative, and the words for it.
+/// Facts about servers, for the report.
 #[derive(Default)]
 struct Words {
-    /// Facts of what does not answer, and of what does.
+    /// Facts about servers that do not answer.
     bad: Vec<(String, String)>,
+    /// Facts about servers that answer.
     good: Vec<(String, String)>,
 }
 
-/// What was found for all lists; there is one at least.
+/// Makes the report for all lists. There must be at least one list.
 pub(crate) fn report(lists: &[List], answers: &Answers) -> Report {
     let mut words = Words::default();
     let mut of_lists = Vec::new();
@@ -52,23 +53,23 @@ pub(crate) fn report(lists: &[List], answers: &Answers) -> Report {
         Outcome::Pass => format!("the licence servers of {names} answer"),
         Outcome::Warn => format!("licence servers of {names} answer, and not all of them: {}", said()),
         Outcome::Fail => format!("no licence server of {names} answers: {}", said()),
-        Outcome::Unknown => format!("it cannot be told whether a licence server of {names} answers: {}", said()),
+        Outcome::Unknown => format!("cannot tell whether a licence server of {names} answers: {}", said()),
     };
     let facts = words.bad.into_iter().chain(words.good);
     let mut report = facts.fold(Report::new(outcome, summary), |report, (name, value)| report.fact(name, value));
     if let (true, Some((problem, to))) = (outcome != Outcome::Pass, answers.silent()) {
         report = explain::connection(report, problem, to);
     }
-    report = report.fact("checked", "whether a connection opens; whether there are licences left was not asked");
+    report = report.fact("checked", "whether a connection opens, not whether licences are available");
     if outcome == Outcome::Pass {
         return report;
     }
     report.remedy(format!(
-        "connect to the network that the licence servers are in, ask who runs them whether they are up, or correct {names}"
+        "connect to the network of the licence servers, ask their administrator whether they are up, or correct {names}"
     ))
 }
 
-/// The outcome, and the names of the lists that decide it.
+/// Returns the outcome, and the names of the lists that determine it.
 fn outcome(lists: &[(&List, State)]) -> (Outcome, String) {
     let of = |wanted: &dyn Fn(&(&List, State)) -> bool| {
         let names: Vec<&str> = lists.iter().filter(|list| wanted(list)).map(|(list, _)| list.name.as_str()).collect();
@@ -77,7 +78,7 @@ fn outcome(lists: &[(&List, State)]) -> (Outcome, String) {
     let must_be = |state: State| lists.iter().any(|(list, is)| list.must && *is == state);
     let found: Vec<State> = lists.iter().filter(|(list, _)| !list.must).map(|(_, state)| *state).collect();
     let best = found.iter().copied().max();
-    for (state, outcome) in [(State::Down, Outcome::Fail), (State::Untold, Outcome::Unknown)] {
+    for (state, outcome) in [(State::Down, Outcome::Fail), (State::Unknown, Outcome::Unknown)] {
         if must_be(state) {
             return (outcome, of(&|(list, is)| list.must && *is == state));
         }
@@ -96,18 +97,18 @@ fn judge(list: &List, alternative: &Alternative, answers: &Answers, words: &mut 
             words.good.push((list.name.clone(), format!("{path} names no server, so none is needed")));
             return State::Up;
         }
-        Alternative::Useless(why) => {
+        Alternative::Unusable(why) => {
             words.bad.push((list.name.clone(), why.clone()));
             return State::Down;
         }
-        Alternative::Untold(why) => {
+        Alternative::Unknown(why) => {
             words.bad.push((list.name.clone(), why.clone()));
-            return State::Untold;
+            return State::Unknown;
         }
     };
     let from = file.as_ref().unwrap_or(&list.name);
     let states: Vec<State> =
-        servers.iter().map(|server| of_server(&told(server, from), answers.get(server), words)).collect();
+        servers.iter().map(|server| of_server(&server_label(server, from), answers.get(server), words)).collect();
     let mut state = together(&states);
     if servers.len() > 1 {
         let up = states.iter().filter(|state| **state == State::Up).count();
@@ -115,24 +116,24 @@ fn judge(list: &List, alternative: &Alternative, answers: &Answers, words: &mut 
         if state == State::Up { words.good.push(fact) } else { words.bad.push(fact) }
     }
     for (name, port) in vendors {
-        // Of a triad it runs beside the one that is the master.
+        // In a triad, the vendor daemon runs on the master's machine.
         let daemons: Vec<Server> = servers.iter().map(|server| daemon(server, *port)).collect();
         let answering = daemons.iter().find(|daemon| matches!(answers.get(daemon), Some(Answer::Answers { .. })));
         let Some(shown) = answering.or(daemons.first()) else { continue };
-        let label = format!("{name}, {}", told(shown, from));
+        let label = format!("{name}, {}", server_label(shown, from));
         state = state.min(of_server(&label, answers.get(shown), words));
     }
     state
 }
 
-/// Of one server its own state, of three that of two.
+/// Combines the states of servers: of one server its state, of three servers that of the best two.
 fn together(states: &[State]) -> State {
     let quorum = if states.len() > 1 { 2 } else { 1 };
     let count = |wanted: &[State]| states.iter().filter(|state| wanted.contains(state)).count();
     match count(&[State::Up]) {
         up if up == states.len() => State::Up,
         up if up >= quorum => State::Partly,
-        _ if count(&[State::Up, State::Untold]) >= quorum => State::Untold,
+        _ if count(&[State::Up, State::Unknown]) >= quorum => State::Unknown,
         _ => State::Down,
     }
 }
@@ -148,16 +149,16 @@ fn of_server(label: &str, answer: Option<&Answer>, words: &mut Words) -> State {
             words.bad.push((label, why.clone()));
             State::Down
         }
-        Some(Answer::Untold(why)) => {
+        Some(Answer::Unknown(why)) => {
             words.bad.push((label, why.clone()));
-            State::Untold
+            State::Unknown
         }
-        None => State::Untold,
+        None => State::Unknown,
     }
 }
 
-/// A server as it stands in a list, and where it stands.
-fn told(server: &Server, from: &str) -> String {
+/// Describes a server and where it is named.
+fn server_label(server: &Server, from: &str) -> String {
     let (first, last) = (server.ports.start(), server.ports.end());
     let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
     format!("{ports}@{} ({from})", server.host)

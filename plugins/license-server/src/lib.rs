@@ -1,12 +1,16 @@
-//! `license-server`: the licence servers that a session's environment names, or the settings, answer.
+//! `license-server`: checks that the licence servers of a session's environment, or of the settings, answer.
 //!
-//! A list is of alternatives: one that answers is enough for its programs, and one that does not is told. A redundant triad answers when
-//! two of its three servers do. A licence file is as good as its SERVER lines. Of a server it is found out that it resolves and accepts a
-//! connection, and no more: what is spoken then is not published, and `lmstat`, which speaks it, may never return with a dead server.
+//! A list contains alternatives. One answering alternative is sufficient for its programs. An alternative that
+//! does not answer is reported.
 //!
-//! - `entry` reads lists, `file` reads licence files: pure.
-//! - `asked` connects, each server once and within the time that is left for it.
-//! - `judged` makes of what was found an outcome, its facts, and what to do.
+//! A redundant triad answers if two of its three servers do. A licence file counts as its SERVER lines.
+//!
+//! A server is usable if its name resolves and it accepts a connection. The protocol after that is not
+//! published. `lmstat`, which speaks the protocol, may never return if a server is dead.
+//!
+//! - `entry` parses lists and `file` parses licence files. Both are pure.
+//! - `asked` connects to each server once, within the remaining time.
+//! - `judged` turns the results into an outcome, facts and a remedy.
 
 mod asked;
 mod entry;
@@ -25,7 +29,7 @@ use entry::Manager;
 use judged::List;
 
 const DEFAULT_TIME: Duration = Duration::from_secs(4);
-/// Those that the vendors' programs look at. `CDS_LIC_FILE` is one vendor's own name for his.
+/// Variables that the vendors' programs read. `CDS_LIC_FILE` is one vendor's own name.
 const VARIABLES: [&str; 3] = ["*_LICENSE_FILE", "CDS_LIC_FILE", "RLM_LICENSE"];
 
 struct LicenseServer;
@@ -36,17 +40,21 @@ impl Prerequisite for LicenseServer {
             .setting(
                 "variables",
                 &format!(
-                    "a list of names of the session's variables, or patterns of names; one that is named as it is must have a server that answers, \
-                     of those that a pattern matches one must; default: {VARIABLES:?}"
+                    "a list of names and patterns of the session's variables; each variable with an exact name, \
+                     and one of those that match a pattern, must have an answering server; default: {VARIABLES:?}"
                 ),
             )
             .setting(
                 "servers",
-                "a list as it would stand in a variable, in the place of variables: port@host, three joined by commas, or the path of a \
-                 licence file; with it, the check can be made before the environment",
+                "a list to use instead of variables: port@host, three joined by commas, or the path of a \
+                 licence file; it allows a check before the environment is built",
             )
-            .setting("manager", "whose servers are: flexlm or rlm; default: rlm for variables that end with _LICENSE, else flexlm")
-            .setting("timeout", "how long it may take for all servers together, such as \"4s\"; default: 4s")
+            .setting(
+                "manager",
+                "the licence manager: flexlm or rlm; default: rlm for variables that end with \
+                _LICENSE, else flexlm",
+            )
+            .setting("timeout", "time limit for all servers together, such as \"4s\"; default: 4s")
             .wants(Capability::Network, ["*:*"], "connects to the servers that are named")
             .wants(Capability::File, ["/**"], "reads the licence files that are named")
             .checked(Moment::AfterEnvironment)
@@ -57,10 +65,10 @@ impl Prerequisite for LicenseServer {
         let manager = manager(request)?;
         let texts = match request.settings("servers") {
             Some(_) if request.settings("variables").is_some() => {
-                let what = "stands in the place of \"variables\"; set one of them";
+                let what = "replaces \"variables\"; set only one of them";
                 return Err(Failure::configuration("servers", what));
             }
-            Some([]) => return Err(Failure::configuration("servers", "must have a server at least, and is empty")),
+            Some([]) => return Err(Failure::configuration("servers", "must have at least one server, and is empty")),
             Some(servers) => vec![Text {
                 name: "the settings".to_owned(),
                 must: true,
@@ -85,10 +93,10 @@ impl Prerequisite for LicenseServer {
 
 export_prerequisite!(LicenseServer);
 
-/// What names servers.
+/// A list of servers as text, with its origin.
 struct Text {
     name: String,
-    /// Whether it must have a server that answers, whatever the others have.
+    /// Whether the list must have an answering server, independent of the other lists.
     must: bool,
     manager: Manager,
     lists: Vec<String>,
@@ -103,10 +111,10 @@ fn manager(request: &CheckRequest) -> Result<Option<Manager>, Failure> {
     }
 }
 
-/// No variable names a server, so nothing can be told of any.
+/// Makes the report if no variable names a server.
 fn nothing(request: &CheckRequest) -> Result<Report, Failure> {
     if request.environment.is_empty() {
-        let what = "must be set where the check is made before the environment, which then has no variables";
+        let what = "must be set if the check runs before the environment is built, because there are no variables yet";
         return Err(Failure::configuration("servers", what));
     }
     let names = request.settings("variables").map_or_else(|| VARIABLES.join(", "), |names| names.join(", "));
@@ -114,10 +122,10 @@ fn nothing(request: &CheckRequest) -> Result<Report, Failure> {
     Ok(report.remedy("load the module, or name the script, that sets the variable in the session's environment"))
 }
 
-/// The variables that are looked at, those that are not empty, by name.
+/// Returns the variables that match and are not empty, by name.
 fn variables(request: &CheckRequest, manager: Option<Manager>) -> Result<Vec<Text>, Failure> {
     let named: Vec<&str> = match request.settings("variables") {
-        Some([]) => return Err(Failure::configuration("variables", "must have a name at least, and is empty")),
+        Some([]) => return Err(Failure::configuration("variables", "must have at least one name, and is empty")),
         Some(names) => names.iter().map(String::as_str).collect(),
         None => VARIABLES.to_vec(),
     };

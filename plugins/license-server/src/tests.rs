@@ -5,7 +5,7 @@ use agentd_plugin_sdk::network::{NameService, Problem};
 
 type Kind = fn(String) -> Problem;
 
-/// A machine that knows these servers; who has no problem answers.
+/// Makes a machine with these servers. A server without a problem answers.
 fn machine(servers: &[(&str, u16, Option<Kind>)]) -> Host {
     let host = Host::new()
         .variable("PATH", "/bin")
@@ -46,7 +46,8 @@ fn one_of_a_list_is_enough_and_one_that_does_not_answer_is_told() {
             REFUSED,
             None,
             Outcome::Warn,
-            "licence servers of LM_LICENSE_FILE answer, and not all of them: 27000@lic1 (LM_LICENSE_FILE) refuses the connection",
+            "licence servers of LM_LICENSE_FILE answer, and not all of them: 27000@lic1 (LM_LICENSE_FILE) \
+                refuses the connection",
         ),
         (
             REFUSED,
@@ -73,12 +74,13 @@ fn what_does_not_answer_is_told_first_then_what_does_then_the_network() {
         facts(&report)[..7],
         [
             "27000@lic2 (LM_LICENSE_FILE): refuses the connection",
-            "LM_LICENSE_FILE: entry 3 is neither port@host, nor three of them with commas, nor the path of a licence file",
+            "LM_LICENSE_FILE: entry 3 is neither port@host, nor three of them with commas, nor the path of a \
+                licence file",
             "LM_LICENSE_FILE: there is no /absent.lic",
             "27000@lic1 (LM_LICENSE_FILE): answers at 10.1.0.5 port 27000",
             "error: host's words",
             "addresses: 10.1.0.5",
-            "way to 10.1.0.5: none",
+            "route to 10.1.0.5: none",
         ]
     );
     assert_eq!(report.outcome, Outcome::Warn);
@@ -108,13 +110,13 @@ fn each_server_is_asked_once_and_who_answers_at_once_leaves_his_time_to_the_othe
         .filter_map(|call| if let Call::Exchange { time, .. } = call { Some(*time) } else { None })
         .collect();
     assert_eq!(times, [Duration::from_millis(1500), Duration::from_secs(3)]);
-    // A name without an address is not asked for at another port.
+    // A name without an address is not resolved again for another port.
     let host =
         machine(&[("lic", 1, Some(Problem::NoSuchHost)), ("lic", 2, None)]).variable("LM_LICENSE_FILE", "1@lic:2@lic");
     let report = host.check::<LicenseServer>().unwrap();
     assert_eq!((report.outcome, asked(&host)), (Outcome::Fail, vec![("lic".to_owned(), 1)]));
     assert!(facts(&report).contains(&"name servers: 10.0.0.53".to_owned()));
-    // And there is an end of asking.
+    // The number of connections is limited.
     let many: Vec<String> = (0..100).map(|n| format!("27000@lic{n}")).collect();
     let host = (0..100)
         .fold(machine(&[]), |host, n| host.listens(&format!("lic{n}"), 27000, |_| Ok(exchanged("10.1.0.5", [""; 0]))));
@@ -175,7 +177,7 @@ fn a_licence_file_is_as_good_as_its_server_lines() {
         ("/l/three.lic", None, None, Outcome::Warn, "triad (/l/three.lic): 2 of 3 answer; 2 must"),
         ("/l/many.lic", REFUSED, None, Outcome::Warn, "27000@lic1 (/l/many.lic): refuses the connection"),
         ("/l/local.lic", None, None, Outcome::Pass, "LM_LICENSE_FILE: /l/local.lic names no server, so none is needed"),
-        ("/l/no.txt", None, None, Outcome::Fail, "LM_LICENSE_FILE: /l/no.txt is no licence file"),
+        ("/l/no.txt", None, None, Outcome::Fail, "LM_LICENSE_FILE: /l/no.txt is not a licence file"),
         ("/e", None, None, Outcome::Fail, "LM_LICENSE_FILE: there is no *.lic in /e"),
         ("/gone", None, None, Outcome::Fail, "LM_LICENSE_FILE: there is no /gone"),
         ("/gone:/l/one.lic", None, None, Outcome::Warn, "LM_LICENSE_FILE: there is no /gone"),
@@ -239,7 +241,7 @@ fn what_may_not_be_asked_is_not_down() {
     let host = host.grant(Capability::Network, ["lic1:*"]);
     let report = host.check::<LicenseServer>().unwrap();
     assert_eq!(report.outcome, Outcome::Unknown);
-    assert!(report.facts[0].value.starts_with("could not be asked: "), "{:?}", report.facts);
+    assert!(report.facts[0].value.starts_with("could not be checked: "), "{:?}", report.facts);
     assert_eq!(
         host.variable("LM_LICENSE_FILE", "1@lic2:1@lic1").check::<LicenseServer>().unwrap().outcome,
         Outcome::Warn

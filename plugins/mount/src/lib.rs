@@ -1,8 +1,11 @@
-//! `mount`: a file system is mounted where it should be, it is the one that is meant, and it answers.
+//! `mount`: checks that the expected file system is mounted at a path and answers.
 //!
-//! The mount table is read first, then the port of the server that is behind it is tried, and only then is the mount itself touched: a
-//! dead server is told without it. The look at the mount is made by the host in a process of its own and bounded in time. What an
-//! automounter would mount is looked at once, so that it does. Not its job: what is in the file system, and mounting it.
+//! The check reads the mount table first and then connects to the server behind the mount. It accesses the
+//! mount itself last, so that a dead server is reported without touching the mount. The host accesses the mount
+//! in a separate process with a time limit.
+//!
+//! A path that an automounter manages is accessed once, to trigger the mount. The check does not examine files,
+//! and does not mount anything itself.
 
 mod server;
 
@@ -10,8 +13,8 @@ use std::time::Duration;
 
 use agentd_plugin_checks::address::Endpoint;
 use agentd_plugin_checks::explain;
+use agentd_plugin_checks::or_unknown;
 use agentd_plugin_checks::time::{self, Budget};
-use agentd_plugin_checks::told;
 use agentd_plugin_sdk::mount::{self, Liveness, Mounted};
 use agentd_plugin_sdk::network::{self, Problem};
 use agentd_plugin_sdk::pattern::matches;
@@ -52,13 +55,13 @@ impl Prerequisite for Mount {
             server: server::Setting::of(request)?,
             budget: Budget::new(time::timeout(request, DEFAULT_TIME)?),
         };
-        told(check.made())
+        or_unknown(check.run())
     }
 }
 
 export_prerequisite!(Mount);
 
-/// The setting `path`, as the mount table would have it.
+/// Reads the setting `path` in the form of the mount table.
 fn path(request: &CheckRequest) -> Result<&str, Failure> {
     let text = request.required_setting("path")?;
     let wrong = text.split('/').any(|name| matches!(name, "." | ".."));
@@ -70,7 +73,7 @@ fn path(request: &CheckRequest) -> Result<&str, Failure> {
     Ok(if trimmed.is_empty() { "/" } else { trimmed })
 }
 
-/// What is looked for.
+/// The settings of one check.
 struct Check<'a> {
     path: &'a str,
     kind: Option<&'a str>,
@@ -81,7 +84,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn made(&self) -> Result<Report, Failure> {
+    fn run(&self) -> Result<Report, Failure> {
         let mut table = mount::mounts()?;
         if self.is_automounted(&table) {
             let server = self.expected_server()?;
@@ -96,7 +99,8 @@ impl Check<'_> {
             }
             table = mount::mounts()?;
         }
-        // Of several at one place, the last is on top. Under an automounter that mounted nothing is nothing.
+        // If several mounts are at one path, the last is on top. An automounter without a mount on top counts
+        // as nothing.
         let on_top = table.iter().rfind(|mounted| mounted.path == self.path);
         let Some(mounted) = on_top.filter(|mounted| !self.is_mere_automounter(mounted)) else {
             return self.missing(&table);
@@ -118,24 +122,24 @@ impl Check<'_> {
         !wanted && mounted.kind == AUTOMOUNTER
     }
 
-    /// Whether a look at the path would make an automounter mount something there.
+    /// Reports whether accessing the path would trigger an automounter.
     fn is_automounted(&self, table: &[Mounted]) -> bool {
         nearest(table, self.path).is_some_and(|mounted| self.is_mere_automounter(mounted))
     }
 
-    /// The server that the settings tell of.
+    /// Returns the server that the settings describe.
     fn expected_server(&self) -> Result<Option<Endpoint>, Failure> {
         self.server.behind(self.kind.unwrap_or_default(), self.source.unwrap_or_default(), &[])
     }
 
-    /// Why the server cannot be connected to; none if it can.
+    /// Returns why the server cannot be connected to, or `None` if it can.
     fn silence<'a>(&self, server: &'a Endpoint) -> Option<Silence<'a>> {
         let time = self.budget.share(2);
         let problem = network::connect(&server.host, server.port, time).err()?;
         Some(Silence { server, problem, time })
     }
 
-    /// What is said of a server that cannot be connected to.
+    /// Makes the report for a server that cannot be connected to.
     fn dead(&self, silence: &Silence) -> Result<Report, Failure> {
         let Silence { server, problem, time } = silence;
         let reason = explain::reason(problem, server, *time)?;
@@ -144,11 +148,12 @@ impl Check<'_> {
     }
 
     fn automounter_hangs(&self) -> Report {
-        let report = Report::fail(format!("the automounter does not mount {}: it does not answer in time", self.path));
-        report.remedy("see whether the server behind it runs, and what the automounter's journal says")
+        let report = Report::fail(format!("the automounter does not mount {}: it did not answer in time", self.path));
+        report.remedy("check whether the server behind it runs, and read the automounter's log")
     }
 
-    /// Nothing is mounted there; what is nearest, and whether its server would answer.
+    /// Makes the report for a path without a mount. Adds the nearest mount, and whether the server would
+    /// answer.
     fn missing(&self, table: &[Mounted]) -> Result<Report, Failure> {
         let server = self.expected_server()?;
         let mut report = Report::fail(format!("nothing is mounted at {}", self.path));
@@ -156,10 +161,8 @@ impl Check<'_> {
         if let Some(silence) = server.as_ref().and_then(|server| self.silence(server)) {
             let dead = self.dead(&silence)?;
             report = Report { summary: format!("{}, and {}", report.summary, dead.summary), ..dead };
-            remedy = format!(
-                "connect to the network that {} is in, or see to it that it runs; then {remedy}",
-                silence.server.host
-            );
+            remedy =
+                format!("connect to the network of {}, or make sure that it runs; then {remedy}", silence.server.host);
         }
         report = nearest_of(report, table, self.path);
         if let Some(source) = self.source {
@@ -168,7 +171,7 @@ impl Check<'_> {
         Ok(report.remedy(remedy))
     }
 
-    /// The report, if it is not the file system that is meant.
+    /// Returns a report if another file system than the expected one is mounted.
     fn another(&self, mounted: &Mounted) -> Option<Report> {
         let wrong = [
             ("kind", self.kind, &mounted.kind),
@@ -199,25 +202,26 @@ impl Check<'_> {
                     let report =
                         described(Report::new(Outcome::Warn, summary), mounted).fact("error", problem.message());
                     explain::name_service(report)
-                        .remedy("connect to the network that knows the name: a new mount would fail")
+                        .remedy("connect to the network that resolves the name: a new mount would fail")
                 }
             },
             Liveness::Hangs => {
                 let report = described(Report::fail(format!("{path} is mounted and does not answer")), mounted);
                 report.remedy(format!(
-                    "see whether what serves it runs; `umount -l {path}` takes a dead mount away, and programs that wait for it then go on"
+                    "check whether its server runs; `umount -l {path}` removes a dead mount and unblocks \
+                        programs that wait for it"
                 ))
             }
             Liveness::Error(error) => {
                 let report =
                     described(Report::fail(format!("{path} is mounted and answers with an error: {error}")), mounted);
-                report.remedy(format!("see whether what serves it runs, then `umount {path}` and mount it again"))
+                report.remedy(format!("check whether its server runs, then `umount {path}` and mount it again"))
             }
         }
     }
 }
 
-/// A server that could not be connected to, and in what time.
+/// A server that could not be connected to, with the problem and the time limit.
 struct Silence<'a> {
     server: &'a Endpoint,
     problem: Problem,
@@ -225,18 +229,19 @@ struct Silence<'a> {
 }
 
 impl Silence<'_> {
-    /// A server whose name alone has no address may well serve a mount that knows its address.
+    /// Reports whether the connection failed, and not the name resolution. A mount that knows the server's
+    /// address works without its name.
     fn is_of_the_way(&self) -> bool {
         !explain::is_of_the_name(&self.problem)
     }
 
     fn untouched(&self) -> String {
         let host = &self.server.host;
-        format!("connect to the network that {host} is in, or see to it that it runs; the mount was not touched")
+        format!("connect to the network of {host}, or make sure that it runs; the mount was not touched")
     }
 }
 
-/// What is mounted.
+/// Adds the properties of a mount to the report.
 fn described(report: Report, mounted: &Mounted) -> Report {
     report
         .fact("source", mounted.source.as_str())
@@ -244,13 +249,13 @@ fn described(report: Report, mounted: &Mounted) -> Report {
         .fact("device", mounted.device.as_str())
 }
 
-/// The file system that the path is on.
+/// Returns the mount that the path is on.
 fn nearest<'a>(table: &'a [Mounted], path: &str) -> Option<&'a Mounted> {
     let is_above = |mounted: &&Mounted| {
         let rest = path.strip_prefix(mounted.path.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    // Of several at one place, the last.
+    // If several mounts are at one path, the last counts.
     table.iter().filter(is_above).max_by_key(|mounted| mounted.path.len())
 }
 

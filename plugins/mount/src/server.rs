@@ -1,9 +1,9 @@
-//! Which server is behind a mount, and at which port.
+//! Finds the server and port behind a mount.
 
 use agentd_plugin_checks::address::{self, Endpoint, host};
 use agentd_plugin_sdk::{CheckRequest, Failure};
 
-/// What the settings say of it.
+/// The server that the settings name.
 #[derive(Debug, Default)]
 pub(crate) struct Setting<'a> {
     server: Option<&'a str>,
@@ -27,7 +27,7 @@ impl<'a> Setting<'a> {
         Ok(Self { server, port: address::port(request)? })
     }
 
-    /// The server behind such a mount; none where there is none, or where it is not reached by TCP.
+    /// Returns the server behind a mount. `None` if the mount has no server, or if the server does not use TCP.
     pub(crate) fn behind(&self, kind: &str, source: &str, options: &[String]) -> Result<Option<Endpoint>, Failure> {
         let protocol = Protocol::of(kind, source);
         let named = self.server.or_else(|| protocol.and_then(|protocol| protocol.host(source)));
@@ -38,14 +38,14 @@ impl<'a> Setting<'a> {
         }
         let used = option("port").and_then(|port| port.parse().ok()).filter(|port| *port != 0);
         let Some(port) = self.port.or(used).or(protocol.map(Protocol::port)) else {
-            let what = "must be set where the kind of file system does not tell it, and is not";
+            let what = "must be set, because the kind of file system does not determine it";
             return Err(Failure::configuration("port", what));
         };
         Ok(Some(Endpoint { host: named.to_owned(), port }))
     }
 }
 
-/// How a file system is served.
+/// The network protocol of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Nfs,
@@ -54,7 +54,7 @@ enum Protocol {
 }
 
 impl Protocol {
-    /// By its kind, and where that is not known by the form of its source.
+    /// Returns the protocol by the kind of file system, or by the form of the source if the kind is unknown.
     fn of(kind: &str, source: &str) -> Option<Self> {
         let kind = kind.trim_end_matches('*');
         match kind {
@@ -75,7 +75,7 @@ impl Protocol {
         }
     }
 
-    /// Of `host:/path`, `user@host:path`, `[fd00::1]:/path`, `//host/share`.
+    /// Returns the host of `host:/path`, `user@host:path`, `[fd00::1]:/path` or `//host/share`.
     fn host(self, source: &str) -> Option<&str> {
         let named = match self {
             Self::Smb => source.strip_prefix("//")?.split('/').next()?,
@@ -83,7 +83,7 @@ impl Protocol {
                 let source = source.rsplit_once('@').map_or(source, |(_, source)| source);
                 match source.strip_prefix('[') {
                     Some(rest) => rest.split_once("]:")?.0,
-                    // An IPv6 address may stand without brackets.
+                    // An IPv6 address may be written without brackets.
                     None => source.split_once(":/").or_else(|| source.split_once(':'))?.0,
                 }
             }

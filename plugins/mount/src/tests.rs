@@ -18,7 +18,7 @@ fn home() -> Mounted {
     mounted(PATH, "files.corp:/home", "nfs4", "0:52")
 }
 
-/// A machine with these mounts besides its own disk, and a server that answers.
+/// Makes a machine with these mounts besides its own disk, and with a server that answers.
 fn machine(mounts: impl IntoIterator<Item = Mounted>) -> Host {
     let table = [mounted("/", "/dev/sda1", "ext4", "8:1"), mounted("/mnt", "tmpfs", "tmpfs", "0:40")];
     Host::new()
@@ -65,13 +65,14 @@ fn what_is_missing_is_told_with_what_the_path_is_on() {
     assert_eq!(told(&report), (Outcome::Fail, "nothing is mounted at /mnt/home"));
     assert_eq!(facts(&report), ["is on: /mnt (tmpfs from tmpfs)"]);
     assert!(report.remedy.is_some_and(|text| text.contains("mount /mnt/home")) && !was_touched(&host));
-    // With a source in the settings its server is looked at, to explain.
+    // If the settings have a source, its server is checked to explain the missing mount.
     let host = machine([]).setting("source", ["files.corp:/home"]);
     let report = host.check::<Mount>().unwrap();
     assert_eq!(facts(&report), ["is on: /mnt (tmpfs from tmpfs)", "expected: files.corp:/home"]);
     let host = host.listens("files.corp", 2049, |_| Err(Problem::Refused("refused".to_owned())));
     let report = host.check::<Mount>().unwrap();
-    let summary = "nothing is mounted at /mnt/home, and the server of /mnt/home cannot be used: files.corp port 2049 refuses the connection";
+    let summary = "nothing is mounted at /mnt/home, and the server of /mnt/home cannot be used: files.corp port \
+        2049 refuses the connection";
     assert_eq!(told(&report), (Outcome::Fail, summary));
     assert_eq!(facts(&report)[3..], ["is on: /mnt (tmpfs from tmpfs)", "expected: files.corp:/home"]);
     assert!(report.remedy.is_some_and(|text| text.contains("files.corp") && text.contains("mount /mnt/home")));
@@ -98,7 +99,7 @@ fn another_file_system_than_the_one_that_is_meant_is_a_failure() {
         }
         assert_eq!((report.facts.len(), was_touched(&host)), (3, fails.is_none()));
     }
-    // What is on top counts.
+    // The mount on top counts.
     let host = machine([home(), mounted(PATH, "tmpfs", "tmpfs", "0:60")]).setting("kind", ["nfs4"]);
     assert_eq!(host.check::<Mount>().unwrap().outcome, Outcome::Fail);
 }
@@ -107,7 +108,7 @@ fn another_file_system_than_the_one_that_is_meant_is_a_failure() {
 fn a_dead_server_is_told_without_touching_the_mount() {
     for (problem, words) in [
         (Problem::Refused as fn(String) -> Problem, "files.corp port 2049 refuses the connection"),
-        (Problem::Unreachable, "there is no way to files.corp"),
+        (Problem::Unreachable, "there is no route to files.corp"),
         (Problem::TimedOut, "files.corp port 2049 does not answer within 1500 ms"),
     ] {
         let host = machine([home()]).listens("files.corp", 2049, move |_| Err(problem("host's words".to_owned())));
@@ -115,7 +116,7 @@ fn a_dead_server_is_told_without_touching_the_mount() {
         let summary = format!("the server of /mnt/home cannot be used: {words}");
         assert_eq!(told(&report), (Outcome::Fail, summary.as_str()));
         let names: Vec<&str> = report.facts.iter().map(|fact| fact.name.as_str()).collect();
-        assert_eq!(names, ["error", "addresses", "way to 10.1.0.9", "source", "kind", "device"]);
+        assert_eq!(names, ["error", "addresses", "route to 10.1.0.9", "source", "kind", "device"]);
         assert!(report.remedy.is_some_and(|text| text.contains("was not touched")) && !was_touched(&host));
     }
 }
@@ -158,7 +159,7 @@ fn a_mount_that_answers_while_the_name_of_its_server_has_no_address_is_a_warning
 fn what_an_automounter_would_mount_is_looked_at_so_that_it_does() {
     let automounter = |path: &str| mounted(path, "auto.home", "autofs", "0:30");
     for (path, source) in [(PATH, "files.corp:/home"), ("/mnt", "files.corp:/home"), (PATH, "*")] {
-        // On the fake host the table stays as it is: nothing was mounted.
+        // On the fake host the table does not change: nothing was mounted.
         let host = machine([automounter(path)]).setting("source", [source]);
         let report = host.check::<Mount>().unwrap();
         assert_eq!(told(&report), (Outcome::Fail, "nothing is mounted at /mnt/home"));
@@ -170,7 +171,7 @@ fn what_an_automounter_would_mount_is_looked_at_so_that_it_does() {
     let host = machine([automounter("/mnt")]).setting("source", ["files.corp:/home"]);
     let host = host.listens("files.corp", 2049, |_| Err(Problem::TimedOut("late".to_owned())));
     assert!(host.check::<Mount>().unwrap().summary.starts_with("the server of /mnt/home") && !was_touched(&host));
-    // Over it, what it mounted.
+    // The automounter's mount is on top of the automounter.
     let host = machine([automounter(PATH), home()]);
     assert_eq!((host.check::<Mount>().unwrap().outcome, host.calls().len()), (Outcome::Pass, 3));
 }

@@ -1,12 +1,15 @@
 //! `snapshot`: starts a session's environment from the user's login shell.
 //!
-//! Every variable of the login shell is set, except what belongs to a terminal, to a shell, to a service manager, to an editor or
-//! to another host of agents ([`rules`]). What is left out is named with its reason, as an `unset`: the host records it, so that
-//! "where is my variable?" has an answer. Exported bash functions are the host's affair: those it gives are taken.
+//! Sets every variable of the login shell except those of a terminal, a shell, a service manager, an editor or
+//! another host of agents ([`rules`]).
+//!
+//! For each variable that is left out, it returns an `unset` with the reason. The host records it, so that
+//! users can find out why a variable is missing. Exported bash functions are passed on; the host decides which
+//! of them it gives.
 
 #[cfg(test)]
 #[path = "../../whitelist/src/agents.rs"]
-#[allow(dead_code, reason = "only its list of names is asked for here, to be compared with the rules")]
+#[allow(dead_code, reason = "the test uses only the list of names")]
 mod agents;
 mod rules;
 
@@ -23,11 +26,11 @@ impl Provider for Snapshot {
             .setting("drop", "a list of patterns of names to leave out besides the built-in ones; default: []")
             .setting(
                 "allow",
-                "names and patterns to take in spite of the built-in rules, such as SSH_AUTH_SOCK; agentd sets it to what the \
-                 whitelist is allowed; a pattern that begins with * or ? is passed over here; default: []",
+                "names and patterns that override the built-in rules, such as SSH_AUTH_SOCK; agentd sets it to the \
+                 whitelist's \"allow\"; a pattern that begins with * or ? has no effect here; default: []",
             )
-            .setting("keep", "the older name of \"allow\"; it goes before \"drop\" too; default: []")
-            .wants_login_shell("its environment is what the session's begins with")
+            .setting("keep", "an older form of \"allow\" that also overrides \"drop\"; default: []")
+            .wants_login_shell("the session's environment starts with the shell's")
     }
 
     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
@@ -46,7 +49,7 @@ impl Provider for Snapshot {
 
 export_provider!(Snapshot);
 
-/// The administrator's part of the rules.
+/// The settings of the administrator.
 struct Policy<'a> {
     drop: &'a [String],
     allow: &'a [String],
@@ -62,8 +65,9 @@ impl Policy<'_> {
         login.into_iter().map(change).collect()
     }
 
-    /// Why the variable is left out, if it is. An exact name that is allowed goes before what is dropped, and that before a pattern that
-    /// allows.
+    /// Returns why the variable is left out, or `None` if it is taken.
+    ///
+    /// An exact name in `allow` overrides `drop`, and `drop` overrides a pattern in `allow`.
     fn reason_to_drop(&self, name: &str) -> Option<String> {
         let is_kept = self.keep.iter().any(|pattern| matches(pattern, name));
         if is_kept || self.allow.iter().any(|allowed| allowed == name) {
@@ -72,7 +76,7 @@ impl Policy<'_> {
         if let Some(pattern) = self.drop.iter().find(|pattern| matches(pattern, name)) {
             return Some(format!("matches {pattern:?} of the setting \"drop\""));
         }
-        // `*` allows whatever the whitelist would drop, and says nothing of what is a terminal's.
+        // `*` is meant for the whitelist, and does not ask for the variables of a terminal.
         let says_something = |pattern: &&String| !pattern.starts_with(['*', '?']);
         if self.allow.iter().filter(says_something).any(|pattern| matches(pattern, name)) {
             return None;

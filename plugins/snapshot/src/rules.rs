@@ -1,15 +1,15 @@
-//! Which variables of a login shell say nothing about the user's environment, and why.
+//! Rules for variables of a login shell that do not belong to the user's environment, with reasons.
 
 use agentd_plugin_sdk::pattern::matches;
 
-/// Patterns of names and the reason they share. The first that matches tells the reason.
+/// Patterns of names with a common reason. The first match determines the reason.
 const DROPPED: &[(&[&str], &str)] = &[
     (&["PWD", "OLDPWD", "SHLVL", "_", "A__z", "LAST_EXIT_CODE"], "bookkeeping of the login shell itself"),
     (
         &[
             "BASH_*",
             "BASHOPTS",
-            "SHELLOPTS", // xtrace in it would trace every tool
+            "SHELLOPTS", // its xtrace would trace every shell script
             "ENV",
             "ZSH_*",
             "FPATH",
@@ -17,8 +17,8 @@ const DROPPED: &[(&[&str], &str)] = &[
             "__fish*",
             "PS?",
             "PROMPT_COMMAND",
-            "DISABLE_AUTO_UPDATE", // oh-my-zsh's; set for the capture, so that it does not ask
-            // tcsh exports these of itself.
+            "DISABLE_AUTO_UPDATE", // oh-my-zsh; the capture sets it to prevent a question
+            // tcsh always exports these.
             "HOSTTYPE",
             "VENDOR",
             "OSTYPE",
@@ -57,7 +57,7 @@ const DROPPED: &[(&[&str], &str)] = &[
         "belongs to a terminal, and an agent has none",
     ),
     (&["TMUX*", "STY", "ZELLIJ*", "SHPOOL_SESSION_NAME"], "belongs to a terminal multiplexer's window"),
-    // Where the session has a program of its own for it, PAM says so at each login (pam_systemd(8)).
+    // PAM sets these at each login (pam_systemd(8)).
     (
         &[
             "XDG_SESSION_ID",
@@ -72,13 +72,14 @@ const DROPPED: &[(&[&str], &str)] = &[
         ],
         "belongs to one login at one seat",
     ),
-    // SSH_AUTH_SOCK among them: an agent that may use the user's keys is for the administrator to decide.
+    // Includes SSH_AUTH_SOCK: the administrator decides whether an agent may use the user's keys.
     (&["SSH_*"], "belongs to one ssh connection"),
     (&["SUDO_ASKPASS", "GIT_ASKPASS"], "asks for a password on another program's window"),
     (&["SUDO_*"], "belongs to one call of sudo"),
     (
-        // What Claude Code, opencode (`AGENT`, `OPENCODE`), Gemini CLI, Qwen Code, Codex, Copilot and Junie set for what they start;
-        // an agent that finds one thinks that it runs inside of another.
+        // Claude Code, opencode (`AGENT`, `OPENCODE`), Gemini CLI, Qwen Code, Codex, Copilot and Junie set
+        // these for the processes they start. An agent that finds one assumes that it runs inside another
+        // agent.
         &[
             "AI_AGENT",
             "AGENT",
@@ -122,7 +123,7 @@ const DROPPED: &[(&[&str], &str)] = &[
             "VIM",
             "VIMRUNTIME",
             "MYVIMRC",
-            "ELECTRON_RUN_AS_NODE", // turns every tool that is made with Electron into node
+            "ELECTRON_RUN_AS_NODE", // turns every Electron program into node
             "ELECTRON_NO_ATTACH_CONSOLE",
         ],
         "marks a process that an editor started",
@@ -131,7 +132,8 @@ const DROPPED: &[(&[&str], &str)] = &[
         &["npm_lifecycle_*", "npm_package_*", "npm_command", "npm_execpath", "npm_node_execpath"],
         "belongs to one script that npm runs",
     ),
-    // DIRENV_DIFF holds the values that direnv replaced, secrets among them, compressed: nothing could find them there.
+    // DIRENV_DIFF contains the values that direnv replaced, including secrets, in compressed form that no rule
+    // can inspect.
     (&["DIRENV_*"], "direnv's record of what it did in one shell"),
     (
         // systemd.exec(5), sd_notify(3), sd_listen_fds(3)
@@ -163,8 +165,8 @@ const DROPPED: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Names that a pattern above matches and that are the user's own settings all the same: how Claude Code logs in and reaches its
-/// model. A test compares this with what the whitelist gives to each agent.
+/// Names that match a pattern above but are settings of the user: how Claude Code logs in and reaches its
+/// model. A test compares this list with the variables that the whitelist gives to each agent.
 const TAKEN: &[&str] = &[
     "CLAUDE_CODE_OAUTH_TOKEN",
     "CLAUDE_CODE_USE_BEDROCK",
@@ -184,11 +186,11 @@ const TAKEN: &[&str] = &[
     "VSCODE_TELEMETRY_DISABLE",
 ];
 
-/// An exported bash function is no variable, and not for this plugin to judge: the host gives what its setting
-/// `environment.functions` lets through.
+/// Pattern of exported bash functions. They are not filtered here: the host gives those that its setting
+/// `environment.functions` allows.
 const FUNCTION: &str = "BASH_FUNC_*%%";
 
-/// Why a variable of this name is left out, if it is.
+/// Returns why a variable of this name is left out, or `None` if it is taken.
 pub(crate) fn reason_to_drop(name: &str) -> Option<&'static str> {
     if TAKEN.contains(&name) || matches(FUNCTION, name) {
         return None;

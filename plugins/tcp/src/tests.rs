@@ -31,18 +31,18 @@ fn who_accepts_answers_where_no_banner_is_expected() {
     assert_eq!(*time, DEFAULT_TIME);
 }
 
-/// Why it did not come about, and the summary, the facts and the remedy that tell so.
+/// A problem with the expected summary, facts and remedy.
 type Case = (fn(String) -> Problem, &'static str, &'static [&'static str], &'static str);
 
 #[test]
 fn a_connection_that_does_not_come_about_is_told_with_its_own_reason_facts_and_remedy() {
-    let way = &["error", "addresses", "way to 10.1.2.3"][..];
+    let way = &["error", "addresses", "route to 10.1.2.3"][..];
     let name = &["error", "name servers"][..];
     let kinds: [Case; 5] = [
         (Problem::NoSuchHost, "the name ssh.corp.example is unknown", name, "connect to the network"),
-        (Problem::NotResolved, "the name service does not tell the address of ssh.corp.example", name, "name servers"),
+        (Problem::NotResolved, "the name service did not resolve ssh.corp.example", name, "name servers"),
         (Problem::Refused, "ssh.corp.example port 22 refuses the connection", way, "start the service"),
-        (Problem::Unreachable, "there is no way to ssh.corp.example", way, "connect to the network"),
+        (Problem::Unreachable, "there is no route to ssh.corp.example", way, "connect to the network"),
         (Problem::TimedOut, "ssh.corp.example port 22 does not answer within 3 s", way, "firewall"),
     ];
     for (problem, summary, names, remedy) in kinds {
@@ -73,15 +73,25 @@ fn a_banner_must_be_in_the_first_bytes() {
         let report = with(b"\r\nSSH-2.0-OpenSSH\r\n", ending);
         assert_eq!(
             (report.outcome, report.summary.as_str()),
-            (Outcome::Pass, "ssh.corp.example port 22 answers as it should")
+            (Outcome::Pass, "ssh.corp.example port 22 answers with the expected banner")
         );
     }
-    let silent = "accepts the connection and says nothing within 500 ms";
+    let silent = "accepts the connection but sends nothing within 500 ms";
     for (received, ending, words, names) in [
         (&b""[..], Ending::TimedOut, silent, &["address", "connected after", "expected"][..]),
-        (b"", Ending::Closed, "closes it without a word", &["address", "connected after", "expected"]),
-        (b"HTTP/1.1", Ending::TimedOut, "says something else", &["address", "connected after", "expected", "received"]),
-        (b"SSH-2", Ending::Closed, "says something else", &["address", "connected after", "expected", "received"]),
+        (b"", Ending::Closed, "closes it without sending anything", &["address", "connected after", "expected"]),
+        (
+            b"HTTP/1.1",
+            Ending::TimedOut,
+            "does not send the expected banner",
+            &["address", "connected after", "expected", "received"],
+        ),
+        (
+            b"SSH-2",
+            Ending::Closed,
+            "does not send the expected banner",
+            &["address", "connected after", "expected", "received"],
+        ),
     ] {
         let report = with(received, ending);
         assert_eq!((report.outcome, facts(&report)), (Outcome::Fail, names.to_vec()));

@@ -1,17 +1,20 @@
-//! `vpn`: this machine is in the inside network. What proves it: the name of an inside host resolves to an inside address, and a TCP
-//! connection to it opens. The name of an interface proves little, so interfaces, routes and name servers only explain what was found.
+//! `vpn`: checks that this machine is in the inside network. The proof is that an inside host's name resolves
+//! to an inside address and that a TCP connection to it opens. The name of an interface proves little, so
+//! interfaces, routes and name servers only explain the result.
 //!
-//! The connection is tried before the name is looked at by itself: its time is the check's own, and a name service that is behind the
-//! VPN may never answer. Where such a silence has a reason on this machine, an interface that is down or no way to a name server, the
-//! prerequisite fails; where it has none, the outcome is unknown.
+//! The check connects before it resolves the name separately. The connection has the check's time limit, while
+//! a name service behind the VPN may never answer.
+//!
+//! If the name service is silent and this machine explains why, the prerequisite fails. Such reasons are an
+//! interface that is down, or no route to a name server. Without a reason the outcome is unknown.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use agentd_plugin_checks::address::{Endpoint, Network, ip};
 use agentd_plugin_checks::explain;
+use agentd_plugin_checks::or_unknown;
 use agentd_plugin_checks::time::{self, Budget};
-use agentd_plugin_checks::told;
 use agentd_plugin_sdk::network::{self, Exchanged, NetworkInterface, Problem};
 use agentd_plugin_sdk::{
     Capability, CheckDescription, CheckRequest, Description, Failure, Moment, Outcome, Prerequisite, Report,
@@ -26,11 +29,11 @@ struct Vpn;
 impl Prerequisite for Vpn {
     fn describe() -> CheckDescription {
         Description::new("vpn", env!("CARGO_PKG_VERSION"), "an inside host resolves to an inside address and answers")
-            .required_setting("host", "the name of a host that only the inside network knows, or an inside address")
+            .required_setting("host", "a host name that only the inside network resolves, or an inside address")
             .required_setting("network", "a list of the inside networks, such as [\"10.0.0.0/8\"]")
-            .setting("port", "a port of the host that somebody listens at; default: 443")
+            .setting("port", "an open port of the host; default: 443")
             .setting("interface", "the VPN's interface, such as wg0; only explains a failure; default: none")
-            .setting("timeout", "how long it may take, such as \"3s\", resolving the name included; default: 3s")
+            .setting("timeout", "time limit including name resolution, such as \"3s\"; default: 3s")
             .wants(Capability::Network, ["*:*"], "connects to the host of its settings, and explains why it cannot")
             .checked(Moment::BeforeEnvironment)
     }
@@ -38,7 +41,7 @@ impl Prerequisite for Vpn {
     fn check(request: &CheckRequest) -> Result<Report, Failure> {
         let networks = Network::of(request, "network")?.unwrap_or_default();
         if networks.is_empty() {
-            return Err(Failure::configuration("network", "must have a network at least, and is empty"));
+            return Err(Failure::configuration("network", "must have at least one network, and is empty"));
         }
         let check = Check {
             to: Endpoint::of(request, Some(DEFAULT_PORT))?,
@@ -46,13 +49,13 @@ impl Prerequisite for Vpn {
             interface: request.setting("interface")?,
             time: time::timeout(request, DEFAULT_TIME)?,
         };
-        told(check.made())
+        or_unknown(check.run())
     }
 }
 
 export_prerequisite!(Vpn);
 
-/// What is looked for.
+/// The settings of one check.
 struct Check<'a> {
     to: Endpoint,
     networks: Vec<Network>,
@@ -61,7 +64,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn made(&self) -> Result<Report, Failure> {
+    fn run(&self) -> Result<Report, Failure> {
         let budget = Budget::new(self.time);
         let problem = match network::exchange(&self.to.host, self.to.port, &[], self.time) {
             Ok(exchanged) if self.is_inside(&exchanged.address) => return Ok(self.passed(&exchanged)),
@@ -70,7 +73,7 @@ impl Check<'_> {
             Err(problem) if explain::is_of_the_name(&problem) => return Ok(self.nameless(&problem)),
             Err(problem) => Some(problem),
         };
-        // The name service answered a moment ago.
+        // The lookup is fast, because the name service has just answered.
         let addresses = match network::resolve(&self.to.host) {
             Ok(addresses) => addresses,
             Err(Problem::Other(failure)) => return Err(failure),
@@ -84,7 +87,8 @@ impl Check<'_> {
         }
     }
 
-    /// The host has addresses of both kinds, and it was an outside one that answered: what of the inside ones?
+    /// Connects to the inside addresses of a host that also has outside addresses, after an outside address
+    /// answered.
     fn through_inside(&self, addresses: &[String], inside: &[&String], budget: &Budget) -> Result<Report, Failure> {
         let mut missed = None;
         for (at, address) in inside.iter().enumerate() {
@@ -112,7 +116,7 @@ impl Check<'_> {
         explain::way(report.fact("connected after", format!("{connected} ms")), address)
     }
 
-    /// There is no address: the name is unknown here, or the name service is silent.
+    /// Makes the report if the name has no address: it is unknown, or the name service does not answer.
     fn nameless(&self, problem: &Problem) -> Report {
         let interfaces = network::interfaces();
         let host = &self.to.host;
@@ -120,10 +124,10 @@ impl Check<'_> {
         let local = self.local_reason(&interfaces);
         (report.outcome, report.summary) = match (problem, local) {
             (Problem::NoSuchHost(_), _) => (Outcome::Fail, format!("the name {host} is unknown here")),
-            (_, Some(reason)) => (Outcome::Fail, format!("the address of {host} cannot be had: {reason}")),
+            (_, Some(reason)) => (Outcome::Fail, format!("the address of {host} is unavailable: {reason}")),
             (_, None) => (
                 Outcome::Unknown,
-                format!("the name service does not tell the address of {host}, and nothing here says why"),
+                format!("the name service did not resolve {host}, and nothing on this machine explains why"),
             ),
         };
         let report = explain::name_service(report.fact("error", problem.message()));
@@ -131,18 +135,18 @@ impl Check<'_> {
         self.remedied(self.interface_of(report, &interfaces))
     }
 
-    /// Why a silent name service is no wonder.
+    /// Returns a reason on this machine for which the name service cannot answer.
     fn local_reason(&self, interfaces: &Result<Vec<NetworkInterface>, Failure>) -> Option<String> {
         if let (Some(name), Ok(all)) = (self.interface, interfaces) {
             match all.iter().find(|one| one.name == name) {
-                None => return Some(format!("the interface {name} is not there")),
+                None => return Some(format!("the interface {name} does not exist")),
                 Some(one) if !explain::carries(one) => return Some(format!("the interface {name} is not connected")),
                 Some(_) => {}
             }
         }
         let servers = servers();
         let no_way = |server: &String| matches!(network::way_to(server), Ok(None));
-        (!servers.is_empty() && servers.iter().all(no_way)).then(|| "there is no way to a name server".to_owned())
+        (!servers.is_empty() && servers.iter().all(no_way)).then(|| "there is no route to a name server".to_owned())
     }
 
     fn outside(&self, addresses: &[String]) -> Report {
@@ -153,7 +157,7 @@ impl Check<'_> {
         self.remedied(self.interface_of(report, &network::interfaces()))
     }
 
-    /// The name is told from inside, and nobody can be reached.
+    /// Makes the report if the name resolves to inside addresses but no connection opens.
     fn missed(
         &self,
         problem: &Problem,
@@ -166,9 +170,9 @@ impl Check<'_> {
         let report = self.interface_of(explain::way(report, address), &network::interfaces());
         let report = explain::routes(report, address);
         Ok(match problem {
-            // Somebody in the inside network refused it.
+            // A host in the inside network refused the connection.
             Problem::Refused(_) => report.remedy(format!(
-                "see whether {} runs and listens at port {}, or name another host or port in the settings",
+                "check whether {} runs and listens at port {}, or set another host or port",
                 self.to.host, self.to.port
             )),
             _ => self.remedied(report),
@@ -190,7 +194,7 @@ impl Check<'_> {
     }
 }
 
-/// The name servers, those that can be told.
+/// Returns the name servers, or none if they are unknown.
 fn servers() -> Vec<String> {
     network::name_service().map(|facts| facts.servers).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ fn interface(up: bool) -> NetworkInterface {
     NetworkInterface { name: "wg0".to_owned(), up, running: up, loopback: false, addresses }
 }
 
-/// A machine whose VPN is connected, or not; the name is told by a server of the VPN.
+/// Makes a machine whose VPN is connected or not. A name server behind the VPN resolves the name.
 fn machine(connected: bool) -> Host {
     let way = connected.then(|| Way { via: Some("wg0".to_owned()), source: "10.8.0.2".to_owned() });
     let route = |destination: &str, via: &str| Route {
@@ -60,7 +60,7 @@ fn an_inside_address_that_answers_is_a_pass_and_the_name_is_asked_for_once() {
     }
 }
 
-/// Why it did not come about, whether the VPN is connected, and the summary and the remedy that are expected.
+/// A problem, whether the VPN is connected, and the expected summary and remedy.
 type Case = (fn(String) -> Problem, bool, &'static str, &'static str);
 
 #[test]
@@ -70,10 +70,10 @@ fn each_reason_has_its_summary_and_the_facts_in_the_order_in_which_they_explain(
     let up = "interface wg0: up, running, 10.8.0.2/24";
     let down = "interface wg0: down, no address";
     let way = |to: &str, is: bool| {
-        if is { format!("way to {to}: through wg0, from 10.8.0.2") } else { format!("way to {to}: none") }
+        if is { format!("route to {to}: through wg0, from 10.8.0.2") } else { format!("route to {to}: none") }
     };
     let kinds: [Case; 4] = [
-        (Problem::Refused, true, "git.corp.example port 443 refuses the connection", "see whether"),
+        (Problem::Refused, true, "git.corp.example port 443 refuses the connection", "check whether"),
         (Problem::TimedOut, true, "git.corp.example port 443 does not answer within 3 s", "connect the VPN"),
         (
             Problem::TimedOut,
@@ -81,7 +81,7 @@ fn each_reason_has_its_summary_and_the_facts_in_the_order_in_which_they_explain(
             "git.corp.example port 443 does not answer within 3 s",
             "connect the VPN: its interface is wg0",
         ),
-        (Problem::Unreachable, false, "there is no way to git.corp.example", "connect the VPN"),
+        (Problem::Unreachable, false, "there is no route to git.corp.example", "connect the VPN"),
     ];
     for (problem, connected, summary, remedy) in kinds {
         let report = resolving(fails(machine(connected), 443, problem), &["10.1.2.3"]).check::<Vpn>().unwrap();
@@ -106,13 +106,13 @@ fn each_reason_has_its_summary_and_the_facts_in_the_order_in_which_they_explain(
             Problem::NotResolved,
             true,
             Outcome::Unknown,
-            "the name service does not tell the address of git.corp.example, and nothing here says why",
+            "the name service did not resolve git.corp.example, and nothing on this machine explains why",
         ),
         (
             Problem::NotResolved,
             false,
             Outcome::Fail,
-            "the address of git.corp.example cannot be had: the interface wg0 is not connected",
+            "the address of git.corp.example is unavailable: the interface wg0 is not connected",
         ),
     ] {
         let report = fails(machine(connected), 443, problem).check::<Vpn>().unwrap();
@@ -128,10 +128,10 @@ fn each_reason_has_its_summary_and_the_facts_in_the_order_in_which_they_explain(
 fn a_silent_name_service_is_a_failure_where_this_machine_explains_it() {
     let silent = |host: Host| fails(host, 443, Problem::NotResolved).check::<Vpn>().unwrap();
     let missing = silent(machine(true).interfaces(Vec::new()));
-    assert!(missing.outcome == Outcome::Fail && missing.summary.ends_with("the interface wg0 is not there"));
-    // Without the name of an interface, it is the way to the name servers.
+    assert!(missing.outcome == Outcome::Fail && missing.summary.ends_with("the interface wg0 does not exist"));
+    // Without an interface in the settings, the routes to the name servers decide.
     let no_way = silent(machine(true).way_to("10.0.0.53", None));
-    assert!(no_way.outcome == Outcome::Fail && no_way.summary.ends_with("there is no way to a name server"));
+    assert!(no_way.outcome == Outcome::Fail && no_way.summary.ends_with("there is no route to a name server"));
     let another = NameService { servers: vec!["10.0.0.53".to_owned(), "192.0.2.1".to_owned()], search: Vec::new() };
     let way = Some(Way { via: None, source: "192.0.2.9".to_owned() });
     let host = machine(true).way_to("10.0.0.53", None).name_service(another).way_to("192.0.2.1", way);
@@ -163,7 +163,7 @@ fn of_a_host_with_addresses_of_both_kinds_an_inside_one_must_answer() {
     };
     assert_eq!((host(Ok(())).outcome, facts(&host(Ok(())))[0].as_str()), (Outcome::Pass, "address: 10.1.2.3"));
     let missed = host(Err(Problem::TimedOut));
-    assert_eq!((missed.outcome, missed.facts[4].name.as_str()), (Outcome::Fail, "way to 10.1.2.3"));
+    assert_eq!((missed.outcome, missed.facts[4].name.as_str()), (Outcome::Fail, "route to 10.1.2.3"));
     assert!(missed.summary.contains("does not answer"));
 }
 

@@ -1,22 +1,24 @@
-//! What each known agent reads to log in, to reach its model and to find its home, by its own documentation or, where that
-//! is silent, its own code. Keys are among them: an agent gets its own, by exact name, and nobody else's.
+//! Variables that each known agent needs to log in, to reach its model and to find its home. The sources are
+//! the agents' documentation or, where that is incomplete, their code. The lists contain keys: an agent gets
+//! its own keys by exact name, and no other agent's.
 //!
-//! Keys of a cloud that an agent can be told to use are given only where it is told so: a switch in the environment.
+//! Keys of a cloud are given only if a switch in the environment tells the agent to use that cloud.
 
-/// Names of the agent, and what it gets.
+/// An agent's names and its variables.
 struct Agent {
     names: &'static [&'static str],
     variables: &'static [&'static str],
     clouds: &'static [Cloud],
 }
 
-/// What is given where the switch is set, to other than nothing, `0` or `false`.
+/// Variables that are given if the switch is set to a value other than empty, `0` or `false`.
 struct Cloud {
     switch: &'static str,
     variables: &'static [&'static str],
 }
 
-// code.claude.com/docs/en/env-vars and /network-config. ANTHROPIC_CUSTOM_HEADERS carries a gateway's token.
+// Source: code.claude.com/docs/en/env-vars and /network-config. ANTHROPIC_CUSTOM_HEADERS carries a gateway's
+// token.
 const CLAUDE: &[&str] = &[
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -39,16 +41,17 @@ const CLAUDE: &[&str] = &[
     "CLAUDE_CODE_USE_FOUNDRY",
     "CLAUDE_CODE_USE_VERTEX",
     "CLAUDE_CONFIG_DIR",
-    "CLAUDE_SECURESTORAGE_CONFIG_DIR", // in the code of 2.1
+    "CLAUDE_SECURESTORAGE_CONFIG_DIR", // source: code of 2.1
     "MAX_THINKING_TOKENS",
-    // @agentclientprotocol/claude-agent-acp 0.100, dist/acp-agent.js
+    // Source: @agentclientprotocol/claude-agent-acp 0.100, dist/acp-agent.js.
     "CLAUDE_CODE_EXECUTABLE",
     "IS_SANDBOX",
     "NO_BROWSER",
 ];
 
 const CLAUDE_CLOUDS: &[Cloud] = &[
-    // code.claude.com/docs/en/amazon-bedrock; the names of credentials are the AWS SDK's (docs.aws.amazon.com, "Environment variables")
+    // Source: code.claude.com/docs/en/amazon-bedrock. The names of credentials are the AWS SDK's
+    // (docs.aws.amazon.com, "Environment variables").
     Cloud {
         switch: "CLAUDE_CODE_USE_BEDROCK",
         variables: &[
@@ -65,7 +68,7 @@ const CLAUDE_CLOUDS: &[Cloud] = &[
             "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
         ],
     },
-    // code.claude.com/docs/en/google-vertex-ai
+    // Source: code.claude.com/docs/en/google-vertex-ai.
     Cloud {
         switch: "CLAUDE_CODE_USE_VERTEX",
         variables: &[
@@ -76,7 +79,7 @@ const CLAUDE_CLOUDS: &[Cloud] = &[
             "GOOGLE_APPLICATION_CREDENTIALS",
         ],
     },
-    // code.claude.com/docs/en/microsoft-foundry
+    // Source: code.claude.com/docs/en/microsoft-foundry.
     Cloud {
         switch: "CLAUDE_CODE_USE_FOUNDRY",
         variables: &[
@@ -88,8 +91,9 @@ const CLAUDE_CLOUDS: &[Cloud] = &[
     },
 ];
 
-// developers.openai.com/codex/environment-variables; OPENAI_API_KEY and OPENAI_BASE_URL in the code of 0.169 alone. A
-// model provider's `env_key` may name any variable: that one is the administrator's to allow.
+// Source: developers.openai.com/codex/environment-variables; OPENAI_API_KEY and OPENAI_BASE_URL only in the
+// code of 0.169. The `env_key` of a model provider may name any variable. The administrator must allow that
+// variable.
 const CODEX: &[&str] = &[
     "CODEX_ACCESS_TOKEN",
     "CODEX_API_KEY",
@@ -101,7 +105,7 @@ const CODEX: &[&str] = &[
     "OPENAI_BASE_URL",
     "OPENAI_FEDERATION_RULE_ID",
     "OPENAI_IDENTITY_TOKEN_FILE",
-    // @agentclientprotocol/codex-acp 2.6, README.md
+    // Source: @agentclientprotocol/codex-acp 2.6, README.md.
     "APP_SERVER_LOGS",
     "CODEX_CONFIG",
     "CODEX_PATH",
@@ -111,7 +115,7 @@ const CODEX: &[&str] = &[
     "NO_BROWSER",
 ];
 
-// `copilot help environment` and `copilot help providers` of 1.0.102; COPILOT_CACHE_HOME in its code
+// Source: `copilot help environment` and `copilot help providers` of 1.0.102; COPILOT_CACHE_HOME from the code.
 const COPILOT: &[&str] = &[
     "COPILOT_AUTO_UPDATE",
     "COPILOT_CACHE_HOME",
@@ -138,8 +142,9 @@ const COPILOT: &[&str] = &[
     "GITHUB_TOKEN",
 ];
 
-// github.com/google-gemini/gemini-cli, docs/reference/configuration.md and docs/get-started/authentication.mdx; the last four in
-// the code of 0.61. With Vertex AI and a file of credentials the two keys must not be set: drop them in the snapshot.
+// Source: github.com/google-gemini/gemini-cli, docs/reference/configuration.md and
+// docs/get-started/authentication.mdx; the last four from the code of 0.61. With Vertex AI and a credentials
+// file the two keys must not be set: drop them in the snapshot.
 const GEMINI: &[&str] = &[
     "GEMINI_API_KEY",
     "GEMINI_CLI_HOME",
@@ -164,8 +169,9 @@ const GEMINI: &[&str] = &[
     "GOOGLE_CLOUD_ACCESS_TOKEN",
 ];
 
-// opencode.ai/docs/cli, /docs/config and /docs/network. It keeps keys in auth.json below XDG_DATA_HOME; OPENCODE_CONFIG_CONTENT and
-// OPENCODE_AUTH_CONTENT may hold some. Each model provider's own key, where it is in the environment, is the administrator's to allow.
+// Source: opencode.ai/docs/cli, /docs/config and /docs/network. opencode keeps keys in auth.json below
+// XDG_DATA_HOME. OPENCODE_CONFIG_CONTENT and OPENCODE_AUTH_CONTENT may contain keys. The administrator must
+// allow the keys of other model providers.
 const OPENCODE: &[&str] = &[
     "OPENCODE_API_KEY",
     "OPENCODE_AUTH_CONTENT",
@@ -179,8 +185,8 @@ const OPENCODE: &[&str] = &[
     "OPENCODE_PERMISSION",
 ];
 
-// qwenlm.github.io/qwen-code-docs, users/configuration/auth; QWEN_HOME, QWEN_RUNTIME_DIR and the last two in the code of 0.24.
-// Keys of other model providers are the administrator's to allow.
+// Source: qwenlm.github.io/qwen-code-docs, users/configuration/auth; QWEN_HOME, QWEN_RUNTIME_DIR and the last
+// two from the code of 0.24. The administrator must allow the keys of other model providers.
 const QWEN: &[&str] = &[
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_BASE_URL",
@@ -213,8 +219,8 @@ const AGENTS: &[Agent] = &[
     Agent { names: &["qwen", "qwen-code"], variables: QWEN, clouds: &[] },
 ];
 
-/// The variables of an agent that is known by this name, in an environment of which `value` tells what it has; of any other
-/// agent, none.
+/// Returns the variables of the agent with this name, or none for an unknown agent. `value` returns the value
+/// of a variable of the environment.
 pub(crate) fn essentials<'a>(agent: &str, value: impl Fn(&str) -> Option<&'a [u8]>) -> Vec<&'static str> {
     let Some(agent) = AGENTS.iter().find(|known| known.names.contains(&agent)) else { return Vec::new() };
     let on = |cloud: &&Cloud| value(cloud.switch).is_some_and(|value| !matches!(value, b"" | b"0" | b"false"));
@@ -222,7 +228,7 @@ pub(crate) fn essentials<'a>(agent: &str, value: impl Fn(&str) -> Option<&'a [u8
     agent.variables.iter().chain(clouds).copied().collect()
 }
 
-/// Every name that some agent gets.
+/// Returns every name that some agent gets.
 #[cfg(test)]
 pub(crate) fn all() -> impl Iterator<Item = &'static str> {
     AGENTS.iter().flat_map(|agent| {

@@ -1,9 +1,17 @@
-//! `whitelist`: keeps what an agent may have of the environment so far, and drops the rest.
+//! `whitelist`: keeps the variables that an agent may have, and drops the rest.
 //!
-//! Kept is what the preset and its families list ([`names`], [`families`]), what the agent's own documentation names ([`agents`]) and what
-//! the administrator allows. A secret, by the look of its name or of its value, is kept only if it is named exactly, by the agent's list or
-//! by the administrator. A proxy's URL with a password is kept by the list that names it. A pattern never lets a secret through.
-//! Everything that goes is named with the rule it fell to. Exported bash functions pass: which of them are given is the host's affair.
+//! It keeps variables from these sources:
+//!
+//! - the preset and its families ([`names`], [`families`])
+//! - the list of the agent's own variables ([`agents`])
+//! - the administrator's setting `allow`
+//!
+//! A variable whose name or value looks like a secret is kept only if the agent's list or the administrator
+//! names it exactly. A pattern never keeps a secret. Proxy URLs with a password are kept, because their list
+//! names them.
+//!
+//! Each dropped variable is reported with the rule that dropped it. Exported bash functions pass; the host
+//! decides which of them it gives.
 
 mod agents;
 mod families;
@@ -17,7 +25,7 @@ use names::Preset;
 
 struct Whitelist;
 
-/// The settings that it knows.
+/// The settings that the plugin accepts.
 const SETTINGS: &[&str] = &["preset", "families", "without", "allow", "drop", "identity"];
 
 impl Provider for Whitelist {
@@ -29,17 +37,17 @@ impl Provider for Whitelist {
         )
         .setting(
             "preset",
-            "minimal, toolchains, desktop, or standard (an older list): how much is kept without being named; \
+            "minimal, toolchains, desktop, or standard (an older list): how much is kept by default; \
              default: toolchains",
         )
-        .setting("families", "the families that toolchains and desktop keep, and no other; default: all")
+        .setting("families", "the only families that toolchains and desktop keep; default: all")
         .setting("without", "families that toolchains and desktop leave out, such as cloud; default: []")
         .setting(
             "allow",
-            "a list of names and patterns (* and ?) to keep besides; a secret only by its exact name; default: []",
+            "a list of names and patterns (* and ?) to keep in addition; a secret only by its exact name; default: []",
         )
         .setting("drop", "a list of names and patterns to drop, unless \"allow\" has the exact name; default: []")
-        .setting("identity", "what the agent is, such as claude; agentd sets it; default: the agent's configured name")
+        .setting("identity", "the kind of agent, such as claude; agentd sets it; default: the agent's configured name")
     }
 
     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
@@ -50,7 +58,7 @@ impl Provider for Whitelist {
         if let Some(setting) = only.map(|_| "families").or((!without.is_empty()).then_some("without"))
             && !preset.has_families()
         {
-            let message = format!("the preset {} has no families; toolchains and desktop have", preset.as_str());
+            let message = format!("the preset {} has no families; only toolchains and desktop have", preset.as_str());
             return Err(Failure::configuration(setting, message));
         }
         let chosen = families::chosen(only, without)?;
@@ -71,9 +79,9 @@ impl Provider for Whitelist {
 
 export_provider!(Whitelist);
 
-/// What the names of exported bash functions look like.
+/// Pattern of exported bash functions.
 const FUNCTION: &str = "BASH_FUNC_*%%";
-/// Lists the modules that are loaded (module(1), Lmod).
+/// Variable that lists the loaded modules (module(1), Lmod).
 const LOADED: &str = "LOADEDMODULES";
 
 struct Policy<'a> {
@@ -82,12 +90,12 @@ struct Policy<'a> {
     allow: &'a [String],
     drop: &'a [String],
     essentials: Vec<&'static str>,
-    /// The modules that the environment says are loaded.
+    /// Value of `LOADEDMODULES` in the environment.
     loaded: &'a [u8],
 }
 
 impl Policy<'_> {
-    /// A removal of each variable that is not kept.
+    /// Returns a removal for each variable that is not kept.
     fn changes(&self, environment: &[Variable]) -> Vec<Change> {
         let reasons = environment.iter().map(|variable| self.reason_to_drop(&variable.name, &variable.value));
         let mut reasons: Vec<Option<String>> = reasons.collect();
@@ -96,7 +104,7 @@ impl Policy<'_> {
         dropped.filter_map(|(variable, reason)| Some(Change::unset(variable.name.as_str(), reason?))).collect()
     }
 
-    /// Drops what says that something is loaded, where a part of what was loaded is dropped.
+    /// Drops the variables that say that modules are loaded, if a variable that the modules set is dropped.
     fn drop_state(&self, environment: &[Variable], reasons: &mut [Option<String>]) {
         for family in FAMILIES.iter().filter(|family| !family.state.is_empty()) {
             let is_part = |name: &str| family.state_with.contains(&name);
@@ -141,19 +149,19 @@ impl Policy<'_> {
         self.preset.keeps(name) || self.families.iter().any(|family| family.has(name)) || self.is_modules(name)
     }
 
-    /// Whether a loaded module set it, where what modules set is kept.
+    /// Reports whether a loaded module probably set the variable, if the variables of modules are kept.
     fn is_modules(&self, name: &str) -> bool {
         self.families.iter().any(|family| !family.state.is_empty())
             && !families::RUNS_CODE.contains(&name)
             && families::is_of_loaded_module(self.loaded, name)
     }
 
-    /// Whether a list names it for which a password in its URL is no reason to drop it.
+    /// Reports whether a list names the variable and its URL may contain a password.
     fn may_have_password(&self, name: &str) -> bool {
         self.preset.names(name) || self.families.iter().any(|family| family.passwords.contains(&name))
     }
 
-    /// A family that the settings leave out is named: it is what keeps the variable.
+    /// Returns why the variable is not on a list. Names the family if the settings leave it out.
     fn reason_not_listed(&self, name: &str) -> String {
         let family = FAMILIES.iter().find(|family| family.has(name));
         match family.filter(|_| self.preset.has_families()) {
@@ -205,7 +213,7 @@ mod tests {
         );
     }
 
-    /// The reason for which a variable is dropped by these settings.
+    /// Returns the reason for which these settings drop a variable.
     fn dropped(settings: &[(&str, &[&str])], name: &str) -> Option<String> {
         let settings = settings.iter();
         let host = settings.fold(Host::new(), |host, (key, values)| host.setting(key, values.iter().copied()));
@@ -253,7 +261,7 @@ mod tests {
         assert_eq!(host.provide::<Whitelist>().unwrap().len(), 1, "an agent's own is dropped too");
     }
 
-    /// The names that are left of an environment in which `gcc` and `acme` are loaded.
+    /// Returns the names that are left of an environment in which `gcc` and `acme` are loaded.
     fn left_of_modules(settings: &[(&str, &[&str])]) -> Vec<String> {
         let variables = [
             ("LOADEDMODULES", "gcc/13:acme/1.2"),

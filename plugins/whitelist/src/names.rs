@@ -1,13 +1,13 @@
-//! The lists of names that are safe to pass on and belong to no family, and the presets.
+//! Lists of harmless names that belong to no family, and the presets.
 
 use agentd_plugin_sdk::Failure;
 use agentd_plugin_sdk::pattern::matches;
 
-/// Without these hardly any program works as its user expects.
+/// Variables that nearly every program needs.
 const MINIMAL: &[&str] =
     &["PATH", "SHELL", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR"];
 
-/// What tools of development look at, as the preset `standard` has it; the families hold all of these and more.
+/// Variables of development tools, for the preset `standard`. The families contain all of these and more.
 const STANDARD: &[&str] = &[
     "VIRTUAL_ENV",
     "NODE_ENV",
@@ -20,7 +20,7 @@ const STANDARD: &[&str] = &[
     "CARGO_HOME",
     "RUSTUP_HOME",
     "XDG_*",
-    // Environment Modules and lmod: what `module load` in an environment script works with.
+    // Environment Modules and Lmod: variables that `module load` in an environment script needs.
     "MODULEPATH",
     "MODULEPATH_*",
     "MODULESHOME",
@@ -33,8 +33,8 @@ const STANDARD: &[&str] = &[
     "_ModuleTable*",
 ];
 
-/// How the network is reached: behind a company's proxy no agent connects without them, and none starts a session without its
-/// certificates. A proxy's URL may have a password in it; who names these names it too.
+/// Variables for network access. Behind a company's proxy no agent can connect without them or without the
+/// company's certificates. A proxy's URL is kept even if it contains a password.
 const NETWORK: &[&str] = &[
     "HTTP_PROXY",
     "http_proxy",
@@ -54,18 +54,19 @@ const NETWORK: &[&str] = &[
     "GIT_SSL_CAPATH",
 ];
 
-/// What a program needs to open a window: with it an agent can see and drive the user's desktop.
+/// Variables that a program needs to open a window. With them an agent can see and control the user's desktop.
 const DESKTOP: &[&str] = &["DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XAUTHORITY"];
 
-/// How much is kept without being named.
+/// The amount of variables that are kept by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preset {
+    /// Only the minimal list.
     Minimal,
     /// The list of agentd's first versions.
     Standard,
     /// The minimal list and the families.
     Toolchains,
-    /// Those, and what opens windows.
+    /// The lists of `Toolchains`, and the variables for windows.
     Desktop,
 }
 
@@ -92,7 +93,7 @@ impl Preset {
         }
     }
 
-    /// Whether it has the families.
+    /// Reports whether the preset includes families.
     pub(crate) fn has_families(self) -> bool {
         matches!(self, Self::Toolchains | Self::Desktop)
     }
@@ -106,12 +107,12 @@ impl Preset {
         lists.iter().copied().flatten().copied()
     }
 
-    /// By name or by pattern, of the lists here.
+    /// Reports whether a list of the preset contains the name, exactly or by pattern.
     pub(crate) fn keeps(self, name: &str) -> bool {
         self.list().any(|pattern| matches(pattern, name))
     }
 
-    /// By name only.
+    /// Reports whether a list of the preset contains the name exactly.
     pub(crate) fn names(self, name: &str) -> bool {
         self.list().any(|listed| listed == name)
     }
@@ -146,8 +147,7 @@ mod tests {
 
     #[test]
     fn a_preset_that_is_not_one_is_refused_with_those_that_are() {
-        assert!(
-            matches!(Preset::parse("full"), Err(Failure::Configuration(error)) if error.message.contains("minimal, toolchains or desktop"))
-        );
+        let Err(Failure::Configuration(refused)) = Preset::parse("full") else { panic!("not refused") };
+        assert!(refused.message.contains("minimal, toolchains or desktop"), "{}", refused.message);
     }
 }

@@ -1,7 +1,7 @@
-//! Bytes that are nearly always text: the values of environment variables, paths, what a program printed.
+//! Byte strings that are nearly always text: values of environment variables, paths, output of programs.
 //!
-//! In JSON they are a string where they are UTF-8, and `{"base64": "..."}` where they are not, so that nothing is lost
-//! and nothing common is unreadable.
+//! JSON shows a byte string as a string if it is UTF-8, and as `{"base64": "..."}` otherwise. No byte is lost,
+//! and the common case stays readable.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -11,29 +11,32 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A byte string; see the module's comment for how it is written.
+/// A byte string. Serialized as a JSON string if it is UTF-8, and as `{"base64": "..."}` otherwise.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteString(pub Vec<u8>);
 
 impl ByteString {
-    /// The text, where it is UTF-8.
+    /// Returns the text, or `None` if the bytes are not UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }
 
+    /// Returns the raw bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
+    /// Returns the bytes as an operating system string.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
 
+    /// Converts the bytes into an operating system string.
     pub fn into_os_string(self) -> OsString {
         OsString::from_vec(self.0)
     }
 
-    /// For people: the text, with what is not UTF-8 replaced.
+    /// Returns the text for display. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub fn display(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
@@ -81,6 +84,7 @@ impl From<&OsStr> for ByteString {
     }
 }
 
+/// The JSON form of a byte string that is not UTF-8.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Encoded {

@@ -1,6 +1,7 @@
-//! The configuration as the outside sees it: its mistakes, its values with their places, and when a changed key takes effect.
+//! The configuration as clients see it: mistakes, values with their sources, and when a changed key takes
+//! effect.
 //!
-//! `agentctl config` prints these documents with `--json`; `POST /v1/reload` and `/readyz` answer with parts of them.
+//! `agentctl config --json` prints these documents. `POST /v1/reload` and `/readyz` return parts of these documents.
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
@@ -10,43 +11,46 @@ use serde::{Deserialize, Serialize};
 /// One mistake in a configuration file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mistake {
-    /// The file that has it.
+    /// The configuration file that contains the mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// From 1.
+    /// Line number, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// From 1, in characters.
+    /// Column number in characters, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// The dotted key; empty where the file is not TOML or cannot be read.
+    /// Dotted path of the key. Empty if the file is not TOML or cannot be read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
+    /// Description of the mistake for people.
     pub message: String,
-    /// The key that was probably meant.
+    /// The valid key that was probably meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
+    /// Consequence of the mistake for the configuration.
     #[serde(default)]
     pub consequence: Consequence,
 }
 
-/// What agentd does about a mistake.
+/// Consequence of a mistake for the configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Consequence {
-    /// Only what the key names is left out.
+    /// agentd ignores only what the key names.
     LeftOut,
-    /// What the same owner's files said before stays in force.
+    /// The previous configuration of the same owner (user or administrator) stays in force.
     FormerInForce,
-    /// Running sessions go on, and nothing is launched until the mistake is corrected.
+    /// Running sessions continue. No session is launched until the mistake is corrected.
     #[default]
     LaunchesRefused,
+    /// A consequence newer than this reader.
     #[serde(other)]
     Unknown,
 }
 
 impl Consequence {
-    /// The consequence in words that follow a mistake.
+    /// Returns the consequence as a clause to append to the mistake.
     pub fn explained(self) -> &'static str {
         match self {
             Self::LeftOut => "it is left out",
@@ -58,25 +62,25 @@ impl Consequence {
 }
 
 impl Mistake {
-    /// The mistake's place as compilers print it: `FILE:LINE:COLUMN`.
+    /// Returns the mistake's position in the format of compilers: `FILE:LINE:COLUMN`.
     pub fn place(&self) -> String {
         let mut place = self.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
         for number in [self.line, self.column].into_iter().flatten() {
-            // To a string nothing can fail to be written.
+            // Writing to a String cannot fail.
             let _ = write!(place, ":{number}");
         }
         place
     }
 }
 
-/// `FILE:LINE:COLUMN: KEY: MESSAGE`, without the parts that are not known.
+/// Formats `FILE:LINE:COLUMN: KEY: MESSAGE`, without the parts that are unknown.
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.place();
         if !place.is_empty() {
             write!(f, "{place}: ")?;
         }
-        // Most messages begin with the key that they are about.
+        // Most messages already contain the key.
         if !self.key.is_empty() && !self.message.contains(&self.key) {
             write!(f, "{}: ", self.key)?;
         }
@@ -92,41 +96,46 @@ impl fmt::Display for Mistake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// At the reload, for running sessions too.
+    /// At the reload, also for running sessions.
     Now,
-    /// At each session's next launch; running agents keep what they were started with.
+    /// At each session's next launch. Running agents keep the value they were started with.
     NextLaunch,
-    /// When agentd is started again.
+    /// At the next start of the daemon.
     NextStart,
+    /// A moment newer than this reader.
     #[serde(other)]
     Unknown,
 }
 
-/// A changed key, and when it takes effect.
+/// A changed configuration key and when it takes effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Dotted.
+    /// Dotted path of the key.
     pub key: String,
+    /// When the new value takes effect.
     pub effect: Effect,
 }
 
-/// What `agentctl config check` finds.
+/// The result of `agentctl config check`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurationCheck {
-    /// The files that were read, first to last.
+    /// The configuration files that were read, in the order of reading.
     pub files: Vec<PathBuf>,
+    /// Mistakes in these files.
     pub mistakes: Vec<Mistake>,
-    /// What is no mistake and may still not be meant, as a directory that is not there.
+    /// Valid settings that may not be intended, for example a directory that does not exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Mistake>,
 }
 
-/// What `agentctl config show` prints.
+/// The output of `agentctl config show`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurationShow {
+    /// The configuration files that were read, in the order of reading.
     pub files: Vec<PathBuf>,
     /// Every key that a file sets, in alphabetical order. Defaults are not listed.
     pub values: Vec<ConfigurationValue>,
+    /// Mistakes in these files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mistakes: Vec<Mistake>,
 }
@@ -134,31 +143,33 @@ pub struct ConfigurationShow {
 /// One key of the merged configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurationValue {
-    /// Dotted.
+    /// Dotted path of the key.
     pub key: String,
-    /// As TOML; `"***"` where it may be a secret.
+    /// The value as TOML. `"***"` if the value may be a secret.
     pub value: String,
-    /// The file that sets the value, absolute.
+    /// Absolute path of the file that sets the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// The line in that file, from 1.
+    /// Line number in that file, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }
 
-/// What `agentctl config path` prints: where configuration files are looked for.
+/// The output of `agentctl config path`: the places where agentd looks for configuration files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurationPaths {
-    /// First to last; a later file's keys take the place of an earlier one's.
+    /// The places in the order of reading. A key in a later file overrides the same key in an earlier file.
     pub paths: Vec<ConfigurationPath>,
 }
 
-/// A file or folder of configuration files.
+/// A configuration file, or a directory of configuration files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigurationPath {
+    /// Absolute path of the file or directory.
     pub path: PathBuf,
+    /// Whether the path exists.
     pub exists: bool,
-    /// `administrator` or `user`.
+    /// Owner of the path: `administrator` or `user`.
     pub owner: String,
 }
 

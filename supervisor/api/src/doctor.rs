@@ -1,70 +1,76 @@
-//! What was found out about agentd itself and its installation: `GET /v1/doctor`, and `agentctl doctor`.
+//! Findings about agentd and its installation: `GET /v1/doctor` and `agentctl doctor`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::prerequisite::{Fact, Outcome};
 
-/// One thing that was looked at.
+/// The result of one diagnostic check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// A stable word.
+    /// Stable name of the check, for programs.
     pub name: String,
+    /// Whether the check passed.
     pub outcome: Outcome,
-    /// One line: what was found.
+    /// The finding in one line.
     pub summary: String,
+    /// Details as name and value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Fact>,
-    /// What can be done about it, in words.
+    /// Instructions that fix the finding, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// The commands of the remedy, in order, as a shell takes them.
+    /// Shell commands that carry out the remedy, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub run: Vec<Command>,
 }
 
-/// One command of a remedy.
+/// One command that is part of a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// A line for a POSIX shell.
+    /// The command line for a POSIX shell.
     pub line: String,
-    /// Only root may.
+    /// Whether the command must run as root.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub as_root: bool,
 }
 
 impl From<&str> for Command {
-    /// A command of the user's.
+    /// Makes a command that the user can run.
     fn from(line: &str) -> Self {
         line.to_owned().into()
     }
 }
 
 impl From<String> for Command {
-    /// A command of the user's.
+    /// Makes a command that the user can run.
     fn from(line: String) -> Self {
         Self { line, as_root: false }
     }
 }
 
 impl Command {
-    /// Makes a command that only root may run.
+    /// Makes a command that only root can run.
     pub fn of_root(line: impl Into<String>) -> Self {
         Self { line: line.into(), as_root: true }
     }
 }
 
-/// Quotes a word where a POSIX shell needs it. A word with a NUL byte, which no shell takes, is returned unchanged.
+/// Quotes a word for a POSIX shell if needed. A word with a NUL byte, which no shell accepts, is returned
+/// unchanged.
 pub fn shell_word(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), std::borrow::Cow::into_owned)
 }
 
-/// What `GET /v1/doctor` answers: what the daemon alone knows of itself. `agentctl doctor` adds what it sees from outside.
+/// The response of `GET /v1/doctor`: checks that only the daemon can do. `agentctl doctor` adds the checks that
+/// need no daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoctorView {
+    /// The checks in the order of display.
     pub checks: Vec<Check>,
 }
 
 impl Check {
+    /// Makes a check without facts, remedy and commands.
     pub fn new(name: &str, outcome: Outcome, summary: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
@@ -76,33 +82,36 @@ impl Check {
         }
     }
 
+    /// Adds a fact.
     #[must_use]
     pub fn fact(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.facts.push(Fact { name: name.into(), value: value.into() });
         self
     }
 
+    /// Sets the remedy's text.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// Adds a command of the remedy.
+    /// Adds a command to the remedy.
     #[must_use]
     pub fn run(mut self, command: impl Into<Command>) -> Self {
         self.run.push(command.into());
         self
     }
 
-    /// Adds commands of the remedy, in this order.
+    /// Adds commands to the remedy, in this order.
     #[must_use]
     pub fn run_all(mut self, commands: &[Command]) -> Self {
         self.run.extend_from_slice(commands);
         self
     }
 
-    /// What several findings come to: the worst of them; `good` where there is none.
+    /// Combines findings into one check with the worst outcome. Returns a passed check with the summary `good`
+    /// if there are no findings.
     pub fn of(name: &str, findings: &[Finding], good: impl Into<String>) -> Self {
         let rank = |outcome: Outcome| match outcome {
             Outcome::Pass => 0,
@@ -129,33 +138,39 @@ impl Check {
     }
 }
 
-/// One of several things that a check finds.
+/// One of the findings that [`Check::of`] combines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
+    /// Severity of the finding.
     pub outcome: Outcome,
+    /// The finding in one line.
     pub summary: String,
+    /// Instructions that fix the finding, in words.
     pub remedy: Option<String>,
+    /// Shell commands that carry out the remedy, in order.
     pub run: Vec<Command>,
 }
 
 impl Finding {
+    /// Makes a finding with a remedy in words.
     pub fn new(outcome: Outcome, summary: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..Self::bare(outcome, summary) }
     }
 
-    /// Makes a finding whose remedy has no text: it has none, or its commands are enough.
+    /// Makes a finding without a remedy text, for findings that have no remedy or whose commands are
+    /// sufficient.
     pub fn bare(outcome: Outcome, summary: impl Into<String>) -> Self {
         Self { outcome, summary: summary.into(), remedy: None, run: Vec::new() }
     }
 
-    /// Adds a command of the remedy.
+    /// Adds a command to the remedy.
     #[must_use]
     pub fn run(mut self, command: impl Into<Command>) -> Self {
         self.run.push(command.into());
         self
     }
 
-    /// Adds commands of the remedy, in this order.
+    /// Adds commands to the remedy, in this order.
     #[must_use]
     pub fn run_all(mut self, commands: &[Command]) -> Self {
         self.run.extend_from_slice(commands);

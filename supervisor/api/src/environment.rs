@@ -1,4 +1,5 @@
-//! What is asked of a session's environment, and the environment its agent was started in, with who put each variable there.
+//! A session's environment: what a client requests (spec) and what the agent got (view), with the source of
+//! each variable.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,153 +10,166 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::ByteString;
 use crate::id::SessionId;
 
-/// What is asked of a session's environment; what is left out is as configured.
+/// The requested environment of a session. A field that is left out has its configured value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnvironmentSpec {
+    /// The source of the first environment in the pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<SnapshotSource>,
-    /// The terminal's environment, by the id that `POST /v1/snapshots` gave it.
+    /// Id of a terminal's snapshot, as `POST /v1/snapshots` returned it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// How a later launch treats the environment of the previous launch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refresh: Option<Refresh>,
-    /// Whether the session shares a terminal's environment with the others of its directory.
+    /// Whether the session shares a terminal's environment with the other sessions of its directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
-    /// Names and patterns of variables that the whitelist keeps besides; a secret only by its exact name.
+    /// Names and patterns of variables that the whitelist keeps in addition. A secret must be named exactly; a
+    /// pattern does not keep it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
-    /// Names and patterns of variables that are dropped.
+    /// Names and patterns of variables to drop.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drop: Vec<String>,
-    /// Variables that are given, behind what all providers gave. A secret is refused: it would be stored.
+    /// Variables to set after all providers have run. A secret value is refused, because the spec is stored in
+    /// clear text.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }
 
 impl EnvironmentSpec {
+    /// Reports whether the request leaves everything as configured.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What the environment's first step begins with.
+/// The source of a session's initial environment, before any provider runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotSource {
-    /// What the user's login shell gives to a program, as it is at each launch.
+    /// The environment that the user's login shell gives to a program, taken at each launch.
     #[default]
     LoginShell,
-    /// What the terminal had in which the session was created.
+    /// The environment of the terminal in which the session was created.
     Terminal,
-    /// What the login shell gave when the session was created.
+    /// The environment that the login shell gave when the session was created.
     Stored,
 }
 
-/// Where the login shell is asked for its environment.
+/// The directory in which the login shell's environment is captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotScope {
-    /// In the user's home: one snapshot serves all sessions.
+    /// The user's home directory. One snapshot serves all sessions.
     User,
-    /// In the session's directory, after its prompt was shown there: hooks of direnv, mise and the like do what they do for the user.
+    /// The session's directory, after the shell showed its prompt there. Hooks such as those of direnv and mise
+    /// run as they do for the user.
     Directory,
 }
 
-/// What a launch after the first does with the environment of the one before.
+/// How a launch after the first treats the environment of the previous launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refresh {
-    /// It is given again as a whole; secrets are taken fresh.
+    /// Reuses the stored environment as a whole. Secrets are fetched again.
     Stored,
-    /// It is built again.
+    /// Builds the environment again.
     #[default]
     Fresh,
-    /// It is given again, and what a fresh one would have otherwise is said.
+    /// Reuses the stored environment, and reports how a fresh one would differ.
     Warn,
 }
 
-/// The environment of a session's last launch; `environment.json`, and `GET /v1/sessions/{id}/environment`.
+/// The environment of a session's last launch: `environment.json` and `GET /v1/sessions/{id}/environment`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvironmentView {
+    /// Time at which the environment was built.
     pub captured: Timestamp,
-    /// The launch it was built for.
+    /// Number of the launch that the environment was built for, from 1.
     pub launch: u64,
-    /// SHA-256 over every name and every value that is no secret, hex.
+    /// SHA-256 in hexadecimal over all names and all values that are not secret.
     pub digest: String,
-    /// Microseconds that building it took; only of one that was built for the question (`at=now`).
+    /// Time to build the environment, in microseconds. Present only if it was built for this request
+    /// (`at=now`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
-    /// By name.
+    /// The variables, sorted by name.
     pub variables: Vec<VariableView>,
-    /// What a provider took away, by name.
+    /// The variables that a provider removed, sorted by name.
     #[serde(default)]
     pub dropped: Vec<DroppedView>,
-    /// Secrets that the launch before had and that could not be had again: the agent does without.
+    /// Secrets that the previous launch had and that could not be fetched again. The agent runs without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<VariableView>,
-    /// The scripts that were sourced for it, in order.
+    /// The scripts that were sourced, in the order of execution.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scripts: Vec<ScriptRun>,
 }
 
-/// A script that was sourced for an environment, and what it said.
+/// A script that was sourced for an environment, with its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScriptRun {
-    /// Where it was found, with the symlinks of its directory resolved.
+    /// Path of the script, with the symlinks of its directory resolved.
     pub path: PathBuf,
-    /// Where it ran: in the session's directory, or where it lies above that.
+    /// Working directory of the script: the session's directory, or the script's own directory if that is above
+    /// the session's directory.
     pub directory: PathBuf,
-    /// The provider that had it sourced.
+    /// Name of the provider that sourced the script.
     pub provider: String,
-    /// The status of its last command; absent where its result was known and it was not run (`# agentd-depends:`).
+    /// Exit status of the script's last command. Absent if a cached result was used and the script did not run
+    /// (`# agentd-depends:`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
-    /// The last lines that it printed on stderr, with secrets masked.
+    /// The last lines that the script printed on stderr, with secrets masked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
-    /// What it probably did not do. The condition `EnvironmentValid` has it too.
+    /// Effects that the script probably did not have. The condition `EnvironmentValid` reports them too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// One variable and where it came from.
+/// One environment variable and its source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VariableView {
+    /// Name of the variable.
     pub name: String,
-    /// Left out unless asked for, and always for a secret one.
+    /// The value. Absent unless the request asks for values, and always absent for a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<ByteString>,
-    /// SHA-256 of the value, hex; of a secret one it is left out, since a short secret could be guessed from it.
+    /// SHA-256 of the value in hexadecimal. Absent for a secret, because a short secret could be guessed from
+    /// its digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// The provider that set it last.
+    /// Name of the provider that set the variable last.
     pub provider: String,
-    /// The provider's place in the pipeline, from 1.
+    /// Position of that provider in the pipeline, counted from 1.
     pub step: u32,
-    /// The script or file it came from, where the provider knows one.
+    /// The script or file that the value came from, if the provider knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<PathBuf>,
-    /// Whether its value is a secret: never shown, and stored only where the file is encrypted.
+    /// Whether the value is a secret. A secret is never shown, and is stored only in an encrypted file.
     #[serde(default)]
     pub secret: bool,
-    /// The secret of the configuration that its value is, because a plugin asked for that; taken anew at each launch and stored nowhere.
+    /// Name of the configured secret that a plugin requested for this variable. Its value is fetched at each
+    /// launch and never stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub named_secret: Option<String>,
-    /// The file that its value is the path of, where a plugin gave the session one.
+    /// The file at the path in the value, if a plugin created that file for the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FileView>,
-    /// Until when it holds, where the plugin said so. Then the plugin is asked again.
+    /// Time until which the value is valid, if the plugin gave one. agentd calls the plugin again before then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// Every step that set or took it away, the first one first; the last is what it is. Left out where only one step touched it.
+    /// Every step that set or removed the variable, in order. Absent if only one step touched the variable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<StepView>,
 }
 
 impl VariableView {
-    /// The step that made it what it is.
+    /// Returns the step that gave the variable its final value.
     pub fn last_step(&self) -> StepView {
         StepView {
             provider: self.provider.clone(),
@@ -171,64 +185,72 @@ impl VariableView {
     }
 }
 
-/// A file that a plugin gave the session. Its content is in no answer, and in no file of agentd's but itself.
+/// A file that a plugin created for the session. Responses never contain its content, and agentd stores no
+/// other copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileView {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// SHA-256 of the content, hex.
+    /// SHA-256 of the content in hexadecimal.
     pub digest: String,
 }
 
-/// What one step of the pipeline made of a variable.
+/// The effect of one pipeline step on a variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
+    /// Name of the provider.
     pub provider: String,
-    /// The provider's place in the pipeline, from 1.
+    /// Position of the provider in the pipeline, counted from 1.
     pub step: u32,
+    /// The script or file that the value came from, if the provider knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<PathBuf>,
-    /// It was taken away here, and not set.
+    /// Whether the step removed the variable. Otherwise the step set it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
-    /// Why it was taken away, in the provider's words.
+    /// Why the variable was removed, in the provider's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// As of a variable; also left out where the variable was taken away in the end: what nobody gets is kept nowhere.
+    /// The value, under the rules of [`VariableView::value`]. Also absent if a later step removed the variable,
+    /// because agentd keeps no value that no agent gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<ByteString>,
+    /// SHA-256 of the value in hexadecimal, under the rules of [`VariableView::digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// As of a variable.
+    /// The file at the path in the value, if a plugin created that file for the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FileView>,
-    /// As of a variable.
+    /// Time until which the value is valid, if the plugin gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
-/// A variable that a provider took away.
+/// A variable that a provider removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedView {
+    /// Name of the variable.
     pub name: String,
+    /// Name of the provider that removed the variable.
     pub provider: String,
+    /// Position of that provider in the pipeline, counted from 1.
     pub step: u32,
-    /// The rule that dropped it, in the provider's words.
+    /// The rule that removed the variable, in the provider's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The script that removed it, where the provider knows one.
+    /// The script that removed the variable, if the provider knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<PathBuf>,
-    /// As of a variable.
+    /// Time until which the removal is valid, if the plugin gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// As of a variable.
+    /// Every step that set or removed the variable, in order. Absent if only one step touched the variable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<StepView>,
 }
 
 impl DroppedView {
-    /// The step that took it away.
+    /// Returns the step that removed the variable.
     pub fn last_step(&self) -> StepView {
         StepView {
             provider: self.provider.clone(),
@@ -244,19 +266,20 @@ impl DroppedView {
     }
 }
 
-/// One of the environments that a session has or would have.
+/// Selects one of a session's environments, for example in `?at=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
-    /// The session's first.
+    /// The environment of the session's first launch.
     Created,
-    /// Of the last launch.
+    /// The environment of the last launch.
     Last,
-    /// What a launch would build now.
+    /// The environment that a launch would build now.
     Now,
 }
 
 impl Moment {
+    /// Returns the name that requests use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -266,13 +289,13 @@ impl Moment {
     }
 }
 
-/// A word that is no moment.
+/// Error for a word that names no [`Moment`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidMoment(pub String);
 
 impl std::fmt::Display for InvalidMoment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} is none of created, last and now", self.0)
+        write!(f, "unknown moment {:?}: use created, last or now", self.0)
     }
 }
 
@@ -289,48 +312,58 @@ impl std::str::FromStr for Moment {
     }
 }
 
-/// What `GET /v1/sessions/{id}/environment/diff` answers. Each list is by name.
+/// The response of `GET /v1/sessions/{id}/environment/diff`. Each list is sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DifferenceView {
+    /// The environment on the left side.
     pub from: Moment,
+    /// The environment on the right side.
     pub to: Moment,
+    /// Variables that only the right side has.
     pub added: Vec<ChangeView>,
+    /// Variables whose values differ.
     pub changed: Vec<ChangeView>,
+    /// Variables that only the left side has.
     pub removed: Vec<ChangeView>,
-    /// Secrets that both have and whose values are not stored: whether they changed cannot be told.
+    /// Secrets that both sides have and whose values are not stored. agentd cannot tell whether they differ.
     #[serde(default)]
     pub not_compared: Vec<String>,
 }
 
-/// One variable that differs, with what each side has.
+/// One variable that differs between two environments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeView {
+    /// Name of the variable.
     pub name: String,
+    /// Whether the value is a secret.
     #[serde(default)]
     pub secret: bool,
-    /// Absent where that side knows nothing of it.
+    /// The last step on the left side. Absent if that side has no record of the variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The last step on the right side. Absent if that side has no record of the variable.
     pub before: Option<StepView>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<StepView>,
 }
 
-/// What `POST /v1/environment/rotate-key` answers.
+/// The response of `POST /v1/environment/rotate-key`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotationView {
-    /// The id of the key that everything is sealed with from now on.
+    /// Id of the new key. agentd encrypts everything with this key from now on.
     pub key: String,
-    /// Sessions whose file was written anew.
+    /// Sessions whose stored environment was encrypted again with the new key.
     pub rewritten: Vec<SessionId>,
-    /// Sessions whose file could not be, with the reason; what opens them is kept.
+    /// Sessions whose stored environment could not be encrypted again. The keys that decrypt them are kept.
     pub failed: Vec<RotationFailure>,
-    /// The ids of former keys that are still needed.
+    /// Ids of former keys that are still needed.
     pub kept_keys: Vec<String>,
 }
 
-/// A session whose file stays under its old key.
+/// A session whose stored environment stays encrypted with its old key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotationFailure {
+    /// Id of the session.
     pub session: SessionId,
+    /// Why the file was not rewritten, for people.
     pub reason: String,
 }

@@ -1,21 +1,26 @@
-//! Ids and names, which exist only by parsing: one that was made is safe in a path, a URL and a unit's name.
+//! Ids and names. A value exists only by parsing, so every value is safe in a path, a URL and a unit's name.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// Why a text is not an id or a name.
+/// Error for a text that is not a valid id or name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
+    /// The text is empty.
     #[error("{what} is empty")]
     Empty { what: &'static str },
+    /// The text is too long. `len` and `max` are in bytes.
     #[error("{what} has {len} bytes; {max} are allowed")]
     TooLong { what: &'static str, len: usize, max: usize },
+    /// The text has a character that is not allowed, or `-` at its beginning or end.
     #[error("{what} {text:?} has a character other than a-z, 0-9 and `-`, or begins or ends with `-`")]
     Character { what: &'static str, text: String },
 }
 
+/// Checks that a text is an id or name of at most `max` bytes: `a-z 0-9 -`, without `-` at the beginning or
+/// end.
 fn check(what: &'static str, text: &str, max: usize) -> Result<(), InvalidId> {
     if text.is_empty() {
         return Err(InvalidId::Empty { what });
@@ -38,6 +43,7 @@ macro_rules! label {
         pub struct $name(String);
 
         impl $name {
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -67,11 +73,13 @@ macro_rules! label {
 }
 
 label!(
-    /// A session's id: 1 to 32 of `a-z 0-9 -`; those made here are twelve letters and digits, the first a letter.
+    /// A session's id: 1 to 32 of `a-z 0-9 -`. agentd generates ids of twelve letters and digits that begin
+    /// with a letter.
     SessionId, "the session id", 32
 );
 label!(
-    /// A session's name, given by a person: 1 to 63 of `a-z 0-9 -` (the label of RFC 1123), unique among sessions.
+    /// A session's name, chosen by a person: 1 to 63 of `a-z 0-9 -` (a label of RFC 1123). Unique among all
+    /// sessions.
     SessionName, "the session name", 63
 );
 label!(
@@ -79,22 +87,23 @@ label!(
     AgentName, "the agent name", 63
 );
 label!(
-    /// A turn's id, unique in its session: `t1`, `t2` ...
+    /// A turn's id, unique in its session: `t1`, `t2` and so on.
     TurnId, "the turn id", 32
 );
 label!(
-    /// A permission request's id, unique in its session: `p1`, `p2` ...
+    /// A permission request's id, unique in its session: `p1`, `p2` and so on.
     PermissionId, "the permission id", 32
 );
 
-/// Crockford's alphabet (<https://www.crockford.com/base32.html>), lower case: none of its characters is mistaken for another.
+/// Crockford's base32 alphabet (<https://www.crockford.com/base32.html>) in lower case. It has no characters
+/// that people confuse.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 impl SessionId {
-    /// A new id: 59 random bits, so that a machine's sessions never meet one another.
+    /// Generates an id with 59 random bits. Two sessions of one machine practically never get equal ids.
     ///
     /// # Panics
-    /// Where the operating system has no random numbers to give, which no supported system does after boot.
+    /// Panics if the operating system provides no random numbers. No supported system fails to after boot.
     pub fn random() -> Self {
         let mut bytes = [0_u8; 12];
         getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
@@ -106,12 +115,14 @@ impl SessionId {
 }
 
 impl TurnId {
+    /// Makes the id of the session's `n`th turn, counted from 1.
     pub fn numbered(n: u64) -> Self {
         Self(format!("t{n}"))
     }
 }
 
 impl PermissionId {
+    /// Makes the id of the session's `n`th permission request, counted from 1.
     pub fn numbered(n: u64) -> Self {
         Self(format!("p{n}"))
     }

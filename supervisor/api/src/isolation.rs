@@ -1,20 +1,21 @@
-//! How much of the machine an agent is kept from, as it is asked for and as it holds.
+//! Isolation of an agent from the machine: what is requested and what is in effect.
 
 use serde::{Deserialize, Serialize};
 
-/// What an agent is kept from. Later levels are stricter.
+/// The isolation level of an agent. Later levels are stricter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
-    /// Nothing: the agent is a process of the user.
+    /// No isolation: the agent runs as an ordinary process of the user.
     #[default]
     None,
-    /// agentd's own files are not there, and no process outside can be signalled, traced or reached by an abstract socket.
+    /// Hides agentd's own files. The agent cannot signal, trace or reach by abstract socket any process
+    /// outside.
     Guard,
 }
 
 impl Isolation {
-    /// The level as it stands in JSON and in the configuration.
+    /// Returns the level's name in JSON and in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -23,31 +24,32 @@ impl Isolation {
     }
 }
 
-/// What a launch does where the kernel lacks a part of the isolation.
+/// Action of a launch if the kernel lacks a part of the isolation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationMissing {
-    /// The launch fails with the reason.
+    /// The launch fails and names the missing part.
     #[default]
     Fail,
-    /// The agent is started with the parts that can be had, and the session's status names the others.
+    /// The agent starts with the available parts. The session's status lists the missing ones.
     Warn,
 }
 
-/// A part of the level `guard` that a kernel can lack.
+/// A part of the level `guard` that a kernel may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationPart {
     /// User and mount namespaces, which hide agentd's files.
     Namespaces,
-    /// A Landlock domain, which scopes signals, tracing and abstract sockets.
+    /// A Landlock domain, which restricts signals, tracing and abstract sockets.
     Landlock,
+    /// A part newer than this reader.
     #[serde(other)]
     Unknown,
 }
 
 impl IsolationPart {
-    /// The part as it stands in JSON.
+    /// Returns the part's name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Namespaces => "namespaces",
@@ -57,30 +59,34 @@ impl IsolationPart {
     }
 }
 
-/// A part that an agent runs without.
+/// A part of the isolation that an agent runs without.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingPart {
+    /// The missing part.
     pub part: IsolationPart,
-    /// What is missing, and how it can be had. For people.
+    /// Description of the missing part and of how to get it, for people.
     pub reason: String,
 }
 
-/// What a kernel lacks of the level `guard`, for one user: the output of `agentd-keeper isolation`.
+/// Parts of the level `guard` that the kernel lacks for one user: the output of `agentd-keeper isolation`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IsolationSurvey {
+    /// The missing parts.
     pub missing: Vec<MissingPart>,
 }
 
 /// The isolation that an agent was started with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolated {
+    /// The level.
     pub level: Isolation,
+    /// Parts of the level that the kernel lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingPart>,
 }
 
 impl Isolated {
-    /// Whether the agent was started without any isolation.
+    /// Reports whether the agent was started without isolation.
     pub fn is_none(&self) -> bool {
         self.level == Isolation::None
     }

@@ -1,4 +1,5 @@
-//! Variables that the whitelist is to keep: `POST /v1/environment/keep`, and `agentctl env keep`.
+//! Requests to keep variables that the whitelist would drop: `POST /v1/environment/keep` and `agentctl env
+//! keep`.
 
 use std::path::PathBuf;
 
@@ -7,55 +8,58 @@ use serde::{Deserialize, Serialize};
 use crate::configuration::Mistake;
 use crate::id::AgentName;
 
-/// Which names to write into the user's configuration file, and for whom.
+/// The names to write into the user's configuration file, and the sessions that they apply to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeepRequest {
     /// Names of variables, or patterns of names with `*` and `?`.
     pub names: Vec<String>,
-    /// For the sessions of this agent only.
+    /// Limits the change to sessions of this agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// For the sessions in and below this directory only. Absolute.
+    /// Limits the change to sessions in and below this directory. Absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Say what would be written, and write nothing.
+    /// Whether to return the change without writing it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
 }
 
-/// What was written, or would be.
+/// The change to the configuration file, or the change that a dry run would make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepView {
-    /// The file that has the line.
+    /// The configuration file that was changed.
     pub file: PathBuf,
-    /// The file was not there before.
+    /// Whether the file was created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub created: bool,
+    /// Whether nothing was written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// The keys that changed, dotted.
+    /// Dotted paths of the keys that changed.
     pub keys: Vec<String>,
-    /// The names that were added.
+    /// Names that were added.
     pub added: Vec<String>,
-    /// The names that were there already.
+    /// Names that the file already had.
     pub already: Vec<String>,
-    /// Those of the names that look like names of secrets: each of them was kept out before, and now agents get its value.
+    /// The requested names that look like names of secrets. The whitelist dropped these variables before;
+    /// agents now get their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// Lines that went and lines that came, in the order of the file. What may be a secret in them is masked.
+    /// Removed and added lines, in the order of the file. Values that may be secrets are masked.
     pub lines: Vec<KeepLine>,
-    /// What of the configuration is not in force as the files say it, after the reload.
+    /// Mistakes in the configuration after the reload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mistakes: Vec<Mistake>,
 }
 
-/// A line that changed.
+/// A line that was added or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepLine {
-    /// From 1: in the new file of an added line, in the former file of a removed one.
+    /// Line number, counted from 1: in the new file for an added line, in the former file for a removed line.
     pub line: u32,
-    /// Whether it was added, and not removed.
+    /// Whether the line was added. Otherwise it was removed.
     pub added: bool,
+    /// Text of the line.
     pub text: String,
 }

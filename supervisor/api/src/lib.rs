@@ -1,16 +1,20 @@
-//! What the outside of agentd sees: resources, events, problems and ids, as they stand in JSON.
+//! The interface of agentd as JSON: resources, events, problems and ids.
 //!
-//! Nothing here does anything: no I/O, no clock, no policy. The daemon's own types are free to change; these are not:
-//! fields are added, never renamed, and a reader ignores what it does not know.
+//! This crate contains data types only: no I/O, no clock, no policy. Its JSON is stable. Fields are added and
+//! never renamed, and readers ignore unknown fields. The daemon's internal types may change freely.
 
 pub mod audit;
 pub mod bytes;
+pub mod changes;
 pub mod compatibility;
 pub mod configuration;
+pub mod doc;
 pub mod doctor;
 pub mod drain;
 pub mod environment;
+pub mod error;
 pub mod event;
+pub mod hex;
 pub mod id;
 pub mod isolation;
 pub mod keep;
@@ -31,6 +35,8 @@ pub mod surrogates;
 pub mod validation;
 
 pub use bytes::ByteString;
+pub use error::chain;
 pub use event::{Body, Event};
+pub use hex::hex;
 pub use id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 pub use problem::{Code, Problem};

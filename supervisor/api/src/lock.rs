@@ -1,27 +1,28 @@
-//! The lock of a state directory, and what the daemon that holds it says of itself in the file.
+//! The lock file of a state directory, and the record that the daemon writes into it.
 //!
-//! The kernel's lock (flock(2)) decides who holds it. The text only helps those who find it held: a daemon that starts, and
-//! `agentctl doctor`.
+//! The kernel (flock(2)) decides which daemon holds the lock. The record only informs others about the holder: a second
+//! daemon that starts, and `agentctl doctor`.
 
 use serde::{Deserialize, Serialize};
 
-/// The lock's name in the state directory.
+/// Name of the lock file in the state directory.
 pub const FILE: &str = "agentd.lock";
 
-/// The record that the holder writes into the file, as one JSON object. Older daemons write nothing.
+/// The record that the daemon writes into the lock file, as one JSON object. Older daemons write nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
+    /// Process id of the daemon.
     pub pid: u32,
-    /// The name of the daemon's systemd unit or launchd job; absent if no service manager started it.
+    /// Name of the daemon's systemd unit or launchd job. Absent if no service manager started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// The socket that the daemon serves.
+    /// Path of the daemon's control socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<std::path::PathBuf>,
 }
 
 impl Record {
-    /// Parses the text of a lock; `None` if it is empty or is no record.
+    /// Parses the content of a lock file. Returns `None` if the content is empty or not a record.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
@@ -29,12 +30,14 @@ impl Record {
 
 /// Finds the process that holds an exclusive flock(2) on a file, in the text of `/proc/locks` (proc(5)).
 ///
-/// `device` is the file's `st_dev`. Some file systems (btrfs, overlayfs) show another number in `/proc/locks`. For these it returns
-/// the `recorded` process, if that holds a lock on the same inode number.
+/// `device` is the file's `st_dev`. Some file systems (btrfs, overlayfs) show another device number in
+/// `/proc/locks`. For these it returns the `recorded` process, if that process holds a lock on the same inode
+/// number.
 pub fn holder(locks: &str, device: u64, inode: u64, recorded: Option<u32>) -> Option<u32> {
     let mut same_inode = Vec::new();
     for line in locks.lines() {
-        // `1: FLOCK  ADVISORY  WRITE 20678 fe:00:10010631 0 EOF`; one that waits has `->` behind the number.
+        // Example: `1: FLOCK  ADVISORY  WRITE 20678 fe:00:10010631 0 EOF`. A waiting process has `->` after the
+        // number.
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, place, ..] = words.as_slice() else { continue };
         let mut parts = place.split(':');
@@ -55,11 +58,12 @@ pub fn holder(locks: &str, device: u64, inode: u64, recorded: Option<u32>) -> Op
     recorded.filter(|pid| same_inode.contains(pid))
 }
 
-/// As makedev(3) of glibc puts them together.
+/// Returns the major number of a device, encoded as by glibc's makedev(3).
 fn major_of(device: u64) -> u64 {
     ((device >> 32) & 0xffff_f000) | ((device >> 8) & 0xfff)
 }
 
+/// Returns the minor number of a device, encoded as by glibc's makedev(3).
 fn minor_of(device: u64) -> u64 {
     ((device >> 12) & 0xffff_ff00) | (device & 0xff)
 }

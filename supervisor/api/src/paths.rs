@@ -1,14 +1,19 @@
-//! Where the control socket is, by a rule that the daemon and its clients share.
+//! The location of the control socket. The daemon and its clients share this rule.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The runtime directory: systemd's `RUNTIME_DIRECTORY` (systemd.exec(5)), else `agentd` under `XDG_RUNTIME_DIR` (XDG Base
-/// Directory Specification), else under `/run/user/UID` where `exists` finds that, else `/tmp/agentd-UID`.
+/// Returns the directory for sockets and other runtime files. The first of these applies:
 ///
-/// On macOS, which has neither variable nor `/run/user`, it is `~/.local/state/agentd/run`, the place that launchd has the socket at:
-/// launchd expands no variable, so it must be one that is known beforehand; and what lies in `/tmp` or in the user's own `TMPDIR` untouched
-/// for three days the system removes, while sessions and their sockets live on.
+/// 1. systemd's `RUNTIME_DIRECTORY` (systemd.exec(5))
+/// 2. `agentd` in `XDG_RUNTIME_DIR` (XDG Base Directory Specification)
+/// 3. on macOS, `~/.local/state/agentd/run`
+/// 4. `/run/user/UID/agentd`, if `exists` finds `/run/user/UID`
+/// 5. `/tmp/agentd-UID`
+///
+/// macOS has neither variable nor `/run/user`. launchd expands no variables, so the socket's path must be known
+/// beforehand. macOS also removes files in `/tmp` and `TMPDIR` that are unused for three days, but sockets must
+/// live longer.
 pub fn runtime_directory(
     variable: impl Fn(&str) -> Option<OsString>,
     uid: u32,
@@ -17,6 +22,7 @@ pub fn runtime_directory(
     find(variable, uid, exists, cfg!(target_os = "macos"))
 }
 
+/// Finds the runtime directory, for macOS if `macos`.
 fn find(variable: impl Fn(&str) -> Option<OsString>, uid: u32, exists: impl Fn(&Path) -> bool, macos: bool) -> PathBuf {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(path) = absolute("RUNTIME_DIRECTORY") {
@@ -32,14 +38,17 @@ fn find(variable: impl Fn(&str) -> Option<OsString>, uid: u32, exists: impl Fn(&
     if exists(&run_user) { run_user.join("agentd") } else { PathBuf::from(format!("/tmp/agentd-{uid}")) }
 }
 
-/// The control socket's name in the runtime directory.
+/// Name of the control socket in the runtime directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
 
-/// Where the services are that the administrator runs for users, each in a directory with the user's name: units/systemd/system.
+/// Parent of the runtime directories of the daemons that the administrator runs for users
+/// (units/systemd/system). Each directory has the user's name.
 pub const OF_ADMINISTRATOR: &str = "/run/agentd";
 
-/// Where a client looks for the control socket: that of the daemon that the administrator runs for this user, where `exists` finds it;
-/// else in the [`runtime_directory`].
+/// Returns the control socket that a client connects to.
+///
+/// If `exists` finds a daemon's socket that the administrator runs for `user`, it is that socket. Otherwise it
+/// is the socket in the [`runtime_directory`].
 pub fn client_socket(
     variable: impl Fn(&str) -> Option<OsString>,
     uid: u32,
@@ -81,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_keepers_socket_fits_into_a_path_of_macos() {
-        // sun_path has 104 bytes with the NUL; an id has at most 32, one that agentd made 12. Names of people are shorter than this.
+        // sun_path has 104 bytes with the NUL. An id has at most 32 bytes; agentd's own ids have 12. People's
+        // names are shorter than this.
         let home = format!("/Users/{}", "n".repeat(20));
         let socket = format!("{}/{}/keeper.sock", with(&[("HOME", &home)], false, true), "i".repeat(32));
         assert!(socket.len() <= 103, "{} bytes", socket.len());

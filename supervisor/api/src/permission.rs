@@ -1,52 +1,55 @@
-//! What an agent wants permission for, as far as it says so: the command, the arguments, the files and what would change in them.
+//! Details of a tool call that needs permission: the command, the arguments, the files and the changes, as far
+//! as the agent sends them.
 //!
-//! It is taken from the request and from the tool call that the agent announced before under the same id. Every text is bounded, and
-//! secrets in it are masked.
+//! The details come from the permission request and from the tool call that the agent announced earlier under
+//! the same id. Every text has a bounded length, and secrets are masked.
 
 use serde::{Deserialize, Serialize};
 
-/// A tool call that waits for permission. A field that the agent said nothing of is absent.
+/// A tool call that waits for permission. Fields that the agent did not send are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolDetails {
-    /// The agent's id of the tool call (ACP `toolCallId`).
+    /// The agent's id for the tool call (ACP `toolCallId`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call: Option<String>,
-    /// The agent's name of the tool: `Bash`, `run_shell_command`.
+    /// The agent's name for the tool, for example `Bash` or `run_shell_command`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The command line that would run. A list of words is joined as a shell would read it.
+    /// The command line to run. A list of words is joined with shell quoting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The directory that the command would run in, where it is another than the session's.
+    /// The working directory of the command, if it differs from the session's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
     /// The tool's input as JSON text (ACP `rawInput`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
-    /// The files and directories that it names.
+    /// Files and directories that the tool call names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// What it would change.
+    /// File changes that the tool call would make.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diffs: Vec<ToolDiff>,
-    /// Something of the above was too long, and its end is missing.
+    /// Whether a field was too long and was truncated.
     #[serde(skip_serializing_if = "is_false")]
     pub cut: bool,
 }
 
-/// A change of one file.
+/// A change to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolDiff {
+    /// Path of the file, as the agent sent it.
     pub path: String,
-    /// What is there now; absent for a new file.
+    /// The current text. Absent for a new file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<String>,
+    /// The new text.
     pub new: String,
 }
 
 impl ToolDetails {
-    /// Whether the agent said nothing at all.
+    /// Reports whether the agent sent no details.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

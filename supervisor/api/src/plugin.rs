@@ -1,4 +1,4 @@
-//! The plugins of a configuration as the daemon has them, and what came of reading the configuration again.
+//! The plugins of the running configuration, and the result of a reload.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,150 +8,170 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration::{Change, Mistake};
 
-/// All plugins, in the order of their names.
+/// The response of `GET /v1/plugins`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PluginList {
+    /// The plugins, sorted by name.
     pub plugins: Vec<PluginView>,
 }
 
-/// How a plugin stands.
+/// State of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PluginState {
-    /// It can be called.
+    /// The plugin is ready to be called.
     Loaded,
-    /// It is being loaded, and compiled where that has not been done before. A launch that needs it waits.
+    /// The plugin is being compiled or loaded. A launch that needs the plugin waits.
     Compiling,
-    /// It could not be loaded: `problem` says why. A launch tries again after a reason of the moment, or if the file has changed.
+    /// The plugin could not be loaded; `problem` says why. The next launch tries again if the cause was
+    /// temporary or if the file has changed.
     Failed,
-    /// It failed too often in a row, and is not called until a while is over, or until a reload.
+    /// The plugin failed too often in a row. agentd does not call it until a pause has passed or the
+    /// configuration is reloaded.
     Suspended,
     /// A state newer than this reader.
     #[serde(other)]
     Unknown,
 }
 
-/// What a launch does when a provider fails.
+/// Action of a launch if a provider fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
+    /// The launch fails.
     #[default]
     Fail,
+    /// The launch continues without the provider.
     Skip,
 }
 
-/// One plugin of the configuration, or a built-in one that is used.
+/// A plugin that the configuration declares, or a built-in plugin that it uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PluginView {
-    /// Its name in the configuration.
+    /// Name of the plugin in the configuration.
     pub name: String,
+    /// Current state.
     pub state: PluginState,
-    /// Why it is failed or suspended.
+    /// Why the plugin is failed or suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<PluginProblem>,
-    /// `built-in`, or the file's path.
+    /// `built-in`, or the path of the component's file.
     pub source: String,
-    /// Of what is loaded; of what is not, what is pinned.
+    /// SHA-256 of the loaded component in hexadecimal. The pinned digest if the component is not loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The configuration file that declares it; none of a built-in one that is only used.
+    /// The configuration file that declares the plugin. Absent for a built-in plugin that is not declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared_in: Option<PathBuf>,
-    /// What it says of itself; nothing of one that could not be loaded.
+    /// The component's description of itself. Absent if the component could not be loaded.
     #[serde(flatten)]
     pub description: Option<PluginDescription>,
-    /// Capability by capability, the patterns; of one without patterns, none.
+    /// The granted capabilities with their patterns. The list is empty for a capability without patterns.
     pub grant: BTreeMap<String, Vec<String>>,
+    /// Action of a launch if this plugin fails as a provider.
     pub on_failure: OnFailure,
-    /// The names of the pipeline's steps that it is, or of the prerequisites that it checks.
+    /// Names of the pipeline steps that this plugin runs, or of the prerequisites that it checks.
     pub used_by: Vec<String>,
-    /// As the configuration has them, nested keys joined by dots; those of a use are not in here.
+    /// Settings of the plugin's declaration, nested keys joined by dots. Settings of a single pipeline step or
+    /// prerequisite are not included.
     pub settings: BTreeMap<String, Vec<String>>,
-    /// Calls since it was loaded, of all sessions.
+    /// Number of calls of all sessions since the plugin was loaded.
     pub calls: u64,
-    /// Those that gave nothing, for whatever reason.
+    /// Number of calls that failed for any reason.
     pub failures: u64,
-    /// Those in a row, up to now, that were the plugin's own.
+    /// Number of the latest calls in a row that failed through the plugin's own fault.
     pub consecutive_failures: u64,
+    /// The last call that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<PluginFailure>,
 }
 
-/// What a component says of itself.
+/// A component's description of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PluginDescription {
-    /// Its own name, which need not be the configuration's.
+    /// The component's own name, which may differ from its name in the configuration.
     pub component: String,
+    /// Version of the component.
     pub version: String,
+    /// Purpose of the component in one line.
     pub summary: String,
-    /// `provider` or `prerequisite`.
+    /// The component's WIT world: `provider` or `prerequisite`.
     pub world: String,
-    /// The capabilities that it imports.
+    /// Capabilities that the component imports.
     pub imports: Vec<String>,
-    /// What it says that it uses of them.
+    /// The patterns that the component says it needs from each capability.
     pub wants: Vec<PluginWant>,
-    /// What it has to do without of that.
+    /// The wanted patterns that no grant covers.
     #[serde(default)]
     pub narrowed: Vec<PluginNarrowed>,
 }
 
-/// A capability that a plugin uses, and how far.
+/// A capability that a plugin needs, and the patterns that it needs from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginWant {
+    /// Name of the capability.
     pub capability: String,
+    /// Patterns that the plugin needs.
     pub patterns: Vec<String>,
-    /// What for.
+    /// Why the plugin needs the capability.
     pub reason: String,
 }
 
-/// A pattern that a plugin wants and no grant covers.
+/// A pattern that a plugin wants and that no grant covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginNarrowed {
+    /// Name of the capability.
     pub capability: String,
+    /// The pattern.
     pub pattern: String,
+    /// Why the plugin needs the capability.
     pub reason: String,
-    /// Whether it would be granted, and the administrator denies it.
+    /// Whether the administrator denies a pattern that is otherwise granted.
     pub denied: bool,
 }
 
-/// Why a plugin is not called.
+/// Why a plugin cannot be called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginProblem {
-    /// A stable word.
+    /// Stable code for programs.
     pub code: String,
+    /// Description for people.
     pub detail: String,
+    /// Instructions that fix the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// The last call that failed.
+/// The last call of a plugin that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginFailure {
+    /// Time of the failure.
     pub at: Timestamp,
+    /// Description of the failure.
     pub message: String,
 }
 
-/// What came of reading the configuration again.
+/// The result of reading the configuration again: `POST /v1/reload`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadView {
-    /// What was read, first to last.
+    /// The configuration files that were read, in the order of reading.
     pub files: Vec<PathBuf>,
-    /// The keys, dotted, that say something else than before, or are new or gone.
+    /// Dotted paths of the keys that were changed, added or removed.
     pub changed: Vec<String>,
-    /// Those of them that take effect only when agentd is started again.
+    /// The changed keys that take effect only when the daemon restarts.
     pub restart: Vec<String>,
-    /// How many plugins are loaded now.
+    /// Number of plugins that are loaded now.
     pub plugins: usize,
-    /// The names of plugins that are still being compiled. A launch that needs one waits for it.
+    /// Names of plugins that are still being compiled. A launch that needs such a plugin waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compiling: Vec<String>,
     /// When each key of `changed` takes effect, in the order of `changed`.
     #[serde(default)]
     pub changes: Vec<Change>,
-    /// What is not in force as the files say it, and what agentd does about each.
+    /// Mistakes in the files, and what agentd does about each.
     #[serde(default)]
     pub mistakes: Vec<Mistake>,
-    /// Whether nothing was changed: the answer says what a reload would do.
+    /// Whether the reload was a dry run. A dry run changes nothing and reports what a reload would do.
     #[serde(default)]
     pub dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! What must be there before a session's agent is started, as the outside sees it: what is declared, and what a check found.
+//! Prerequisites of a session's launch: their declaration and the results of their checks.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +7,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SessionId;
 
-/// When a prerequisite is checked.
+/// When a prerequisite is checked during a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
-    /// Of no session: what is found holds for everybody.
+    /// Before the environment is built. The check does not depend on a session, so sessions share its result.
     BeforeEnvironment,
-    /// It is given the session's environment.
+    /// After the environment is built. The check receives the session's environment.
     AfterEnvironment,
+    /// A moment newer than this reader.
     #[serde(other)]
     Unknown,
 }
 
-/// How a prerequisite stands.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
+    /// The prerequisite is met.
     Pass,
-    /// It is there, and something is to be said of it; nothing is kept from starting.
+    /// The prerequisite is met, with a warning. The launch continues.
     Warn,
+    /// The prerequisite is not met.
     Fail,
-    /// It could not be told.
+    /// The check could not decide. Also an outcome newer than this reader.
     #[serde(other)]
     Unknown,
 }
 
 impl Outcome {
-    /// The outcome as it stands in JSON.
+    /// Returns the outcome's name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -44,105 +47,115 @@ impl Outcome {
     }
 }
 
-/// What becomes of a launch when a prerequisite fails, or cannot be told.
+/// Action of a launch if a prerequisite fails or its check cannot decide.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// It is refused, or waits.
+    /// The launch is refused, or waits.
     #[default]
     Fail,
-    /// It goes on, and says so.
+    /// The launch continues with a warning.
     Warn,
 }
 
-/// Which sessions need a prerequisite besides those whose spec names it.
+/// Sessions that need a prerequisite, in addition to those whose spec names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequiredBy {
-    /// Everybody.
+    /// Whether all sessions need the prerequisite.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
-    /// Names of agents.
+    /// Names of agents whose sessions need the prerequisite.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
-    /// Patterns of working directories: `*` is any text, `?` any character.
+    /// Patterns of working directories: `*` matches any text, `?` any character.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<String>,
-    /// Tags of sessions.
+    /// Tags of sessions that need the prerequisite.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }
 
-/// One thing that a check found out.
+/// One detail that a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
+    /// Name of the detail.
     pub name: String,
+    /// Value for people.
     pub value: String,
 }
 
-/// What one check found.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// The prerequisite's name in the configuration.
+    /// Name of the prerequisite in the configuration.
     pub name: String,
+    /// Whether the prerequisite is met.
     pub outcome: Outcome,
+    /// Action of a launch if the prerequisite is not met.
     pub on_failure: OnFailure,
-    /// One line: what was found.
+    /// The finding in one line.
     pub summary: String,
+    /// Details of the finding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Fact>,
-    /// What can be done about it.
+    /// Instructions that fix the finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// How long the check took, in milliseconds.
+    /// Duration of the check in milliseconds.
     pub took_ms: u64,
-    /// When it ended.
+    /// Time at which the check ended.
     pub checked_at: Timestamp,
-    /// Whether it had been made before it was asked for.
+    /// Whether the result is that of an earlier check.
     #[serde(default)]
     pub from_cache: bool,
 }
 
 impl CheckReport {
-    /// Whether a launch does not go on with it.
+    /// Reports whether the result prevents a launch from continuing.
     pub fn is_obstacle(&self) -> bool {
         self.on_failure == OnFailure::Fail && matches!(self.outcome, Outcome::Fail | Outcome::Unknown)
     }
 
-    /// For people: `NAME (fail): what was found; what to do about it`.
+    /// Formats the result for people: `NAME (fail): SUMMARY; REMEDY`.
     pub fn line(&self) -> String {
         let remedy = self.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
         format!("{} ({}): {}{remedy}", self.name, self.outcome.as_str(), self.summary)
     }
 }
 
-/// A prerequisite that the configuration declares, and how it stands.
+/// A prerequisite of the configuration, with the result of its last check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrerequisiteView {
+    /// Name of the prerequisite in the configuration.
     pub name: String,
-    /// The plugin that checks it.
+    /// Name of the plugin that checks it.
     pub plugin: String,
+    /// When the prerequisite is checked during a launch.
     pub moment: Moment,
+    /// Action of a launch if the prerequisite is not met.
     pub on_failure: OnFailure,
+    /// Sessions that need the prerequisite.
     pub required_by: RequiredBy,
-    /// As the check is given them, nested keys joined by dots.
+    /// Settings that the check receives, nested keys joined by dots.
     pub settings: BTreeMap<String, Vec<String>>,
-    /// What was found last; nothing where nobody has asked yet.
+    /// Result of the last check. Absent if the prerequisite was never checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<CheckReport>,
-    /// When it is checked next for the sessions that run; nothing where no running session needs it.
+    /// Time of the next check for running sessions. Absent if no running session needs the prerequisite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
-    /// The active sessions that need it.
+    /// Active sessions that need the prerequisite.
     pub used_by: Vec<SessionId>,
-    /// Why it cannot be checked: its plugin is not loaded, or is suspended.
+    /// Why the prerequisite cannot be checked: its plugin is not loaded or is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// What `GET /v1/prerequisites` answers, in the order of the names.
+/// The response of `GET /v1/prerequisites`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrerequisiteList {
+    /// The prerequisites, sorted by name.
     pub prerequisites: Vec<PrerequisiteView>,
 }
 
@@ -150,23 +163,23 @@ pub struct PrerequisiteList {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckRequest {
-    /// For this session; one that looks at the environment needs it.
+    /// The session to check for. Required by checks that receive the environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
 }
 
-/// Who asked for something that is to be known afterwards.
+/// The caller of a request, as recorded in journals and in the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requester {
-    /// The user's id, from the kernel.
+    /// User id, from the kernel.
     pub uid: u32,
-    /// The process, where the kernel says it.
+    /// Process id, if the kernel provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The path of its program, where it may be looked at.
+    /// Path of the process's program, if agentd may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// The session that the process ran in: an agent asked, or what it had started.
+    /// The session that the process runs in, if an agent or one of its descendants is the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
 }
@@ -181,28 +194,35 @@ impl std::fmt::Display for Requester {
     }
 }
 
-/// What a launch found. Written once for each moment that there was something to check in, and when a wait begins.
+/// Data of the record `prerequisites.checked`. Written once for each moment that has checks, and when a wait
+/// begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrerequisitesChecked {
+    /// Number of the launch, counted from 1.
     pub launch: u64,
+    /// The moment of the checks.
     pub moment: Moment,
+    /// Results of the checks.
     pub reports: Vec<CheckReport>,
 }
 
-/// What is other than it was, while the session's agent runs.
+/// Data of the record `prerequisites.changed`: outcomes that changed while the session's agent runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrerequisitesChanged {
+    /// Number of the launch, counted from 1.
     pub launch: u64,
-    /// Those whose outcome changed.
+    /// Results of the checks whose outcome changed.
     pub reports: Vec<CheckReport>,
 }
 
-/// A launch that goes on without what it needs, since somebody said so.
+/// Data of the record `prerequisites.forced`: a launch continues without prerequisites, as a caller requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrerequisitesForced {
+    /// Number of the launch, counted from 1.
     pub launch: u64,
+    /// The caller that forced the launch.
     pub by: Requester,
-    /// The names of what was missing.
+    /// Names of the prerequisites that were not met.
     pub missing: Vec<String>,
 }
 

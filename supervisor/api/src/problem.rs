@@ -1,219 +1,225 @@
-//! Errors as the outside sees them: RFC 9457 problem documents with a stable machine code.
+//! Errors as clients see them: RFC 9457 problem documents with a stable code.
 
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::Mistake;
+use crate::doc;
 use crate::prerequisite::CheckReport;
 
-/// A stable code, for programs. Once released, a code keeps its meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Code {
-    /// The request's JSON cannot be read, or a field has the wrong form.
-    MalformedRequest,
-    /// The request says something that can be read and cannot be meant: two agents, a directory that is not there.
-    InvalidRequest,
-    InvalidId,
-    NoSuchPath,
-    MethodNotAllowed,
-    BodyTooLarge,
-    /// The request's body did not come within its time.
-    BodyTimeout,
-    /// The caller holds as many connections as one may, or all are in use. `Retry-After` says when to ask again.
-    TooManyConnections,
-    /// Streams of one caller: events and `?wait=`.
-    TooManyStreams,
-    NoSuchSession,
-    NoSuchAgent,
-    NoSuchTurn,
-    NoSuchPermission,
-    /// No terminal's environment is held under this id.
-    NoSuchSnapshot,
-    /// The session begins with a terminal's environment, and the request names none: send it and ask again.
-    SnapshotNeeded,
-    /// The login shell's environment could not be taken.
-    SnapshotFailed,
-    NoSuchPlugin,
-    NoSuchPrerequisite,
-    /// Something that the session needs is missing: `prerequisites` has each with its facts and its remedy.
-    PrerequisitesNotMet,
-    /// The configuration cannot be read or has a mistake; `mistakes` has the places. A reload with this code leaves the previous
-    /// configuration in force. A launch with this code is refused until the mistake is corrected.
-    ConfigurationInvalid,
-    /// The line cannot be written where it belongs: a file of the administrator's, a read-only file, or one that changed meanwhile.
-    ConfigurationNotWritable,
-    /// A plugin of the configuration cannot be loaded; the previous configuration stays in force.
-    PluginUnusable,
-    /// The directory of a session does not exist or is not a directory.
-    NoSuchDirectory,
-    /// The file system of a session's directory does not answer, or the directory cannot be read.
-    DirectorySilent,
-    /// Another session has this name.
-    NameTaken,
-    /// The session's phase does not allow this.
-    WrongPhase,
-    QueueFull,
-    PermissionAnswered,
-    /// The approvals of scripts (`trust.json`) cannot be read: scripts that need one are refused.
-    ApprovalsUnreadable,
-    /// A script changed after it was shown for approval.
-    ScriptChanged,
-    /// An `Idempotency-Key` was used for another request before.
-    KeyReused,
-    /// A variable that the request gives is a secret, and would be stored in clear: secrets are declared in the configuration.
-    SecretInEnvironment,
-    /// The events after this cursor are not kept any more.
-    CursorGone,
-    TooManySessions,
-    /// The session's keeper does not answer. What was asked may still be carried out; the journal says whether it was.
-    KeeperSilent,
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $status:literal,)*) => {
+        /// A stable code for programs. A released code never changes its meaning.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Code {
+            $($(#[doc = $doc])+ $name,)*
+            /// A code newer than this reader.
+            #[serde(other)]
+            Unknown,
+        }
+
+        impl Code {
+            /// All codes that a daemon of this version sends, in the order of their declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Returns the HTTP status (RFC 9110) for the code.
+            pub fn status(self) -> u16 {
+                match self {
+                    $(Self::$name => $status,)*
+                    Self::Unknown => 500,
+                }
+            }
+
+            /// Returns the text of the code's doc comment.
+            pub fn meaning(self) -> String {
+                match self {
+                    $(Self::$name => doc::text(&[$($doc,)+]),)*
+                    Self::Unknown => "A code newer than this reader.".to_owned(),
+                }
+            }
+        }
+    };
+}
+
+// Each code with its HTTP status.
+codes! {
+    /// The request's JSON cannot be parsed, or a field has the wrong type.
+    MalformedRequest = 400,
+    /// The request is well formed but makes no sense, for example with two agents or a directory that does not
+    /// exist.
+    InvalidRequest = 400,
+    /// A session id, name or other id in the request is not valid.
+    InvalidId = 400,
+    /// The control endpoint has no such path.
+    NoSuchPath = 404,
+    /// The path does not accept this HTTP method.
+    MethodNotAllowed = 405,
+    /// The request's body is larger than the limit.
+    BodyTooLarge = 413,
+    /// The request's body did not arrive in time.
+    BodyTimeout = 408,
+    /// The caller has reached its connection limit, or all connections are in use. `Retry-After` says when to
+    /// retry.
+    TooManyConnections = 503,
+    /// The caller has reached its limit of streams (events and `?wait=`).
+    TooManyStreams = 503,
+    /// No session has this id or name.
+    NoSuchSession = 404,
+    /// The configuration has no agent of this name.
+    NoSuchAgent = 404,
+    /// The session has no such turn.
+    NoSuchTurn = 404,
+    /// The session has no such permission request.
+    NoSuchPermission = 404,
+    /// No terminal snapshot has this id.
+    NoSuchSnapshot = 404,
+    /// The session starts with a terminal's environment, and the request names no snapshot. Upload one and send
+    /// the request again.
+    SnapshotNeeded = 422,
+    /// The login shell's environment could not be captured.
+    SnapshotFailed = 500,
+    /// No plugin has this name.
+    NoSuchPlugin = 404,
+    /// No prerequisite has this name.
+    NoSuchPrerequisite = 404,
+    /// A prerequisite of the session is not met. `prerequisites` lists each with its facts and remedy.
+    PrerequisitesNotMet = 409,
+    /// The configuration cannot be read or has a mistake; `mistakes` has the positions.
+    ///
+    /// After a reload with this code, the previous configuration stays in force. A launch with this code is
+    /// refused until the mistake is corrected.
+    ConfigurationInvalid = 422,
+    /// The configuration file cannot be written. It belongs to the administrator, is read-only, or changed in
+    /// the meantime.
+    ConfigurationNotWritable = 409,
+    /// A plugin of the configuration cannot be loaded. The previous configuration stays in force.
+    PluginUnusable = 422,
+    /// The session's directory does not exist or is not a directory.
+    NoSuchDirectory = 400,
+    /// The file system of the session's directory does not respond, or the directory cannot be read.
+    DirectorySilent = 503,
+    /// Another session already has this name.
+    NameTaken = 409,
+    /// The session's phase does not allow this request.
+    WrongPhase = 409,
+    /// The session's queue of prompts is full.
+    QueueFull = 429,
+    /// The permission request already has an answer.
+    PermissionAnswered = 409,
+    /// The script approvals (`trust.json`) cannot be read. Scripts that need an approval are refused.
+    ApprovalsUnreadable = 409,
+    /// The script changed after it was shown for approval.
+    ScriptChanged = 409,
+    /// The `Idempotency-Key` was used before for a different request.
+    KeyReused = 422,
+    /// The request sets a variable that is a secret and would be stored in clear text. Declare secrets in the
+    /// configuration.
+    SecretInEnvironment = 422,
+    /// The events after this cursor are no longer stored.
+    CursorGone = 410,
+    /// The number of sessions has reached its limit.
+    TooManySessions = 429,
+    /// The session's keeper does not respond. The request may still take effect; the journal tells whether it
+    /// did.
+    KeeperSilent = 503,
     /// The daemon is drained and launches no session.
-    Draining,
-    /// The answer of `/readyz` while no session can be launched; `reasons` lists why.
-    NotReady,
-    /// A request over TCP without the token, or with another.
-    Unauthorized,
-    /// A request over TCP names another host, as after DNS rebinding by a web page.
-    ForeignHost,
-    /// A request over TCP that a browser sent for another site.
-    ForeignOrigin,
-    /// The caller is not the user whose daemon this is.
-    Forbidden,
-    /// The caller is inside a session, which may not do this: `control.guests`.
-    InSession,
-    /// The process that calls has ended, or cannot be placed inside or outside of the sessions.
-    CallerUnknown,
-    /// The caller was started by agentd for a start-up file, a script or a plugin. It may look, and nothing that waits for its own end.
-    StartedByAgentd,
-    /// The stored session cannot be read by this version.
-    SessionUnreadable,
-    /// The key that a stored environment is encrypted with is gone, or is another.
-    KeyUnavailable,
-    /// The stored environment is damaged, or of a newer version.
-    EnvironmentUnreadable,
-    /// A provider of the environment failed, or a script is not approved.
-    EnvironmentNotBuilt,
-    /// The session's journal cannot be written: the disk is full, a quota is reached, or the file system is read-only.
-    JournalNotWritable,
-    /// The daemon has no file descriptor, process or memory left. The request may be tried again later.
-    OutOfResources,
-    TooBusy,
-    Internal,
-    /// A code newer than this reader.
-    #[serde(other)]
-    Unknown,
+    Draining = 409,
+    /// No session can be launched: the response of `/readyz`. `reasons` lists why.
+    NotReady = 503,
+    /// A TCP request has no token or a wrong token.
+    Unauthorized = 401,
+    /// A TCP request names another host, for example after DNS rebinding by a web page.
+    ForeignHost = 403,
+    /// A browser sent the TCP request on behalf of another site.
+    ForeignOrigin = 403,
+    /// The caller is not the user who owns the daemon.
+    Forbidden = 403,
+    /// The caller runs inside a session, and the configuration does not allow this request from there
+    /// (`control.guests`).
+    InSession = 403,
+    /// The calling process has ended, or agentd cannot tell whether it runs inside a session.
+    CallerUnknown = 403,
+    /// The caller was started by agentd for a start-up file, a script or a plugin. It may read, but it may not
+    /// make requests that wait for its own end.
+    StartedByAgentd = 403,
+    /// This version cannot read the stored session.
+    SessionUnreadable = 500,
+    /// The encryption key of a stored environment is missing or wrong.
+    KeyUnavailable = 409,
+    /// The stored environment is damaged, or has a newer format.
+    EnvironmentUnreadable = 500,
+    /// An environment provider failed, or a script is not approved.
+    EnvironmentNotBuilt = 409,
+    /// The session's journal cannot be written: the disk is full, a quota is reached, or the file system is
+    /// read-only.
+    JournalNotWritable = 503,
+    /// The daemon has run out of file descriptors, processes or memory. Retry later.
+    OutOfResources = 503,
+    /// The daemon or the session cannot take the request now, for example because it is stopping. Retry later.
+    TooBusy = 503,
+    /// Internal error. The daemon's log has details.
+    Internal = 500,
 }
 
 impl Code {
-    /// The HTTP status (RFC 9110) that goes with the code.
-    pub fn status(self) -> u16 {
-        match self {
-            Self::MalformedRequest | Self::InvalidRequest | Self::InvalidId | Self::NoSuchDirectory => 400,
-            Self::Unauthorized => 401,
-            Self::Forbidden
-            | Self::ForeignHost
-            | Self::ForeignOrigin
-            | Self::InSession
-            | Self::CallerUnknown
-            | Self::StartedByAgentd => 403,
-            Self::NoSuchPath
-            | Self::NoSuchSession
-            | Self::NoSuchAgent
-            | Self::NoSuchTurn
-            | Self::NoSuchPermission
-            | Self::NoSuchSnapshot
-            | Self::NoSuchPlugin
-            | Self::NoSuchPrerequisite => 404,
-            Self::MethodNotAllowed => 405,
-            Self::BodyTimeout => 408,
-            Self::NameTaken
-            | Self::WrongPhase
-            | Self::PermissionAnswered
-            | Self::ScriptChanged
-            | Self::ApprovalsUnreadable
-            | Self::KeyUnavailable
-            | Self::PrerequisitesNotMet
-            | Self::EnvironmentNotBuilt
-            | Self::ConfigurationNotWritable
-            | Self::Draining => 409,
-            Self::CursorGone => 410,
-            Self::BodyTooLarge => 413,
-            Self::KeyReused
-            | Self::SecretInEnvironment
-            | Self::SnapshotNeeded
-            | Self::ConfigurationInvalid
-            | Self::PluginUnusable => 422,
-            Self::QueueFull | Self::TooManySessions => 429,
-            Self::SessionUnreadable
-            | Self::SnapshotFailed
-            | Self::EnvironmentUnreadable
-            | Self::Internal
-            | Self::Unknown => 500,
-            Self::TooBusy
-            | Self::TooManyConnections
-            | Self::TooManyStreams
-            | Self::DirectorySilent
-            | Self::KeeperSilent
-            | Self::JournalNotWritable
-            | Self::NotReady
-            | Self::OutOfResources => 503,
-        }
-    }
-
-    /// After how many seconds the same request may be sent again, where that alone can help: the header `Retry-After`. Nothing was done
-    /// of a request that is answered with such a code.
+    /// Returns the number of seconds after which the same request may succeed: the header `Retry-After`. `None`
+    /// if waiting alone cannot help. A request that gets a code with this header had no effect.
     pub fn retry_after(self) -> Option<u32> {
         matches!(self, Self::TooManyConnections | Self::TooManyStreams).then_some(1)
     }
 
-    /// The code as it stands in the document.
+    /// Returns the code as it appears in JSON.
     pub fn as_str(self) -> String {
         serde_json::to_value(self).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
     }
 }
 
-/// A problem document, `application/problem+json` (RFC 9457). `type` is `about:blank` and therefore left out (section 4.2.1).
+/// A problem document, `application/problem+json` (RFC 9457). `type` is `about:blank` and therefore omitted
+/// (section 4.2.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// The HTTP status.
+    /// HTTP status of the response.
     pub status: u16,
+    /// Stable code for programs.
     pub code: Code,
-    /// What happened, to what; for people.
+    /// Description of the error for people.
     pub detail: String,
-    /// What to do about it, where the caller can do something.
+    /// Instructions for the caller, if the caller can fix the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The request this answers; the same id stands in the daemon's log.
+    /// Id of the request. The daemon's log has the same id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// Of `prerequisites-not-met`: the checks that are in the way.
+    /// The checks that prevent the launch. Only for `prerequisites-not-met`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prerequisites: Vec<CheckReport>,
-    /// What only some codes have; in JSON these fields stand beside the others.
+    /// Fields of certain codes. JSON puts them beside the other fields.
     #[serde(default, flatten)]
     pub particulars: Box<Particulars>,
 }
 
-/// What a problem of one of these codes has besides.
+/// Fields of a problem that only certain codes have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Particulars {
-    /// Of `configuration-invalid`: each mistake with its place.
+    /// The mistakes with their positions. Only for `configuration-invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mistakes: Vec<Mistake>,
-    /// Of `not-ready`: why.
+    /// Why no session can be launched. Only for `not-ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
 }
 
-/// One reason why nothing can be launched.
+/// One reason why no session can be launched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// A stable word: `configuration-invalid`, `draining`, `journal-not-writable`, `starting`, `stopping`.
+    /// Stable code: `configuration-invalid`, `draining`, `journal-not-writable`, `starting` or `stopping`.
     pub code: String,
+    /// Description for people.
     pub detail: String,
 }
 
 impl Problem {
+    /// Makes a problem with the status of its code.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             status: code.status(),
@@ -226,6 +232,7 @@ impl Problem {
         }
     }
 
+    /// Sets the hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

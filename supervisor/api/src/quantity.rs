@@ -1,8 +1,11 @@
-//! Sizes and times as people write them: one grammar for the command line, the configuration and the interface.
+//! Sizes and durations as people write them. The command line, the configuration and the control endpoint share
+//! this grammar.
 //!
-//! A size is `512`, `64K`, `2G`, `1.5M`, `2GiB`: bytes, with multiples of 1024 as systemd has them (systemd.syntax(7), "Memory sizes"
-//! and systemd.resource-control(5), `MemoryMax=`). `KB` and `MB` are refused: half of their readers take them for powers of 1000.
-//! A time is `250ms`, `10m`, `1h30m`, `1h 30m`; a plain number is seconds.
+//! A size is a number of bytes: `512`, `64K`, `2G`, `1.5M` or `2GiB`. Units are multiples of 1024, as in
+//! systemd (systemd.syntax(7), "Memory sizes"; systemd.resource-control(5), `MemoryMax=`). `KB` and `MB` are
+//! refused, because some readers take them for powers of 1000.
+//!
+//! A duration is `250ms`, `10m`, `1h30m` or `1h 30m`. A plain number is in seconds.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,24 +14,29 @@ use jiff::SignedDuration;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
-/// A number of bytes.
+/// A size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "WrittenSize")]
 pub struct Size(pub u64);
 
-/// A length of time; without a unit it is seconds.
+/// A duration. A plain number is in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "WrittenTime")]
 pub struct Time(pub Duration);
 
-/// What is wrong with a size or a time.
+/// Error for a text that is not a valid size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidQuantity {
-    #[error("{0:?} is no size; write a number of bytes, or a number with K, M, G or T, as 64M (1K is 1024 bytes)")]
+    /// The text is not a size.
+    #[error(
+        "{0:?} is not a size; write a number of bytes, or a number with K, M, G or T, such as 64M (1K is 1024 bytes)"
+    )]
     Size(String),
-    #[error("{0:?} is no length of time; write a number of seconds, or numbers with h, m, s or ms, as 10m or 1h30m")]
+    /// The text is not a duration.
+    #[error("{0:?} is not a duration; write a number of seconds, or numbers with h, m, s or ms, such as 10m or 1h30m")]
     Time(String),
-    #[error("a length of time cannot be negative")]
+    /// The duration is negative.
+    #[error("a duration cannot be negative")]
     Negative,
 }
 
@@ -77,6 +85,7 @@ impl FromStr for Time {
 }
 
 impl Time {
+    /// Makes a duration from a number of seconds.
     fn of_seconds(seconds: f64) -> Result<Self, InvalidQuantity> {
         if seconds < 0.0 {
             return Err(InvalidQuantity::Negative);
@@ -84,15 +93,15 @@ impl Time {
         Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| InvalidQuantity::Time(seconds.to_string()))
     }
 
-    /// Whole seconds; a part of one counts as one.
+    /// Returns the duration in whole seconds, rounded up.
     pub fn seconds(self) -> u64 {
         self.0.as_secs().saturating_add(u64::from(self.0.subsec_nanos() > 0))
     }
 }
 
-/// A size as it is written in TOML or JSON.
+/// A size in TOML or JSON.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a size, as 67108864 or \"64M\"")]
+#[serde(untagged, expecting = "a size, such as 67108864 or \"64M\"")]
 enum WrittenSize {
     Bytes(u64),
     Text(String),
@@ -109,9 +118,9 @@ impl TryFrom<WrittenSize> for Size {
     }
 }
 
-/// A time as it is written in TOML or JSON.
+/// A duration in TOML or JSON.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a length of time, as 600 (seconds) or \"10m\"")]
+#[serde(untagged, expecting = "a duration, such as 600 (seconds) or \"10m\"")]
 enum WrittenTime {
     Seconds(u64),
     Fraction(f64),
@@ -130,19 +139,19 @@ impl TryFrom<WrittenTime> for Time {
     }
 }
 
-/// A number of bytes that may be written as a size.
+/// Deserializes a number of bytes that may be written as a size.
 pub fn size<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
     let Size(bytes) = Size::deserialize(deserializer)?;
-    T::try_from(bytes).map_err(|_| de::Error::custom("the size is larger than this machine can count"))
+    T::try_from(bytes).map_err(|_| de::Error::custom("the size is too large"))
 }
 
-/// The same, where it may be left out.
+/// Deserializes an optional number of bytes that may be written as a size.
 pub fn some_size<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<Option<T>, D::Error> {
     let Some(Size(bytes)) = Option::<Size>::deserialize(deserializer)? else { return Ok(None) };
-    T::try_from(bytes).map(Some).map_err(|_| de::Error::custom("the size is larger than this machine can count"))
+    T::try_from(bytes).map(Some).map_err(|_| de::Error::custom("the size is too large"))
 }
 
-/// Whole seconds that may be written as a time, where they may be left out.
+/// Deserializes an optional number of whole seconds that may be written as a duration.
 pub fn some_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     Ok(Option::<Time>::deserialize(deserializer)?.map(Time::seconds))
 }
@@ -196,8 +205,10 @@ mod tests {
     #[test]
     fn the_limits_of_a_session_take_numbers_and_the_one_grammar() {
         let limits = |text: &str| serde_json::from_str::<crate::session::SessionLimits>(text);
-        let text = r#"{"memory":"2G","output_rate":"1M","idle_seconds":"10m","turn_seconds":"1h30m","permission_seconds":"250ms"}"#;
-        let number = r#"{"memory":2147483648,"output_rate":1048576,"idle_seconds":600,"turn_seconds":5400,"permission_seconds":1}"#;
+        let text = r#"{"memory":"2G","output_rate":"1M","idle_seconds":"10m",
+            "turn_seconds":"1h30m","permission_seconds":"250ms"}"#;
+        let number = r#"{"memory":2147483648,"output_rate":1048576,"idle_seconds":600,
+            "turn_seconds":5400,"permission_seconds":1}"#;
         assert_eq!(limits(text).unwrap(), limits(number).unwrap());
         let longest = limits(r#"{"idle_seconds":18446744073709551615}"#).unwrap();
         assert_eq!(longest.idle_seconds, Some(u64::MAX));

@@ -1,26 +1,42 @@
-//! The reasons that programs act on: words of [`crate::session::Condition::reason`] and of the record `launch.failed`.
+//! Reasons that programs act on: values of [`crate::session::Condition::reason`] and of the record
+//! `launch.failed`.
 //!
-//! A condition may have any other word too. A reader shows the message of a reason that it does not know.
+//! A condition may have other reasons too. A reader shows the message of a reason that it does not know.
 
-/// `PrerequisitesMet` is False, and the launch waits until the prerequisites are met.
-pub const WAITING: &str = "Waiting";
-/// The wait for prerequisites was longer than its limit.
-pub const WAIT_TIMED_OUT: &str = "WaitTimedOut";
-/// A prerequisite is not met, and the launch was not asked to wait for it.
-pub const PREREQUISITE_FAILED: &str = "PrerequisiteFailed";
-/// `EnvironmentReady` is False while plugins of the launch are compiled or loaded. The message names them.
-pub const COMPILING_PLUGIN: &str = "CompilingPlugin";
-/// `EnvironmentReady` is Unknown while a login shell or a script takes longer than a second. The message names what is waited for.
-pub const BUILDING: &str = "Building";
-/// `EnvironmentReady` is Unknown while the launch waits for a configuration without the mistake that the message names.
-pub const CONFIGURATION_INVALID: &str = "ConfigurationInvalid";
-/// The agent opens no conversation before somebody signs in.
-pub const AUTHENTICATION_REQUIRED: &str = "AuthenticationRequired";
+use crate::doc::Named;
 
-/// The JSON-RPC error code with which an agent asks for a login (Agent Client Protocol, "Authentication").
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal,)*) => {
+        $($(#[doc = $doc])+ pub const $constant: &str = $name;)*
+
+        /// All reasons of this module, in the order of their declaration.
+        pub const ALL: &[Named] = &[$(Named { name: $name, doc: &[$($doc,)+] },)*];
+    };
+}
+
+reasons! {
+    /// `PrerequisitesMet` is False, and the launch waits until the prerequisites are met.
+    WAITING = "Waiting",
+    /// The launch waited for prerequisites longer than its limit.
+    WAIT_TIMED_OUT = "WaitTimedOut",
+    /// A prerequisite is not met, and the launch does not wait for it.
+    PREREQUISITE_FAILED = "PrerequisiteFailed",
+    /// `EnvironmentReady` is False while plugins of the launch are compiled or loaded. The message names the
+    /// plugins.
+    COMPILING_PLUGIN = "CompilingPlugin",
+    /// `EnvironmentReady` is Unknown while a login shell or script runs longer than one second. The message names
+    /// the shell or script.
+    BUILDING = "Building",
+    /// `EnvironmentReady` is Unknown while the launch waits for a correction of the mistake in the message.
+    CONFIGURATION_INVALID = "ConfigurationInvalid",
+    /// The agent opens no conversation until a person signs in.
+    AUTHENTICATION_REQUIRED = "AuthenticationRequired",
+}
+
+/// The JSON-RPC error code with which an agent requests a login (Agent Client Protocol, "Authentication").
 pub const AUTHENTICATION_REQUIRED_CODE: i64 = -32000;
 
-/// Whether a condition with this reason says what a launch waits for. It is progress, and not a fault.
+/// Reports whether a condition with this reason describes progress of a launch rather than a fault.
 pub fn is_progress(reason: &str) -> bool {
     matches!(reason, WAITING | COMPILING_PLUGIN | BUILDING | CONFIGURATION_INVALID)
 }

@@ -1,4 +1,4 @@
-//! The scripts of directories, and whether they may run: `/v1/scripts`.
+//! Environment scripts of directories, and whether they are approved: `/v1/scripts`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,16 +6,20 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How a script stands.
+/// Approval state of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScriptState {
+    /// The script is approved.
     Approved,
+    /// The script was neither approved nor denied.
     NotApproved,
-    /// Approved with another content, or as a link to another file.
+    /// The script was approved with other content, or as a symlink to another file.
     Changed,
+    /// The script is denied.
     Denied,
-    /// It cannot be approved as it is: others than its owner could write or replace it, or it cannot be read.
+    /// The script cannot be approved: it cannot be read, or users other than its owner could write or replace
+    /// it.
     Refused,
     /// A state newer than this reader.
     #[serde(other)]
@@ -23,7 +27,7 @@ pub enum ScriptState {
 }
 
 impl ScriptState {
-    /// The state as it stands in JSON.
+    /// Returns the state's name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Approved => "approved",
@@ -36,41 +40,42 @@ impl ScriptState {
     }
 }
 
-/// What the calls under `/v1/scripts` answer.
+/// The response of the calls under `/v1/scripts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScriptList {
-    /// Those that are there.
+    /// The scripts that exist.
     pub scripts: Vec<ScriptView>,
-    /// Every path that a session in the directory would look at.
+    /// All paths that agentd checks for scripts of a session in the directory.
     #[serde(default)]
     pub looked_for: Vec<PathBuf>,
 }
 
-/// A script and how it stands.
+/// A script and its approval state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScriptView {
-    /// Where it is looked for, with the symlinks of its directory resolved.
+    /// Path of the script, with the symlinks of its directory resolved.
     pub path: PathBuf,
-    /// The file that is run, where the path is a symlink.
+    /// The file that runs, if the path is a symlink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<PathBuf>,
+    /// Approval state.
     pub state: ScriptState,
-    /// SHA-256 of its content, hex; absent for one that is refused.
+    /// SHA-256 of the script's content in hexadecimal. Absent for a refused script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// When it was approved or denied.
+    /// Time at which the script was approved or denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<Timestamp>,
-    /// Why it is refused.
+    /// Why the script is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it sources, as far as its text tells. An approval is of the script and not of these.
+    /// Files that the script sources, as far as its text shows. The approval does not cover these files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourcedView>,
-    /// With `?diff=true`, where it has changed: the unified diff from what was approved.
+    /// Unified diff from the approved content, if the script has changed. Only with `?diff=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// With `?diff=true`, where it is not approved and nothing is there to compare it with: the whole of it.
+    /// The script's whole content, if no approved content exists to compare with. Only with `?diff=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
 }
@@ -78,24 +83,26 @@ pub struct ScriptView {
 /// A file that a script sources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourcedView {
-    /// From 1.
+    /// Line number in the script, counted from 1.
     pub line: usize,
-    /// As it is written.
+    /// The argument as written in the script.
     pub argument: String,
-    /// The file, where the text alone says which: a relative path is one from the session's directory.
+    /// Path of the file, if the text alone determines it. A relative path is relative to the session's
+    /// directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Whether the approval covers its content: never, so far.
+    /// Whether the approval covers the file's content. Currently always false.
     pub covered: bool,
 }
 
-/// The body of `POST /v1/scripts/allow` and `deny`.
+/// The body of `POST /v1/scripts/allow` and `POST /v1/scripts/deny`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptDecision {
-    /// A directory whose scripts are meant, or one script.
+    /// A script, or a directory whose scripts are meant.
     pub directory: PathBuf,
-    /// The digests that were shown to whoever decides, by path: a script that has another one by now is not approved.
+    /// Digests that were shown to the person who decides, by path. A script that now has another digest is not
+    /// approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<BTreeMap<PathBuf, String>>,
 }

@@ -1,44 +1,46 @@
-//! The named secrets of the configuration: where each is taken from and who gets it, and never what it is.
+//! The named secrets of the configuration: their sources and their recipients, never their values.
 
 use serde::{Deserialize, Serialize};
 
-/// What `GET /v1/secrets` and `POST /v1/secrets/check` answer.
+/// The response of `GET /v1/secrets` and `POST /v1/secrets/check`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretList {
-    /// By name.
+    /// The secrets, sorted by name.
     pub secrets: Vec<SecretView>,
 }
 
-/// One named secret.
+/// A named secret of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretView {
+    /// Name of the secret in the configuration.
     pub name: String,
-    /// The variable it becomes.
+    /// The environment variable that holds the secret in a session.
     pub variable: String,
+    /// Where agentd fetches the secret.
     #[serde(rename = "from")]
     pub source: SecretSource,
-    /// The agents whose sessions get it; none is all.
+    /// Agents whose sessions get the secret. All agents if empty.
     #[serde(default)]
     pub agents: Vec<String>,
-    /// Patterns of the working directories whose sessions get it; none is all.
+    /// Patterns of the working directories whose sessions get the secret. All directories if empty.
     #[serde(default)]
     pub directories: Vec<String>,
-    /// Whether a session is not launched without it.
+    /// Whether a session is not launched without the secret.
     pub required: bool,
-    /// Whether it could be had just now; only where that was asked for.
+    /// Whether the secret can be fetched now. Present only in the response of a check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available: Option<bool>,
-    /// Why it could not, and what to do.
+    /// Why the secret cannot be fetched, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Where a secret is taken from, at every launch anew.
+/// Where a secret is fetched at each launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretSource {
-    /// `file`, `credential`, `command` or `snapshot`.
+    /// Kind of the source: `file`, `credential`, `command` or `snapshot`.
     pub kind: String,
-    /// The path, the credential's name, the command line, or the login shell's variable.
+    /// The path, the credential's name, the command line, or the name of the login shell's variable.
     #[serde(rename = "where")]
     pub place: String,
 }

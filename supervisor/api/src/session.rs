@@ -1,10 +1,11 @@
-//! A session as clients ask for it (spec) and as it is (status).
+//! A session: what the client requests (spec) and its current state (status).
 
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::doc::Named;
 use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 use crate::isolation::{Isolated, Isolation};
@@ -15,55 +16,62 @@ use crate::quantity;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionSpec {
+    /// Name of the session, unique among all sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<SessionName>,
-    /// An agent of the configuration; `demo` is built in. Without it and without `command`: the configured default.
+    /// Name of an agent in the configuration; `demo` is built in. Without `agent` and `command`, the configured
+    /// default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
     /// A program and its arguments that speak ACP on stdio, instead of a configured agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// The session's working directory, absolute.
+    /// Working directory of the session. Absolute.
     pub directory: PathBuf,
-    /// Sent once in the session's life, as soon as the conversation is ready.
+    /// The first prompt. Sent once in the session's life, as soon as the conversation is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_prompt: Option<String>,
-    /// Text of the session's own script (`env-setup.sh`), sourced after the global and the directory's.
+    /// Text of the session's own script (`env-setup.sh`), which is sourced after the global and the directory's
+    /// scripts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_setup: Option<String>,
+    /// Source of the answers to the agent's permission requests.
     #[serde(default)]
     pub permissions: PermissionPolicy,
-    /// Whether a crashed agent is started again; without it, as configured.
+    /// Whether a crashed agent is restarted. Configured value if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartPolicy>,
+    /// Limits of the session.
     #[serde(default, skip_serializing_if = "SessionLimits::is_default")]
     pub limits: SessionLimits,
+    /// Requested changes to the session's environment.
     #[serde(default, skip_serializing_if = "EnvironmentSpec::is_default")]
     pub environment: EnvironmentSpec,
-    /// What the agent is told in front of the first prompt after a resume; without it, as configured.
+    /// Extent of the note before the first prompt after a resume. Configured value if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_note: Option<ResumeNote>,
-    /// Prerequisites of the configuration that it needs, besides those that are required of it anyway.
+    /// Names of prerequisites that the session needs, in addition to those that the configuration requires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
-    /// Words that the configuration's prerequisites may be required by.
+    /// Tags, for prerequisites that the configuration requires by tag.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What the agent is kept from; without it, as its agent is configured. It can only be stricter than that.
+    /// Isolation of the agent. It can only be stricter than the agent's configured level, which applies if
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
 }
 
-/// How much an agent is told in front of the first prompt after a resume.
+/// Extent of the note that an agent receives before the first prompt after a resume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResumeNote {
-    /// Nothing.
+    /// No note.
     Off,
     /// A summary of losses and changes, if there are any.
     #[default]
     Brief,
-    /// The full list of losses and changes, after every new start of the agent's process.
+    /// The full list of losses and changes, after each start of the agent's process.
     Full,
 }
 
@@ -71,46 +79,50 @@ pub enum ResumeNote {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {
-    /// It fails, and waits for a resume.
+    /// The session fails and waits for a resume.
     Never,
-    /// It is started again and continues its conversation, after a growing pause; after several crashes it is parked.
+    /// agentd restarts the agent after a growing pause and continues the conversation. After several crashes
+    /// the session fails.
     OnFailure,
 }
 
-/// Limits of one session; those that are left out are as configured. A size or a time may be a number or a text, as `"2G"` and `"10m"`
-/// ([`quantity`]).
+/// Limits of one session. A limit that is left out has its configured value.
+///
+/// A size or duration may be a number or a text such as `"2G"` or `"10m"` ([`quantity`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionLimits {
-    /// Bytes of memory of the agent and everything it starts.
+    /// Memory of the agent and all its descendants, in bytes.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
     pub memory: Option<u64>,
-    /// Number of processes and threads of the agent and everything it starts.
+    /// Number of processes and threads of the agent and all its descendants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
-    /// Share of the processors relative to other sessions while all are busy. It needs sessions that are units of systemd.
+    /// Share of the CPU relative to other sessions while all are busy. Requires that sessions run as systemd
+    /// units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_weight: Option<CpuWeight>,
-    /// Bytes per second that are read from the agent. A faster agent is slowed down, and no output is lost.
+    /// Maximum rate at which the agent's output is read, in bytes per second. A faster agent is slowed down,
+    /// and no output is lost.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
     pub output_rate: Option<u64>,
-    /// Seconds without a turn after which the session is stopped; 0 is never.
+    /// Seconds without a turn after which the session stops. 0 means never.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub idle_seconds: Option<u64>,
-    /// Longest duration of a turn, in seconds; 0 is no limit.
+    /// Maximum duration of a turn in seconds. 0 means no limit.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub turn_seconds: Option<u64>,
-    /// Seconds after which a permission request that nobody answers is rejected; 0 is never.
+    /// Seconds after which an unanswered permission request is rejected. 0 means never.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub permission_seconds: Option<u64>,
 }
 
-/// A share of the processors, from 1 to 10000; without one it is 100 (systemd.resource-control(5), `CPUWeight=`).
+/// A share of the CPU from 1 to 10000. The default is 100 (systemd.resource-control(5), `CPUWeight=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
 pub struct CpuWeight(u16);
 
-/// No share has this number.
+/// Error for a number that is not a valid CPU weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a CPU weight is a number from 1 to 10000")]
 pub struct InvalidCpuWeight;
@@ -165,39 +177,42 @@ impl SessionSpec {
     }
 }
 
-/// Who answers the agent's permission requests.
+/// Source of the answers to the agent's permission requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PermissionPolicy {
-    /// A client is asked.
+    /// A client.
     #[default]
     Ask,
+    /// agentd allows each request.
     Allow,
+    /// agentd rejects each request.
     Deny,
 }
 
-/// Where in its life a session is (DESIGN.md section 4).
+/// Phase of a session's life (docs/internals/session.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Created; nothing has been done for it yet.
+    /// The session is created and nothing has been done yet.
     Pending,
-    /// Prerequisites are checked and the environment is built.
+    /// agentd checks prerequisites and builds the environment.
     Preparing,
     /// A prerequisite is not met, and the launch waits for it.
     Waiting,
-    /// Its agent process is started and its conversation opened.
+    /// agentd starts the agent's process and opens the conversation.
     Starting,
+    /// The agent waits for a prompt.
     Idle,
     /// A turn is running.
     Busy,
-    /// Its agent crashed and is started again at [`SessionStatus::next_restart_at`].
+    /// The agent crashed. agentd restarts it at [`SessionStatus::next_restart_at`].
     BackingOff,
-    /// Its agent is being ended, with every descendant.
+    /// agentd is ending the agent and all its descendants.
     Stopping,
-    /// Ended on request; can be resumed.
+    /// The session ended on request. It can be resumed.
     Stopped,
-    /// The agent or a launch step failed, and agentd does not try again; can be resumed.
+    /// The agent or a launch step failed, and agentd does not retry. The session can be resumed.
     Failed,
     /// A phase newer than this reader.
     #[serde(other)]
@@ -205,22 +220,22 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether an agent process runs or is being started or ended.
+    /// Reports whether an agent process runs, starts or ends.
     pub fn is_active(self) -> bool {
         matches!(self, Self::Preparing | Self::Waiting | Self::Starting | Self::Idle | Self::Busy | Self::Stopping)
     }
 
-    /// Whether no agent runs and none is about to be started. Only a request changes this.
+    /// Reports whether no agent runs and none is about to start. Only a request changes this.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Pending | Self::Stopped | Self::Failed)
     }
 
-    /// Whether the launch has an outcome: the agent takes prompts, or the session has ended.
+    /// Reports whether the launch has an outcome: the agent accepts prompts, or the session has ended.
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Idle | Self::Busy | Self::Stopped | Self::Failed)
     }
 
-    /// The phase as it stands in JSON.
+    /// Returns the phase's name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -238,135 +253,176 @@ impl Phase {
     }
 }
 
-/// The steps of a launch, each reported as a condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ConditionType {
+macro_rules! conditions {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
+        /// A condition of a session. Most of them report one step of a launch.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum ConditionType {
+            $($(#[doc = $doc])+ $name,)*
+            /// A condition newer than this reader.
+            #[serde(other)]
+            Unknown,
+        }
+
+        impl ConditionType {
+            /// All conditions that a session can have, in the order of their declaration.
+            pub const NAMES: &'static [Named] = &[$(Named { name: stringify!($name), doc: &[$($doc,)+] },)*];
+        }
+    };
+}
+
+conditions! {
+    /// The prerequisites are met.
     PrerequisitesMet,
+    /// The session's directory exists and its file system responds.
     NotStale,
+    /// The session's directory can be entered.
     WorkspaceReady,
-    /// Nothing in the environment looks wrong; where it is false, that is a warning and keeps nothing from starting.
+    /// Nothing in the environment looks wrong. False is a warning and does not prevent the launch.
     EnvironmentValid,
-    /// The snapshot that the environment begins with is complete and as recent as requested.
+    /// The snapshot that the environment starts with is complete and as recent as requested.
     SnapshotFresh,
+    /// The environment is built.
     EnvironmentReady,
-    /// The named secrets of the configuration that are this session's, and those of a stored environment that is given again; only
-    /// where it has any, or lacks one.
+    /// The session's named secrets, and the secrets of a reused stored environment, could be fetched. Present
+    /// only if the session has or lacks such a secret.
     SecretsAvailable,
+    /// The agent's process is started.
     AgentStarted,
+    /// The conversation is open and the agent accepts prompts.
     ConversationReady,
     /// True if the agent got a stored environment and a fresh one would differ.
     EnvironmentDrifted,
-    /// False where something in the agent's environment holds no longer, or could not be asked for again; only where something holds
-    /// for a limited time.
+    /// False if something in the agent's environment has expired, or a provider could not be called again.
+    /// Present only if something in the environment expires.
     EnvironmentCurrent,
-    /// False while the session's keeper does not answer; absent otherwise. Of this daemon's own knowledge: it is in no journal.
+    /// False while the session's keeper does not respond, absent otherwise. Only the running daemon knows this;
+    /// it is in no journal.
     KeeperAnswers,
-    /// False while the session's journal cannot be written; only where a write has failed since the daemon started. It is not recorded.
+    /// False while the session's journal cannot be written. Present only after a failed write since the daemon
+    /// started. Not recorded.
     JournalWritable,
-    #[serde(other)]
-    Unknown,
 }
 
-/// Whether a condition holds, as in Kubernetes.
+/// Whether a condition holds, with the meaning of Kubernetes' conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
+    /// The condition holds.
     True,
+    /// The condition does not hold.
     False,
+    /// agentd does not know yet.
     Unknown,
 }
 
-/// One condition of a session, as Kubernetes' `metav1.Condition`.
+/// One condition of a session, with the fields of Kubernetes' `metav1.Condition`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
+    /// Which condition this is.
     #[serde(rename = "type")]
     pub kind: ConditionType,
+    /// Whether the condition holds.
     pub status: ConditionStatus,
     /// One CamelCase word for programs.
     pub reason: String,
-    /// For people; never a secret.
+    /// Description for people. Never contains a secret.
     pub message: String,
-    /// The generation of the spec this was found for.
+    /// Generation of the spec that the condition was evaluated for.
     pub observed_generation: u64,
-    /// When the status last changed.
+    /// Time at which `status` last changed.
     pub last_transition_time: Timestamp,
 }
 
-/// A session as `GET /v1/sessions/{id}` shows it.
+/// A session, as `GET /v1/sessions/{id}` returns it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionView {
+    /// Id of the session.
     pub id: SessionId,
-    /// Rises with each change of the spec.
+    /// Generation of the spec. Increases with each change of the spec.
     pub generation: u64,
+    /// Time at which the session was created.
     pub created: Timestamp,
-    /// The session whose agent created this one.
+    /// The session whose agent created this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// Specification, as the client requested it.
     pub spec: SessionSpec,
+    /// Current state.
     pub status: SessionStatus,
 }
 
-/// The status of a session.
+/// The current state of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
+    /// Current phase.
     pub phase: Phase,
-    /// Why the phase is what it is, where that needs saying: `agent exited with status 1`.
+    /// Why the session is in this phase, if that needs an explanation: `agent exited with status 1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When the crashed agent is started again. Only in the phase `backing-off`; absent there while the daemon is drained.
+    /// Time at which agentd restarts the crashed agent. Only in phase `backing-off`, and absent while the
+    /// daemon is drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_restart_at: Option<Timestamp>,
+    /// Generation of the spec that this status is based on.
     pub observed_generation: u64,
+    /// Conditions of the last launch and of the running agent.
     pub conditions: Vec<Condition>,
-    /// The agent, as it introduced itself in `initialize`.
+    /// The agent's name and version, from its response to `initialize`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentInfo>,
-    /// The agent's own name for the conversation (ACP `sessionId`).
+    /// The agent's id for the conversation (ACP `sessionId`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
-    /// The isolation that the running agent was started with; absent where no agent runs.
+    /// The isolation that the running agent was started with. Absent if no agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolated>,
-    /// The pid that was started; the agent may be a descendant of it.
+    /// Process id that was started for the agent. The agent may be a descendant of this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_pid: Option<u32>,
+    /// Process id of the keeper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeper_pid: Option<u32>,
-    /// The version of the frame protocol that the running keeper speaks.
+    /// Version of the frame protocol that the running keeper speaks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeper_protocol: Option<u32>,
-    /// How often the session was launched.
+    /// Number of launches of the session.
     pub launches: u64,
     /// The running turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnView>,
-    /// Turns that wait, in order.
+    /// Queued turns, in order.
     #[serde(default)]
     pub queue: Vec<TurnView>,
     /// Permission requests that wait for an answer.
     #[serde(default)]
     pub permissions: Vec<PermissionRequest>,
-    /// The seq of the last event; `0` before the first.
+    /// Sequence number of the last event. `0` if there are no events.
     pub last_seq: u64,
-    /// When the last event was written.
+    /// Time at which the last event was written.
     pub updated: Timestamp,
 }
 
-/// A turn that runs or waits.
+/// A running or queued turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnView {
+    /// Id of the turn.
     pub id: TurnId,
+    /// The prompt.
     pub prompt: String,
-    /// The agent has said nothing for longer than configured.
+    /// Whether the agent has sent nothing for longer than the configured time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
 }
 
-/// Who the agent says it is (ACP `agentInfo`).
+/// The agent's name and version, as the agent reports them (ACP `agentInfo`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentInfo {
+    /// Name for programs.
     pub name: String,
+    /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// Version of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
@@ -374,25 +430,29 @@ pub struct AgentInfo {
 /// A permission request that waits for an answer (ACP `session/request_permission`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermissionRequest {
+    /// Id of the permission request, unique in its session.
     pub id: PermissionId,
-    /// What the agent wants to do, in its words.
+    /// Description of the intended action, in the agent's words.
     pub title: String,
-    /// The tool's kind: `execute`, `edit` ... (ACP `ToolKind`).
+    /// Kind of the tool, for example `execute` or `edit` (ACP `ToolKind`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_kind: Option<String>,
-    /// What it is for: command, paths, changes. Journals of older releases have none.
+    /// The command, paths and changes of the tool call. Absent in journals of older releases.
     #[serde(default, skip_serializing_if = "ToolDetails::is_empty")]
     pub details: ToolDetails,
+    /// The answers that the agent offers.
     pub options: Vec<PermissionOption>,
 }
 
-/// One of the answers an agent offers.
+/// An answer that the agent offers to a permission request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermissionOption {
-    /// The agent's own id for it.
+    /// The agent's id for the option.
     pub id: String,
+    /// Label for people.
     pub name: String,
-    /// `allow_once`, `allow_always`, `reject_once`, `reject_always`; others are kept as they come.
+    /// Kind of the option: `allow_once`, `allow_always`, `reject_once` or `reject_always`. Other kinds are kept
+    /// unchanged.
     pub kind: String,
 }
 
@@ -400,14 +460,16 @@ pub struct PermissionOption {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptRequest {
+    /// Text of the prompt.
     pub prompt: String,
 }
 
-/// What `POST /v1/sessions/{id}/prompt` answers: the turn, running or waiting.
+/// The response of `POST /v1/sessions/{id}/prompt`: the turn, which is running or queued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptAccepted {
+    /// Id of the turn.
     pub turn: TurnId,
-    /// Events after this seq belong to what follows.
+    /// Sequence number of the last event before the request. Events of the turn have higher numbers.
     pub after_seq: u64,
 }
 
@@ -415,27 +477,29 @@ pub struct PromptAccepted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PermissionAnswer {
-    /// Choose the option with this id.
+    /// Selects the option with this id.
     Option(String),
-    /// Choose the option of the mildest allowing kind.
+    /// Selects the allowing option with the least effect: `allow_once` before `allow_always`.
     Allow,
-    /// Choose the option of the mildest rejecting kind.
+    /// Selects the rejecting option with the least effect: `reject_once` before `reject_always`.
     Deny,
 }
 
-/// What `GET /v1/sessions` answers.
+/// The response of `GET /v1/sessions`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionList {
+    /// The sessions.
     pub sessions: Vec<SessionView>,
-    /// Sessions whose files could not be read, and were set aside.
+    /// Sessions that were skipped because their files could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableSession>,
 }
 
-/// A session that was set aside.
+/// A session that was skipped because its files could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableSession {
-    /// The directory's name.
+    /// Name of the session's directory.
     pub id: String,
+    /// Why the files could not be read.
     pub reason: String,
 }

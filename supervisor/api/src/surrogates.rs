@@ -1,8 +1,10 @@
-//! Half of an emoji in an agent's line.
+//! Lone surrogates in JSON text from agents, for example half of an emoji.
 //!
-//! JavaScript can cut a string inside a surrogate pair. It then writes a lone surrogate as an escape (`\ud83d`).
-//! RFC 8259 (section 8.2) allows that escape, but a Rust string cannot hold it. The journal keeps the line byte for byte.
-//! Readers replace each lone surrogate by U+FFFD. A pair that is split over two chunks becomes two of them.
+//! JavaScript can cut a string inside a surrogate pair. It then writes a lone surrogate as an escape
+//! (`\ud83d`). RFC 8259 (section 8.2) allows that escape, but a Rust string cannot hold it.
+//!
+//! The journal keeps the line byte for byte. Readers replace each lone surrogate by U+FFFD. A pair that is
+//! split over two chunks becomes two replacement characters.
 
 use std::borrow::Cow;
 
@@ -28,7 +30,7 @@ pub fn mended(json: &RawValue) -> Cow<'_, RawValue> {
                 bytes[at + 2..at + 6].copy_from_slice(b"fffd");
                 at += 6;
             }
-            // Whatever is escaped, what follows the backslash begins no escape of its own.
+            // Skips the escaped character, so that an escaped backslash does not begin an escape.
             _ => at += 2,
         }
     }
@@ -36,7 +38,7 @@ pub fn mended(json: &RawValue) -> Cow<'_, RawValue> {
     mended.map_or(Cow::Borrowed(json), Cow::Owned)
 }
 
-/// The UTF-16 unit that is escaped here.
+/// Returns the UTF-16 code unit of a `\u` escape at this offset.
 fn unit(bytes: &[u8], at: usize) -> Option<u16> {
     let escape = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u16::from_str_radix(std::str::from_utf8(escape).ok()?, 16).ok()

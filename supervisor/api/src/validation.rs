@@ -1,4 +1,4 @@
-//! What is wrong with a session's environment before it is launched: `GET /v1/sessions/{id}/validation`.
+//! Problems in a session's environment that the next launch would report: `GET /v1/sessions/{id}/validation`.
 
 use std::path::PathBuf;
 
@@ -6,27 +6,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SessionId;
 
-/// What the next launch would warn of. Nothing here keeps a session from being launched by itself.
+/// Warnings that the next launch would report. A warning alone does not prevent a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidationView {
+    /// Id of the session.
     pub session: SessionId,
-    /// The launch whose environment was looked at; absent where there was none, and then only scripts were.
+    /// Number of the launch whose environment was examined. Absent before the first launch; then only scripts
+    /// are examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u64>,
-    /// The scripts that were looked at.
+    /// The scripts that were examined.
     pub scripts: Vec<PathBuf>,
+    /// The warnings.
     pub warnings: Vec<Warning>,
 }
 
-/// One thing that is probably not as it was meant.
+/// One setting or file that is probably not as intended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// One CamelCase word for programs: `DirectoryGone`, `NotADirectory`, `DirectoryClosed`, `DirectorySilent`, `PathEntryMissing`, `VirtualEnvGone`, `ScriptUnreadable`, `ScriptNotApproved`,
-    /// `ScriptSyntax`, `ScriptChanged`, `ScriptErrors`: at the last launch it printed an error, or its last command failed.
-    /// `ModulesHalfLoaded`, `LicenceVariableDropped`, `ProjectFileNotHonoured`, `HomeDiffers`, `LimitsWithheld`.
+    /// One CamelCase word for programs:
+    ///
+    /// - `DirectoryGone`, `NotADirectory`, `DirectoryClosed`, `DirectorySilent`
+    /// - `PathEntryMissing`, `VirtualEnvGone`
+    /// - `ScriptUnreadable`, `ScriptNotApproved`, `ScriptSyntax`, `ScriptChanged`
+    /// - `ScriptErrors`: at the last launch the script printed an error, or its last command failed
+    /// - `ModulesHalfLoaded`, `LicenceVariableDropped`, `ProjectFileNotHonoured`, `HomeDiffers`,
+    ///   `LimitsWithheld`
     pub reason: String,
-    /// What it is about: a script, a directory.
+    /// The script or directory that the warning is about.
     pub path: PathBuf,
-    /// For people; never a secret.
+    /// Description for people. Never contains a secret.
     pub message: String,
 }

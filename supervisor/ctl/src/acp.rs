@@ -1,38 +1,38 @@
-//! What an agent's messages mean to a person: the updates of the Agent Client Protocol that are shown.
+//! Interprets the messages of an agent: the updates of the Agent Client Protocol that are shown to a user.
 //!
-//! Tolerant on purpose: agents send updates, kinds and fields that no published version names. What is not understood is
-//! [`Update::Other`], and never an error.
+//! Agents send updates, kinds and fields that no published version names. An unknown update is
+//! [`Update::Other`], never an error.
 
 use agentd_api::surrogates::mended;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A message of the agent that says something to a person.
+/// Message of the agent with a meaning for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Update {
     Answer(String),
     Thought(String),
     Tool(ToolUpdate),
     Plan(Vec<PlanEntry>),
-    /// One that is not shown, by its name.
+    /// Update that is not shown, by its name.
     Other(String),
-    /// The names of the ways to sign in, from the answer to `initialize`; empty where there is none.
+    /// Names of the sign-in methods in the response to `initialize`; empty without such a method.
     SignIn(Vec<String>),
-    /// A request of agentd was answered with this error.
+    /// The agent answered a request of agentd with this error.
     Refused {
         id: u64,
         code: i64,
     },
 }
 
-/// What is new about a tool call; what is absent is as it was.
+/// Changes of a tool call. An absent field is unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ToolUpdate {
     pub(crate) id: String,
     pub(crate) title: Option<String>,
     pub(crate) kind: Option<String>,
     pub(crate) status: Option<String>,
-    /// All of its output so far.
+    /// Complete output so far.
     pub(crate) output: Option<String>,
 }
 
@@ -42,7 +42,8 @@ pub(crate) struct PlanEntry {
     pub(crate) status: String,
 }
 
-/// Reads a line of the agent; `None` for one that says nothing to a person, such as most responses.
+/// Interprets one message of the agent. Returns `None` for a message that is not for the user, such as most
+/// responses.
 pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
     let message: Value = serde_json::from_str(mended(message).get()).ok()?;
     if message["method"].is_null() {
@@ -65,7 +66,7 @@ pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
     })
 }
 
-/// The parts of a response that a failure is explained with.
+/// Extracts the parts of a response that explain a failure.
 fn response(message: &Value) -> Option<Update> {
     if let Some(ways) = message["result"]["authMethods"].as_array() {
         let name = |way: &Value| way["name"].as_str().or(way["id"].as_str()).map(str::to_owned);
@@ -93,12 +94,13 @@ fn tool_content(content: &Value) -> String {
     }
 }
 
-/// Some agents put a command's output here and nowhere else.
+/// Returns the command's output from `rawOutput`: some agents send it only there.
 fn raw_output(output: &Value) -> Option<String> {
     output.as_str().or_else(|| output["output"].as_str()).or_else(|| output["stdout"].as_str()).map(str::to_owned)
 }
 
-/// The lines that went and the lines that came, without those both have at the beginning and the end.
+/// Formats the removed and the added lines, without the lines that both texts share at the beginning and at the
+/// end.
 fn diff(content: &Value) -> String {
     let lines = |field: &str| content[field].as_str().unwrap_or_default().lines().collect::<Vec<_>>();
     let (old, new) = (lines("oldText"), lines("newText"));

@@ -1,7 +1,7 @@
-//! The daemon's HTTP interface, as calls. One connection a call: they stay on this machine, and are cheap.
+//! Calls of the daemon's HTTP interface. Each call has its own connection: connections are local and cheap.
 //!
-//! A call that fails is not tried again here: prompting twice is worse than an error. Who may ask again safely is the event
-//! stream (`stream.rs`), and a refusal for want of room: nothing of that request was done.
+//! A failed call is not repeated: prompting twice is worse than an error. Only two cases are safe to repeat:
+//! the event stream (`stream.rs`), and a request refused for lack of capacity, which had no effect.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,45 +33,45 @@ use crate::args::Range;
 use crate::error::Error;
 use crate::way::Way;
 
-/// How long the daemon may take for an answer, on top of what it was asked to wait.
+/// Time limit of an answer, in addition to the wait that the request asks for.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it is asked again where the daemon has no room for the connection.
+/// Time limit of repeated attempts while the daemon has no capacity for a further connection.
 const CROWDED: Duration = Duration::from_secs(15);
-/// How much longer an environment may take that is built for the answer, with a login shell and scripts.
+/// Additional time limit of a request that builds an environment, with a login shell and scripts.
 const BUILDING: Duration = Duration::from_mins(2);
-/// How much longer a reload may take, which compiles plugins.
+/// Additional time limit of a reload, which compiles plugins.
 const COMPILING: Duration = Duration::from_mins(10);
 
-/// A daemon, by the way to it.
+/// Client of the daemon at one address.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     way: Way,
 }
 
-/// An answer: what it says, and the document as it came, for `--json`.
+/// Answer of the daemon: the parsed value, and the document unchanged for `--json`.
 #[derive(Debug)]
 pub(crate) struct Document<T> {
     pub(crate) value: T,
     pub(crate) raw: Bytes,
 }
 
-/// How a launch takes it that something is missing which the session needs.
+/// Behaviour of a launch if a prerequisite of the session is missing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Terms {
-    /// For how long it is waited for.
+    /// Time limit of the wait for missing prerequisites.
     pub(crate) wait: Option<Duration>,
     pub(crate) force: bool,
 }
 
 impl Terms {
-    /// What is added to a query that has something already.
+    /// Returns the parameters to append to a query that is not empty.
     fn query(self) -> String {
         let wait = self.wait.map(|wait| format!("&wait_for_prerequisites={}", wait.as_secs_f64())).unwrap_or_default();
         if self.force { format!("{wait}&force=true") } else { wait }
     }
 }
 
-/// What `GET /v1/agents` answers.
+/// Answer to `GET /v1/agents`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct AgentList {
     pub(crate) agents: Vec<AgentView>,
@@ -86,7 +86,7 @@ pub(crate) struct AgentView {
     pub(crate) default: bool,
 }
 
-/// What `GET /v1/version` answers.
+/// Answer to `GET /v1/version`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct VersionView {
     pub(crate) version: String,
@@ -95,7 +95,7 @@ pub(crate) struct VersionView {
     pub(crate) draining: bool,
     pub(crate) runtime_directory: PathBuf,
     pub(crate) state_directory: PathBuf,
-    /// The daemon's own file, as the system shows it to itself.
+    /// Path of the daemon's program, as the system shows it to the daemon.
     #[serde(default)]
     pub(crate) program: Option<PathBuf>,
     pub(crate) compatibility: agentd_api::compatibility::Compatibility,
@@ -114,7 +114,7 @@ impl Client {
         &self.way
     }
 
-    /// Whether a daemon answers.
+    /// Succeeds if a daemon answers.
     pub(crate) async fn health(&self) -> Result<(), Error> {
         self.call(Method::GET, "/healthz", None, Duration::ZERO).await.map(drop)
     }
@@ -127,7 +127,8 @@ impl Client {
         self.get("/v1/sessions").await
     }
 
-    /// A session by its id, its name, or the beginning of its id that no other has. A whole id or name goes first.
+    /// Finds a session by its id, its name, or an unambiguous prefix of its id. A complete id or name takes
+    /// precedence.
     pub(crate) async fn find(&self, given: &str) -> Result<Document<SessionView>, Error> {
         if given.parse::<SessionId>().is_err()
             && let Err(error) = given.parse::<SessionName>()
@@ -136,7 +137,7 @@ impl Client {
             return Err(Error::Session { detail, hint: Some("agentctl ls lists the sessions".to_owned()) });
         }
         let found = self.get(&format!("/v1/sessions/{}", escape(given))).await;
-        // An agent is not told of another's session whether there is one.
+        // An agent does not learn whether another session exists.
         let is_unknown = |error: &Error| matches!(error.code(), Some(Code::NoSuchSession | Code::InSession));
         if !found.as_ref().is_err_and(is_unknown) {
             return found;
@@ -177,7 +178,7 @@ impl Client {
         self.post(&format!("/v1/sessions/{id}/cancel"), None::<&()>, None).await
     }
 
-    /// Drops a turn that waits, cancels the one that runs.
+    /// Drops a queued turn, or cancels the running turn.
     pub(crate) async fn cancel_turn(&self, id: &str, turn: &TurnId) -> Result<(), Error> {
         self.call(Method::DELETE, &format!("/v1/sessions/{id}/turns/{turn}"), None, Duration::ZERO).await.map(drop)
     }
@@ -186,12 +187,12 @@ impl Client {
         self.post(&format!("/v1/sessions/{id}/stop{}", waiting(wait)), None::<&()>, wait).await
     }
 
-    /// Ends the agent of a session that cannot be read; there is no view of it.
+    /// Ends the agent of a session whose stored state is unreadable. Such a session has no view.
     pub(crate) async fn stop_set_aside(&self, id: &str) -> Result<(), Error> {
         self.call(Method::POST, &format!("/v1/sessions/{}/stop", escape(id)), None, PATIENCE).await.map(drop)
     }
 
-    /// `fresh`: begin a new conversation instead of continuing the one there is.
+    /// Resumes a session. `fresh` begins a new conversation instead of continuing the old one.
     pub(crate) async fn resume(
         &self,
         id: &str,
@@ -238,7 +239,7 @@ impl Client {
         self.post("/v1/environment/rotate-key", None::<&()>, Some(BUILDING)).await
     }
 
-    /// Has names written into the list of what the whitelist keeps.
+    /// Adds names to the variables that the whitelist keeps.
     pub(crate) async fn keep(&self, wish: &KeepRequest) -> Result<Document<KeepView>, Error> {
         self.post("/v1/environment/keep", Some(wish), Some(BUILDING)).await
     }
@@ -247,7 +248,7 @@ impl Client {
         self.get("/v1/snapshots").await
     }
 
-    /// Sends a terminal's environment, for sessions to begin with.
+    /// Sends a terminal's environment, with which sessions can begin.
     pub(crate) async fn add_snapshot(&self, snapshot: &TerminalSnapshot) -> Result<TerminalSnapshotView, Error> {
         Ok(self.post("/v1/snapshots", Some(snapshot), None).await?.value)
     }
@@ -264,7 +265,7 @@ impl Client {
         self.get("/v1/agents").await
     }
 
-    /// `diff`: with what is there to see before one decides.
+    /// Lists the scripts that a session in `directory` sources. `diff` adds their contents or changes.
     pub(crate) async fn scripts(&self, directory: &Path, diff: bool) -> Result<Document<ScriptList>, Error> {
         self.get(&format!("/v1/scripts?directory={}&diff={diff}", escape(&directory.to_string_lossy()))).await
     }
@@ -286,35 +287,36 @@ impl Client {
         self.get(&format!("/v1/plugins/{}", escape(name))).await
     }
 
-    /// How prerequisites stand: all of them, or those of one session.
+    /// Returns the state of all prerequisites, or of those of one session.
     pub(crate) async fn prerequisites(&self, session: Option<&SessionId>) -> Result<PrerequisiteList, Error> {
         let of = session.map(|id| format!("?session={id}")).unwrap_or_default();
         Ok(self.get(&format!("/v1/prerequisites{of}")).await?.value)
     }
 
-    /// Takes as long as the check may.
+    /// Runs a check; the time limit covers the longest check.
     pub(crate) async fn check(&self, name: &str, session: Option<SessionId>) -> Result<CheckReport, Error> {
         let path = format!("/v1/prerequisites/{}/check", escape(name));
         let request = CheckRequest { session };
         Ok(self.post(&path, Some(&request), Some(Duration::from_mins(2))).await?.value)
     }
 
-    /// Takes as long as it takes to compile what is new.
+    /// Reloads the configuration; the time limit covers the compilation of changed plugins.
     pub(crate) async fn reload(&self) -> Result<Document<ReloadView>, Error> {
         self.post("/v1/reload", None::<&()>, Some(COMPILING)).await
     }
 
-    /// What a reload would change. A daemon that cannot tell refuses this, and changes nothing.
+    /// Returns the changes that a reload would make. A daemon without this feature refuses the request and
+    /// changes nothing.
     pub(crate) async fn foresee_reload(&self) -> Result<Document<ReloadView>, Error> {
         self.get_slowly("/v1/reload", COMPILING).await
     }
 
-    /// Has every session stopped and none launched, and waits for nothing.
+    /// Begins a drain: every session is stopped and none launched. Does not wait.
     pub(crate) async fn drain(&self) -> Result<Document<DrainView>, Error> {
         self.post("/v1/drain", None::<&()>, None).await
     }
 
-    /// How far that is, when every session is stopped or so much time has gone.
+    /// Returns the progress of the drain when every session is stopped, or after `wait`.
     pub(crate) async fn drain_progress(&self, wait: Duration) -> Result<Document<DrainView>, Error> {
         self.get_slowly(&format!("/v1/drain{}", waiting(Some(wait))), wait).await
     }
@@ -324,7 +326,7 @@ impl Client {
         document("DELETE /v1/drain".to_owned(), status, raw)
     }
 
-    /// The audit log's records, oldest first.
+    /// Returns the records of the audit log, oldest first.
     pub(crate) async fn audit(
         &self,
         session: Option<&str>,
@@ -342,7 +344,7 @@ impl Client {
         self.get("/v1/secrets").await
     }
 
-    /// Takes as long as the slowest of them.
+    /// Fetches every secret; the time limit covers the slowest source.
     pub(crate) async fn check_secrets(&self) -> Result<Document<SecretList>, Error> {
         self.post("/v1/secrets/check", None::<&()>, Some(Duration::from_mins(2))).await
     }
@@ -351,7 +353,7 @@ impl Client {
         self.get(&format!("/v1/sessions/{id}/validation")).await
     }
 
-    /// What the daemon finds out about itself; it takes as long as its agents need to say their versions.
+    /// Returns the daemon's own checks. The time limit covers agents that print their versions slowly.
     pub(crate) async fn doctor(&self) -> Result<DoctorView, Error> {
         Ok(self.get_slowly("/v1/doctor", BUILDING).await?.value)
     }
@@ -360,7 +362,7 @@ impl Client {
         self.get("/v1/version").await
     }
 
-    /// The body of an event stream, as NDJSON, once the daemon began to answer.
+    /// Opens an event stream and returns its body, as NDJSON.
     pub(crate) async fn events(&self, id: &str, query: &str) -> Result<Incoming, Error> {
         let (path, since) = (format!("/v1/sessions/{id}/events{query}"), Instant::now());
         loop {
@@ -377,7 +379,7 @@ impl Client {
         self.get_slowly(path, Duration::ZERO).await
     }
 
-    /// As `get`, of something that may take so much longer.
+    /// Sends a GET request with an additional time limit.
     async fn get_slowly<T: DeserializeOwned>(&self, path: &str, wait: Duration) -> Result<Document<T>, Error> {
         let (status, raw) = self.call(Method::GET, path, None, wait).await?;
         document(format!("GET {path}"), status, raw)
@@ -394,7 +396,7 @@ impl Client {
         document(format!("POST {path}"), status, raw)
     }
 
-    /// One call; an answer that is not a success is an error.
+    /// Sends a request, and repeats it while the daemon has no capacity. An unsuccessful answer is an error.
     async fn call(
         &self,
         method: Method,
@@ -442,7 +444,7 @@ impl Client {
         let stream = self.way.connect().await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // It ends with the response's body; what goes wrong in it is seen there.
+        // The task ends with the response's body. Reading the body reports errors of the connection.
         tokio::spawn(connection);
         let mut request = Request::builder().method(method).uri(path).header(HOST, self.way.host());
         request = request.header(ACCEPT, "application/json, application/x-ndjson");
@@ -463,7 +465,8 @@ impl Client {
     }
 }
 
-/// Returns when a request that found no room may be sent again; the error, where it was another one or it was asked for long enough.
+/// Waits until a request refused for lack of capacity may be repeated. Returns every other error, and this
+/// error after the limit.
 async fn wait_for_room(error: Error, since: Instant) -> Result<(), Error> {
     match error.code().and_then(Code::retry_after) {
         Some(seconds) if since.elapsed() < CROWDED => {
@@ -472,6 +475,11 @@ async fn wait_for_room(error: Error, since: Instant) -> Result<(), Error> {
         }
         _ => Err(error),
     }
+}
+
+/// Reports whether an error of the connection means that no process listens.
+pub(crate) fn nobody_listens(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 async fn collect(call: String, response: Response<Incoming>) -> Result<Bytes, Error> {
@@ -496,7 +504,7 @@ fn waiting(wait: Option<Duration>) -> String {
     wait.map(|wait| format!("?wait={}", wait.as_secs())).unwrap_or_default()
 }
 
-/// For a path's segment or a query's value: all but the unreserved characters of RFC 3986 in percent form.
+/// Percent-encodes a path segment or a query value: all but the unreserved characters of RFC 3986.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,19 +1,21 @@
-//! What a permission is asked for, in lines for a person: the whole command, the files, the changes.
+//! Formats the details of a permission request for a user: the whole command, the files and the changes.
 //!
-//! A person who approves sees what will run, and not only what the agent calls it. Characters that cannot be seen or that turn the direction of a
-//! text are written as escapes, so that a line cannot look like another one.
+//! A user approves the command itself, not only its title by the agent. Invisible characters, and characters
+//! that change
+//! characters that change the direction of text, are written as escapes. A line therefore cannot look like
+//! another line.
 
 use agentd_api::permission::ToolDiff;
 use agentd_api::session::PermissionRequest;
 
 use crate::terminal::Screen;
 
-/// How many lines are shown of each side of a change.
+/// Number of lines shown of each side of a change.
 const DIFF_LINES: usize = 20;
-/// How many characters are shown of an input that is no command.
+/// Number of characters shown of an input that is not a command.
 const INPUT: usize = 600;
 
-/// The lines below the question, without an indent.
+/// Returns the lines below the question, without an indent.
 pub(crate) fn lines(request: &PermissionRequest, screen: Screen) -> Vec<String> {
     let details = &request.details;
     let line = |text: &str| screen.line(&visible(text));
@@ -21,7 +23,7 @@ pub(crate) fn lines(request: &PermissionRequest, screen: Screen) -> Vec<String> 
     if let Some(command) = &details.command {
         for (n, part) in command.lines().enumerate() {
             let mark = if n == 0 { "$" } else { ">" };
-            // A tab and a space at the beginning belong to the command.
+            // Leading tabs and spaces belong to the command.
             lines.push(format!("{mark} {}", screen.text(&visible(&part.replace('\t', "    ")))));
         }
     }
@@ -46,7 +48,7 @@ pub(crate) fn lines(request: &PermissionRequest, screen: Screen) -> Vec<String> 
         lines.extend(change(diff).map(|text| screen.text(&visible(&text)).into_owned()));
     }
     if details.cut {
-        lines.push("it is too long to be shown whole; agentctl events has all of it".to_owned());
+        lines.push("the request is too long to be shown whole; agentctl events prints all of it".to_owned());
     }
     lines
 }
@@ -63,7 +65,7 @@ fn change(diff: &ToolDiff) -> impl Iterator<Item = String> {
     side("-", diff.old.as_deref().unwrap_or_default()).into_iter().chain(side("+", &diff.new))
 }
 
-/// The text with everything written out that a screen does not show, or that would reorder the rest.
+/// Escapes every character of the text that a screen does not show or that would reorder the rest.
 fn visible(text: &str) -> String {
     let is_hidden = |c: char| {
         matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -100,7 +102,8 @@ mod tests {
     fn files_and_changes_are_shown_and_what_is_missing_is_said() {
         let new: String = (0..30).flat_map(|n| [n.to_string(), "\n".to_owned()]).collect();
         let lines = shown(&json!({
-            "paths": ["/a", "/b"], "diffs": [{ "path": "/b", "old": "x", "new": new }], "cut": true, "arguments": "{\"a\":1}",
+            "paths": ["/a", "/b"], "diffs": [{ "path": "/b", "old": "x", "new": new }], "cut": true,
+            "arguments": "{\"a\":1}",
         }));
         assert_eq!(lines[..4], ["file /a", "change /b", "  - x", "  + 0"]);
         assert_eq!(lines[lines.len() - 2], "  + … 10 more lines");

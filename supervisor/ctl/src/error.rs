@@ -1,4 +1,4 @@
-//! Everything that can go wrong for the person at the command line, and the exit status that goes with it.
+//! Defines the errors of `agentctl`, their exit statuses and hints.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -23,13 +23,13 @@ pub(crate) mod exit {
     pub(crate) const BROKEN_PIPE: u8 = 141;
 }
 
-/// Why a command did not do what it was asked.
+/// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{}", problem.detail)]
     Problem {
         problem: Box<Problem>,
-        /// The document as it came, with whatever this version does not know.
+        /// The unchanged document, including fields that this version does not know.
         raw: Bytes,
     },
     #[error("cannot reach agentd at {place}")]
@@ -38,53 +38,55 @@ pub(crate) enum Error {
     Distrusted(#[from] crate::trust::Distrust),
     #[error("agentd at {place} did not answer {call} within {seconds} s")]
     Silent { place: String, call: String, seconds: u64 },
-    #[error("the connection to agentd broke off during {call}")]
+    #[error("lost the connection to agentd during {call}")]
     Broken { call: String, source: hyper::Error },
-    #[error("agentd was away for {seconds} s")]
+    #[error("agentd was unreachable for {seconds} s")]
     Away { seconds: u64, source: Option<Box<Error>> },
-    #[error("agentd answered {call} with status {status} and something this version cannot read")]
+    #[error("agentd answered {call} with status {status} and a body that this version cannot read")]
     Answer { call: String, status: u16, source: Option<serde_json::Error> },
     #[error("agentd sent an event that cannot be read")]
     Event(#[from] agentd_api::event::InvalidEvent),
     #[error("cannot start agentd: {what}")]
     NotStarted { what: String, hint: String, last_lines: Vec<String>, source: Option<io::Error> },
-    /// A service manager has agentd, and it is not agentctl's to start.
+    /// A service manager runs agentd, and agentctl must not start it.
     #[error("{what}")]
     Managed { what: String, hint: String },
     #[error("session id {given:?} is ambiguous: {}", candidates.join(", "))]
     Ambiguous { given: String, candidates: Vec<String> },
-    #[error("{url:?} is no address of agentd")]
+    #[error("{url:?} is not an address of agentd")]
     Url { url: String },
-    #[error("agentd at {url} lets nobody in without its token")]
+    #[error("agentd at {url} requires its token")]
     NoToken { url: String },
     #[error("cannot encode the request")]
     Request(#[source] serde_json::Error),
     #[error("cannot read {}", path.display())]
     File { path: PathBuf, source: io::Error },
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
     #[error("cannot read standard input")]
     Input(#[source] io::Error),
     #[error("cannot write the output")]
     Output(#[source] io::Error),
-    #[error("{} is not an agentd that can be asked what it knows: {reason}", program.display())]
+    #[error("cannot read the compatibility of {}: {reason}", program.display())]
     NotAgentd { program: PathBuf, reason: String },
     #[error("cannot prepare to run")]
     Setup(#[source] io::Error),
-    #[error("{} could not be run for this: {reason}", program.display())]
+    #[error("cannot run {}: {reason}", program.display())]
     NoTool { program: PathBuf, reason: String },
-    /// What the tool says for itself.
+    /// Message of agentd's own tool, with the tool's hint.
     #[error("{message}")]
     Tool { message: String, hint: Option<String> },
     #[error(transparent)]
     NewPlugin(#[from] crate::commands::NewError),
     #[error(transparent)]
-    Service(#[from] crate::commands::ServiceError),
-    /// The arguments can be read and cannot be meant.
+    Service(#[from] crate::service::ServiceError),
+    /// The arguments parse but contradict each other or the situation.
     #[error("{detail}")]
     Usage { detail: String, hint: String },
-    /// A session that was to become ready failed.
+    /// A session failed before it became ready.
     #[error("session {session:?} failed: {}", failure.lines().join("\n"))]
     Failed { session: String, failure: Failure },
-    /// Something to do with a session that is in the state that `detail` tells.
+    /// The state of a session does not allow the command; `detail` names both.
     #[error("{detail}")]
     Session { detail: String, hint: Option<String> },
 }
@@ -112,13 +114,13 @@ impl Error {
         }
     }
 
-    /// Whether nobody answered, or a daemon that is about to stop or has just begun.
+    /// Reports whether no daemon answered, or a daemon that is about to stop or has just started.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. })
             || self.code() == Some(Code::TooBusy)
     }
 
-    /// The code of the problem document, where it is one.
+    /// Returns the code of the problem document, if the error has one.
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
             Self::Problem { problem, .. } => Some(problem.code),
@@ -130,15 +132,20 @@ impl Error {
         match self {
             Self::Problem { problem, .. } => problem.hint.clone(),
             Self::Unreachable { .. } => Some(
-                "is it running? `systemctl --user status agentd`, or start it with `agentd serve`; without --socket and \
+                "is it running? `systemctl --user status agentd`, or start it with `agentd serve`; without \
+                     --socket and \
                  --no-start agentctl starts it itself"
                     .into(),
             ),
             Self::Distrusted(error) => Some(error.hint()),
-            Self::Silent { .. } => Some("agentctl doctor looks for the cause, and agentctl service logs shows what agentd says".into()),
+            Self::Silent { .. } => {
+                Some("agentctl doctor finds the cause, and agentctl service logs shows the log of agentd".into())
+            }
             Self::Url { .. } => Some("give http://127.0.0.1:PORT, with the port of control.tcp".into()),
-            Self::NoToken { .. } => Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into()),
-            Self::Away { .. } => Some("the session goes on without it; start agentd and attach again".into()),
+            Self::NoToken { .. } => {
+                Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into())
+            }
+            Self::Away { .. } => Some("the session continues without agentd; start agentd and attach again".into()),
             Self::NotStarted { hint, .. } | Self::Managed { hint, .. } | Self::Usage { hint, .. } => Some(hint.clone()),
             Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
             Self::NewPlugin(error) => error.hint(),
@@ -150,8 +157,8 @@ impl Error {
         }
     }
 
-    /// Tells the person, on standard error, and with `json` a program too: the daemon's problem document goes to standard output, as one
-    /// line. Prints nothing if the reader of the output closed it.
+    /// Prints the error on standard error. With `json`, also prints the daemon's problem document on standard
+    /// output, as one line. Prints nothing if the reader closed the output.
     pub(crate) fn report(&self, json: bool) {
         if self.exit_status() == exit::BROKEN_PIPE {
             return;
@@ -159,7 +166,7 @@ impl Error {
         if let Self::Problem { raw, .. } = self
             && json
         {
-            // The exit status says the same, also where standard error is closed.
+            // A failure to write is ignored: the exit status reports the error too.
             let mut out = io::stdout();
             let _ = out.write_all(raw.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
         }
@@ -180,12 +187,12 @@ impl Error {
             text.push_str(&hint);
             text.push('\n');
         }
-        // Where standard error is closed there is nobody left to tell.
+        // A failure to write to standard error cannot be reported anywhere.
         let _ = io::stderr().write_all(crate::terminal::for_stderr(&text).as_bytes());
     }
 }
 
-/// An error with everything that led to it, on one line.
+/// Formats an error and its chain of causes on one line.
 pub(crate) fn told(error: &dyn std::error::Error) -> String {
     let (mut text, mut source) = (error.to_string(), error.source());
     while let Some(cause) = source {
@@ -196,7 +203,7 @@ pub(crate) fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Each check that is in the way with its facts and its remedy, in the place of the one line that has no facts.
+/// Formats each failed check with its facts and its remedy, instead of the problem's detail, which has no facts.
 fn unmet(reports: &[CheckReport]) -> String {
     let plain = Screen { terminal: false, colour: false };
     let mut text = "agentctl: prerequisites of the session are not met".to_owned();

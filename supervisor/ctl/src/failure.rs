@@ -1,7 +1,7 @@
-//! Why a launch or an agent failed, as a person reads it: the reason, the end of the agent's stderr, and what to do.
+//! Formats the failure of a launch or an agent: the reason, the end of the agent's stderr, and the remedy.
 //!
-//! The same failure stands in several events: a condition, the end of the launch, the end of the turn.
-//! `conversation.rs` finds out which of them say the same; this file only says it, and says it in a bounded number of lines.
+//! Several events report one failure: a condition, the end of the launch, the end of the turn.
+//! `conversation.rs` recognises the repetition. This module formats a failure, in a bounded number of lines.
 
 use std::collections::VecDeque;
 
@@ -10,36 +10,37 @@ use agentd_api::session::{ConditionStatus, SessionView};
 
 use crate::terminal;
 
-/// The number of lines of the agent's stderr that a failure shows, counted from the end.
+/// Number of lines of the agent's stderr that a failure shows, counted from the end.
 pub(crate) const STDERR_LINES: usize = 8;
-/// The number of columns to which each of them is cut.
+/// Maximum width of a line of stderr, in columns.
 pub(crate) const STDERR_COLUMNS: usize = 200;
-/// The number of lines of the reason itself: it may quote a script or an agent.
+/// Maximum number of lines of the reason, which may quote a script or an agent.
 const REASON_LINES: usize = 20;
-/// The number of columns to which each of them is cut.
+/// Maximum width of a line of the reason, in columns.
 const REASON_COLUMNS: usize = 1_000;
 
-/// The reason of a turn that failed so. Of a launch it is `AuthenticationRequired`, and the daemon's message says what to do.
+/// Reason of a turn that the agent refused because the user is not signed in. A launch has the reason
+/// `AuthenticationRequired` instead, with the remedy in the daemon's message.
 pub(crate) const LOGIN_FOR_PROMPT: &str = "LoginForPrompt";
 
 /// A failure of a launch, of a running agent or of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// The reason as a word for programs, as conditions have it: `AuthenticationRequired`.
+    /// Reason for programs, as in conditions: `AuthenticationRequired`.
     pub(crate) reason: String,
-    /// The reason for people.
+    /// Reason for users.
     pub(crate) message: String,
-    /// The last lines of the agent's stderr.
+    /// Last lines of the agent's stderr.
     pub(crate) stderr: Vec<String>,
-    /// The names of the ways to sign in that the agent offers (ACP `authMethods`).
+    /// Names of the sign-in methods that the agent offers (ACP `authMethods`).
     pub(crate) sign_in: Vec<String>,
 }
 
 impl Failure {
-    /// Why a session failed, as far as its status tells: the stderr is in its events.
+    /// Builds the failure of a session from its status, without stderr, which only the events have.
     pub(crate) fn of(view: &SessionView) -> Self {
         let message = view.status.message.clone().unwrap_or_else(|| "the session failed".to_owned());
-        // The conditions that fell with the agent have the same message, and this reason.
+        // Conditions that became false with the agent have the same message and the reason "AgentExited".
         let conditions = view.status.conditions.iter().filter(|condition| condition.message == message);
         let reason = conditions
             .filter(|condition| condition.status == ConditionStatus::False)
@@ -51,7 +52,7 @@ impl Failure {
         }
     }
 
-    /// The reason and the lines of stderr, safe for any output.
+    /// Returns the reason and the lines of stderr, safe for any output.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> =
             self.message.lines().take(REASON_LINES).map(|line| terminal::excerpt(line, REASON_COLUMNS)).collect();
@@ -65,8 +66,8 @@ impl Failure {
         lines
     }
 
-    /// What to do about it, with the commands to type. `session` is how a person calls the session, `active` whether it has an
-    /// agent still.
+    /// Returns the remedy with the commands to type. `session` is the user's name for the session; `active`
+    /// states whether its agent still runs.
     pub(crate) fn remedy(&self, session: &str, active: bool) -> String {
         let stop = if active { format!("agentctl stop {session} && ") } else { String::new() };
         let resume = format!("{stop}agentctl resume {session}");
@@ -82,7 +83,8 @@ impl Failure {
             "ConversationLost" => format!("agentctl resume {session} --new-conversation"),
             "InitializeFailed" => {
                 format!(
-                    "check the command and the agent's version; agentctl events {session} --no-follow shows the whole exchange"
+                    "check the command and the agent's version; agentctl events {session} --no-follow shows the \
+                         whole exchange"
                 )
             }
             "InitializeTimedOut" => format!(
@@ -94,22 +96,24 @@ impl Failure {
                  `agentctl env {session} --explain PATH`; then: {resume}"
             ),
             "LoginShellTimedOut" => format!(
-                "find what it waits for in its start-up files, or give it longer with environment.deadline; or begin with this \
+                "find what blocks the shell's start-up files, or raise environment.deadline; or begin with this \
                  terminal: agentctl run --env-from terminal; then: {resume}"
             ),
-            "ScriptTimedOut" => format!("give it longer with environment.deadline, or mend the script; then: {resume}"),
+            "ScriptTimedOut" => format!("raise environment.deadline, or fix the script; then: {resume}"),
             reason::PREREQUISITE_FAILED | reason::WAIT_TIMED_OUT => {
                 format!("agentctl check --session {session}, then {resume}")
             }
             "AgentExited" | "CancelIgnored" | "OutOfMemory" | "TooManyTasks" | "ConversationTimedOut" | "Parked" => {
-                format!("{resume} starts it again; agentctl events {session} --no-follow shows all that it wrote")
+                format!(
+                    "{resume} starts the agent again; agentctl events {session} --no-follow shows all of its output"
+                )
             }
             _ => format!("agentctl show {session}"),
         }
     }
 }
 
-/// The last lines that an agent wrote to stderr, as many as are ever shown.
+/// Last lines that an agent wrote to stderr; holds at most [`STDERR_LINES`].
 #[derive(Debug, Default)]
 pub(crate) struct LastWords(VecDeque<String>);
 

@@ -1,4 +1,4 @@
-//! What a person types, a line at a time, and how a line answers a question.
+//! Reads the user's input line by line, and interprets a line as the answer to a question.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::thread;
@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 /// Standard input, line by line.
 ///
-/// A thread of its own reads it, because a read of a terminal cannot be taken back. It is at most two lines ahead, and the
-/// process does not wait for it to end.
+/// A separate thread reads it, because a read of a terminal cannot be cancelled. The thread is at most two
+/// lines ahead, and the process does not wait for its end.
 #[derive(Debug)]
 pub(crate) struct Input {
     lines: mpsc::Receiver<io::Result<String>>,
@@ -30,12 +30,12 @@ impl Input {
         Ok(Self { lines, terminal: io::stdin().is_terminal() })
     }
 
-    /// The next line; `None` at the end. Safe to drop before it is ready.
+    /// Returns the next line, or `None` at the end. Cancel-safe.
     pub(crate) async fn line(&mut self) -> Option<io::Result<String>> {
         self.lines.recv().await
     }
 
-    /// Forgets what was typed before now: it was not typed as the answer to what is asked next.
+    /// Discards earlier input: the user did not type it as the answer to the next question.
     pub(crate) fn forget_typed(&mut self) {
         if self.terminal {
             while self.lines.try_recv().is_ok() {}
@@ -44,7 +44,7 @@ impl Input {
     }
 }
 
-/// A line as the answer to a question; `None`: it is none.
+/// Interprets a line as the answer to a question. Returns `None` if the line is not an answer.
 pub(crate) fn answer(line: &str, request: &PermissionRequest) -> Option<PermissionAnswer> {
     let line = line.trim().to_lowercase();
     match line.as_str() {

@@ -1,25 +1,33 @@
-//! The command line of agentd, `agentctl`, and the demo agent that it can be.
+//! The command line of agentd, `agentctl`, and the built-in demo agent.
 //!
-//! It talks to the daemon over its socket as anybody could, and knows nothing that the HTTP interface does not tell.
+//! `agentctl` uses only the public HTTP interface of the daemon.
 
 mod acp;
 mod args;
 mod attach;
 mod client;
 mod commands;
+mod compatibility;
 mod conversation;
 pub mod demo_agent;
 mod details;
+mod documents;
 mod error;
 mod failure;
 mod input;
 mod output;
 mod prerequisite;
+mod reach;
 mod render;
+mod service;
+mod session;
+mod spec;
 mod start;
 mod stream;
 mod table;
 mod terminal;
+mod terminal_variables;
+mod tool;
 mod trust;
 mod way;
 
@@ -30,7 +38,7 @@ use clap::Parser;
 use crate::args::Cli;
 use crate::error::{Error, exit};
 
-/// The program.
+/// Runs `agentctl` and returns its exit status.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -53,7 +61,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A runtime for one command: everything it does waits for the daemon, so one thread is enough.
+/// Returns the definition of the command line, for the generated reference page.
+pub fn command_line() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
+/// Builds the runtime of one command. One thread is enough: a command mostly waits for the daemon.
 fn runtime() -> Result<tokio::runtime::Runtime, Error> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Setup)
 }

@@ -1,7 +1,7 @@
-//! The reader of standard output, and whether it has gone away.
+//! Detects that the reader of standard output has gone.
 //!
-//! A program that rarely writes learns only from its next write that the other end of the pipe was closed. A stream of events may have no next
-//! write for hours, and `agentctl events S | head -1` would stay as long.
+//! Without this, a program learns from its next write that the other end of the pipe is closed. A stream of
+//! events may have no next write for hours. `agentctl events S | head -1` would stay as long.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -16,12 +16,12 @@ use crate::error::Error;
 /// Watches the other end of standard output.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// Nothing where it cannot be watched. A write says it in the end.
+    /// `None` if standard output cannot be watched. The next write then reports the error.
     gone: Option<oneshot::Receiver<()>>,
 }
 
 impl Reader {
-    /// Watches from now on, in a thread that the process does not wait for.
+    /// Starts to watch standard output, in a thread that the process does not wait for.
     pub(crate) fn of_stdout() -> Result<Self, Error> {
         let (sender, gone) = oneshot::channel();
         let watch = move || {
@@ -33,8 +33,8 @@ impl Reader {
         Ok(Self { gone: Some(gone) })
     }
 
-    /// Waits until the other end of standard output is closed; the error is the one that a write would give. Safe to drop before it is
-    /// ready.
+    /// Waits until the other end of standard output is closed. Returns the error that a write would return.
+    /// Cancel-safe.
     pub(crate) async fn gone(&mut self) -> Error {
         if let Some(gone) = &mut self.gone {
             if gone.await.is_ok() {
@@ -46,7 +46,8 @@ impl Reader {
     }
 }
 
-/// Waits for the end of the other side: poll(2) reports it without being asked. It is reported neither of a file nor, on macOS, of a device.
+/// Waits until the other end is closed, and reports whether it is. poll(2) always reports `POLLERR` and
+/// `POLLHUP`, but not for files, nor for devices on macOS.
 fn is_closed() -> bool {
     let stdout = io::stdout();
     loop {

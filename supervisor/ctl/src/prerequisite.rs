@@ -1,10 +1,11 @@
-//! What checks of prerequisites found, as text: for the table of checks, for a refusal that lists them, and for what is said of a session.
+//! Formats the results of prerequisite checks: for the table of checks, for a refusal that lists them, and for
+//! a session's conditions.
 
 use agentd_api::prerequisite::{CheckReport, Outcome};
 
 use crate::terminal::Screen;
 
-/// The outcome and what was found, and below it the facts and the remedy.
+/// Formats the outcome and the summary of a check, with the facts and the remedy below.
 pub(crate) fn described(report: &CheckReport, screen: Screen) -> String {
     let outcome = report.outcome.as_str();
     let mut lines = vec![format!("{} ({outcome}): {}\n", screen.line(&report.name), screen.line(&report.summary))];
@@ -14,8 +15,8 @@ pub(crate) fn described(report: &CheckReport, screen: Screen) -> String {
     lines.concat()
 }
 
-/// The message of a session's condition, taken apart: what it begins with, and what it says of each check, as
-/// [`CheckReport::line`] does. What follows the last check is the last line's.
+/// Message of a session's condition, split into its beginning and its checks, each as [`CheckReport::line`]
+/// writes it. Text after the last check belongs to the last line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Missing<'a> {
     pub(crate) begins: &'a str,
@@ -41,7 +42,7 @@ impl<'a> Missing<'a> {
         self.lines.iter().filter_map(|line| line.split(' ').next()).collect()
     }
 
-    /// On one line, of which the end may be cut off: the names first.
+    /// Returns the message with the names of the checks first, for a line that may be cut at its end.
     pub(crate) fn named_first(&self, message: &str) -> String {
         match self.names().as_slice() {
             [] => message.to_owned(),
@@ -51,7 +52,7 @@ impl<'a> Missing<'a> {
     }
 }
 
-/// What a launch waits for, by the message of its condition: a line for each check.
+/// Returns a line for each check that a launch waits for, from the message of its condition.
 pub(crate) fn awaited(message: &str) -> Vec<String> {
     match Missing::of(message).lines.as_slice() {
         [] => vec![format!("waiting: {message}")],
@@ -59,11 +60,11 @@ pub(crate) fn awaited(message: &str) -> Vec<String> {
     }
 }
 
-/// The outcomes of what is in the way.
+/// Outcomes that delay or prevent a launch.
 const OBSTACLES: [Outcome; 2] = [Outcome::Fail, Outcome::Unknown];
 
-/// Where the name begins that ends there, if one does and something is said of a check: at the beginning, behind another, or behind what
-/// is said of all of them.
+/// Returns the start of the check's name that ends at `end`. A name is at the beginning of the message,
+/// after another check, or after the words that introduce all checks. Returns `None` elsewhere.
 fn start(message: &str, end: usize) -> Option<usize> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let before = message[..end].trim_end_matches(plain);
@@ -83,7 +84,10 @@ mod tests {
         for (before, begins) in [
             ("", ""),
             ("the wait is over, and still missing is ", "the wait is over, and still missing is"),
-            ("launched all the same, as user 1000 asked: ", "launched all the same, as user 1000 asked:"),
+            (
+                "launched despite unmet prerequisites, as user 1000 asked: ",
+                "launched despite unmet prerequisites, as user 1000 asked:",
+            ),
         ] {
             let message = format!("{before}{all}");
             let missing = Missing::of(&message);
@@ -94,7 +98,7 @@ mod tests {
         assert_eq!(Missing::of(one).named_first(one), one);
         let over = format!("the wait is over, and still missing is {one}");
         assert_eq!(Missing::of(&over).named_first(&over), format!("vpn: {over}"));
-        let other = "the launch ended while it waited for what is missing";
+        let other = "the launch ended while it waited for prerequisites";
         assert_eq!(Missing::of(other), Missing { begins: other, lines: Vec::new() });
         assert_eq!(Missing::of(other).named_first(other), other);
     }

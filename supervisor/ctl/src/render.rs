@@ -1,5 +1,5 @@
-//! Items on the two outputs: the agent's own words go to standard output and nothing else does, so that
-//! `agentctl run --prompt ... > file` leaves the answer in the file; everything around them goes to standard error.
+//! Writes items to the two outputs. Only the agent's answer goes to standard output, so `agentctl run --prompt
+//! ... > file` leaves the answer in the file. Everything else goes to standard error.
 
 use std::io::{self, Write};
 
@@ -11,18 +11,18 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::terminal::{Look, Screen};
 
-/// The two outputs.
+/// Writer to standard output and standard error.
 pub(crate) struct Renderer<O, E> {
     out: O,
     err: E,
     out_screen: Screen,
     err_screen: Screen,
     verbose: bool,
-    /// What stands at the cursor.
+    /// Kind of text before the cursor.
     at: At,
     /// Whether standard output ends in the middle of a line.
     out_open: bool,
-    /// Whether the agent did something since it last spoke, so that what it says next is another paragraph in a file too.
+    /// Whether the agent acted since its last answer. The next answer then begins a paragraph, in a file too.
     acted: bool,
 }
 
@@ -32,7 +32,7 @@ enum At {
     Answer,
     Thought,
     ToolOutput,
-    /// The prompt at which a person types.
+    /// Input mark at which the user types.
     Prompt,
 }
 
@@ -47,7 +47,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         Self { out, err, out_screen, err_screen, verbose, at: At::LineStart, out_open: false, acted: false }
     }
 
-    /// Shows an item. `mine`: the prompt was typed at this terminal, and stands there already.
+    /// Shows an item. `mine` states that the prompt was typed at this terminal, which already shows it.
     pub(crate) fn item(&mut self, item: &Item, mine: bool) -> Result<(), Error> {
         match item {
             Item::Prompt { prompt, .. } => {
@@ -143,7 +143,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.err(&shown)
     }
 
-    /// The answer ends with a newline, in a file too.
+    /// Ends the answer with a newline, in a file too.
     fn close_answer(&mut self) -> Result<(), Error> {
         if self.out_open {
             self.out(b"\n")?;
@@ -155,7 +155,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         Ok(())
     }
 
-    /// Why something failed, with the end of the agent's stderr unless it was shown as it came.
+    /// Shows a failure. The end of the agent's stderr is left out if `--verbose` showed it already.
     pub(crate) fn failure(&mut self, before: &str, failure: &Failure) -> Result<(), Error> {
         self.break_line()?;
         let stderr = if self.verbose { Vec::new() } else { failure.stderr.clone() };
@@ -172,7 +172,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
                     self.failure("", failure)?;
                 }
                 for tool in &ended.interrupted_tool_calls {
-                    self.warning(&format!("  tool call {tool} was interrupted; how far it came is not known"))?;
+                    self.warning(&format!("  tool call {tool} was interrupted; its progress is unknown"))?;
                 }
                 Ok(())
             }
@@ -183,7 +183,8 @@ impl<O: Write, E: Write> Renderer<O, E> {
         }
     }
 
-    /// Asks a question; the answer is typed behind it when `typed`, and given elsewhere otherwise.
+    /// Shows a permission request. If `typed`, the answer is typed at this terminal; otherwise another client
+    /// answers.
     pub(crate) fn question(&mut self, request: &PermissionRequest, session: &str, typed: bool) -> Result<(), Error> {
         self.paragraph()?;
         let kind = request.tool_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
@@ -204,7 +205,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         }
     }
 
-    /// The mark at which a person types.
+    /// Shows the input mark.
     pub(crate) fn prompt(&mut self, mark: &str) -> Result<(), Error> {
         self.break_line()?;
         let mark = self.err_screen.paint(Look::Bold, mark);
@@ -213,7 +214,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         Ok(())
     }
 
-    /// The person pressed return: the cursor is at the beginning of a line.
+    /// Notes that the user pressed return: the cursor is at the beginning of a line.
     pub(crate) fn typed(&mut self) {
         self.at = At::LineStart;
     }
@@ -230,7 +231,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.err_line(Look::Bad, &text)
     }
 
-    /// Something else than the agent's words follows: where they are on the same terminal, it begins a line.
+    /// Ends the current line before other text than the agent's answer, if the outputs share a terminal.
     fn break_line(&mut self) -> Result<(), Error> {
         match self.at {
             At::Answer if self.out_screen.terminal => {
@@ -238,7 +239,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
                 self.out_open = false;
             }
             At::LineStart | At::Answer => {}
-            // What is typed so far is taken away with the mark, and belongs to the line that is read next.
+            // The typed text disappears with the mark. The terminal still delivers it with the next line.
             At::Prompt if self.err_screen.colour => self.err("\r\x1b[K")?,
             At::Thought | At::ToolOutput | At::Prompt => self.err("\n")?,
         }
@@ -251,7 +252,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.break_line()
     }
 
-    /// Leaves both outputs where other text may begin: an answer that was left in the middle ends with a newline, too.
+    /// Ends the current line on both outputs, including an unfinished answer.
     pub(crate) fn leave(&mut self) -> Result<(), Error> {
         self.close_answer()?;
         self.break_line()
@@ -275,14 +276,19 @@ impl<O: Write, E: Write> Renderer<O, E> {
     }
 }
 
-/// The words that answer a question. One that comes without options can be denied only (ACP has no other answer to it).
+/// Returns the possible answers to a question. A question without options can only be denied (ACP has no other
+/// answer).
 pub(crate) fn answers(request: &PermissionRequest) -> &'static str {
     if request.options.is_empty() { "deny" } else { "allow|deny" }
 }
 
-/// The mark at which the answer to a question is typed.
+/// Returns the input mark for the answer to a question.
 pub(crate) fn mark(request: &PermissionRequest) -> &'static str {
-    if request.options.is_empty() { "the agent offers no options; deny: " } else { "a number, or allow or deny: " }
+    if request.options.is_empty() {
+        "the agent offers no options; type deny: "
+    } else {
+        "type a number, allow or deny: "
+    }
 }
 
 #[cfg(test)]

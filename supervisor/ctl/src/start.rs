@@ -1,6 +1,6 @@
-//! Starting the daemon when none answers: the `agentd` that lies beside this program.
+//! Starts the daemon when no daemon answers: the `agentd` in the directory of this program.
 //!
-//! Not responsible for keeping it alive: it detaches itself, and this program never waits for it.
+//! Not responsible for keeping it alive: the daemon detaches itself, and this program never waits for its end.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,14 +13,14 @@ use tokio::time::{Instant, sleep};
 use crate::client::Client;
 use crate::error::Error;
 
-/// How long a daemon may take until it answers.
+/// Time limit of a daemon's start.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to go on asking after the one we started has ended: another may have been quicker, and is about to answer.
+/// Further wait after the started daemon ended: a daemon that another client started may be about to answer.
 const AFTER_END: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);
 const LOG_LINES: usize = 10;
 
-/// The right to start the daemon.
+/// Permission and parameters to start the daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Starter {
     program: PathBuf,
@@ -28,13 +28,13 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// For the `agentd` beside this program.
+    /// Uses the `agentd` in the directory of this program.
     pub(crate) fn beside_this_program() -> io::Result<Self> {
         let program = std::env::current_exe()?.with_file_name("agentd");
         Ok(Self { program, log: state_directory(|name| std::env::var_os(name).map(PathBuf::from))?.join("agentd.log") })
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the daemon and waits until it answers.
     pub(crate) async fn start(&self, client: &Client) -> Result<(), Error> {
         let log_began = self.log.metadata().map_or(0, |metadata| metadata.len());
         let mut child = self.spawn()?;
@@ -48,14 +48,14 @@ impl Starter {
             };
             if ended.is_none() {
                 ended = child.try_wait().ok().flatten();
-                // The one that has gone to the background ends with success, and goes on.
+                // The foreground process ends with success once the daemon runs in the background.
                 if ended.is_some_and(|status| !status.success()) {
                     deadline = deadline.min(Instant::now() + AFTER_END);
                 }
             }
             if Instant::now() >= deadline {
                 let failure = ended.filter(|status| !status.success());
-                // What it says before it has a log is on the pipe, which its end has closed.
+                // Messages before the log exists are in the pipe, which is closed once the process has ended.
                 let said = failure.and(child.stderr.take()).map(io::read_to_string).and_then(Result::ok);
                 let command = format!("`{} serve --background`", self.program.display());
                 let what = match failure {
@@ -73,7 +73,7 @@ impl Starter {
         command.args(["serve", "--background"]).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().map_err(|source| {
-            let what = format!("{} cannot be executed", self.program.display());
+            let what = format!("cannot execute {}", self.program.display());
             self.failed(what, u64::MAX, None, Some(source))
         })
     }
@@ -81,12 +81,12 @@ impl Starter {
     fn failed(&self, what: String, log_began: u64, said: Option<&str>, source: Option<io::Error>) -> Error {
         let mut last_lines = last_lines(&self.log, log_began).unwrap_or_default();
         last_lines.extend(said.unwrap_or_default().lines().take(LOG_LINES).map(str::to_owned));
-        let hint = format!("its log is {}", self.log.display());
+        let hint = format!("the log of agentd is {}", self.log.display());
         Error::NotStarted { what, hint, last_lines, source }
     }
 }
 
-/// The last lines of what was added to a file since it was `began` bytes long.
+/// Returns the last lines appended to a file since its length was `began` bytes.
 fn last_lines(path: &Path, began: u64) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -98,7 +98,8 @@ fn last_lines(path: &Path, began: u64) -> io::Result<Vec<String>> {
     Ok(lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect())
 }
 
-/// Where the daemon keeps its state: systemd's `STATE_DIRECTORY`, else `agentd` under `XDG_STATE_HOME`, else under `~/.local/state`.
+/// Returns the daemon's state directory: systemd's `STATE_DIRECTORY`, else `agentd` under `XDG_STATE_HOME`,
+/// else under `~/.local/state`.
 pub(crate) fn state_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> io::Result<PathBuf> {
     let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
     if let Some(path) = absolute("STATE_DIRECTORY") {
@@ -114,7 +115,7 @@ pub(crate) fn state_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> io:
     .join(".local/state/agentd"))
 }
 
-/// The user's home directory: `HOME`, else that of the passwd entry.
+/// Returns the user's home directory: `HOME`, else the directory of the passwd entry.
 pub(crate) fn home_directory() -> io::Result<PathBuf> {
     if let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
         return Ok(home);

@@ -1,17 +1,18 @@
-//! Tables as `kubectl` and `systemctl` print them: columns, no lines, cut to the terminal's width and to nothing else.
+//! Formats tables as `kubectl` and `systemctl` do: columns without lines, cut to the width of the terminal.
 
+use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 const GAP: usize = 2;
-/// A column is not made narrower than this.
+/// Minimum width of a column that is cut.
 const NARROWEST: usize = 8;
 
-/// From which end a column may be cut.
+/// End from which a column may be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     Never,
     End,
-    /// The end is what tells paths apart.
+    /// Paths differ at their end, so the start is cut.
     Start,
 }
 
@@ -26,12 +27,13 @@ impl Table {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// A row; each cell is one line.
+    /// Adds a row; each cell is one line.
     pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
         self.rows.push(cells.into());
     }
 
-    /// The lines, the head first; `columns` is what the terminal has, if it is one.
+    /// Returns the lines, the head first. `columns` is the width of the terminal; without a terminal nothing is
+    /// cut.
     pub(crate) fn render(&self, columns: Option<usize>) -> String {
         let widths = self.widths(columns);
         let head = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -58,7 +60,7 @@ impl Table {
             }
         }
         let Some(limit) = limit else { return widths };
-        // The widest that may be cut gives way first.
+        // The widest column that may be cut shrinks first.
         while widths.iter().sum::<usize>() + GAP * (widths.len() - 1) > limit {
             let candidates = widths.iter_mut().zip(&self.columns).filter(|(_, (_, cut))| *cut != Cut::Never);
             match candidates.map(|(width, _)| width).max() {
@@ -70,7 +72,7 @@ impl Table {
     }
 }
 
-/// Cuts a text to so many columns, with an ellipsis where something was cut off.
+/// Cuts a text to a width in columns, with an ellipsis for the rest.
 pub(crate) fn shorten(text: &str, width: usize, cut: Cut) -> String {
     if text.width() <= width || cut == Cut::Never {
         return text.to_owned();
@@ -90,6 +92,17 @@ pub(crate) fn shorten(text: &str, width: usize, cut: Cut) -> String {
     }
 }
 
+/// Formats the age of a time in its largest unit, as kubectl does.
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +112,20 @@ mod tests {
         table.row(["k3m9x2p7qa4z", "/home/somebody/projects/agentd", "show your environment"].map(String::from));
         table.row(["a", "/", ""].map(String::from));
         table
+    }
+
+    #[test]
+    fn an_age_is_told_in_its_largest_unit_and_a_clock_that_went_back_is_no_age() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        for (since, told) in [
+            ("2026-01-01T23:59:30Z", "30s"),
+            ("2026-01-01T23:50:30Z", "9m"),
+            ("2026-01-01T00:00:01Z", "23h"),
+            ("2025-12-30T00:00:00Z", "3d"),
+            ("2026-01-02T00:01:00Z", "0s"),
+        ] {
+            assert_eq!(age(since.parse().unwrap(), now), told);
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! What may go to a terminal, and how it looks there.
+//! Makes text safe for a terminal, and paints it.
 //!
-//! Text from agents and tools is not trusted: printed as it is, it could move the cursor, set the title, or hide what a
-//! question really asks. On a terminal every control character is shown as a picture of itself instead; where the output is
-//! not a terminal it is left as it is, since there it is data.
+//! Text from agents and tools is not trusted: it could move the cursor, set the title, or hide the meaning of a
+//! question. On a terminal every control character is replaced by its control picture. Other outputs receive
+//! the text unchanged, as data.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
 
-/// How text looks.
+/// Style of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Dim,
@@ -17,7 +17,7 @@ pub(crate) enum Look {
     Ask,
 }
 
-/// One of the two outputs: whether it is a terminal, and whether that shows colours.
+/// Standard output or standard error: whether it is a terminal, and whether to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Screen {
     pub(crate) terminal: bool,
@@ -34,18 +34,18 @@ impl Screen {
     }
 
     fn of(terminal: bool) -> Self {
-        // https://no-color.org: present and not empty.
+        // https://no-color.org: the variable is set and not empty.
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         Self { terminal, colour: terminal && !refused && !dumb }
     }
 
-    /// Text of any length.
+    /// Returns text of any length, safe for this output.
     pub(crate) fn text(self, text: &str) -> Cow<'_, str> {
         if self.terminal { harmless(text) } else { Cow::Borrowed(text) }
     }
 
-    /// Text that has to stay on one line, here or in a file.
+    /// Returns text on one line, safe for this output.
     pub(crate) fn line(self, text: &str) -> String {
         let text: String = text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }).collect();
         self.text(text.trim()).into_owned()
@@ -66,25 +66,26 @@ impl Screen {
     }
 }
 
-/// Text for standard error, as it may be shown there.
+/// Returns text that is safe for standard error.
 pub(crate) fn for_stderr(text: &str) -> Cow<'_, str> {
     Screen { terminal: io::stderr().is_terminal(), colour: false }.text(text)
 }
 
-/// The columns of the terminal that standard output is, if it is one.
+/// Returns the width of standard output, if it is a terminal.
 pub(crate) fn columns() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
 }
 
-/// Whether a terminal would do something with the character instead of showing it; this includes the marks that reorder
-/// text (Unicode Bidirectional Algorithm, UAX #9), with which a question could be made to read as another.
+/// Reports whether a terminal acts on the character instead of showing it. This includes the marks that reorder
+/// text (Unicode Bidirectional Algorithm, UAX #9), which could disguise a question.
 fn is_active(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The longest prefix of a line that fits into so many columns, safe for any output, also for a file that is read on a terminal
-/// later. Colours and cursor movements (ECMA-48 control sequences) are taken out; other control characters become pictures.
+/// Returns the longest prefix of a line that fits into a number of columns, safe for any output, including
+/// files read on a terminal later. Colours and cursor movements (ECMA-48 control sequences) are removed. Other
+/// control characters become pictures.
 pub(crate) fn excerpt(line: &str, columns: usize) -> String {
     let mut text = String::new();
     let mut left = line;
@@ -115,7 +116,7 @@ fn harmless(text: &str) -> Cow<'_, str> {
         text.chars()
             .map(|c| match c {
                 '\u{7f}' => '\u{2421}',
-                // The control pictures stand in the order of the control characters.
+                // Control pictures are in the order of the control characters.
                 c if is_active(c) && c < ' ' => {
                     char::from_u32(0x2400 + u32::from(c)).unwrap_or(char::REPLACEMENT_CHARACTER)
                 }

@@ -1,8 +1,9 @@
-//! Whom a request may be sent to: it can have a terminal's environment in it, or the token.
+//! Decides whether a daemon may receive requests, which can contain a terminal's environment or the token.
 //!
-//! Any user can make `/tmp/agentd-UID` before its user does. So the directory of a socket must belong to this user or to
-//! root, and no other user may write it; the process that listens must belong to one of them too. root also reaches the
-//! agentd of a user in a directory that root made for that user (`/run/agentd/kim`). The token goes to this machine only.
+//! Any user can create `/tmp/agentd-UID` before its owner does. So the directory of a socket must belong to
+//! this user or to root, and no other user may have write access. The listening process must belong to one of
+//! these two users. The user root also reaches the agentd of a user in a directory that root made for that user
+//! (`/run/agentd/kim`). The token is sent to this machine only.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,20 +11,21 @@ use std::path::Path;
 
 use nix::unistd::geteuid;
 
-/// Why nothing is sent there.
+/// Reason why nothing is sent to an address.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Distrust {
     #[error(
-        "{} is not used: its directory {directory} belongs to user {owner}, and not to you (user {uid}) or root",
+        "{} is not used: its directory {directory} belongs to user {owner}, not to you (user {uid}) or root",
         socket.display()
     )]
     Directory { socket: Box<Path>, directory: String, owner: u32, uid: u32 },
     #[error(
-        "{} is not used: others than its owner (user {owner}) can write its directory {directory}, whose mode is {mode:04o}",
+        "{} is not used: users other than its owner (user {owner}) can write to its directory {directory} \
+         (mode {mode:04o})",
         socket.display()
     )]
     Writable { socket: Box<Path>, directory: String, owner: u32, mode: u32 },
-    #[error("{} is not used: user {owner} listens there, and not you (user {uid}) or root", socket.display())]
+    #[error("{} is not used: user {owner} listens there, not you (user {uid}) or root", socket.display())]
     Listener { socket: Box<Path>, owner: u32, uid: u32 },
     #[error("the token is not sent to {authority}, which is not this machine")]
     Far { authority: String },
@@ -33,12 +35,13 @@ impl Distrust {
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Directory { directory, .. } => format!(
-                "find out who made it: ls -ld {directory}; remove it as root, or set XDG_RUNTIME_DIR to a directory of your own"
+                "find its owner: ls -ld {directory}; remove it as root, or set XDG_RUNTIME_DIR to a directory \
+                     of your own"
             ),
             Self::Writable { directory, .. } => {
                 format!("chmod go-w {directory}, if it is yours and no other user needs it")
             }
-            Self::Listener { socket, .. } => format!("find out who put it there: ls -l {}", socket.display()),
+            Self::Listener { socket, .. } => format!("find its owner: ls -l {}", socket.display()),
             Self::Far { .. } => {
                 "give http://127.0.0.1:PORT; to reach another machine, forward a port with ssh -L".into()
             }
@@ -46,8 +49,8 @@ impl Distrust {
     }
 }
 
-/// Looks at the directory of a socket, and returns its owner: the user who may listen there, besides this user and root.
-/// One that is not there is for the connection to find.
+/// Checks the directory of a socket. Returns its owner, who may listen there besides this user and root. A
+/// missing directory is not an error: the connection reports it.
 pub(crate) fn check_directory(socket: &Path) -> Result<Option<u32>, Distrust> {
     let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let Ok(metadata) = std::fs::metadata(directory) else { return Ok(None) };
@@ -57,8 +60,8 @@ pub(crate) fn check_directory(socket: &Path) -> Result<Option<u32>, Distrust> {
     Ok(Some(owner))
 }
 
-/// Whether only root can have put the directory where it is: each directory above belongs to root, and no other user can
-/// write it.
+/// Reports whether only root can have put the directory there: each directory above belongs to root, and no
+/// other user can write to it.
 fn is_given_by_root(directory: &Path) -> bool {
     let Ok(directory) = directory.canonicalize() else { return false };
     directory
@@ -67,7 +70,8 @@ fn is_given_by_root(directory: &Path) -> bool {
         .all(|above| std::fs::metadata(above).is_ok_and(|metadata| metadata.uid() == 0 && metadata.mode() & 0o022 == 0))
 }
 
-/// `given`: the directory is one that root made for its owner, and this user is root.
+/// Judges a directory by its owner and mode. `given` states that root made the directory for its owner, and
+/// that this user is root.
 fn judge(socket: &Path, directory: &Path, (owner, given): (u32, bool), mode: u32, uid: u32) -> Result<(), Distrust> {
     let (socket, directory) = (socket.into(), directory.display().to_string());
     if owner != uid && owner != 0 && !given {
@@ -79,7 +83,8 @@ fn judge(socket: &Path, directory: &Path, (owner, given): (u32, bool), mode: u32
     Ok(())
 }
 
-/// Looks at the user whose process listens, by the kernel's word; `of_directory` is what [`check_directory`] returned.
+/// Checks the user of the listening process, which the kernel reports. `of_directory` is the result of
+/// [`check_directory`].
 pub(crate) fn check_listener(socket: &Path, owner: u32, of_directory: Option<u32>) -> Result<(), Distrust> {
     let uid = geteuid().as_raw();
     if owner == uid || owner == 0 || Some(owner) == of_directory {
@@ -89,7 +94,7 @@ pub(crate) fn check_listener(socket: &Path, owner: u32, of_directory: Option<u32
     }
 }
 
-/// The addresses of an authority that are this machine.
+/// Returns the addresses of an authority that belong to this machine.
 pub(crate) fn near(authority: &str, found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, Distrust> {
     let near: Vec<SocketAddr> = found.filter(|address| address.ip().to_canonical().is_loopback()).collect();
     if near.is_empty() { Err(Distrust::Far { authority: authority.to_owned() }) } else { Ok(near) }

@@ -1,4 +1,4 @@
-//! The way to the daemon: its socket, or an address of this machine with the token that lets one in there.
+//! Connects to the daemon: over its socket, or over TCP on this machine with the daemon's token.
 
 use std::fmt;
 use std::io;
@@ -11,20 +11,20 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use crate::error::Error;
 use crate::trust;
 
-/// Where a daemon is.
+/// Address of a daemon.
 #[derive(Clone)]
 pub(crate) enum Way {
     Socket(PathBuf),
     Tcp { authority: String, token: String },
 }
 
-/// A connection, whichever way it goes.
+/// Connection over either transport.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Way {
-    /// By a URL, `http://127.0.0.1:7345`, and the file that has the token.
+    /// Parses a URL, `http://127.0.0.1:7345`, and reads the token from its file.
     pub(crate) fn of_url(url: &str, token_file: Option<&Path>) -> Result<Self, Error> {
         let uri = url.parse::<Uri>().ok();
         let authority = uri.as_ref().filter(|uri| uri.scheme_str() == Some("http") && uri.path() == "/");
@@ -36,7 +36,7 @@ impl Way {
         Ok(Self::Tcp { authority: authority.to_string(), token: token.trim().to_owned() })
     }
 
-    /// Connects, unless the process that listens there is not to be trusted.
+    /// Connects, unless the listening process is not trusted.
     pub(crate) async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
         let unreachable = |source: io::Error| Error::Unreachable { place: self.to_string(), source };
         match self {
@@ -54,7 +54,7 @@ impl Way {
         }
     }
 
-    /// What a request says of who it is for.
+    /// Returns the `Host` header of a request.
     pub(crate) fn host(&self) -> &str {
         match self {
             Self::Socket(_) => "agentd",
@@ -79,7 +79,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// As people see it, without the token.
+/// Formats the address without the token.
 impl fmt::Debug for Way {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:?}", self.to_string())

@@ -1,7 +1,8 @@
-//! The tools for who writes a configuration: its mistakes, its values with their places, and where it is looked for. `agentctl config` runs
-//! `agentd config-tool` for them, and shows the document that comes.
+//! Implements `agentd config-tool`, the tools for authors of a configuration. They list mistakes, list values with
+//! their places, and list the paths of the files. `agentctl config` runs `agentd config-tool`, and prints the
+//! resulting document.
 //!
-//! No daemon is asked, and none needs to run. The files are read by the same code that a daemon reads them with.
+//! The tools need no running daemon. They read the files with the daemon's own code.
 
 use std::path::PathBuf;
 
@@ -11,28 +12,29 @@ use agentd_api::configuration::{
 use agentd_api::plugin_tool::{Answer, ToolProblem};
 use serde::Serialize;
 
-use crate::config::{self, Loaded, Sources};
-use crate::directories::{Directories, DirectoryError, Places};
-use crate::message::chain;
-use crate::tcp;
+use agentd_api::chain;
+use agentd_config::{self as config, Loaded, Sources};
+use agentd_control as tcp;
+use agentd_host::directories::{Directories, DirectoryError, Places};
 
-/// What is asked.
+/// A subcommand of the tools.
 #[derive(Debug)]
 pub enum ConfigTool {
-    /// The mistakes of the configuration, or of what it would be with these files.
+    /// Lists the mistakes of the configuration, optionally with these files.
     Check {
-        /// Each is read in the place of the user's own file.
+        /// Each file is read instead of the user's own file.
         files: Vec<PathBuf>,
-        /// The files are an administrator's: each is read beside the others of the system directory.
+        /// Whether the files belong to an administrator. Each is then read beside the other files of the system
+        /// directory.
         system: bool,
     },
-    /// Every value with its place.
+    /// Lists every value with its place.
     Show,
-    /// Where the files are looked for.
+    /// Lists the paths of the configuration files.
     Path,
 }
 
-/// Does what is asked; the answer as one JSON document.
+/// Runs a subcommand. Returns its answer as one JSON document.
 pub fn config_tool(tool: &ConfigTool, places: &Places, file: Option<PathBuf>) -> Result<String, serde_json::Error> {
     let sources = match sources(places, file) {
         Ok(sources) => sources,
@@ -79,7 +81,7 @@ fn check(sources: &Sources, files: &[PathBuf], system: bool) -> ConfigurationChe
     all
 }
 
-/// The mistakes in the files, and what they name that is not there.
+/// Returns the mistakes in the files, and warnings for directories that do not exist.
 fn checked(loaded: &Loaded) -> ConfigurationCheck {
     let mut mistakes = loaded.read.mistakes.clone();
     mistakes.extend(tcp::check_token(&loaded.config).err().map(|error| error.mistake(&loaded.read, None)));

@@ -1,7 +1,7 @@
-//! Whether the daemon does its work: the watchdog is fed while it does, and one line says what it has and what ails it.
+//! Monitors the daemon's health: pings the watchdog, and composes the service's status line.
 //!
-//! It does while the runtime turns and no driver is stuck in a step. A driver that is has its session named in the log as soon as that is
-//! noticed, which is half of the watchdog's time before the manager kills the daemon.
+//! Pings the watchdog while the runtime makes progress and no driver is stuck. The log names the session of a stuck
+//! driver after half of the watchdog's timeout. The service manager kills the daemon half a timeout later.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,146 +13,151 @@ use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 
-use crate::manager;
-use crate::pulse::Pulses;
-use crate::session::{Sessions, Tally};
-use crate::world::World;
+use agentd_host::manager;
+use agentd_session::generation::Generation;
+use agentd_session::pulse::Pulses;
+use agentd_session::{Sessions, Tally};
 
-/// Without a watchdog it is looked for who is stuck as with one of this time.
+/// Timeout that the monitor assumes if the service has no watchdog.
 const ORDINARY: Duration = Duration::from_secs(30);
-/// How often it is looked at the least.
+/// Maximum interval between two health checks.
 const OFTEN: Duration = Duration::from_secs(5);
 
-/// What feeds the watchdog, until it is dropped.
+/// The health monitor. Dropping this value ends the pings.
 #[derive(Debug)]
 pub(crate) struct Health {
     limit: Duration,
     _until: mpsc::Sender<()>,
 }
 
-/// On a thread of its own: a driver that blocks the thread it is on can keep every timer of the runtime from going off.
-struct Watch {
-    /// A step or a turn of the runtime that takes longer is none.
+/// State of the monitor's thread. A separate thread is needed: a driver that blocks its thread can stop all of the
+/// runtime's timers.
+struct Monitor {
+    /// Maximum duration of a driver's step, and of a pause in the runtime's progress.
     limit: Duration,
     pulses: Arc<Pulses>,
     begun: Instant,
-    /// When the runtime turned last, in milliseconds since the beginning.
-    turned: Arc<AtomicU64>,
-    /// The sessions that are said to be stuck.
+    /// Time of the runtime's last progress, in milliseconds since `begun`.
+    last_progress: Arc<AtomicU64>,
+    /// Sessions whose drivers are reported as stuck.
     stuck: BTreeSet<SessionId>,
-    /// Whether it was said that the runtime does not turn.
-    stands: bool,
+    /// Whether the runtime is reported as stalled.
+    is_stalled: bool,
 }
 
 impl Health {
-    /// Begins to look; on a runtime of several threads.
+    /// Starts the monitor's thread, and the task that records the runtime's progress. Requires a multi-threaded
+    /// runtime.
     pub(crate) fn begin(pulses: Arc<Pulses>) -> io::Result<Self> {
         let limit = manager::watchdog().unwrap_or(ORDINARY) / 2;
-        let (begun, turned) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-        let (turning, every) = (Arc::clone(&turned), limit / 4);
+        let (begun, last_progress) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let (progress, interval) = (Arc::clone(&last_progress), limit / 4);
         tokio::spawn(async move {
             loop {
-                turning.store(milliseconds(begun.elapsed()), Ordering::Relaxed);
-                tokio::time::sleep(every).await;
+                progress.store(milliseconds(begun.elapsed()), Ordering::Relaxed);
+                tokio::time::sleep(interval).await;
             }
         });
-        let mut watch = Watch { limit, pulses, begun, turned, stuck: BTreeSet::new(), stands: false };
+        let mut monitor = Monitor { limit, pulses, begun, last_progress, stuck: BTreeSet::new(), is_stalled: false };
         let (until, ended) = mpsc::channel();
-        let watching = move || {
+        let monitoring = move || {
             while ended.recv_timeout((limit / 3).min(OFTEN)) == Err(RecvTimeoutError::Timeout) {
-                watch.beat();
+                monitor.check();
             }
         };
-        std::thread::Builder::new().name("agentd-health".to_owned()).spawn(watching)?;
+        std::thread::Builder::new().name("agentd-health".to_owned()).spawn(monitoring)?;
         Ok(Self { limit, _until: until })
     }
 
-    /// What the daemon has, and what ails it.
-    /// `socket` is what is wrong with the control socket.
-    pub(crate) fn line(&self, world: &World, sessions: &Sessions, socket: Option<String>) -> String {
-        // Under a configuration that is refused none can be used, and that is said once.
-        let loaded = world.plugins_so_far().filter(|_| world.launchable().is_ok());
+    /// Returns the status line: the sessions by phase, and the daemon's problems. `socket` describes the problem of
+    /// the control socket, if any.
+    pub(crate) fn line(&self, generation: &Generation, sessions: &Sessions, socket: Option<String>) -> String {
+        // A refused configuration makes all plugins unusable. The line reports only the configuration in this case.
+        let loaded = generation.plugins_so_far().filter(|_| generation.launchable().is_ok());
         let unusable = loaded.map(|plugins| plugins.failed().map(|(name, _)| name).collect());
-        let ailments = Ailments {
-            drained: world.drain.is_on(),
-            stuck: world.pulses.stuck(self.limit, Instant::now()).len(),
-            held_up: world.pulses.held_up().len(),
+        let problems = Problems {
+            drained: generation.daemon.drain.is_on(),
+            stuck: generation.daemon.pulses.stuck(self.limit, Instant::now()).len(),
+            held_up: generation.daemon.pulses.held_up().len(),
             unusable: unusable.unwrap_or_default(),
-            configuration: world.standing.line(),
+            configuration: generation.daemon.standing.line(),
             socket,
         };
-        line(&sessions.tally(), &ailments)
+        line(&sessions.tally(), &problems)
     }
 }
 
-impl Watch {
-    /// Feeds the watchdog if the daemon does its work.
-    fn beat(&mut self) {
+impl Monitor {
+    /// Pings the watchdog if the runtime makes progress and no driver is stuck.
+    fn check(&mut self) {
         let stuck: BTreeSet<SessionId> = self.pulses.stuck(self.limit, Instant::now()).into_iter().collect();
         for session in stuck.difference(&self.stuck) {
             tracing::error!(
                 agentd.session = %session,
-                "the driver of session {session} has been in one step for more than {} s: the watchdog is not fed until it gets on",
+                "the driver of session {session} has been in one step for more than {} s; withholding watchdog pings",
                 self.limit.as_secs_f32()
             );
         }
         for session in self.stuck.difference(&stuck) {
-            tracing::info!(agentd.session = %session, "the driver of session {session} gets on again");
+            tracing::info!(agentd.session = %session, "the driver of session {session} makes progress again");
         }
         self.stuck = stuck;
-        let turned = Duration::from_millis(self.turned.load(Ordering::Relaxed));
-        let stands = self.begun.elapsed().saturating_sub(turned) > self.limit;
-        if stands && !self.stands {
-            tracing::error!("the daemon's threads do not turn: the watchdog is not fed until they do");
+        let last_progress = Duration::from_millis(self.last_progress.load(Ordering::Relaxed));
+        let stalled = self.begun.elapsed().saturating_sub(last_progress);
+        let is_stalled = stalled > self.limit;
+        if is_stalled && !self.is_stalled {
+            tracing::error!("tokio runtime stalled for {:.0} s; withholding watchdog pings", stalled.as_secs_f32());
         }
-        self.stands = stands;
-        if !stands && self.stuck.is_empty() {
+        self.is_stalled = is_stalled;
+        if !is_stalled && self.stuck.is_empty() {
             manager::alive();
         }
     }
 }
 
+/// Problems that the status line reports.
 #[derive(Debug, Default)]
-struct Ailments<'a> {
+struct Problems<'a> {
     drained: bool,
     stuck: usize,
     held_up: usize,
-    /// Plugins.
+    /// Names of plugins that cannot be used.
     unusable: Vec<&'a str>,
-    /// What is wrong with it.
+    /// Problem of the configuration.
     configuration: Option<String>,
+    /// Problem of the control socket.
     socket: Option<String>,
 }
 
-fn line(tally: &Tally, ailments: &Ailments<'_>) -> String {
+fn line(tally: &Tally, problems: &Problems<'_>) -> String {
     let mut line = format!("{} session{}", tally.sessions, if tally.sessions == 1 { "" } else { "s" });
     for (index, (phase, count)) in tally.phases.iter().enumerate() {
         let before = if index == 0 { ": " } else { ", " };
-        // To a string nothing can fail to be written.
+        // Writing to a String cannot fail.
         let _ = write!(line, "{before}{count} {}", phase.as_str());
     }
-    if ailments.drained {
+    if problems.drained {
         line.push_str("; drained: nothing is launched");
     }
-    if let Some(configuration) = &ailments.configuration {
+    if let Some(configuration) = &problems.configuration {
         let _ = write!(line, "; {configuration}");
     }
     for (count, what) in [
-        (ailments.stuck, "stuck"),
-        (ailments.held_up, "cannot write (is the disk full?)"),
-        (tally.missing, "without what they need"),
-        (tally.silent, "with a keeper that does not answer"),
+        (problems.stuck, "stuck"),
+        (problems.held_up, "cannot write (is the disk full?)"),
+        (tally.missing, "with unmet prerequisites"),
+        (tally.silent, "with an unresponsive keeper"),
         (tally.unreadable, "set aside as unreadable"),
     ] {
         if count > 0 {
             let _ = write!(line, "; {count} {what}");
         }
     }
-    if let Some(trouble) = &ailments.socket {
+    if let Some(trouble) = &problems.socket {
         let _ = write!(line, "; {trouble}");
     }
-    if !ailments.unusable.is_empty() {
-        let _ = write!(line, "; plugins that cannot be used: {}", ailments.unusable.join(", "));
+    if !problems.unusable.is_empty() {
+        let _ = write!(line, "; unusable plugins: {}", problems.unusable.join(", "));
     }
     line
 }
@@ -168,10 +173,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_has_the_sessions_by_phase_and_what_ails_the_daemon() {
-        assert_eq!(line(&Tally::default(), &Ailments::default()), "0 sessions");
+    fn the_line_has_the_sessions_by_phase_and_the_daemons_problems() {
+        assert_eq!(line(&Tally::default(), &Problems::default()), "0 sessions");
         let one = Tally { sessions: 1, phases: vec![(Phase::Idle, 1)], ..Tally::default() };
-        assert_eq!(line(&one, &Ailments::default()), "1 session: 1 idle");
+        assert_eq!(line(&one, &Problems::default()), "1 session: 1 idle");
         let many = Tally {
             sessions: 9,
             phases: vec![(Phase::Busy, 2), (Phase::Stopped, 7)],
@@ -179,7 +184,7 @@ mod tests {
             silent: 1,
             unreadable: 3,
         };
-        let ailing = Ailments {
+        let all_problems = Problems {
             drained: true,
             stuck: 1,
             held_up: 2,
@@ -188,9 +193,11 @@ mod tests {
             socket: None,
         };
         assert_eq!(
-            line(&many, &ailing),
-            "9 sessions: 2 busy, 7 stopped; drained: nothing is launched; configuration wrong at /a.toml:2: it is left out; 1 stuck; 2 cannot write (is the disk full?); \
-             1 without what they need; 1 with a keeper that does not answer; 3 set aside as unreadable; plugins that cannot be used: vpn, x"
+            line(&many, &all_problems),
+            "9 sessions: 2 busy, 7 stopped; drained: nothing is launched; \
+             configuration wrong at /a.toml:2: it is left out; 1 stuck; 2 cannot write (is the disk full?); \
+             1 with unmet prerequisites; 1 with an unresponsive keeper; 3 set aside as unreadable; \
+             unusable plugins: vpn, x"
         );
     }
 }

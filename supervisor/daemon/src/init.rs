@@ -1,11 +1,14 @@
-//! agentd as process 1 of a container: a small init that holds the control socket and keeps a daemon running behind it.
+//! Runs agentd as process 1 of a container: a small init that holds the control socket and keeps a daemon running
+//! behind it.
 //!
-//! It is not the daemon: it knows no session and answers no request. The daemon is its child, which gets the socket as systemd would hand it over,
-//! and is started again when it ends: the keepers go on meanwhile, as children that the kernel gives to process 1, and whoever connects waits in
-//! the socket's queue. It reaps whatever is given to it.
+//! The init process is not the daemon: it has no sessions and answers no requests. The daemon is its child and
+//! receives the socket as systemd would pass it. The init process restarts a daemon that has ended. Meanwhile the
+//! keepers continue as children of process 1, and clients wait in the socket's queue. The init process reaps all
+//! processes that the kernel reparents to it.
 //!
-//! SIGHUP is passed on. SIGTERM and SIGINT end the container, and with process 1 the kernel kills everything in it: so the daemon is ended
-//! first, then each keeper is asked to end its agent in order, as a system does that shuts down.
+//! SIGHUP is forwarded to the daemon. SIGTERM and SIGINT end the container; the kernel kills all its processes
+//! together with process 1. Therefore the init process first ends the daemon, then asks each keeper to end its agent
+//! in order, like a system that shuts down.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -25,45 +28,46 @@ use signal_hook_tokio::Signals;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 
-use crate::control::{EndpointError, listen};
-use crate::platform;
+use agentd_control::{EndpointError, listen};
+use agentd_host::platform;
 
-/// Why there is no daemon.
+/// Reason why no daemon runs.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    #[error("the socket handed over to process 1 cannot be used")]
+    #[error("cannot use the socket passed to process 1")]
     HandedOver(#[source] io::Error),
     #[error("cannot run as process 1")]
     Prepare(#[source] io::Error),
     #[error("cannot start the daemon {program:?}")]
     Start { program: PathBuf, source: io::Error },
-    /// It has said why.
-    #[error("the daemon ended with status {status} when it was started first")]
+    /// The daemon has reported the reason itself.
+    #[error("the first start of the daemon failed with status {status}")]
     First { status: i32 },
 }
 
-/// The subcommand by which a daemon gets the socket.
+/// Subcommand with which a daemon receives the socket.
 const HANDED_OVER: &str = "handed-over";
-/// Before the first restart of a daemon that ended early; each further one is twice as late, up to the longest.
+/// Pause before the first restart of a daemon that ended early. Each further pause is twice as long, up to
+/// `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A daemon that has run for so long did not end early.
+/// Run time after which the end of a daemon does not count as early.
 const LONG: Duration = Duration::from_secs(10);
-/// At the end: how long the daemon may take before the keepers are asked all the same.
+/// Time that the daemon gets at the container's end before the keepers are asked to end.
 const DAEMON: Duration = Duration::from_secs(2);
-/// At the end: how long the keepers may take. They kill what is slower than their own times, which are shorter.
+/// Time that the keepers get at the container's end. Their own kill timeouts are shorter.
 const KEEPERS: Duration = Duration::from_secs(20);
-/// How often it is looked which keepers are left, besides when one ends.
+/// Interval at which remaining keepers are counted. The end of a child triggers a count too.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Whether this process is process 1.
+/// Reports whether this process is process 1.
 pub(crate) fn is_this() -> bool {
     std::process::id() == 1
 }
 
-/// Keeps a daemon running behind the socket until the container is to end.
+/// Keeps a daemon running behind the socket until the container has to end.
 pub(crate) fn run(socket: &Path) -> Result<(), InitError> {
     let handed_over = platform::activated_socket().map_err(InitError::HandedOver)?;
     let socket = match handed_over {
@@ -82,20 +86,20 @@ pub(crate) fn run(socket: &Path) -> Result<(), InitError> {
 struct Init {
     socket: OwnedFd,
     program: PathBuf,
-    /// The daemon's: our own.
+    /// Arguments for the daemon: those of this process.
     arguments: Vec<OsString>,
     signals: Signals,
     daemon: Option<Daemon>,
 }
 
-/// The one that runs.
+/// The running daemon.
 #[derive(Clone, Copy)]
 struct Daemon {
     pid: Pid,
     since: Instant,
 }
 
-/// How a daemon ended.
+/// End of a daemon.
 struct Ended {
     ran: Duration,
     status: WaitStatus,
@@ -103,7 +107,7 @@ struct Ended {
 
 impl Init {
     async fn run(mut self) -> Result<(), InitError> {
-        tracing::info!("agentd is process 1: it holds the control socket, and keeps a daemon behind it");
+        tracing::info!("agentd runs as process 1: it holds the control socket and keeps a daemon running");
         let (mut pause, mut is_first) = (FIRST_PAUSE, true);
         self.start()?;
         let mut again: Option<Instant> = None;
@@ -113,7 +117,8 @@ impl Init {
                 () = until(again) => {
                     again = None;
                     if let Err(error) = self.start() {
-                        tracing::error!(error = %crate::message::chain(&error), "the daemon is tried again");
+                        let (error, pause) = (agentd_api::chain(&error), LONGEST_PAUSE.as_secs());
+                        tracing::error!(%error, "cannot start the daemon; trying again in {pause} s");
                         again = Some(Instant::now() + LONGEST_PAUSE);
                     }
                     continue;
@@ -133,7 +138,7 @@ impl Init {
                     if ran >= LONG {
                         pause = FIRST_PAUSE;
                     }
-                    tracing::warn!(?status, "the daemon ended, and is started again in {} ms", pause.as_millis());
+                    tracing::warn!(?status, "the daemon ended; restarting it in {} ms", pause.as_millis());
                     again = Some(Instant::now() + pause);
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -141,7 +146,7 @@ impl Init {
                 _ => break,
             }
         }
-        tracing::info!("the container ends: so do the daemon and every session");
+        tracing::info!("the container is ending; stopping the daemon and all sessions");
         self.end().await;
         Ok(())
     }
@@ -151,7 +156,7 @@ impl Init {
         let socket = self.socket.try_clone().map_err(failed)?;
         let child =
             Command::new(&self.program).arg(HANDED_OVER).args(&self.arguments).stdin(Stdio::from(socket)).spawn();
-        // It is waited for with all the others.
+        // `reap` waits for this child together with all others.
         let pid = child.map_err(failed)?.id();
         let pid = i32::try_from(pid).map_err(io::Error::other).map_err(failed)?;
         self.daemon = Some(Daemon { pid: Pid::from_raw(pid), since: Instant::now() });
@@ -160,12 +165,12 @@ impl Init {
 
     fn signal(&self, signal: Signal) {
         if let Some(daemon) = self.daemon {
-            // It may have ended a moment ago.
+            // The daemon may have ended a moment ago.
             let _ = kill(daemon.pid, signal);
         }
     }
 
-    /// Takes every child that has ended off the kernel's hands; the daemon's end, where it was among them.
+    /// Reaps all children that have ended. Returns the daemon's end if the daemon was among them.
     fn reap(&mut self) -> Option<Ended> {
         let mut found = None;
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -200,20 +205,21 @@ impl Init {
         }
     }
 
-    /// Waits until a child has ended, or for a moment.
+    /// Waits until a child has ended, or for `LOOK`.
     async fn look(&mut self, until: Instant) {
         let _ = tokio::time::timeout_at(until.min(Instant::now() + LOOK), self.signals.next()).await;
         self.reap();
     }
 }
 
-/// The keepers there are, wherever in the tree. proc(5): this is Linux, on macOS process 1 is launchd.
+/// Returns the pids of all keepers in the container. Reads proc(5), which exists on Linux; on macOS process 1 is
+/// launchd.
 fn keepers() -> Vec<Pid> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let is_keeper = |pid: &i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // One that has ended and is still to be reaped counts no more.
+        // A keeper that has ended and is not reaped yet does not count.
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         stat.contains("(agentd-keeper)") && !matches!(state, None | Some('Z' | 'X'))
     };
@@ -227,15 +233,15 @@ async fn until(instant: Option<Instant>) {
     }
 }
 
-/// Becomes `agentd ARGUMENTS` with stdin, which is the socket, handed over as `sd_listen_fds(3)` has it: the process's own id is among what is
-/// said, so that nobody can say it beforehand. Returns only where it fails.
+/// Executes `agentd ARGUMENTS` and passes stdin, which is the socket, as `sd_listen_fds(3)` describes. `LISTEN_PID`
+/// names this process, so no other process can set the variables beforehand. Returns only on failure.
 pub fn hand_over(arguments: &[OsString]) -> io::Result<Infallible> {
     const FIRST: i32 = 3;
     let program = std::env::current_exe()?;
-    // SAFETY: nothing of this process has that descriptor: it has opened nothing, and what was handed to it is stdin.
+    // SAFETY: this process has opened no descriptor, and its caller passed only stdin. So descriptor 3 is unused.
     #[allow(unsafe_code, reason = "a descriptor's number is what the protocol fixes")]
     let socket = unsafe { nix::unistd::dup2_raw(io::stdin().as_fd(), FIRST) }?;
-    // It is left open for the program.
+    // The descriptor stays open for the program.
     let _ = socket.into_raw_fd();
     nix::unistd::dup2_stdin(File::open("/dev/null")?.as_fd())?;
     let mut command = Command::new(program);

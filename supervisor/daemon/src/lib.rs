@@ -1,60 +1,22 @@
-//! The supervisor: sessions, their environment, and the control endpoint.
+//! The daemon: assembles the other crates, and runs until a signal.
 //!
-//! Arrows point one way: `control → doctor → session → {prerequisite → env, workspace, acp, launch} → plugin host, journal → api`. `session` never names
-//! `control`; hyper stands only in `control`, the names of operating systems only in `platform` and `launch`.
+//! It reads the configuration, opens the sessions and the control endpoint, reloads the configuration, monitors its
+//! own health and runs the checks of `agentctl doctor`. `docs/internals/layout.md` shows the dependencies between the
+//! crates.
 
-mod acp;
-mod audit;
-pub mod capability;
-mod config;
 mod config_tool;
-mod control;
-mod directories;
 mod doctor;
-mod drain;
-mod env;
-mod frame;
-mod guest;
 mod health;
 mod init;
-mod isolation;
-mod launch;
-mod lock;
 mod log;
-mod manager;
-mod message;
-mod platform;
-mod plugin_tool;
-mod plugins;
-mod prerequisite;
-mod pulse;
 mod reload;
-mod runner;
-mod scarce;
 mod serve;
-mod session;
-mod standing;
-mod store;
-mod tcp;
-mod workspace;
-mod world;
+mod supervisor;
 
-use agentd_api::compatibility::Compatibility;
-
+pub use agentd_control::EndpointError;
+pub use agentd_host::directories::{DirectoryError, Places};
+pub use agentd_plugin_tool::{PluginTool, plugin_tool};
+pub use agentd_session::compatibility;
 pub use config_tool::{ConfigTool, config_tool};
-pub use control::EndpointError;
-pub use directories::{DirectoryError, Places};
 pub use init::{InitError, hand_over};
-pub use plugin_tool::{PluginTool, plugin_tool};
 pub use serve::{Options, ServeError, serve};
-
-/// What this build can take over from another.
-pub fn compatibility() -> Compatibility {
-    Compatibility {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        keeper_protocols: vec![agentd_keeper::protocol::PROTOCOL],
-        session_documents: vec![session::DOCUMENT_VERSION],
-        trust_records: env::TRUST_VERSIONS.to_vec(),
-        environments: env::ENVIRONMENT_VERSIONS.to_vec(),
-    }
-}

@@ -1,13 +1,13 @@
-//! Where the daemon's log goes: to journald, with its fields, under systemd; to the terminal or the log file otherwise.
+//! Selects the destination of the daemon's log: journald with structured fields under systemd, otherwise the terminal
+//! or the log file.
 //!
-//! The log file is bounded ([`LONGEST`]): a full one is put aside as `agentd.log.1`, in the place of the one before. So the two have at most
-//! twice that, however long the daemon runs and however often it is started.
+//! The log file is limited to [`LONGEST`] bytes. A full file is renamed to `agentd.log.1`, which replaces the
+//! previous file of that name. The two files together never exceed twice the limit.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use tracing_subscriber::filter::FilterFn;
@@ -15,17 +15,19 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::audit;
+use agentd_control::AUDIT_TARGET;
+use agentd_host::files::open_private_log;
 
-/// Sets it up, once. `AGENTD_LOG` chooses what is logged (tracing-subscriber's `EnvFilter`); by default `info`.
-/// `file` is that of a daemon in the background, which stderr goes to.
+/// Initialises logging, once per process. `AGENTD_LOG` selects messages in the syntax of tracing-subscriber's
+/// `EnvFilter`; the default is `info`. `file` is the log file of a daemon in the background, whose stderr refers to
+/// that file.
 pub(crate) fn start(file: Option<PathBuf>) {
     let filter = EnvFilter::try_from_env("AGENTD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let registry = tracing_subscriber::registry().with(filter);
     if under_journald()
         && let Ok(journald) = tracing_journald::layer()
     {
-        // Fields are named by what they are, without a prefix: `journalctl AGENTD_SESSION=...`.
+        // Fields keep their plain names, without a prefix: `journalctl AGENTD_SESSION=...`.
         let layer = journald.with_field_prefix(None).with_syslog_identifier("agentd".to_owned());
         registry.with(layer).init();
         return;
@@ -41,29 +43,30 @@ pub(crate) fn start(file: Option<PathBuf>) {
     registry.with(layer.with_filter(without_audit())).init();
 }
 
-/// Leaves out the audit log's messages: its own file has them.
+/// Excludes the audit log's messages, which have their own file.
 fn without_audit() -> FilterFn {
-    FilterFn::new(|metadata| metadata.target() != audit::TARGET)
+    FilterFn::new(|metadata| metadata.target() != AUDIT_TARGET)
 }
 
-/// systemd.exec(5): `JOURNAL_STREAM` holds device and inode of the journal's socket that stderr is connected to.
+/// Reports whether stderr is connected to the journal. `JOURNAL_STREAM` holds device and inode of the journal's
+/// socket (systemd.exec(5)).
 fn under_journald() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stat) = nix::sys::stat::fstat(std::io::stderr()) else { return false };
     stream == format!("{}:{}", stat.st_dev, stat.st_ino)
 }
 
-/// The most bytes of the log file.
+/// Maximum size of the log file, in bytes.
 const LONGEST: u64 = 8 << 20;
 
-/// A log file that is put aside when it is full.
+/// A log file that is rotated when it is full.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
     longest: u64,
-    /// stdout and stderr go to it too: what a panic says is to be found in the same place.
+    /// Whether stdout and stderr refer to this file too, so that panic messages end up in the log.
     is_stderr: bool,
-    /// Opened when there is something to write.
+    /// Opened by the first write.
     file: Option<File>,
 }
 
@@ -71,15 +74,15 @@ impl LogFile {
     fn current(&mut self, more: u64) -> io::Result<&mut File> {
         let mut file = match self.file.take() {
             Some(file) => file,
-            None => open(&self.path)?,
+            None => open_private_log(&self.path)?,
         };
         if file.metadata()?.len() + more > self.longest {
             let put_aside = std::fs::rename(&self.path, self.path.with_extension("log.1"));
             if put_aside.is_err() {
-                // Bounded all the same.
+                // Without the rename, truncate the file to keep the limit.
                 file.set_len(0)?;
             } else {
-                file = open(&self.path)?;
+                file = open_private_log(&self.path)?;
                 if self.is_stderr {
                     nix::unistd::dup2_stdout(file.as_fd())?;
                     nix::unistd::dup2_stderr(file.as_fd())?;
@@ -88,11 +91,6 @@ impl LogFile {
         }
         Ok(self.file.insert(file))
     }
-}
-
-/// For a log file: made where it is missing, and only ever written at its end.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 impl Write for LogFile {
@@ -109,6 +107,8 @@ impl Write for LogFile {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

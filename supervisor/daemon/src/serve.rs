@@ -1,4 +1,5 @@
-//! The daemon's life: configuration, directories, sessions, endpoint; then signals until the end.
+//! Runs the daemon: loads the configuration, prepares directories, opens the sessions and the endpoint, and waits for
+//! signals.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,33 +16,40 @@ use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::Audit;
-use crate::config;
-use crate::control::{Endpoint, EndpointError, Served};
-use crate::directories::{Directories, DirectoryError, Places};
-use crate::env::sources::HomeDiffers;
-use crate::env::{Trust, chain};
+use crate::doctor::Clocks;
 use crate::health::Health;
 use crate::init::{self, InitError};
-use crate::lock::{self, LockError};
 use crate::log;
-use crate::manager;
-use crate::platform;
-use crate::reload::Reload;
-use crate::session::{Sessions, recheck};
-use crate::world::{Programs, World, Worlds};
+use agentd_control::Audit;
+use agentd_control::{Endpoint, EndpointError, Served};
+use agentd_host::files::open_private_log;
+use agentd_session::daemon::{Daemon, Programs};
+use agentd_session::generation::{Generation, Generations};
 
-/// What the command line says.
+use crate::reload::Reload;
+use crate::supervisor::Supervisor;
+use agentd_api::chain;
+use agentd_config::{self as config, Loaded};
+use agentd_control::Listening;
+use agentd_environment::Trust;
+use agentd_environment::sources::HomeDiffers;
+use agentd_host::directories::{Directories, DirectoryError, Places};
+use agentd_host::lock::{self, LockError};
+use agentd_host::manager;
+use agentd_host::platform;
+use agentd_session::{Sessions, recheck};
+
+/// Options from the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Read this file in place of the user's own.
+    /// Configuration file that replaces the user's own file.
     pub config_file: Option<PathBuf>,
     pub places: Places,
-    /// Leave the caller's terminal and process session, and write the log to a file.
+    /// Whether to detach from the caller's terminal and process session, and to log to a file.
     pub background: bool,
 }
 
-/// Why the daemon does not run.
+/// Reason why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
@@ -53,28 +61,29 @@ pub enum ServeError {
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(
-        "agentd does not start from inside the session {session}, which is one of its own: start it from a terminal outside of the \
-         sessions, or as a service (agentctl service install)"
+        "agentd cannot run inside its own session {session}: start it from a terminal outside of the sessions, \
+         or as a service (agentctl service install)"
     )]
     Inside { session: String },
     #[error("cannot read the sessions in {path:?}")]
     Sessions { path: PathBuf, source: io::Error },
-    #[error("cannot go to the background, with the log in {path:?}")]
+    #[error("cannot detach to the background with the log file {path:?}")]
     Background { path: PathBuf, source: io::Error },
     #[error("cannot start: {0}")]
     Start(#[source] io::Error),
-    #[error("cannot tell where agentd's own programs are")]
+    #[error("cannot find the directory of agentd's programs")]
     Programs(#[source] io::Error),
 }
 
-/// How long the drivers may take to end, whatever their keepers do.
+/// Time limit for ending the drivers, even if their keepers do not respond.
 const DRIVERS: Duration = Duration::from_secs(10);
-/// How often what lies about is looked for.
+/// Interval of the cleanup of leftover keepers, unfinished files and oversized journals.
 const TIDY: Duration = Duration::from_mins(10);
-/// How often the status line is looked at.
+/// Interval at which the status line is checked for changes.
 const STATUS: Duration = Duration::from_secs(5);
 
-/// Runs the daemon until SIGTERM or SIGINT. Sessions live on. As process 1, keeps one running until the container ends.
+/// Runs the daemon until SIGTERM or SIGINT. Sessions continue without the daemon. As process 1, keeps a daemon
+/// running until the container ends.
 pub fn serve(options: &Options) -> Result<(), ServeError> {
     agentd_keeper::private::close(None).map_err(ServeError::Start)?;
     let directories = Directories::prepare(&options.places)?;
@@ -86,20 +95,21 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
         return Ok(init::run(&directories.control_socket())?);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        // A daemon waits more than it works; a thread a core would be memory for nothing.
+        // The daemon mostly waits; one thread per core would waste memory.
         .worker_threads(2)
-        // Each is a stack: many sessions at once may wait for one another's disk writes.
+        // Each blocking thread costs a stack. Many sessions may wait for each other's disk writes at once.
         .max_blocking_threads(32)
         .enable_all()
         .build()
         .map_err(ServeError::Start)?;
     let served = runtime.block_on(run(options, directories));
-    // A thread that hangs on a disk holds up nobody's end.
+    // A thread that hangs on a disk does not delay the end of the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-/// A daemon below one of its own keepers would end with that session, and the keepers of the others do not speak with it.
+/// Refuses to start below one of the daemon's own keepers. Such a daemon would end with that session, and the keepers
+/// of the other sessions would not accept it.
 fn not_inside(directories: &Directories) -> Result<(), ServeError> {
     let sessions = directories.sessions();
     let below = |argument: Vec<u8>| {
@@ -122,32 +132,41 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
     let endpoint = Endpoint::open(&directories.control_socket())?;
     let audit = Audit::begin(&directories.state).map_err(ServeError::Start)?;
-    let worlds = Arc::new(Worlds::new(World::new(loaded, directories, trust, programs)?));
-    let world = worlds.now();
-    begin(&world).await;
-    if let Some(differs) = HomeDiffers::find(world.config.environment.home.as_deref()) {
+    let Loaded { config, read: at_start } = loaded;
+    let daemon = Daemon::new(&config, at_start, directories, trust, programs);
+    let generations = Arc::new(Generations::new(Generation::first(config, Arc::new(daemon))?));
+    let (tcp, clocks) = (Arc::new(Listening::default()), Clocks::now());
+    let generation = generations.now();
+    begin(&generation, &tcp).await;
+    if let Some(differs) = HomeDiffers::find(generation.config.environment.home.as_deref()) {
         tracing::warn!(code = HomeDiffers::CODE, "{differs}");
     }
     let sessions = {
-        let worlds = Arc::clone(&worlds);
-        let opened = tokio::task::spawn_blocking(move || Sessions::open(worlds));
+        let generations = Arc::clone(&generations);
+        let opened = tokio::task::spawn_blocking(move || Sessions::open(generations));
         Arc::new(manager::extending(opened).await.map_err(io::Error::other).map_err(ServeError::Start)?)
     };
-    let reload = Arc::new(Reload::new(sources, Arc::clone(&worlds), Arc::clone(&sessions)));
+    let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), Arc::clone(&tcp)));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        state = %world.directories.state.display(),
-        socket = %world.directories.control_socket().display(),
-        tcp = ?world.tcp.address(),
-        sessions_run_as = world.launcher.describe(),
-        configuration = ?world.read.files,
+        state = %generation.daemon.directories.state.display(),
+        socket = %generation.daemon.directories.control_socket().display(),
+        tcp = ?tcp.address(),
+        sessions_run_as = generation.daemon.launcher.describe(),
+        configuration = ?generation.read.files,
         "agentd is ready"
     );
     let (closing, socket) = (CancellationToken::new(), endpoint.socket_state());
     let served = Served {
-        worlds: Arc::clone(&worlds),
+        generations: Arc::clone(&generations),
         sessions: Arc::clone(&sessions),
-        reload: Arc::clone(&reload),
+        operations: Arc::new(Supervisor {
+            reload: Arc::clone(&reload),
+            generations: Arc::clone(&generations),
+            sessions: Arc::clone(&sessions),
+            started: clocks,
+        }),
+        tcp,
         audit: Arc::new(audit),
         closing: closing.clone(),
     };
@@ -155,10 +174,10 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     manager::ready();
     let mut reading = tokio::spawn(read(Arc::clone(&sessions)));
     let mut is_read = false;
-    tokio::spawn(recheck(Arc::clone(&worlds), Arc::clone(&sessions)));
-    load_plugins(world);
+    tokio::spawn(recheck(Arc::clone(&generations), Arc::clone(&sessions)));
+    load_plugins(generation);
 
-    let health = Health::begin(Arc::clone(&worlds.now().pulses)).map_err(ServeError::Start)?;
+    let health = Health::begin(Arc::clone(&generations.now().daemon.pulses)).map_err(ServeError::Start)?;
     let mut beat = tokio::time::interval(STATUS);
     let mut tidying = tokio::time::interval(TIDY);
     let mut shown = String::new();
@@ -167,23 +186,26 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
             signal = signals.next() => {
                 if signal == Some(SIGHUP) {
                     let reload = Arc::clone(&reload);
-                    // What came of it is in the log.
+                    // The log shows the result.
                     tokio::spawn(async move { reload.reload().await });
                     continue;
                 }
-                tracing::info!(?signal, "agentd ends; its sessions live on");
+                tracing::info!(?signal, "agentd is shutting down; its sessions continue");
                 break;
             }
             read = &mut reading, if !is_read => {
                 read.map_err(io::Error::other)
                     .flatten()
-                    .map_err(|source| ServeError::Sessions { path: worlds.now().directories.sessions(), source })?;
+                    .map_err(|source| {
+                        let path = generations.now().daemon.directories.sessions();
+                        ServeError::Sessions { path, source }
+                    })?;
                 is_read = true;
                 beat.reset_immediately();
             }
             _ = beat.tick(), if is_read => {
-                let world = worlds.now();
-                let now = health.line(&world, &sessions, socket.trouble());
+                let generation = generations.now();
+                let now = health.line(&generation, &sessions, socket.trouble());
                 if now != shown {
                     manager::status(&now);
                     shown = now;
@@ -196,77 +218,80 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         }
     }
     manager::stopping();
-    manager::extending(end(&worlds, &sessions, &closing, serving, (!is_read).then_some(reading))).await;
+    manager::extending(end(&generations, &sessions, &closing, serving, (!is_read).then_some(reading))).await;
     Ok(())
 }
 
-/// Opens TCP and says what is wrong with the configuration. Neither keeps the daemon from starting: its sessions may be running.
-async fn begin(world: &World) {
-    let mut mistakes = world.read.mistakes.clone();
-    if let Err(error) = world.tcp.apply(&world.config).await {
-        mistakes.push(error.mistake(&world.read, world.tcp.address()));
+/// Opens TCP and logs the configuration's mistakes. Neither prevents the daemon's start, because its sessions may be
+/// running.
+async fn begin(generation: &Generation, tcp: &Listening) {
+    let mut mistakes = generation.read.mistakes.clone();
+    if let Err(error) = tcp.apply(&generation.config).await {
+        mistakes.push(error.mistake(&generation.read, tcp.address()));
     }
     for mistake in &mistakes {
         tracing::error!("{mistake}; {}", mistake.consequence.explained());
     }
-    world.standing.set(mistakes);
+    generation.daemon.standing.set(mistakes);
 }
 
 /// Ends the endpoint, then the drivers.
 async fn end(
-    worlds: &Worlds,
+    generations: &Generations,
     sessions: &Sessions,
     closing: &CancellationToken,
     serving: JoinHandle<()>,
     reading: Option<JoinHandle<io::Result<()>>>,
 ) {
-    // Whoever was let in is answered, and that is the drivers' work.
+    // Requests already accepted are answered first, which requires the drivers.
     closing.cancel();
     let _ = serving.await;
-    worlds.now().shutdown.cancel();
+    generations.now().daemon.shutdown.cancel();
     let ended = async {
         if let Some(reading) = reading {
-            // What it starts is ended with the rest.
+            // Drivers started by the reading task are ended together with the others.
             let _ = reading.await;
         }
         sessions.closed().await;
     };
     if tokio::time::timeout(DRIVERS, ended).await.is_err() {
-        tracing::warn!("some sessions could not be let go in {} s; they live on", DRIVERS.as_secs());
+        tracing::warn!("some session drivers did not end within {} s; their sessions continue", DRIVERS.as_secs());
     }
 }
 
-/// Reads the sessions that are not taken over.
+/// Reads the sessions without a keeper. The takeover of sessions with a keeper gets a head start.
 async fn read(sessions: Arc<Sessions>) -> io::Result<()> {
     sessions.go_first().await;
     tokio::task::spawn_blocking(move || sessions.read()).await.map_err(io::Error::other).flatten()
 }
 
-/// Compiles the plugins before the first session waits for them; what is wrong with one is in the log, and said again at the launch.
-fn load_plugins(world: Arc<World>) {
+/// Compiles the plugins before the first session needs them. Logs a plugin's failure; the launch reports it again.
+fn load_plugins(generation: Arc<Generation>) {
     tokio::spawn(async move {
-        if let Err(error) = world.plugins().await {
-            tracing::error!(error = %chain(&error), "no plugin can be loaded, and so no session be launched");
+        if let Err(error) = generation.plugins().await {
+            tracing::error!(error = %chain(&error), "cannot load plugins; no session can be launched");
         }
     });
 }
 
-/// The programs beside our own. The path is taken once: after an upgrade in place the running program's file is another.
+/// Returns the paths of the programs next to this one. The paths are determined once: an upgrade in place replaces
+/// the running program's file.
 fn programs() -> io::Result<Programs> {
     let daemon = std::env::current_exe()?;
     let beside = |name: &str| daemon.with_file_name(name);
     Ok(Programs { keeper: beside("agentd-keeper"), ctl: beside("agentctl"), daemon })
 }
 
-/// Leaves the terminal: a process session of our own, nothing on stdin, the log in a file.
+/// Detaches from the terminal: a new process session, no stdin, and the log in a file.
 fn go_to_background(log_file: &Path) -> Result<(), ServeError> {
     let failed = |source: io::Error| ServeError::Background { path: log_file.to_owned(), source };
-    let file = log::open(log_file).map_err(failed)?;
+    let file = open_private_log(log_file).map_err(failed)?;
     let null = File::open("/dev/null").map_err(failed)?;
     nix::unistd::dup2_stdin(null.as_fd()).map_err(|errno| failed(errno.into()))?;
     nix::unistd::dup2_stdout(file.as_fd()).map_err(|errno| failed(errno.into()))?;
     nix::unistd::dup2_stderr(file.as_fd()).map_err(|errno| failed(errno.into()))?;
-    // The leader of a process group cannot make a process session, and need not: it was started in a group of its own.
+    // The leader of a process group cannot create a process session. Such a process was started in a group of its own
+    // already.
     let _ = nix::unistd::setsid();
     std::env::set_current_dir("/").map_err(failed)
 }

@@ -1,53 +1,68 @@
-//! Who belongs together, on a system that has no subreaper: a process whose parent ended is a child of launchd there, and nothing says whose it
-//! was. So those that belong are remembered, and every look at the system's processes adds those that belong to them.
+//! Tracks a tree of processes on a system without subreapers.
 //!
-//! A process belongs if it did before, or its parent belongs, or it is in a process group of somebody who belongs, or it carries a mark. What is
-//! not found: a process that left its group and whose parent ended between two looks, without a mark that can be read.
+//! On macOS, launchd becomes the parent of a process whose parent ended, and nothing tells where the process
+//! came from. So a [`Family`] remembers its members, and each look at the process table adds processes that
+//! belong to a member.
+//!
+//! A process belongs to the family in any of these cases:
+//!
+//! - The process was a member at the last look.
+//! - The parent is a member.
+//! - The process group contains a member.
+//! - The process carries a mark.
+//!
+//! One case is missed: a process that left its group and whose parent ended between two looks, without a
+//! readable mark.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of a process.
+/// Facts about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
+    /// Process id.
     pub pid: i32,
-    /// Microseconds since 1970; with the pid it names one process.
+    /// Start time in microseconds since 1970. Together with the pid it identifies one process.
     pub start_time: u64,
+    /// Process id of the parent.
     pub parent: i32,
-    /// The process group; 0 where that is not known.
+    /// Process group id. 0 if unknown.
     pub group: i32,
-    /// It has ended and waits for its parent to notice.
+    /// Whether the process has ended and its parent has not waited for it.
     pub zombie: bool,
 }
 
-/// The parent of those whose parent ended.
+/// Process id of launchd, the parent of processes whose parent ended.
 pub const LAUNCHD: i32 = 1;
 
-/// Those that belong together.
+/// A set of processes that belong together.
 #[derive(Debug, Clone, Default)]
 pub struct Family {
     root: i32,
-    /// By pid, with its start time.
+    /// Start time of each member by pid.
     members: BTreeMap<i32, u64>,
     groups: BTreeSet<i32>,
 }
 
 impl Family {
-    /// Everybody below `root`, who is not one of them.
+    /// Makes the family of all descendants of `root`. `root` itself is not a member.
     pub fn below(root: i32) -> Self {
         Self { root, ..Self::default() }
     }
 
-    /// The same, with everybody in the process group `group`, for as long as there is anybody.
+    /// Adds all processes in the process group `group`, as long as the group exists.
     #[must_use]
     pub fn with_group(mut self, group: i32) -> Self {
         self.groups.insert(group);
         self
     }
 
-    /// Says who of all processes, as they are now, belongs; and remembers it. Whether one is marked is asked at most once, and only of those
-    /// of whom nothing else says so.
+    /// Finds the members among all current processes, and remembers them.
+    ///
+    /// `is_marked` is called at most once for each process, and only if nothing else shows that the process
+    /// belongs.
     pub fn look(&mut self, all: &[Process], mut is_marked: impl FnMut(&Process) -> bool) -> Vec<Process> {
-        // A group that nobody is in any more may be anybody's next. That of the root has strangers in it.
+        // The kernel may reuse the number of an empty group. The root's own group contains processes outside of
+        // the family.
         let own = all.iter().find(|process| process.pid == self.root).map(|process| process.group);
         self.groups.retain(|group| Some(*group) != own && all.iter().any(|process| process.group == *group));
         let mut marked = BTreeMap::new();
@@ -77,7 +92,7 @@ impl Family {
         found.into_values().collect()
     }
 
-    /// The pids of those who were found last.
+    /// Returns the pids of the members at the last look.
     pub fn members(&self) -> impl Iterator<Item = i32> {
         self.members.keys().copied()
     }
@@ -90,7 +105,7 @@ mod tests {
     const KEEPER: i32 = 10;
     const AGENT: i32 = 20;
 
-    /// `(pid, parent, group)`; each started at the time of its pid.
+    /// Makes processes from `(pid, parent, group)`. Each starts at the time of its pid.
     fn processes(list: &[(i32, i32, i32)]) -> Vec<Process> {
         let process = |&(pid, parent, group): &(i32, i32, i32)| Process {
             pid,
@@ -99,7 +114,7 @@ mod tests {
             group,
             zombie: false,
         };
-        // launchd, a stranger of it, and the keeper in a group with the daemon that started it.
+        // launchd, an unrelated child of launchd, and the keeper in a group with the daemon that started it.
         [(1, 0, 1), (5, 1, 5), (9, 1, 9), (KEEPER, 9, 9)].iter().chain(list).map(process).collect()
     }
 
@@ -121,7 +136,7 @@ mod tests {
     fn who_was_seen_once_stays_though_its_parent_ended() {
         let mut family = Family::below(KEEPER);
         family.look(&processes(&[(AGENT, KEEPER, AGENT), (22, AGENT, 22)]), unmarked);
-        // In a session of its own, now of launchd, and with a child since.
+        // The process is in its own session, has launchd as its parent, and has a new child.
         let later = processes(&[(22, 1, 22), (30, 22, 30)]);
         assert_eq!(pids(&family.look(&later, unmarked)), [22, 30]);
         assert_eq!(pids(&Family::below(KEEPER).look(&later, unmarked)), [0; 0], "nothing else says so");
@@ -133,7 +148,7 @@ mod tests {
         family.look(&processes(&[(AGENT, KEEPER, AGENT), (22, AGENT, 22)]), unmarked);
         let mut later = processes(&[(22, 1, 22)]);
         later.last_mut().unwrap().start_time += 1;
-        // The group of that number was its predecessor's; nobody was left in it.
+        // The number was the group of the former process, and the group is empty.
         family.look(&processes(&[]), unmarked);
         assert_eq!(pids(&family.look(&later, unmarked)), [0; 0]);
     }
@@ -141,14 +156,14 @@ mod tests {
     #[test]
     fn who_is_in_the_process_group_of_one_belongs_to_it() {
         let mut family = Family::below(KEEPER).with_group(AGENT);
-        // The agent has ended, and so has whoever started 25; 26 left the group, its parent did not.
+        // The agent has ended, and so has the parent of 25. Process 26 left the group, its parent did not.
         let all = processes(&[(25, 1, AGENT), (26, 25, 26), (27, 1, 26), (40, 1, 40)]);
         assert_eq!(pids(&family.look(&all, unmarked)), [25, 26, 27]);
     }
 
     #[test]
     fn the_keepers_own_group_has_the_daemon_in_it() {
-        // Between its fork and its setsid a child is in its parent's group.
+        // Between fork and setsid a child is in its parent's group.
         let all = processes(&[(AGENT, KEEPER, 9)]);
         let mut family = Family::below(KEEPER);
         assert_eq!(pids(&family.look(&all, unmarked)), [AGENT]);

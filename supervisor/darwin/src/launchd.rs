@@ -1,21 +1,22 @@
-//! Sockets that launchd listens on for its job: launchd.plist(5) `Sockets`.
+//! Sockets that launchd opened for its job: `Sockets` of launchd.plist(5).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
-#[allow(unsafe_code, reason = "launchd hands sockets over by this C function only")]
+#[allow(unsafe_code, reason = "launchd hands over sockets only through this C function")]
 unsafe extern "C" {
-    /// launch(3), of libSystem; the crate `libc` does not have it.
+    /// The function of launch(3) in libSystem. The crate `libc` does not declare this function.
     fn launch_activate_socket(name: *const c_char, fds: *mut *mut c_int, count: *mut usize) -> c_int;
 }
 
-/// The sockets of this name in the job's property list, which can be had once; none where this process is no job of launchd's, or its job has
-/// none of this name.
-#[allow(unsafe_code, reason = "launchd hands sockets over by this C function only")]
+/// Returns the sockets of this name from the job's property list. launchd hands them over only once.
+///
+/// The list is empty if this process is not a launchd job, or if its job has no sockets of this name.
+#[allow(unsafe_code, reason = "launchd hands over sockets only through this C function")]
 pub fn sockets(name: &CStr) -> io::Result<Vec<OwnedFd>> {
     let (mut fds, mut count): (*mut c_int, usize) = (std::ptr::null_mut(), 0);
-    // SAFETY: the name ends with NUL, and both results point to places of ours that live through the call.
+    // SAFETY: the name ends with NUL, and both result pointers point to local variables that outlive the call.
     let status = unsafe { launch_activate_socket(name.as_ptr(), &raw mut fds, &raw mut count) };
     match status {
         0 => {}
@@ -25,9 +26,9 @@ pub fn sockets(name: &CStr) -> io::Result<Vec<OwnedFd>> {
     if fds.is_null() {
         return Ok(Vec::new());
     }
-    // SAFETY: on success `fds` points to `count` open descriptors, which are the caller's from here on and nobody else's.
+    // SAFETY: on success `fds` points to `count` open descriptors that the caller now owns exclusively.
     let sockets = (0..count).map(|at| unsafe { OwnedFd::from_raw_fd(*fds.add(at)) }).collect();
-    // SAFETY: the list is the caller's to free, and is not looked at again.
+    // SAFETY: the caller owns the list and does not use it afterwards.
     unsafe { libc::free(fds.cast::<c_void>()) };
     Ok(sockets)
 }

@@ -1,12 +1,17 @@
-//! What macOS tells by C calls alone, with safe covers: the one place of agentd that makes such calls for it.
+//! Safe wrappers of C functions of macOS. All such calls of agentd are in this crate.
 //!
-//! Not its job: what is made of the answers. `agentd-keeper` and the daemon's `platform` do that, as they do for Linux.
+//! The crate only returns the system's answers. `agentd-keeper` and the daemon's `platform` module interpret
+//! them, as on Linux.
 //!
-//! On other systems only the parts that call nothing are there, so that they are tested there too.
+//! On other systems only the modules without C calls are compiled, so that their tests run there too.
 //!
-//! Why not a crate of others: `raunch` covers the same one function of launchd, hands out bare numbers, and makes a slice of a null pointer
-//! where there is no socket; `libproc` runs bindgen, which wants libclang, and gives any type that says it is one of the system's; `sysinfo`
-//! has no process groups, and start times in whole seconds.
+//! Existing crates are not used for these reasons:
+//!
+//! - `raunch` wraps the same function of launchd, but returns raw descriptor numbers. Without a socket it makes
+//!   a slice of a null pointer.
+//! - `libproc` runs bindgen, which needs libclang. It also trusts any type that claims to be one of the
+//!   system's.
+//! - `sysinfo` has no process groups, and its start times are whole seconds.
 
 pub mod family;
 #[cfg(target_os = "macos")]

@@ -1,6 +1,6 @@
-//! The system's processes: `libproc.h`, and `sysctl` for what they were started with.
+//! The system's processes, from `libproc.h` and from `sysctl` for arguments and environments.
 //!
-//! Of other users' processes only the pid, the name and the program's path can be had.
+//! For processes of other users only the pid, the name and the program's path are available.
 
 use std::ffi::{OsString, c_char, c_int};
 use std::io;
@@ -10,30 +10,30 @@ use std::path::PathBuf;
 
 pub use crate::family::Process;
 
-/// `proc_pidinfo` is to tell of one that has ended and was not waited for, too.
+/// Argument of `proc_pidinfo` that includes zombies.
 const WITH_ZOMBIES: u64 = 1;
 
-/// The pid of every process.
+/// Returns the pids of all processes.
 #[allow(unsafe_code, reason = "a C call")]
 pub fn pids() -> io::Result<Vec<i32>> {
     // SAFETY: a null buffer asks for the number of processes.
-    let count = told(unsafe { libc::proc_listallpids(std::ptr::null_mut(), 0) })?;
-    // Some may start in between.
+    let count = counted(unsafe { libc::proc_listallpids(std::ptr::null_mut(), 0) })?;
+    // More processes may start between the two calls.
     let mut pids = vec![0_i32; count + count / 8 + 64];
     let bytes = c_int::try_from(pids.len() * mem::size_of::<i32>()).map_err(io::Error::other)?;
     // SAFETY: the buffer is of that many bytes.
-    let count = told(unsafe { libc::proc_listallpids(pids.as_mut_ptr().cast(), bytes) })?;
+    let count = counted(unsafe { libc::proc_listallpids(pids.as_mut_ptr().cast(), bytes) })?;
     pids.truncate(count);
     Ok(pids)
 }
 
-/// Every process of this user's.
+/// Returns all processes of this user.
 pub fn all() -> io::Result<Vec<Process>> {
-    // Who has ended since is none.
+    // Skip processes that have ended in the meantime.
     Ok(pids()?.into_iter().filter_map(|pid| of(pid).ok()).collect())
 }
 
-/// The process that has this pid.
+/// Returns the process with this pid.
 pub fn of(pid: i32) -> io::Result<Process> {
     let info: libc::proc_bsdinfo = info(pid, libc::PROC_PIDTBSDINFO, WITH_ZOMBIES)?;
     let id = |id: u32| i32::try_from(id).map_err(io::Error::other);
@@ -46,29 +46,29 @@ pub fn of(pid: i32) -> io::Result<Process> {
     })
 }
 
-/// How much memory the process has resident, bytes.
+/// Returns the resident memory of a process in bytes.
 pub fn resident(pid: i32) -> io::Result<u64> {
     Ok(info::<libc::proc_taskinfo>(pid, libc::PROC_PIDTASKINFO, 0)?.pti_resident_size)
 }
 
-/// What the kernel calls it: the first 15 bytes of its program's name.
+/// Returns the kernel's name of a process: the first 15 bytes of its program's name.
 pub fn name(pid: i32) -> io::Result<Vec<u8>> {
     let info: libc::proc_bsdshortinfo = info(pid, libc::PROC_PIDT_SHORTBSDINFO, 0)?;
     Ok(text(&info.pbsi_comm))
 }
 
-/// Where its program is.
+/// Returns the path of a process's program.
 #[allow(unsafe_code, reason = "a C call")]
 pub fn program(pid: i32) -> io::Result<PathBuf> {
     let mut path = vec![0_u8; usize::try_from(libc::PROC_PIDPATHINFO_MAXSIZE).map_err(io::Error::other)?];
     let size = u32::try_from(path.len()).map_err(io::Error::other)?;
     // SAFETY: the buffer is of that many bytes.
-    let length = told(unsafe { libc::proc_pidpath(pid, path.as_mut_ptr().cast(), size) })?;
+    let length = counted(unsafe { libc::proc_pidpath(pid, path.as_mut_ptr().cast(), size) })?;
     path.truncate(length);
     Ok(OsString::from_vec(path).into())
 }
 
-/// What it was started with, as [`crate::strings`] reads it.
+/// Returns the arguments and the environment of a process, in the form that [`crate::strings`] parses.
 #[allow(unsafe_code, reason = "a C call")]
 pub fn strings(pid: i32) -> io::Result<Vec<u8>> {
     let mut name = [libc::CTL_KERN, libc::KERN_PROCARGS2, pid];
@@ -91,23 +91,25 @@ pub fn strings(pid: i32) -> io::Result<Vec<u8>> {
     Ok(block)
 }
 
-/// The system's structs that `proc_pidinfo` fills: of numbers alone, so that any bytes are a value of them.
+/// Structs of the system that `proc_pidinfo` fills. They consist of numbers only, so any bytes are a valid
+/// value.
 ///
 /// # Safety
 ///
 /// All-zero, and whatever else the kernel writes, must be a value of the type.
-#[allow(unsafe_code, reason = "which types the kernel may write to is for this file to promise")]
+#[allow(unsafe_code, reason = "this file guarantees which types the kernel may write to")]
 unsafe trait Plain {}
 #[allow(unsafe_code, reason = "as above")]
-// SAFETY: integers, and arrays of them.
+// SAFETY: the struct has only integers and arrays of integers.
 unsafe impl Plain for libc::proc_bsdinfo {}
 #[allow(unsafe_code, reason = "as above")]
-// SAFETY: integers, and arrays of them.
+// SAFETY: the struct has only integers and arrays of integers.
 unsafe impl Plain for libc::proc_bsdshortinfo {}
 #[allow(unsafe_code, reason = "as above")]
-// SAFETY: integers.
+// SAFETY: the struct has only integers.
 unsafe impl Plain for libc::proc_taskinfo {}
 
+/// Calls `proc_pidinfo` for one of the structs.
 #[allow(unsafe_code, reason = "a C call")]
 fn info<T: Plain>(pid: i32, flavor: c_int, argument: u64) -> io::Result<T> {
     let size = c_int::try_from(mem::size_of::<T>()).map_err(io::Error::other)?;
@@ -118,12 +120,12 @@ fn info<T: Plain>(pid: i32, flavor: c_int, argument: u64) -> io::Result<T> {
     if got == size { Ok(info) } else { Err(io::Error::last_os_error()) }
 }
 
-/// These calls return a number that is not above 0 where they failed.
-fn told(count: c_int) -> io::Result<usize> {
+/// Converts the result of these C functions into a count or an error. A result of 0 or less means failure.
+fn counted(count: c_int) -> io::Result<usize> {
     usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(io::Error::last_os_error)
 }
 
-/// What stands before the first NUL.
+/// Returns the bytes before the first NUL.
 pub(crate) fn text(characters: &[c_char]) -> Vec<u8> {
     characters.iter().take_while(|&&character| character != 0).map(|character| character.cast_unsigned()).collect()
 }

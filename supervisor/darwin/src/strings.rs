@@ -1,20 +1,23 @@
-//! What `sysctl` gives for `KERN_PROCARGS2`: the number of arguments, the program's path, NULs up to a word's end, the arguments, the
-//! environment, and some strings of the system's own for the program's loader; each string with a NUL behind it.
+//! Parses the block that `sysctl` returns for `KERN_PROCARGS2`.
 //!
-//! The kernel (`sysctl_procargsx` in xnu's `kern_sysctl.c`) leaves the environment out, without a word, of programs that are restricted: those
-//! that come with the system (`/bin/sh`, `/bin/sleep`), while System Integrity Protection is on. An environment that is empty here says nothing.
+//! The block has the number of arguments, the program's path, NULs up to a word boundary, and the arguments. After them
+//! come the environment, and strings of the system for the program's loader. Each string ends with a NUL.
+//!
+//! While System Integrity Protection is on, the kernel silently leaves out the environment of restricted
+//! programs. These are programs that come with the system (`/bin/sh`, `/bin/sleep`). See `sysctl_procargsx` in
+//! xnu's `kern_sysctl.c`. An empty environment therefore tells nothing.
 
-/// The entries of the environment in such a block, as `NAME=value`; none where the block is cut short.
+/// Returns the entries of the environment as `NAME=value`. Empty if the block is truncated.
 pub fn environment(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     strings(block).into_iter().flatten().filter(|entry| !entry.is_empty())
 }
 
-/// What the environment in such a block says of a variable.
+/// Returns the value of an environment variable.
 pub fn variable<'a>(block: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environment(block).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// All strings behind the arguments.
+/// Returns all strings after the arguments.
 fn strings(block: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let (count, rest) = block.split_first_chunk::<4>()?;
     let arguments = usize::try_from(i32::from_ne_bytes(*count)).ok()?;
@@ -27,7 +30,7 @@ fn strings(block: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
 mod tests {
     use super::*;
 
-    /// As the kernel lays it out.
+    /// Makes a block in the kernel's layout.
     fn block(arguments: &[&str], environment: &[&str]) -> Vec<u8> {
         let mut block = i32::try_from(arguments.len()).unwrap().to_ne_bytes().to_vec();
         block.extend(b"/opt/homebrew/bin/node\0\0\0\0\0\0");

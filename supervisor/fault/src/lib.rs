@@ -1,23 +1,32 @@
-//! Named points, before and after each durable or visible step, at which a test can make a program stop, wait or fail.
+//! Fault points: named points before and after each durable or visible step, at which a test can pause, delay
+//! or fail a program.
 //!
-//! Without the feature `fault-points` a point is nothing. With it, a program that was [`arm`]ed looks for a file of the point's name
-//! in a directory: `pause`, `delay MILLISECONDS` or `fail`, and optionally `at N` for the N-th time the point is passed. The file is renamed
-//! to `NAME.hit` when it takes effect, once, and then has the pid of the process that passed the point. A pause lasts until that file is
-//! removed. What is killed in the pause is the test's choice. `refuse ERRNO` fails each pass with that error of the system, for as long
-//! as the file is there.
+//! Without the feature `fault-points` a point does nothing. With the feature, an [`arm`]ed program looks for a
+//! file with the point's name in a directory. The file has one of these texts:
+//!
+//! - `pause` waits until the `.hit` file (see below) is removed.
+//! - `delay MILLISECONDS` sleeps.
+//! - `fail` returns an error.
+//! - `refuse ERRNO` returns this error of the system on each pass, as long as the file exists.
+//!
+//! `pause`, `delay` and `fail` take effect once: at the first pass, or at the N-th with `at N` appended. The
+//! file is then renamed to `NAME.hit`, and receives the pid of the process that passed the point. A test may
+//! kill the process during a pause.
 
 macro_rules! points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
-        /// Every point there is.
+        /// All fault points.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Point {
             $($(#[$doc])* $point,)*
         }
 
         impl Point {
+            /// All points in the order of their declaration.
             pub const ALL: &'static [Self] = &[$(Self::$point,)*];
 
-            /// `program.step.moment`, also the name of the file that sets it.
+            /// Returns the point's name, `program.step.moment`. The file that activates the point has the same
+            /// name.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$point => $name,)*
@@ -28,66 +37,73 @@ macro_rules! points {
 }
 
 points! {
-    /// Whoever writes the journal is about to write records.
+    /// A process is about to write records to the journal.
     JournalAppendBefore = "journal.append.before",
-    /// They are in the file, and nobody knows it yet.
+    /// The records are in the file, and no reader knows yet.
     JournalAppendAfter = "journal.append.after",
+    /// A process is about to call fsync on the journal.
     JournalSyncBefore = "journal.sync.before",
-    /// A segment is full and about to be put aside.
+    /// A segment is full and is about to be renamed.
     JournalRotateBefore = "journal.rotate.before",
-    /// It has its new name, and the next segment is not there yet.
+    /// The full segment has its new name, and the next segment does not exist yet.
     JournalRotateRenamed = "journal.rotate.renamed",
-    /// The keeper holds the journal and does not listen yet.
+    /// The keeper has locked the journal and does not listen yet.
     KeeperStartLocked = "keeper.start.locked",
+    /// The keeper listens for the daemon.
     KeeperStartListening = "keeper.start.listening",
+    /// The keeper is about to start the agent.
     KeeperLaunchBefore = "keeper.launch.before",
-    /// The agent runs, and its record is not written.
+    /// The agent runs, and the keeper has not recorded the start.
     KeeperLaunchSpawned = "keeper.launch.spawned",
-    /// Records of the daemon are in the journal, and their lines not on their way to the agent.
+    /// The daemon's records are in the journal, and their lines have not been sent to the agent.
     KeeperAppendJournalled = "keeper.append.journalled",
-    /// The lines are on their way, and the daemon has no answer.
+    /// The lines were sent to the agent, and the daemon has no reply.
     KeeperAppendSent = "keeper.append.sent",
-    /// The agent said something that is not in the journal yet.
+    /// The keeper has read output of the agent that is not in the journal yet.
     KeeperOutputRead = "keeper.output.read",
+    /// The keeper is about to stop the agent.
     KeeperStopBefore = "keeper.stop.before",
-    /// The tree is gone, and the journal does not say so yet.
+    /// The agent's process tree is dead, and the journal has no record of its end yet.
     KeeperEndKilled = "keeper.end.killed",
-    /// The journal says how the agent ended; the keeper has not ended.
+    /// The journal says how the agent ended, and the keeper still runs.
     KeeperEndRecorded = "keeper.end.recorded",
-    /// A new session has its directory and nothing in it.
+    /// The directory of a new session exists and is empty.
     DaemonCreateDirectory = "daemon.create.directory",
-    /// It has its document and no journal.
+    /// The new session has its document and no journal.
     DaemonCreateDocument = "daemon.create.document",
-    /// It has its journal, and no driver.
+    /// The new session has its journal and no driver.
     DaemonCreateJournalled = "daemon.create.journalled",
+    /// The bring-up is about to build the environment.
     DaemonBringUpEnvironment = "daemon.bring-up.environment",
-    /// The keeper listens, and has no launch record.
+    /// The keeper listens and has no launch record.
     DaemonLaunchLinked = "daemon.launch.linked",
-    /// The keeper has the launch record; the driver has not read what came of it.
+    /// The keeper has the launch record, and the driver has not read the result.
     DaemonLaunchDone = "daemon.launch.done",
-    /// The driver has decided on records and not handed them over.
+    /// The driver has decided on records and not sent them to be written.
     DaemonAppendBefore = "daemon.append.before",
-    /// They are written, and not applied.
+    /// The records are written, and the driver has not applied them.
     DaemonAppendAfter = "daemon.append.after",
-    /// The state is what the journal says, and clients do not see it yet.
+    /// The state matches the journal, and clients do not see it yet.
     DaemonApplyAfter = "daemon.apply.after",
+    /// The daemon is about to stop an agent.
     DaemonStopBefore = "daemon.stop.before",
-    /// A file's new content is on the disk under another name.
+    /// The new content of a file is on disk under a temporary name.
     DaemonFileBeforeRename = "daemon.file.before-rename",
+    /// The file has its final name.
     DaemonFileAfterRename = "daemon.file.after-rename",
-    /// A session is to be removed, and is there still.
+    /// The daemon is about to remove a session.
     DaemonRemoveBefore = "daemon.remove.before",
-    /// It is out of sight, and its files are there.
+    /// The session's directory is renamed, and its files still exist.
     DaemonRemoveRenamed = "daemon.remove.renamed",
-    /// The daemon has found a keeper, and not taken its session over.
+    /// The daemon has connected to a keeper and not taken over its session.
     DaemonTakeOverConnected = "daemon.take-over.connected",
 }
 
-/// Where the points are set from now on, in this process. Nothing without the feature.
+/// Sets the directory of this process's fault points. Does nothing without the feature.
 #[cfg(not(feature = "fault-points"))]
 pub fn arm(_directory: &std::path::Path) {}
 
-/// Passes a point; an error where a test wants the step after it to fail.
+/// Passes a point. Returns an error if a test makes the next step fail.
 #[cfg(not(feature = "fault-points"))]
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "a point that is not compiled in must cost nothing")]
@@ -95,7 +111,7 @@ pub fn at(_point: Point) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether points are compiled in.
+/// Whether fault points are compiled in.
 pub const COMPILED_IN: bool = cfg!(feature = "fault-points");
 
 #[cfg(feature = "fault-points")]
@@ -114,17 +130,17 @@ mod armed {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     static PASSED: Mutex<Option<HashMap<Point, u64>>> = Mutex::new(None);
 
-    /// Where the points are set from now on, in this process, if the directory is there.
+    /// Sets the directory of this process's fault points, if the directory exists.
     pub fn arm(directory: &Path) {
-        // A program that no test wants anything of must not look for a file at every point.
+        // A program that no test controls must not look for a file at every point.
         if !directory.is_dir() {
             return;
         }
-        // Armed twice is armed once: a process has one directory.
+        // A process has one directory, so later calls have no effect.
         let _ = DIRECTORY.set(directory.to_owned());
     }
 
-    /// Passes a point; an error where a test wants the step after it to fail.
+    /// Passes a point. Returns an error if a test makes the next step fail.
     pub fn at(point: Point) -> io::Result<()> {
         let Some(directory) = DIRECTORY.get() else { return Ok(()) };
         let file = directory.join(point.name());
@@ -143,11 +159,11 @@ mod armed {
             return Ok(());
         }
         let hit = directory.join(format!("{}.hit", point.name()));
-        // Of two processes that pass the point, the one that can rename the file is the one that is meant.
+        // If two processes pass the point, the rename succeeds for only one, and the point takes effect there.
         if std::fs::rename(&file, &hit).is_err() {
             return Ok(());
         }
-        // Never made anew: a test that has removed it already would find a pause that nobody ends.
+        // The file must not be created again. A test may have removed it already, and would not end the pause.
         let named = std::fs::OpenOptions::new().write(true).truncate(true).open(&hit);
         let _ = named.and_then(|mut file| file.write_all(std::process::id().to_string().as_bytes()));
         match action.split_once(' ') {

@@ -1,16 +1,21 @@
-//! A session's journal: append, read from a cursor, repair a torn tail, remove what is old.
+//! Append-only journal of one session: append, read from a cursor, repair after a crash, remove old records.
 //!
-//! One record a line, `{"seq":N,"time":"...","kind":"...","data":...}` ([`agentd_api::event::Envelope`]), `seq` from 1 without gap, in
-//! `journal.jsonl` in the session's directory. When that would become too long it is put aside as `journal-<seq of its first record, 20
-//! digits>.jsonl`, and a new one is begun. A place in a journal is named by a seq and by nothing else, so that a cursor is valid wherever
-//! its record stands by now, and how the records are spread over files is this crate's own affair.
+//! Each record is one line, `{"seq":N,"time":"...","kind":"...","data":...}` ([`agentd_api::event::Envelope`]). `seq`
+//! starts at 1 and has no gaps. New records go to the current segment, `journal.jsonl`, in the session's directory.
+//! Before the current segment exceeds its size limit, the writer renames it to `journal-<seq of its first record, 20
+//! digits>.jsonl`. The segment is then closed, and the writer starts a new current segment.
 //!
-//! Not its job: what a record means, what must be kept, who may write (it only sees to it that one does).
+//! A `seq` is the only way to name a position in a journal. A cursor therefore stays valid when its record moves to
+//! another file. The distribution of records over files is private to this crate.
 //!
-//! **Ordering.** A record is written after all those before it, and [`Writer::append`] returns after the records are in the file:
-//! a [`Reader`] that is asked then gives them. Several records of one append are one write(2). When the disk takes only a part of
-//! them the writer takes that part back, which a reader beside it may for that instant have seen: who follows a journal that is
-//! being written reads up to the seq that its writer has announced.
+//! This crate does not interpret records, decide which records to keep, or choose the writer. It only ensures that
+//! a journal has at most one writer.
+//!
+//! **Ordering.** The writer writes a record after all records with a smaller `seq`. [`Writer::append`] returns after
+//! the records are in the file; from then on every [`Reader`] returns them. The records of one append go to the file
+//! in one write(2). If the disk takes only some bytes, the writer removes these bytes again. A concurrent reader can
+//! see the partial write for that moment, so a follower must not read beyond the last `seq` that the writer
+//! announced.
 
 mod line;
 mod reader;
@@ -28,11 +33,11 @@ pub use reserve::{Need, RESERVE};
 pub use retain::{Retain, RetainError, Retained, is_longer, retain};
 pub use writer::{AppendError, OpenError, Options, Record, Sync, Writer, is_held, release, sync_behind};
 
-/// The name of the current segment in the session's directory.
+/// File name of the current segment in the session's directory.
 pub const JOURNAL: &str = "journal.jsonl";
-/// What the one writer holds locked.
+/// File name of the lock that the journal's only writer holds.
 pub const LOCK: &str = "journal.lock";
-/// The next segment, until it has the place of the current one.
+/// File name of the next segment until the writer renames it to [`JOURNAL`].
 pub(crate) const NEXT: &str = "journal.next";
-/// Where the bytes go that a repair cut off.
+/// File name of the file that collects the bytes a repair cuts off.
 pub const TORN: &str = "journal.torn";

@@ -1,29 +1,30 @@
-//! How a record stands on its line: the one place that writes the envelope and that reads the seq back without parsing the rest.
+//! Line format of a record: writes the envelope, and reads the `seq` back without parsing the rest.
 
 use agentd_api::event::Envelope;
 use jiff::Timestamp;
 
 use crate::writer::Record;
 
-/// What every line begins with.
+/// Bytes at the start of every line.
 const PREFIX: &[u8] = b"{\"seq\":";
-/// What stands between the seq and the time.
+/// Bytes between the `seq` and the time.
 const TIME: &[u8] = b",\"time\":\"";
 
-/// What stands in a line, not read any further; see [`Line::parts`](crate::Line::parts).
+/// Unparsed parts of a line; see [`Line::parts`](crate::Line::parts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parts<'a> {
-    /// RFC 3339.
+    /// Time of the record in RFC 3339 format.
     pub time: &'a str,
+    /// Kind of the record.
     pub kind: &'a str,
-    /// The record's data to the byte: JSON, if the line is a record.
+    /// Data of the record, byte for byte. It is valid JSON if the line is a valid record.
     pub data: &'a [u8],
 }
 
-/// The prefix, the longest u64 and the comma behind it.
+/// Maximum length in bytes of the prefix, the longest `u64` and the comma after it.
 pub(crate) const HEAD: usize = PREFIX.len() + 20 + 1;
 
-/// The seq of the line that begins with these bytes; [`HEAD`] of them are enough.
+/// Parses the `seq` of the line that begins with these bytes. The first [`HEAD`] bytes are enough.
 pub(crate) fn seq(line: &[u8]) -> Option<u64> {
     let digits = line.strip_prefix(PREFIX)?;
     let mut seq = 0_u64;
@@ -37,13 +38,13 @@ pub(crate) fn seq(line: &[u8]) -> Option<u64> {
     None
 }
 
-/// The seq of a line that is a record from its first byte to its last.
+/// Parses the whole line and returns its `seq` if the line is a valid record with a `seq` above 0.
 pub(crate) fn valid(line: &[u8]) -> Option<u64> {
     let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
     seq(line).filter(|seq| *seq == envelope.seq && *seq > 0)
 }
 
-/// How long the record's line is, or a little more.
+/// Returns an upper bound of the record's line length in bytes, including the newline.
 pub(crate) fn length(record: &Record<'_>) -> usize {
     HEAD + r#""time":"2026-01-01T00:00:00.000000Z","kind":"","data":}"#.len()
         + record.kind.len()
@@ -51,12 +52,12 @@ pub(crate) fn length(record: &Record<'_>) -> usize {
         + 1
 }
 
-/// A time as it stands in a line. All records of one append have the same, so it is made once.
+/// Formats a time for a line. All records of one append share the time, so the writer formats it once.
 pub(crate) fn stamp(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// Writes one record with its newline.
+/// Writes one record and its newline.
 pub(crate) fn write(to: &mut Vec<u8>, seq: u64, stamp: &str, record: &Record<'_>) {
     to.extend_from_slice(PREFIX);
     to.extend_from_slice(itoa::Buffer::new().format(seq).as_bytes());
@@ -75,12 +76,13 @@ pub(crate) fn write(to: &mut Vec<u8>, seq: u64, stamp: &str, record: &Record<'_>
     to.extend_from_slice(b"}\n");
 }
 
-/// Whether a kind stands in a JSON string as it is.
+/// Reports whether a kind needs no escaping in a JSON string.
 fn is_plain(kind: &[u8]) -> bool {
     kind.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
 }
 
-/// A line taken apart by the form that [`write`] gives it; `None` where it has another one, which may still be a record.
+/// Splits a line that has the exact form that [`write`] produces. Returns `None` for any other form, which can still
+/// be a valid record.
 pub(crate) fn parts(line: &[u8]) -> Option<Parts<'_>> {
     let rest = line.strip_prefix(PREFIX)?;
     let rest = rest[rest.iter().take_while(|byte| byte.is_ascii_digit()).count()..].strip_prefix(TIME)?;
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_taken_apart_as_it_was_written_or_not_at_all() {
+    fn parts_splits_only_lines_in_the_written_form() {
         let data = RawValue::from_string(r#"{"kind":"x","data":{}}"#.to_owned()).unwrap();
         let mut line = Vec::new();
         write(&mut line, 12, "2023-11-14T22:13:20.000000Z", &Record { kind: "agent.out", data: &data });
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_exact_beginning_is_a_seq() {
+    fn only_the_exact_prefix_gives_a_seq() {
         for (line, expected) in [
             ("{\"seq\":1,", Some(1)),
             ("{\"seq\":18446744073709551615,\"", Some(u64::MAX)),

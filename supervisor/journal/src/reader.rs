@@ -1,10 +1,12 @@
-//! A cursor into a journal.
+//! Reader of a journal from a cursor.
 //!
-//! It has a descriptor and an offset of its own, so any number read at once, each at its own speed, beside the writer. At the
-//! end of the file it holds next to no memory; it grows while it is behind, and for a line that is longer than its block.
+//! Each reader has its own file descriptor and offset. Any number of readers work concurrently with the writer, each
+//! at its own speed. A reader at the end of the file holds almost no memory. Its buffer grows while it catches up,
+//! and for a line longer than the buffer.
 //!
-//! **From segment to segment.** At the end of the current segment it looks whether that is the current one still. Once it is not, nothing
-//! is written to it any more: the descriptor is read to the end, and the next segment is the one that begins with the next record.
+//! **From segment to segment.** At the end of the current segment, the reader checks whether that segment is still
+//! current. If not, the segment is closed: no more records are written to it. The reader then reads the file to its
+//! end and continues with the segment that begins with the next record.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,111 +18,119 @@ use crate::scan::{self, Found};
 use crate::segments::{self, Current, Segments};
 use crate::{JOURNAL, line};
 
-/// The buffer of a reader that follows.
+/// Buffer size in bytes of a reader at the end of the journal.
 const SMALL: usize = 4 << 10;
-/// The buffer of a reader that is behind.
+/// Buffer size in bytes of a reader that catches up.
 const LARGE: usize = 128 << 10;
-/// How often it is looked again when segments are removed faster than they can be opened.
-pub(crate) const LOOKS: u32 = 100;
+/// Number of attempts to take a consistent snapshot while another process removes segments.
+pub(crate) const ATTEMPTS: u32 = 100;
 
-/// Why a journal cannot be read on.
+/// Error of a [`Reader`].
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("cannot open the journal {path:?}")]
     Open { path: PathBuf, source: io::Error },
     #[error("cannot read the journal {path:?}")]
     Read { path: PathBuf, source: io::Error },
-    /// What would come next was removed ([`crate::retain`]).
-    #[error("the records before {first} of the journal in {directory:?} are not kept any more")]
+    /// [`crate::retain`] removed the next record.
+    #[error("the records before seq {first} were removed from the journal in {directory:?}")]
     Gone { directory: PathBuf, first: u64 },
-    /// A record is missing or stands twice.
+    /// A record is missing or appears twice.
     #[error("the journal {path:?} has record {found} where record {expected} should be")]
     Gap { path: PathBuf, expected: u64, found: u64 },
     #[error("the journal {path:?} has a line at byte {offset} that is not a record")]
     Corrupt { path: PathBuf, offset: u64 },
 }
 
-/// One record's line.
+/// Line of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
+    /// `seq` of the record.
     pub seq: u64,
-    /// Without the newline.
+    /// The line's bytes without the newline.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Line<'a> {
-    /// The line's parts, told by the form that a [`Writer`](crate::Writer) gives it and without reading them; `None` where it has
-    /// another form, which may still be a record.
+    /// Splits the line into its parts without parsing them. Returns `None` if the line does not have the exact form
+    /// that a [`Writer`](crate::Writer) produces; it can still be a valid record.
     pub fn parts(&self) -> Option<Parts<'a>> {
         line::parts(self.bytes)
     }
 }
 
-/// A cursor; see the module's comment.
+/// Reader of a journal from a cursor; see the module comment.
 #[derive(Debug)]
 pub struct Reader {
     directory: PathBuf,
     file: File,
     path: PathBuf,
-    /// Nothing is written to the file any more.
+    /// Whether the segment is closed, so that no more records are written to the file.
     complete: bool,
-    /// How far the file is in the buffer.
+    /// File offset up to which the file was read into the buffer.
     offset: u64,
     buffer: Vec<u8>,
-    /// What of the buffer is read and not given yet.
+    /// Start of the bytes in the buffer that were read and not yet returned.
     start: usize,
     filled: usize,
-    /// Up to here the buffer has no newline.
+    /// Buffer position before which there is no newline in the unreturned bytes.
     searched: usize,
-    /// Of the last record given or passed over.
+    /// `seq` of the last record returned or skipped.
     last: u64,
-    /// Records up to here are passed over.
+    /// `seq` up to which the reader skips records.
     after: u64,
 }
 
-/// The seq of the last complete record, 0 where there is none.
+/// Returns the `seq` of the last complete record, or 0 for an empty journal.
 pub fn last_seq(directory: &Path) -> Result<u64, ReadError> {
-    again(directory, || Ok(Tail::of(directory, &Segments::of(directory)?)?.map(|tail| tail.last)))
+    retry(directory, || Ok(Tail::of(directory, &Segments::of(directory)?)?.map(|tail| tail.last)))
 }
 
-/// The seq of the first record that is kept; where there is no record, of the one that will be the first.
+/// Returns the `seq` of the oldest record. An empty journal returns the `seq` of its future first record.
 pub fn first_seq(directory: &Path) -> Result<u64, ReadError> {
     Segments::of(directory).map(|segments| segments.first())
 }
 
-/// How many bytes the journal has, all its segments together.
+/// Returns the total size of all segments in bytes.
 pub fn size(directory: &Path) -> Result<u64, ReadError> {
     segments::size(directory).map_err(|source| ReadError::Read { path: directory.to_owned(), source })
 }
 
-/// What follows a segment.
+/// Result of the search for the next segment.
 enum Next {
     Segment { first: u64, path: PathBuf, file: File, complete: bool },
     NotYet,
 }
 
+/// Cursor position that a caller requests.
 #[derive(Debug, Clone, Copy)]
 enum Place {
+    /// After the record with this `seq`.
     After(u64),
+    /// Before this many records from the end.
     Last(u64),
 }
 
 impl Reader {
-    /// A cursor behind the record `after`. 0 is the beginning, whatever of it is kept; behind any other record the next one must be
-    /// kept ([`ReadError::Gone`]). One that is not there yet is waited for: nothing is given until a record with a greater seq is
-    /// written. The place is found by bisection.
+    /// Opens a reader whose cursor is after the record `after`.
+    ///
+    /// 0 means the start of the journal, also if old records were removed. For any other `after`, the next record
+    /// must still exist ([`ReadError::Gone`]). If record `after` does not exist yet, the reader returns nothing until
+    /// a record with a greater `seq` is written. The position is found by bisection.
     pub fn open(directory: &Path, after: u64) -> Result<Self, ReadError> {
-        again(directory, || Self::place(directory, Place::After(after)))
+        retry(directory, || Self::open_at(directory, Place::After(after)))
     }
 
-    /// A cursor before the last `n` records, or those that are kept. What it reads to find the place follows from how long those records
-    /// are, and not from how long the journal is.
+    /// Opens a reader whose cursor is before the last `n` records, or before all records if fewer exist.
+    ///
+    /// The number of bytes read to find the position depends on the length of those records, not on the length of the
+    /// journal.
     pub fn open_last(directory: &Path, n: u64) -> Result<Self, ReadError> {
-        again(directory, || Self::place(directory, Place::Last(n)))
+        retry(directory, || Self::open_at(directory, Place::Last(n)))
     }
 
-    /// `None` where a segment was removed meanwhile.
-    fn place(directory: &Path, place: Place) -> Result<Option<Self>, ReadError> {
+    /// Opens a reader at this place. Returns `None` if a segment was removed meanwhile.
+    fn open_at(directory: &Path, place: Place) -> Result<Option<Self>, ReadError> {
         let segments = Segments::of(directory)?;
         let first = segments.first();
         let Some(Tail { end, last }) = Tail::of(directory, &segments)? else { return Ok(None) };
@@ -132,15 +142,15 @@ impl Reader {
             Place::Last(n) => last.saturating_sub(n),
         };
         let passed = after.clamp(first - 1, last.max(first - 1));
-        let Segments { aside, current } = segments;
-        // Where the next record is or will be.
+        let Segments { closed, current } = segments;
+        // Reports whether the current segment has the next record, or will have it.
         let in_current = |current: &Current| current.first.map_or(passed >= last, |first| first <= passed + 1);
         let (file, path, begins, complete) = match current {
             Some(current) if in_current(&current) => (current.file, directory.join(JOURNAL), current.first, false),
             _ => {
-                let Some(begins) = aside.into_iter().rfind(|begins| *begins <= passed + 1) else { return Ok(None) };
+                let Some(begins) = closed.into_iter().rfind(|begins| *begins <= passed + 1) else { return Ok(None) };
                 let path = segments::path(directory, begins);
-                let Some(file) = opened(&path)? else { return Ok(None) };
+                let Some(file) = open_existing(&path)? else { return Ok(None) };
                 (file, path, Some(begins), true)
             }
         };
@@ -163,8 +173,8 @@ impl Reader {
         Ok(Some(Self { directory, file, path, complete, offset, buffer, start, filled, searched, last: passed, after }))
     }
 
-    /// The next record; `None` where there is none yet. A line that is being written is not a record.
-    #[allow(clippy::should_implement_trait, reason = "what it gives is borrowed from it, which no Iterator can do")]
+    /// Returns the next record, or `None` if no further record is complete yet. An incomplete line is not a record.
+    #[allow(clippy::should_implement_trait, reason = "the line borrows from the reader, which Iterator does not allow")]
     pub fn next(&mut self) -> Result<Option<Line<'_>>, ReadError> {
         let (seq, from, to) = loop {
             let Some(newline) = self.find()? else { return Ok(None) };
@@ -184,46 +194,50 @@ impl Reader {
         Ok(Some(Line { seq, bytes: &self.buffer[from..to] }))
     }
 
-    /// The next record, unless it is behind `upto`: how far the journal's writer has announced it. What is behind that may be taken
-    /// back yet, so nothing of it is held over to the next call.
+    /// Returns the next record, but none with a `seq` above `upto`, the last `seq` that the writer has announced.
+    ///
+    /// The writer can still remove records after `upto`. The reader therefore keeps no buffered bytes for the next
+    /// call.
     pub fn next_upto(&mut self, upto: u64) -> Result<Option<Line<'_>>, ReadError> {
         if self.position() >= upto {
-            self.forget();
+            self.discard_buffer();
             return Ok(None);
         }
         self.next()
     }
 
-    /// The seq of the last record given; before the first, the one it was opened behind.
+    /// Returns the `seq` of the last record returned. Before the first record, returns the `seq` that the reader was
+    /// opened after.
     pub fn position(&self) -> u64 {
         self.last.max(self.after)
     }
 
-    /// Where the next newline is in the buffer, after reading as much as that takes.
+    /// Returns the buffer position of the next newline, and reads as much as that takes.
     fn find(&mut self) -> Result<Option<usize>, ReadError> {
         let mut pieces = false;
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..self.filled]) {
                 let newline = self.searched + at;
-                if pieces && !self.complete && !self.stands(newline)? {
-                    self.forget();
+                if pieces && !self.complete && !self.is_unchanged(newline)? {
+                    self.discard_buffer();
                     continue;
                 }
                 return Ok(Some(newline));
             }
             self.searched = self.filled;
             pieces |= self.filled > self.start;
-            if !self.fill()? && !self.go_on()? {
-                // A line that does not end may be taken back and another written in its place.
-                self.forget();
+            if !self.fill()? && !self.advance()? {
+                // The writer can remove an incomplete line and write another in its place.
+                self.discard_buffer();
                 return Ok(None);
             }
         }
     }
 
-    /// Whether the line that was read in pieces is one: the first may be of a record that was taken back, and the rest of the one that was
-    /// written in its place.
-    fn stands(&self, newline: usize) -> Result<bool, ReadError> {
+    /// Reports whether the file still has the line that was read in several pieces.
+    ///
+    /// The first piece can come from a record that the writer removed, and the rest from the record in its place.
+    fn is_unchanged(&self, newline: usize) -> Result<bool, ReadError> {
         let line = &self.buffer[self.start..=newline];
         let mut offset = self.offset - (self.filled - self.start) as u64;
         let mut again = vec![0; line.len()];
@@ -240,7 +254,7 @@ impl Reader {
         Ok(again == line)
     }
 
-    /// Reads some more; says whether there was any.
+    /// Reads the next block. Reports whether it had any bytes.
     fn fill(&mut self) -> Result<bool, ReadError> {
         let pending = self.filled - self.start;
         self.make_room(pending);
@@ -251,17 +265,17 @@ impl Reader {
         Ok(n > 0)
     }
 
-    /// At the end of the file: says whether there is more to read, here or in the next segment.
-    fn go_on(&mut self) -> Result<bool, ReadError> {
+    /// Continues at the end of the file. Reports whether there is more to read, in this segment or in the next.
+    fn advance(&mut self) -> Result<bool, ReadError> {
         if !self.complete {
             self.complete = !self.is_current()?;
-            // What was written before it was put aside may have come after the end was seen.
+            // Records can have been written between the end of the last read and the close of the segment.
             return Ok(self.complete);
         }
         if self.filled > self.start {
             return Err(self.corrupt());
         }
-        match again(&self.directory, || self.look_for_next())? {
+        match retry(&self.directory, || self.find_next())? {
             Next::NotYet => Ok(false),
             Next::Segment { first, path, file, complete } => {
                 (self.file, self.path, self.complete, self.offset) = (file, path, complete, 0);
@@ -271,35 +285,35 @@ impl Reader {
         }
     }
 
-    /// The segment behind this one; `None` where it was removed or put aside meanwhile.
-    fn look_for_next(&self) -> Result<Option<Next>, ReadError> {
+    /// Finds the segment after this one. Returns `None` if it was removed or closed meanwhile.
+    fn find_next(&self) -> Result<Option<Next>, ReadError> {
         let next = self.last + 1;
         let path = segments::path(&self.directory, next);
-        if let Some(file) = opened(&path)? {
+        if let Some(file) = open_existing(&path)? {
             return Ok(Some(Next::Segment { first: next, path, file, complete: true }));
         }
         let segments = match Segments::of(&self.directory) {
             Ok(segments) => segments,
-            // The whole journal is gone: nothing more will come.
+            // The whole journal was removed, so no more records follow.
             Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Ok(Some(Next::NotYet));
             }
             Err(error) => return Err(error),
         };
         let first = segments.first();
-        // What was removed may be nothing that is waited for.
+        // The removed records may all be before the requested cursor.
         let next = if next < first && first - 1 <= self.after { first } else { next };
-        let Segments { aside, current } = segments;
-        if aside.contains(&next) {
+        let Segments { closed, current } = segments;
+        if closed.contains(&next) {
             let path = segments::path(&self.directory, next);
-            return Ok(opened(&path)?.map(|file| Next::Segment { first: next, path, file, complete: true }));
+            return Ok(open_existing(&path)?.map(|file| Next::Segment { first: next, path, file, complete: true }));
         }
-        let firsts = aside.iter().copied().chain(current.as_ref().and_then(|current| current.first));
+        let firsts = closed.iter().copied().chain(current.as_ref().and_then(|current| current.first));
         match firsts.filter(|first| *first >= next).min() {
             Some(found) if found == next => {}
             Some(_) if next < first => return Err(ReadError::Gone { directory: self.directory.clone(), first }),
             Some(found) => return Err(ReadError::Gap { path: self.path.clone(), expected: next, found }),
-            // What is there begins before: it is this one, or was begun again.
+            // The current segment begins earlier: it is this one, or it was created again.
             None if current.as_ref().is_some_and(|current| current.first.is_some()) => return Ok(None),
             None => {}
         }
@@ -308,7 +322,7 @@ impl Reader {
         Ok(Some(current.map_or(Next::NotYet, of)))
     }
 
-    /// Whether the file is the one that is written to.
+    /// Reports whether the reader's file is the current segment.
     fn is_current(&self) -> Result<bool, ReadError> {
         let read = |source| ReadError::Read { path: self.path.clone(), source };
         let own = self.file.metadata().map_err(read)?;
@@ -319,14 +333,15 @@ impl Reader {
         }
     }
 
-    /// Lets go of what was read and not given; it is read again.
-    fn forget(&mut self) {
+    /// Discards the bytes that were read and not returned, so that they are read again.
+    fn discard_buffer(&mut self) {
         self.offset -= (self.filled - self.start) as u64;
         (self.start, self.filled, self.searched) = (0, 0, 0);
         self.buffer = Vec::new();
     }
 
-    /// Moves what is pending to the front, and sizes the buffer: the block grows while reads fill it, and for a long line.
+    /// Moves the unreturned bytes to the front of the buffer and resizes it. The buffer grows while reads fill it,
+    /// and for a long line.
     fn make_room(&mut self, pending: usize) {
         let full = self.filled == self.buffer.len() && self.filled > 0;
         self.buffer.copy_within(self.start..self.filled, 0);
@@ -334,7 +349,7 @@ impl Reader {
         (self.start, self.filled) = (0, pending);
         let length = match self.buffer.len() {
             0 => SMALL,
-            // A long line lies behind.
+            // A long line was returned: shrink the buffer.
             length if length > LARGE && pending < LARGE / 2 => LARGE,
             length if pending > length / 2 => length * 2,
             length if full && length < LARGE => (length * 4).min(LARGE),
@@ -351,16 +366,17 @@ impl Reader {
     }
 }
 
-/// Where a journal ends.
+/// End of a journal.
 #[derive(Debug, Clone, Copy)]
 struct Tail {
-    /// Where the last complete line of the current segment ends; 0 where it has none, or there is none.
+    /// File offset of the end of the last complete line in the current segment; 0 if there is no such line.
     end: u64,
+    /// `seq` of the last record.
     last: u64,
 }
 
 impl Tail {
-    /// `None` where a segment was removed meanwhile.
+    /// Finds the end of the journal. Returns `None` if a segment was removed meanwhile.
     fn of(directory: &Path, segments: &Segments) -> Result<Option<Self>, ReadError> {
         if let Some(current) = &segments.current {
             let (end, last) = last_line(&current.file, &directory.join(JOURNAL))?;
@@ -370,16 +386,16 @@ impl Tail {
                 None => {}
             }
         }
-        let Some(newest) = segments.aside.last() else { return Ok(Some(Self { end: 0, last: 0 })) };
+        let Some(newest) = segments.closed.last() else { return Ok(Some(Self { end: 0, last: 0 })) };
         let path = segments::path(directory, *newest);
-        let Some(file) = opened(&path)? else { return Ok(None) };
+        let Some(file) = open_existing(&path)? else { return Ok(None) };
         Ok(Some(Self { end: 0, last: last_line(&file, &path)?.1 }))
     }
 }
 
-/// Looks until what was seen at the beginning is there at the end.
-fn again<T>(directory: &Path, mut look: impl FnMut() -> Result<Option<T>, ReadError>) -> Result<T, ReadError> {
-    for _ in 0..LOOKS {
+/// Repeats `look` until no segment is removed between its start and its end.
+fn retry<T>(directory: &Path, mut look: impl FnMut() -> Result<Option<T>, ReadError>) -> Result<T, ReadError> {
+    for _ in 0..ATTEMPTS {
         if let Some(found) = look()? {
             return Ok(found);
         }
@@ -388,12 +404,12 @@ fn again<T>(directory: &Path, mut look: impl FnMut() -> Result<Option<T>, ReadEr
 }
 
 pub(crate) fn removed_too_fast(directory: &Path) -> ReadError {
-    let source = io::Error::other("its segments are removed faster than they can be opened");
+    let source = io::Error::other("segments are removed faster than they can be opened");
     ReadError::Open { path: directory.to_owned(), source }
 }
 
-/// The segment; `None` where it was removed.
-fn opened(path: &Path) -> Result<Option<File>, ReadError> {
+/// Opens the segment. Returns `None` if it was removed.
+fn open_existing(path: &Path) -> Result<Option<File>, ReadError> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -401,7 +417,7 @@ fn opened(path: &Path) -> Result<Option<File>, ReadError> {
     }
 }
 
-/// Where the last complete line ends, and its seq.
+/// Returns the offset of the end of the last complete line, and its `seq`.
 fn last_line(file: &File, path: &Path) -> Result<(u64, u64), ReadError> {
     let find = || -> io::Result<_> {
         let end = scan::line_start(file, file.metadata()?.len())?;
@@ -425,8 +441,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes a journal of this many bytes in one segment, and returns its last seq. The journal lies on a disk: beside the test
-    /// program, or in /var/tmp where another user has built the program.
+    /// Makes a journal of this many bytes in one segment, and returns its last `seq`. The journal lies on a disk:
+    /// beside the test program, or in /var/tmp if another user built the program.
     fn journal(bytes: usize, line: usize) -> (tempfile::TempDir, u64) {
         let beside = std::env::current_exe().unwrap();
         let directory =
@@ -452,7 +468,8 @@ mod tests {
         (directory, seq)
     }
 
-    /// What it takes to open a journal before its last hundred records and to read them: bytes, and the shortest time of some.
+    /// Measures how many bytes are read, and the shortest time, to open a journal before its last 100 records and
+    /// read them.
     fn cost(directory: &Path, last: u64) -> (u64, Duration) {
         let mut best = Duration::MAX;
         let before = scan::READ.get();
@@ -472,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_taken_back_while_it_was_read_leaves_nothing_in_the_one_in_its_place() {
+    fn a_record_removed_during_a_read_leaves_no_bytes_in_its_replacement() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(JOURNAL);
         let first = "{\"seq\":1,\"time\":\"2026-01-01T00:00:00.000000Z\",\"kind\":\"a\",\"data\":1}\n";
@@ -481,14 +498,14 @@ mod tests {
         std::fs::write(&path, format!("{first}{}", &torn[..torn.len() - 9])).unwrap();
         let mut reader = Reader::open(directory.path(), 0).unwrap();
         assert_eq!(reader.next().unwrap().map(|line| line.seq), Some(1));
-        // As far as it is there it is in the buffer when it is taken back and another comes.
+        // The buffer has the first part of the record when the writer removes it and writes another.
         std::fs::write(&path, format!("{first}{whole}")).unwrap();
         assert_eq!(reader.next().unwrap().map(|line| line.bytes.to_vec()), Some(whole.trim_end().as_bytes().to_vec()));
         assert_eq!(reader.next().unwrap(), None);
     }
 
     #[test]
-    fn the_last_hundred_records_of_a_gigabyte_cost_what_those_of_a_megabyte_do() {
+    fn the_last_hundred_records_cost_equally_much_in_a_megabyte_and_a_gigabyte() {
         for (line, small, large) in [(300, 1 << 20, 1 << 30), (100_000, 16 << 20, 256 << 20)] {
             let ((small, few), (large, many)) = (journal(small, line), journal(large, line));
             let ((small_bytes, small_time), (large_bytes, large_time)) =
@@ -496,7 +513,8 @@ mod tests {
             let wanted = 100 * line as u64;
             let _ = writeln!(
                 std::io::stderr(),
-                "the last {wanted} bytes: {small_bytes} read in {small_time:?}, of the large one {large_bytes} in {large_time:?}"
+                "the last {wanted} bytes: {small_bytes} read in {small_time:?}, in the large journal {large_bytes} in \
+                 {large_time:?}"
             );
             assert!(large_bytes < 3 * wanted + (512 << 10), "{large_bytes} bytes were read to give {wanted}");
             assert!(large_time < small_time * 5, "{large_time:?} is not {small_time:?}");

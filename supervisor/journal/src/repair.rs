@@ -1,59 +1,61 @@
-//! Making a journal whole after a crash, so that it is a prefix of what was written.
+//! Repair of a journal after a crash. The repaired journal is a prefix of the written records.
 //!
-//! Only what is a record from its first byte to its newline stays; everything behind the last such line is moved to
-//! [`crate::TORN`], and reaches the disk there before it is cut off here. A crash of the machine can also take the end of a
-//! segment that was put aside and leave the one behind it: then whatever is behind the gap is set aside under another name.
+//! A repair keeps only lines that are complete records. It moves everything after the last such line to
+//! [`crate::TORN`], and syncs that file before it truncates the segment. A crash of the machine can also lose the end
+//! of a closed segment and keep the next one. A repair then renames every segment behind the gap, so that readers
+//! ignore them.
 //!
-//! [`mend`] is for a journal that cannot be read on. It cuts the current segment at the first line that is not the next record, unless a line
-//! behind that is a record with the very number that its place gives it. Such a journal lost nothing to a power cut: it was damaged in
-//! the middle, and what follows is good. It is left as it is, for a person to look at.
+//! [`mend`] is for a journal that readers cannot read to its end. It truncates the current segment at the first line
+//! that is not the next record. It changes nothing if a later line is a record with exactly the `seq` that its line
+//! number requires. That is not the pattern of a power cut: the journal is damaged in the middle, and later records
+//! are good. A person must inspect such a journal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::segments::{self, ASIDE};
+use crate::segments::{self, QUARANTINED};
 use crate::writer::{self, OpenError};
 use crate::{JOURNAL, TORN, line, scan};
 
-/// What opening a journal had to do.
+/// Changes that opening a journal made to its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repair {
-    /// How many bytes were cut off the end; they stand at the end of `journal.torn`.
+    /// Number of bytes cut off the end of segments. They were appended to `journal.torn`.
     pub torn: u64,
-    /// How many bytes stood behind a gap; their files have `.torn` behind their names now.
+    /// Number of bytes in segments behind a gap. Their file names now end in `.torn`.
     pub set_aside: u64,
 }
 
-/// The current segment, whole.
+/// Current segment after its repair.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) file: File,
-    /// The seq of its first record; where it has none, of the one that will be.
+    /// `seq` of its first record, or of its future first record while it is empty.
     pub(crate) first: u64,
-    /// Where its last record ends.
+    /// File offset of the end of its last record.
     pub(crate) end: u64,
-    /// The journal's.
+    /// `seq` of the journal's last record.
     pub(crate) last_seq: u64,
 }
 
-/// Sees to the segments that were put aside, and says the seq of their last record, where there are any.
-pub(crate) fn aside(directory: &Path) -> io::Result<(Repair, Option<u64>)> {
+/// Repairs the closed segments. Returns the `seq` of their last record, if there are closed segments.
+pub(crate) fn closed(directory: &Path) -> io::Result<(Repair, Option<u64>)> {
     let (mut repair, mut last) = (Repair::default(), None::<u64>);
     let mut all = segments::list(directory)?.into_iter();
     while let Some(first) = all.next() {
         let path = segments::path(directory, first);
         if last.is_some_and(|last| last + 1 != first) {
-            repair.set_aside += set_aside(&path)?;
+            repair.set_aside += quarantine(&path)?;
             for later in all {
-                repair.set_aside += set_aside(&segments::path(directory, later))?;
+                repair.set_aside += quarantine(&segments::path(directory, later))?;
             }
-            repair.set_aside += set_aside(&directory.join(JOURNAL))?;
+            repair.set_aside += quarantine(&directory.join(JOURNAL))?;
             break;
         }
         let mut file = open(&path)?;
-        let (end, seq) = whole(&mut file, directory, &mut repair)?;
+        let (end, seq) = truncate(&mut file, directory, &mut repair)?;
         if end == 0 {
             fs::remove_file(&path)?;
         }
@@ -62,7 +64,7 @@ pub(crate) fn aside(directory: &Path) -> io::Result<(Repair, Option<u64>)> {
     Ok((repair, last))
 }
 
-/// Sees to the current segment, where there is one; `before` is the last record of those before it.
+/// Repairs the current segment, if it exists. `before` is the last `seq` of the closed segments.
 pub(crate) fn current(directory: &Path, before: Option<u64>, repair: &mut Repair) -> io::Result<Option<Current>> {
     let path = directory.join(JOURNAL);
     let mut file = match open(&path) {
@@ -70,7 +72,7 @@ pub(crate) fn current(directory: &Path, before: Option<u64>, repair: &mut Repair
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let (end, last_seq) = whole(&mut file, directory, repair)?;
+    let (end, last_seq) = truncate(&mut file, directory, repair)?;
     if end == 0 {
         let last_seq = before.unwrap_or(0);
         return Ok(Some(Current { file, first: last_seq + 1, end, last_seq }));
@@ -79,18 +81,18 @@ pub(crate) fn current(directory: &Path, before: Option<u64>, repair: &mut Repair
         return Err(io::Error::new(io::ErrorKind::InvalidData, "its first line is not a record"));
     };
     if before.is_some_and(|before| before + 1 != first) {
-        repair.set_aside += set_aside(&path)?;
+        repair.set_aside += quarantine(&path)?;
         return Ok(None);
     }
     Ok(Some(Current { file, first, end, last_seq }))
 }
 
-/// Cuts off what a power cut left behind the last good record of a journal that nobody holds; see the module's comment.
+/// Cuts off what a power cut left after the last good record of a journal without a writer; see the module comment.
 pub fn mend(directory: &Path) -> Result<Repair, OpenError> {
     let _lock = writer::lock(directory)?;
     let path = directory.join(JOURNAL);
     let failed = |source| OpenError::Repair { path: path.clone(), source };
-    let (mut repair, before) = aside(directory).map_err(failed)?;
+    let (mut repair, before) = closed(directory).map_err(failed)?;
     let mut file = match open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(repair),
@@ -98,13 +100,13 @@ pub fn mend(directory: &Path) -> Result<Repair, OpenError> {
     };
     let length = file.metadata().map_err(failed)?.len();
     if let Some(end) = torn_at(&file, before).map_err(failed)? {
-        cut(&mut file, end, length, &directory.join(TORN)).map_err(failed)?;
+        move_tail(&mut file, end, length, &directory.join(TORN)).map_err(failed)?;
         repair.torn += length - end;
     }
     Ok(repair)
 }
 
-/// Where the first line begins that is not the next record, where nothing behind it is good.
+/// Returns the offset of the first line that is not the next record, unless a later line is a good record.
 fn torn_at(file: &File, before: Option<u64>) -> io::Result<Option<u64>> {
     let mut lines = BufReader::new(file);
     let (mut line, mut offset, mut expected, mut torn) = (Vec::new(), 0, before.map(|before| before + 1), None);
@@ -120,7 +122,7 @@ fn torn_at(file: &File, before: Option<u64>) -> io::Result<Option<u64>> {
         if !is_next {
             torn.get_or_insert(offset);
         }
-        // Each line counts, whatever is in it: so it is known which number the next one has to have.
+        // Every line counts, also an invalid one, so that the expected `seq` follows from the line number.
         expected = expected.or(seq).map(|expected| expected + 1);
         offset += length;
     }
@@ -130,20 +132,20 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-/// Cuts off what is behind the last record, and says where that ends and its seq.
-fn whole(file: &mut File, directory: &Path, repair: &mut Repair) -> io::Result<(u64, u64)> {
+/// Cuts off everything after the last record. Returns the offset of that record's end, and its `seq`.
+fn truncate(file: &mut File, directory: &Path, repair: &mut Repair) -> io::Result<(u64, u64)> {
     let length = file.metadata()?.len();
     let (end, seq) = last_record(file, length)?;
     if end < length {
-        cut(file, end, length, &directory.join(TORN))?;
+        move_tail(file, end, length, &directory.join(TORN))?;
         repair.torn += length - end;
     }
     Ok((end, seq))
 }
 
-/// The end of the last record and its seq, both 0 where there is none.
+/// Returns the offset of the last record's end, and its `seq`. Both are 0 if there is no record.
 fn last_record(file: &File, length: u64) -> io::Result<(u64, u64)> {
-    // Behind the last newline nothing can be a record; before it the last line that is one ends the journal.
+    // Only complete lines can be records. The journal ends with the last line that is a record.
     let mut end = scan::line_start(file, length)?;
     let mut line = Vec::new();
     while end > 0 {
@@ -158,23 +160,23 @@ fn last_record(file: &File, length: u64) -> io::Result<(u64, u64)> {
     Ok((0, 0))
 }
 
-/// Moves what stands behind `end` to the torn file.
-fn cut(journal: &mut File, end: u64, length: u64, torn: &Path) -> io::Result<()> {
-    let mut aside = OpenOptions::new().append(true).create(true).mode(0o600).open(torn)?;
+/// Moves everything after `end` to the torn file.
+fn move_tail(journal: &mut File, end: u64, length: u64, torn: &Path) -> io::Result<()> {
+    let mut torn_file = OpenOptions::new().append(true).create(true).mode(0o600).open(torn)?;
     journal.seek(SeekFrom::Start(end))?;
-    io::copy(&mut (&*journal).take(length - end), &mut aside)?;
-    aside.flush()?;
-    aside.sync_all()?;
+    io::copy(&mut (&*journal).take(length - end), &mut torn_file)?;
+    torn_file.flush()?;
+    torn_file.sync_all()?;
     journal.set_len(end)?;
     journal.sync_all()
 }
 
-/// Gives the file a name under which it is not read; says how many bytes it has. One that is not there has none.
-fn set_aside(path: &Path) -> io::Result<u64> {
+/// Renames the file so that readers ignore it. Returns its size in bytes, or 0 if the file does not exist.
+fn quarantine(path: &Path) -> io::Result<u64> {
     let length = segments::length(path)?;
-    // An earlier one that was set aside keeps its name.
+    // A segment that was quarantined earlier keeps its name.
     let mut free = path.as_os_str().to_owned();
-    free.push(ASIDE);
+    free.push(QUARANTINED);
     while Path::new(&free).exists() {
         free.push("+");
     }

@@ -1,27 +1,29 @@
-//! Room on the disk that a journal keeps for its last records: how a turn, a launch and an agent ended.
+//! Disk space reserved for a journal's last records, which say how a turn, a launch and an agent ended.
 //!
-//! The room is blocks of the current segment behind its end (`fallocate` with `FALLOC_FL_KEEP_SIZE`). No other program can take them, a
-//! quota has counted them already, and a reader does not see them, since the file is no longer for it. An ordinary append first makes
-//! sure that the whole reserve is still there behind it, and fails where it is not. Records of an end are written into it.
+//! The reserve is a range of blocks behind the end of the current segment (`fallocate` with `FALLOC_FL_KEEP_SIZE`).
+//! Other programs cannot use these blocks, and a quota already counts them. Readers do not see them, because the
+//! file's length does not change. An ordinary append first ensures that the whole reserve remains behind its records,
+//! and fails otherwise. Final records use the reserve.
 //!
-//! A file system that cannot allocate ahead, and macOS, have no reserve: there the last records wait for room like all others.
+//! There is no reserve on macOS and on a file system without `fallocate`. Final records then wait for space like all
+//! others.
 
 use std::fs::File;
 use std::io;
 
-/// Bytes that stay allocated behind an ordinary append.
+/// Number of bytes that stay allocated behind an ordinary append.
 pub const RESERVE: u64 = 256 << 10;
-/// How much more is asked for at once, so that not every append is a system call more.
+/// Number of extra bytes to allocate at once, so that most appends need no fallocate(2).
 const STEP: u64 = 64 << 10;
 
-/// What an append may use of the reserve.
+/// Share of the reserve that an append may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing: all of it is there afterwards.
+    /// None: the whole reserve remains.
     Ordinary,
-    /// Half of it: what an agent said last.
+    /// Half of the reserve: for the agent's last output.
     Late,
-    /// All of it: how a turn, a launch or an agent ended.
+    /// The whole reserve: for records of how a turn, a launch or an agent ended.
     Final,
 }
 
@@ -35,18 +37,19 @@ impl Need {
     }
 }
 
-/// What is known of one segment's blocks.
+/// State of one segment's preallocated blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Reserve {
-    /// Up to here the file has blocks.
+    /// File offset up to which blocks are allocated.
     until: u64,
-    /// The file system cannot allocate ahead.
+    /// Whether the file system does not support preallocation.
     impossible: bool,
 }
 
 impl Reserve {
-    /// Sees to it that a file that will end at `end` has the blocks that such an append leaves. An error: the disk or the quota has no room.
-    pub(crate) fn make(&mut self, file: &File, end: u64, need: Need) -> io::Result<()> {
+    /// Ensures that a file that will end at `end` has the reserve that `need` leaves. An error means that the disk or
+    /// the quota is full.
+    pub(crate) fn ensure(&mut self, file: &File, end: u64, need: Need) -> io::Result<()> {
         if need == Need::Final || self.impossible {
             return Ok(());
         }
@@ -71,21 +74,22 @@ impl Reserve {
         Ok(())
     }
 
-    /// The blocks behind the file's end were given back.
-    pub(crate) fn forget(&mut self) {
+    /// Records that the blocks behind the end of the file were released.
+    pub(crate) fn reset(&mut self) {
         self.until = 0;
     }
 }
 
-/// Gives the blocks behind the file's end back.
+/// Releases the blocks behind the end of the file.
 pub(crate) fn release(file: &File) -> io::Result<()> {
     file.set_len(file.metadata()?.len())
 }
 
-/// Whether it says that this file cannot have blocks ahead (fallocate(2)), and not that there is no room for them now.
+/// Reports whether the error means that this file cannot have preallocated blocks (fallocate(2)). A full disk is a
+/// different error.
 fn is_impossible(error: &io::Error) -> bool {
     let Some(errno) = error.raw_os_error() else { return true };
-    // Which file systems give EINVAL, and which systems have no such call, is not written down in one place.
+    // No single document lists the file systems that return EINVAL or the systems without this call.
     [nix::libc::EOPNOTSUPP, nix::libc::ENOSYS, nix::libc::EINVAL, nix::libc::ENODEV, nix::libc::EPERM].contains(&errno)
 }
 
@@ -119,13 +123,13 @@ mod tests {
     use super::*;
     use crate::{JOURNAL, Options, Reader, Record, Writer, segments};
 
-    /// Bytes that the file has blocks for.
+    /// Returns the size of the file's blocks in bytes.
     fn allocated(path: &Path) -> u64 {
         fs::metadata(path).unwrap().blocks() * 512
     }
 
     #[test]
-    fn only_a_file_that_cannot_have_blocks_ahead_is_left_without_a_reserve() {
+    fn only_missing_preallocation_support_disables_the_reserve() {
         use nix::libc;
         for errno in [libc::ENOSPC, libc::EDQUOT, libc::EROFS, libc::EIO, libc::ENOMEM, libc::EINTR, libc::EFBIG] {
             assert!(!is_impossible(&io::Error::from_raw_os_error(errno)), "{errno}");
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_append_leaves_room_for_the_last_records_which_are_written_there_and_give_it_back() {
+    fn an_ordinary_append_leaves_the_reserve_and_release_frees_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(JOURNAL);
         let (mut writer, _) = Writer::open(directory.path(), Options { rotate: 10_000, ..Options::default() }).unwrap();
@@ -147,12 +151,12 @@ mod tests {
         append(Need::Ordinary, 100);
         let length = fs::metadata(&path).unwrap().len();
         assert!(length < 1000 && allocated(&path) >= length + RESERVE, "{} for {length}", allocated(&path));
-        // A segment that is put aside has none, and the next one has its own.
+        // A closed segment has no reserve, and the next segment has its own.
         append(Need::Ordinary, 9_950);
         assert!(allocated(&path) >= RESERVE);
-        let aside = segments::path(directory.path(), 1);
-        assert!(allocated(&aside) < RESERVE, "{}", allocated(&aside));
-        // What is final stays in its segment, however long that is.
+        let closed = segments::path(directory.path(), 1);
+        assert!(allocated(&closed) < RESERVE, "{}", allocated(&closed));
+        // A final record stays in the current segment, however long that becomes.
         assert_eq!(append(Need::Final, 9_000), 3);
         assert!(fs::metadata(&path).unwrap().len() > 10_000);
         drop(writer);

@@ -1,4 +1,4 @@
-//! Finding lines in the file by byte offset: backwards for the last one, by bisection for any other.
+//! Finds lines in a file by byte offset: the last line by reading backwards, any other line by bisection.
 
 use std::fs::File;
 use std::io;
@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt as _;
 use crate::line;
 
 const BLOCK: usize = 64 << 10;
-/// How far before the end the first look for a record is.
+/// Distance in bytes from the end of the file at which the bisection first looks for a record.
 const NEAR: u64 = 16 << 10;
 
-/// One pread(2): every byte that a reader takes from a file comes through here.
+/// Reads with one pread(2). Every byte that a reader takes from a file passes through this function.
 pub(crate) fn read(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
     loop {
         match file.read_at(to, at) {
@@ -26,11 +26,11 @@ pub(crate) fn read(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
 
 #[cfg(test)]
 thread_local! {
-    /// How many bytes this thread has read.
+    /// Number of bytes that this thread has read.
     pub(crate) static READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// As much as there is.
+/// Reads until the buffer is full or the file ends, and returns the number of bytes read.
 fn read_full(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < to.len() {
@@ -47,9 +47,10 @@ fn read_exact(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
     if filled == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// One past the last newline before `end`, so where the line begins that `end` is in; 0 where there is none.
+/// Returns the offset after the last newline before `end`, or 0 without a newline. This is the start of the line that
+/// contains `end`.
 ///
-/// A file may have become shorter since its length was read: a writer takes back what it could not write whole.
+/// The file may be shorter than `end`, because a writer removes records that it could not write completely.
 pub(crate) fn line_start(file: &File, end: u64) -> io::Result<u64> {
     let mut block = vec![0; BLOCK.min(usize::try_from(end).unwrap_or(BLOCK))];
     let mut end = end;
@@ -69,9 +70,9 @@ pub(crate) fn line_start(file: &File, end: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Where the line begins that follows the first newline in `from..to`; `None` where there is no newline.
+/// Returns the start of the line after the first newline in `from..to`, or `None` if there is no newline.
 fn next_line(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
-    // Most lines are short: begin with little, so that a bisection reads little.
+    // Most lines are short, so a small first read keeps a bisection cheap.
     let mut length = 4 << 10;
     let mut block = Vec::new();
     let mut from = from;
@@ -87,27 +88,30 @@ fn next_line(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// The seq of the line that begins at `start`.
+/// Returns the `seq` of the line that begins at `start`.
 pub(crate) fn seq_at(file: &File, start: u64) -> io::Result<Option<u64>> {
     let mut head = [0; line::HEAD];
     let filled = read_full(file, &mut head, start)?;
     Ok(line::seq(&head[..filled]))
 }
 
-/// Where a bisection ended.
+/// Result of a bisection.
 pub(crate) enum Found {
-    /// The first line with a seq greater than asked begins here; the end where there is none.
+    /// Offset of the first line with a `seq` greater than the requested one, or the end if there is no such line.
     At(u64),
-    /// The line that begins here has no seq.
+    /// Offset of a line that has no `seq`.
     Corrupt(u64),
 }
 
-/// The first line whose seq is greater than `after`, among the complete lines in `0..end`.
+/// Finds the first line whose `seq` is greater than `after` among the complete lines in `0..end`.
 ///
-/// For a byte offset `p` let `f(p)` be the first beginning of a line at or after it. That `f(p)` has a greater seq is
-/// monotone in `p`, so the least such `p` is found by halving. A scan for `f(p)` never goes beyond the least offset known to
-/// satisfy it, so a line is read at most once however long it is. Before the halving, the distance from the end grows until it
-/// is enough: the nearer to the end, the less is read, however long the file is.
+/// For a byte offset `p`, let `f(p)` be the first line start at or after `p`. The condition "`f(p)` has a `seq`
+/// greater than `after`" is monotone in `p`, so bisection finds the least such `p`. A scan for `f(p)` never goes
+/// beyond the least offset known to satisfy the condition. Each line is therefore read at most once, however long it
+/// is.
+///
+/// Before the bisection, the search steps back from the end in growing distances. A record near the end costs few
+/// reads, however long the file is.
 pub(crate) fn first_after(file: &File, after: u64, end: u64) -> io::Result<Found> {
     let (mut low, mut high, mut answer) = (0, end, end);
     let mut back = NEAR;
@@ -138,7 +142,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn what_was_taken_back_since_the_length_was_read_is_not_there() {
+    fn line_start_accepts_a_file_that_was_truncated_meanwhile() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"a\nbc").unwrap();
         for end in [4, 5, 10, 3 * BLOCK as u64] {

@@ -1,34 +1,35 @@
-//! Which files a journal is made of: the current one and, oldest first, those that were full and put aside.
+//! Files of a journal: the closed segments, oldest first, and the current segment.
 //!
-//! The name of one that was put aside says the seq of its first record, so that a directory's listing is the index.
+//! The name of a closed segment contains the `seq` of its first record, so the directory listing is the index.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::reader::{LOOKS, ReadError, removed_too_fast};
+use crate::reader::{ATTEMPTS, ReadError, removed_too_fast};
 use crate::{JOURNAL, scan};
 
 const BEFORE: &str = "journal-";
 const BEHIND: &str = ".jsonl";
-/// As many digits as a u64 can have, so that the names' order is the records'.
+/// Number of digits in a segment's name. It fits every `u64`, so names sort in the order of the records.
 const DIGITS: usize = 20;
 
-/// What a file of a journal that is set aside by a repair has behind its name: it is not read as a part of it any more.
-pub(crate) const ASIDE: &str = ".torn";
+/// File name suffix of a segment that a repair took out of the journal. Readers ignore such a file.
+pub(crate) const QUARANTINED: &str = ".torn";
 
-/// Where the segment is that begins with this record and was put aside.
+/// Returns the path of the closed segment whose first record has this `seq`.
 pub(crate) fn path(directory: &Path, first: u64) -> PathBuf {
     directory.join(format!("{BEFORE}{first:0DIGITS$}{BEHIND}"))
 }
 
+/// Parses the `seq` of the first record from the name of a closed segment.
 fn first_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(BEFORE)?.strip_suffix(BEHIND)?;
     let plain = digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|first| plain && *first > 0)
 }
 
-/// The first seqs of the segments that were put aside, ascending.
+/// Returns the first `seq` of each closed segment, ascending.
 pub(crate) fn list(directory: &Path) -> io::Result<Vec<u64>> {
     let mut firsts = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -38,97 +39,99 @@ pub(crate) fn list(directory: &Path) -> io::Result<Vec<u64>> {
     Ok(firsts)
 }
 
-/// The segment that is written to.
+/// Segment to which the writer appends.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) file: File,
-    /// Absent where nothing is in it yet.
+    /// `seq` of the first record; `None` while the segment is empty.
     pub(crate) first: Option<u64>,
 }
 
-/// A journal's files at one moment.
+/// Snapshot of a journal's files.
 #[derive(Debug)]
 pub(crate) struct Segments {
-    /// Of those that were put aside and stand before the current one, ascending.
-    pub(crate) aside: Vec<u64>,
-    /// Absent between the moments at which one is put aside and the next is begun.
+    /// First `seq` of each closed segment before the current segment, ascending.
+    pub(crate) closed: Vec<u64>,
+    /// Current segment; `None` between the rename of a full segment and the creation of the next one.
     pub(crate) current: Option<Current>,
 }
 
 impl Segments {
-    /// Looks. The writer may put segments aside meanwhile, and another process remove the oldest.
+    /// Takes a snapshot while a writer may close segments and another process may remove the oldest.
     ///
-    /// The current segment is opened before the directory is listed, so that whatever stands before it is on the list; what is on it that
-    /// begins where the opened one does is that one itself, under the name it has by now.
+    /// The function opens the current segment before it lists the directory, so the list contains every earlier
+    /// segment. A listed segment that begins where the opened segment begins is the opened segment, closed since.
     ///
-    /// A directory is not listed in one moment: of segments that are removed meanwhile, an older one may be on the list and a newer one
-    /// missing. Since the oldest is removed first, a list is whole if its oldest segment is still there afterwards.
+    /// A directory listing is not atomic. If segments are removed during the listing, the list can contain an older
+    /// segment and miss a newer one. Removal goes from the oldest, so a list is complete if its oldest segment still
+    /// exists after the listing.
     pub(crate) fn of(directory: &Path) -> Result<Self, ReadError> {
         Self::listed_by(directory, list)
     }
 
     fn listed_by(directory: &Path, mut list: impl FnMut(&Path) -> io::Result<Vec<u64>>) -> Result<Self, ReadError> {
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             let current = directory.join(JOURNAL);
             let opened = File::open(&current);
             let unlisted = |source| ReadError::Open { path: directory.to_owned(), source };
-            let mut aside = list(directory).map_err(unlisted)?;
-            if let Some(oldest) = aside.first()
+            let mut closed = list(directory).map_err(unlisted)?;
+            if let Some(oldest) = closed.first()
                 && !path(directory, *oldest).try_exists().map_err(unlisted)?
             {
                 continue;
             }
             let current = match opened {
                 Ok(file) => {
-                    // Not before the listing: one that was empty then and is not on the list is the newest.
+                    // Read after the listing: a segment that was empty then, and is not listed, is the newest.
                     let first = first_seq(&file, &current)?;
                     Some(Current { file, first })
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !aside.is_empty() => None,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !closed.is_empty() => None,
                 Err(source) => return Err(ReadError::Open { path: current, source }),
             };
             if let Some(first) = current.as_ref().and_then(|current| current.first) {
-                aside.retain(|other| *other < first);
+                closed.retain(|other| *other < first);
             }
-            return Ok(Self { aside, current });
+            return Ok(Self { closed, current });
         }
         Err(removed_too_fast(directory))
     }
 
-    /// The seq of the first record there is; 1 where there was never one.
+    /// Returns the `seq` of the first record, or 1 if the journal never had a record.
     pub(crate) fn first(&self) -> u64 {
         let current = || self.current.as_ref().and_then(|current| current.first);
-        self.aside.first().copied().or_else(current).unwrap_or(1)
+        self.closed.first().copied().or_else(current).unwrap_or(1)
     }
 
-    /// How many of the oldest may be removed without the place being lost at which the journal goes on: a current segment with nothing
-    /// in it does not know that itself.
+    /// Returns the maximum number of closed segments that may be removed, oldest first.
+    ///
+    /// If the current segment is empty or missing, the newest closed segment must stay. It holds the last `seq`.
     pub(crate) fn removable(&self) -> usize {
         match &self.current {
-            Some(Current { first: Some(_), .. }) => self.aside.len(),
-            _ => self.aside.len().saturating_sub(1),
+            Some(Current { first: Some(_), .. }) => self.closed.len(),
+            _ => self.closed.len().saturating_sub(1),
         }
     }
 }
 
-/// The seq of the file's first record, where it has one.
+/// Returns the `seq` of the file's first record, or `None` if the file has no complete line.
 fn first_seq(file: &File, path: &Path) -> Result<Option<u64>, ReadError> {
     let read = |source| ReadError::Read { path: path.to_owned(), source };
     if let Some(seq) = scan::seq_at(file, 0).map_err(read)? {
         return Ok(Some(seq));
     }
     if scan::line_start(file, file.metadata().map_err(read)?.len()).map_err(read)? == 0 {
-        // Empty, or the beginning of a first record that is being written, or was when its writer was killed.
+        // The file is empty, or its first record is incomplete: in progress, or cut short when the writer was killed.
         return Ok(None);
     }
-    // The line that is there now may have come since.
+    // The line may have been written after the first attempt.
     match scan::seq_at(file, 0).map_err(read)? {
         Some(seq) => Ok(Some(seq)),
         None => Err(ReadError::Corrupt { path: path.to_owned(), offset: 0 }),
     }
 }
 
-/// How many bytes the journal's files have.
+/// Returns the total size of the journal's files in bytes.
 pub(crate) fn size(directory: &Path) -> io::Result<u64> {
     let mut size = length(&directory.join(JOURNAL))?;
     for first in list(directory)? {
@@ -137,7 +140,7 @@ pub(crate) fn size(directory: &Path) -> io::Result<u64> {
     Ok(size)
 }
 
-/// 0 where there is none: it was put aside or removed since somebody looked.
+/// Returns the file's size in bytes, or 0 if the file was renamed or removed meanwhile.
 pub(crate) fn length(path: &Path) -> io::Result<u64> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(metadata.len()),
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_from_which_newer_segments_were_removed_while_it_was_made_is_made_again() {
+    fn the_directory_is_listed_again_if_segments_were_removed_during_the_listing() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         let make = |path: PathBuf, seq: u64| {
@@ -189,6 +192,6 @@ mod tests {
             Ok(vec![1, 3])
         });
         let segments = segments.unwrap();
-        assert_eq!((segments.first(), segments.aside, lists), (3, vec![3], 2));
+        assert_eq!((segments.first(), segments.closed, lists), (3, vec![3], 2));
     }
 }

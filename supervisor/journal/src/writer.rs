@@ -1,7 +1,7 @@
-//! The one writer of a journal.
+//! Writer of a journal. A journal has at most one.
 //!
-//! It knows where its last complete record ends and writes there, so that a failed write leaves nothing that it does not take
-//! back before it writes again. A segment that would become too long is put aside first, and a new one begun.
+//! The writer knows where its last complete record ends and writes there. Before each write, it removes what a failed
+//! write left behind. Before a segment would exceed its size limit, the writer closes it and begins a new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,15 +18,15 @@ use crate::repair::{self, Repair};
 use crate::reserve::{self, Need, Reserve};
 use crate::{JOURNAL, LOCK, NEXT, line, segments};
 
-/// What of the formatting buffer is kept between appends, bytes.
+/// Maximum capacity in bytes of the formatting buffer that is kept between appends.
 const KEPT: usize = 16 << 10;
 
-/// How a journal is written.
+/// Options of a [`Writer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The bytes a segment may have before the next one is begun. One append is never divided: a segment with one that is longer is
-    /// as long as that.
+    /// Size limit of a segment in bytes. One append is never split, so a single longer append makes a longer segment.
     pub rotate: u64,
+    /// When records are synced to the disk.
     pub sync: Sync,
 }
 
@@ -36,22 +36,23 @@ impl Default for Options {
     }
 }
 
-/// When the disk must have what was written.
+/// Policy for syncing records to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
-    /// Whenever the system likes: [`Writer::sync`] does nothing. A crash of the machine may take the last half minute.
+    /// The operating system decides, and [`Writer::sync`] does nothing. A crash of the machine can lose the last 30
+    /// s.
     Never,
-    /// When [`Writer::sync`] returns.
+    /// Before [`Writer::sync`] returns.
     Asked,
     /// Before [`Writer::append`] returns.
     Always,
 }
 
-/// Why a journal cannot be written.
+/// Error of opening a journal for writing.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A keeper or a daemon has it.
-    #[error("the journal in {directory:?} is held by another process")]
+    /// Another process, a keeper or a daemon, holds the lock.
+    #[error("the journal in {directory:?} is locked by another process")]
     Held { directory: PathBuf },
     #[error("cannot lock {path:?}")]
     Lock { path: PathBuf, source: io::Error },
@@ -61,66 +62,67 @@ pub enum OpenError {
     Repair { path: PathBuf, source: io::Error },
 }
 
-/// Why records were not appended. Nothing of them is in the journal.
+/// Error of an append or a sync. After a failed append, none of its records are in the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// The disk did not take them: the same append may be tried again.
+    /// The write failed, for example because the disk is full. The caller may retry the append.
     #[error("cannot write to the journal {path:?}")]
     Write { path: PathBuf, source: io::Error },
-    /// Of [`Writer::sync`]: they are written and perhaps not on the disk.
-    #[error("cannot bring the journal {path:?} to the disk")]
+    /// [`Writer::sync`] failed. The records are in the file and perhaps not on the disk.
+    #[error("cannot sync the journal {path:?} to the disk")]
     Sync { path: PathBuf, source: io::Error },
-    /// It would never be accepted.
-    #[error("the data of a record of kind {kind:?} has a line break in it")]
+    /// A retry cannot succeed.
+    #[error("cannot append a record of kind {kind:?}: its data contains a line break")]
     LineBreak { kind: String },
 }
 
-/// A record without its seq and time, which the writer gives.
+/// Record to append. The writer adds its `seq` and its time.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
+    /// Kind of the record, such as `agent.out`.
     pub kind: &'a str,
-    /// Stands in the line to the byte, so it has no line break.
+    /// JSON data, written to the line byte for byte. It must not contain a line break.
     pub data: &'a RawValue,
 }
 
-/// The one writer; see the module's comment.
+/// Writer of a journal; see the module comment.
 #[derive(Debug)]
 pub struct Writer {
     directory: PathBuf,
     path: PathBuf,
     options: Options,
-    /// The current segment; absent after one was put aside until the next could be begun.
+    /// Current segment; `None` after it was closed and until the next segment exists.
     file: Option<File>,
     reserve: Reserve,
-    /// The next segment, made and not in its place yet.
+    /// Next segment, created and not yet renamed to [`JOURNAL`].
     next: Option<(File, Reserve)>,
-    /// The seq of its first record.
+    /// `seq` of the current segment's first record.
     first: u64,
-    /// Where its last complete record ends.
+    /// File offset of the end of the current segment's last complete record.
     end: u64,
     last_seq: u64,
-    /// A write failed and what it left could not be cut off yet.
+    /// Whether a failed write may have left bytes after `end`.
     dirty: bool,
-    /// The disk has not got the segment's name yet.
-    unnamed: bool,
-    /// The disk may not have all of the current segment.
+    /// Whether the directory entry of the current segment may be missing on the disk.
+    name_unsynced: bool,
+    /// Whether the current segment may have records that are not on the disk.
     unsynced: bool,
-    /// Nor of these, which were put aside, by their first seq.
-    unsynced_aside: Vec<u64>,
+    /// First `seq` of each closed segment that may have records that are not on the disk.
+    unsynced_closed: Vec<u64>,
     buffer: Vec<u8>,
-    /// Held for its life.
+    /// Lock that makes this the only writer, held until the writer is dropped.
     _lock: Flock<File>,
 }
 
 impl Writer {
-    /// Opens the journal of the session whose directory this is, creates it (0600) where there is none, and repairs it. Reads
-    /// the last lines of each segment only.
+    /// Opens and repairs the journal in this session directory, or creates it with mode 0600. The repair reads only
+    /// the last lines of each segment.
     pub fn open(directory: &Path, options: Options) -> Result<(Self, Repair), OpenError> {
         let lock = lock(directory)?;
         let path = directory.join(JOURNAL);
         let repairing = |source| OpenError::Repair { path: path.clone(), source };
-        let (mut repair, before) = repair::aside(directory).map_err(repairing)?;
-        let newest_aside = segments::list(directory).map_err(repairing)?.pop();
+        let (mut repair, before) = repair::closed(directory).map_err(repairing)?;
+        let newest_closed = segments::list(directory).map_err(repairing)?.pop();
         let mut writer = Self {
             directory: directory.to_owned(),
             path: path.clone(),
@@ -132,35 +134,36 @@ impl Writer {
             end: 0,
             last_seq: before.unwrap_or(0),
             dirty: false,
-            unnamed: true,
-            // What another writer left may not be on the disk.
+            name_unsynced: true,
+            // A previous writer can have left records that are not on the disk.
             unsynced: true,
-            unsynced_aside: newest_aside.into_iter().collect(),
+            unsynced_closed: newest_closed.into_iter().collect(),
             buffer: Vec::new(),
             _lock: lock,
         };
         let current = repair::current(directory, before, &mut repair).map_err(repairing)?;
         if let Some(repair::Current { file, first, end, last_seq }) = current {
             writer.file = Some(file);
-            writer.unnamed = end == 0;
+            writer.name_unsynced = end == 0;
             (writer.first, writer.end) = (first, end);
             writer.last_seq = last_seq;
         }
-        writer.begin().map_err(|source| OpenError::Open { path, source })?;
+        writer.ensure_current().map_err(|source| OpenError::Open { path, source })?;
         Ok((writer, repair))
     }
 
-    /// The seq of the last record, 0 where there is none.
+    /// Returns the `seq` of the last record, or 0 for an empty journal.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
-    /// Appends the records with one write(2), and says the seq of the last. After an error none of them is in the journal.
+    /// Appends the records with one write(2) and returns the `seq` of the last one. After an error, none of them are
+    /// in the journal.
     pub fn append(&mut self, now: Timestamp, records: &[Record<'_>]) -> Result<u64, AppendError> {
         self.append_as(Need::Ordinary, now, records)
     }
 
-    /// The same, where more than an ordinary append may take of the room that is kept for a session's last records.
+    /// Appends the records like [`Writer::append`], with the share of the reserve that `need` allows.
     pub fn append_as(&mut self, need: Need, now: Timestamp, records: &[Record<'_>]) -> Result<u64, AppendError> {
         if let Some(record) =
             records.iter().find(|record| memchr::memchr(b'\n', record.data.get().as_bytes()).is_some())
@@ -185,82 +188,83 @@ impl Writer {
                 Ok(seq)
             }
             Err(source) => {
-                // Where this fails too it is done before the next write: until then a reader sees a line that does not end.
-                let _ = self.clean();
+                // If this fails too, the next write retries it. Until then, readers see an incomplete line.
+                let _ = self.undo_failed_write();
                 Err(AppendError::Write { path: self.path.clone(), source })
             }
         }
     }
 
-    /// Whether an ordinary append would find room now. Writes nothing.
+    /// Checks, without writing, that an ordinary append would find disk space now.
     pub fn probe(&mut self) -> io::Result<()> {
-        self.clean()?;
+        self.undo_failed_write()?;
         agentd_fault::at(Point::JournalAppendBefore)?;
-        self.begin()?;
+        self.ensure_current()?;
         let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
-        self.reserve.make(file, self.end, Need::Ordinary)
+        self.reserve.ensure(file, self.end, Need::Ordinary)
     }
 
-    /// Returns when the disk has all that was appended (fdatasync), unless it is never to be asked.
+    /// Syncs all appended records to the disk with fdatasync(2). Does nothing with [`Sync::Never`].
     pub fn sync(&mut self) -> Result<(), AppendError> {
-        if self.options.sync == Sync::Never || (!self.unsynced && self.unsynced_aside.is_empty()) {
+        if self.options.sync == Sync::Never || (!self.unsynced && self.unsynced_closed.is_empty()) {
             return Ok(());
         }
-        self.bring().map_err(|source| AppendError::Sync { path: self.path.clone(), source })
+        self.sync_files().map_err(|source| AppendError::Sync { path: self.path.clone(), source })
     }
 
     fn write(&mut self, bytes: &[u8], need: Need) -> io::Result<()> {
-        self.clean()?;
+        self.undo_failed_write()?;
         agentd_fault::at(Point::JournalAppendBefore)?;
         let length = bytes.len() as u64;
         let is_full = self.file.is_some() && self.end > 0 && self.end + length > self.options.rotate;
-        // The reserve is the current segment's: what may use it makes that one longer.
+        // The reserve belongs to the current segment, so an append that may use it extends that segment.
         if is_full && need == Need::Ordinary {
-            self.put_aside(length)?;
+            self.close_segment(length)?;
         }
-        self.begin()?;
+        self.ensure_current()?;
         let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
-        self.reserve.make(file, self.end + length, need)?;
-        // Whatever fails from here on, what is behind the end is not the journal's.
+        self.reserve.ensure(file, self.end + length, need)?;
+        // If a later step fails, the bytes after `end` do not belong to the journal.
         self.dirty = true;
         file.write_all_at(bytes, self.end)?;
         self.unsynced = true;
         agentd_fault::at(Point::JournalAppendAfter)?;
         if self.options.sync == Sync::Always {
-            // What a failed fdatasync did not bring to the disk no later one does: it is taken back, and written again when it
-            // is tried again.
-            self.bring()?;
+            // A later fdatasync does not write what a failed one lost. The append is undone, and a retry writes it
+            // again.
+            self.sync_files()?;
         }
         self.dirty = false;
         self.end += bytes.len() as u64;
         Ok(())
     }
 
-    /// Gives the current segment the name of one that is full. Before that the next one is there, with its reserve: until then the
-    /// current one keeps its own.
-    fn put_aside(&mut self, length: u64) -> io::Result<()> {
+    /// Closes the current segment by giving it its final name.
+    ///
+    /// The next segment and its reserve are created first. If that fails, the current segment keeps its own reserve.
+    fn close_segment(&mut self, length: u64) -> io::Result<()> {
         agentd_fault::at(Point::JournalRotateBefore)?;
         let mut new = OpenOptions::new();
         let new = new.read(true).write(true).create(true).truncate(true).mode(0o600).open(self.directory.join(NEXT))?;
-        let mut room = Reserve::default();
-        room.make(&new, length, Need::Ordinary)?;
+        let mut reserve = Reserve::default();
+        reserve.ensure(&new, length, Need::Ordinary)?;
         fs::rename(&self.path, segments::path(&self.directory, self.first))?;
-        self.next = Some((new, room));
+        self.next = Some((new, reserve));
         if self.unsynced && self.options.sync != Sync::Never {
-            self.unsynced_aside.push(self.first);
+            self.unsynced_closed.push(self.first);
         }
         if let Some(full) = self.file.take() {
-            // What is not given back here is not lost: it is a part of the segment, and goes with it.
+            // Blocks that are not released here remain part of the closed segment, and are freed with it.
             let _ = reserve::release(&full);
         }
-        self.unnamed = true;
+        self.name_unsynced = true;
         agentd_fault::at(Point::JournalRotateRenamed)
     }
 
-    /// Begins a segment where there is none.
-    fn begin(&mut self) -> io::Result<()> {
+    /// Begins a segment if there is no current one.
+    fn ensure_current(&mut self) -> io::Result<()> {
         if self.file.is_none() {
-            let (new, room) = if let Some(next) = self.next.take() {
+            let (new, reserve) = if let Some(next) = self.next.take() {
                 if let Err(error) = fs::rename(self.directory.join(NEXT), &self.path) {
                     self.next = Some(next);
                     return Err(error);
@@ -270,30 +274,30 @@ impl Writer {
                 let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&self.path)?;
                 (new, Reserve::default())
             };
-            (self.file, self.reserve) = (Some(new), room);
+            (self.file, self.reserve) = (Some(new), reserve);
             (self.end, self.unsynced) = (0, false);
         }
         if self.end == 0 {
             self.first = self.last_seq + 1;
         }
-        if self.unnamed && self.options.sync != Sync::Never {
-            // A file's name is as much a part of its first record as the bytes.
+        if self.name_unsynced && self.options.sync != Sync::Never {
+            // The first record is safe only when the disk has the file's directory entry too.
             File::open(&self.directory)?.sync_all()?;
         }
-        self.unnamed = false;
+        self.name_unsynced = false;
         Ok(())
     }
 
-    fn bring(&mut self) -> io::Result<()> {
+    fn sync_files(&mut self) -> io::Result<()> {
         agentd_fault::at(Point::JournalSyncBefore)?;
-        while let Some(first) = self.unsynced_aside.last() {
+        while let Some(first) = self.unsynced_closed.last() {
             match File::open(segments::path(&self.directory, *first)) {
                 Ok(file) => file.sync_data()?,
-                // It was old enough to be removed.
+                // The segment was removed because of its age.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
-            self.unsynced_aside.pop();
+            self.unsynced_closed.pop();
         }
         if let Some(file) = self.file.as_ref().filter(|_| self.unsynced) {
             file.sync_data()?;
@@ -302,41 +306,42 @@ impl Writer {
         Ok(())
     }
 
-    fn clean(&mut self) -> io::Result<()> {
+    fn undo_failed_write(&mut self) -> io::Result<()> {
         if let Some(file) = self.file.as_ref().filter(|_| self.dirty)
             && file.metadata()?.len() != self.end
         {
-            // This gives back every block behind the end, those of the reserve among them.
+            // This also releases every block behind `end`, including the reserve.
             file.set_len(self.end)?;
-            self.reserve.forget();
-            // Where there is no room for it any more the next ordinary append says so.
-            let _ = self.reserve.make(file, self.end, Need::Ordinary);
+            self.reserve.reset();
+            // If the disk is full now, the next ordinary append reports it.
+            let _ = self.reserve.ensure(file, self.end, Need::Ordinary);
         }
         self.dirty = false;
         Ok(())
     }
 }
 
-/// Brings every record behind `known` to the disk (fdatasync), whoever writes the journal. What stands up to `known` is there already.
+/// Syncs every record after `known` to the disk with fdatasync(2), also while another process writes the journal.
+/// Records up to `known` must already be on the disk.
 pub fn sync_behind(directory: &Path, known: u64) -> Result<(), AppendError> {
     let path = directory.join(JOURNAL);
-    let bring = || -> io::Result<()> {
+    let sync_files = || -> io::Result<()> {
         agentd_fault::at(Point::JournalSyncBefore)?;
-        // Opened before the listing: a segment that is put aside meanwhile is on the list or is this one.
+        // Opened before the listing: a segment that is closed meanwhile is either listed or this one.
         let current = File::open(&path);
-        let aside = segments::list(directory)?;
-        let mut ends = aside.iter().skip(1).copied().chain([u64::MAX]);
-        for first in &aside {
+        let closed = segments::list(directory)?;
+        let mut ends = closed.iter().skip(1).copied().chain([u64::MAX]);
+        for first in &closed {
             if ends.next().is_some_and(|next| next > known + 1) {
                 sync_file(File::open(segments::path(directory, *first)))?;
             }
         }
         sync_file(current)
     };
-    bring().map_err(|source| AppendError::Sync { path: path.clone(), source })
+    sync_files().map_err(|source| AppendError::Sync { path: path.clone(), source })
 }
 
-/// A file that is not there was put aside or removed.
+/// Syncs the file's data. A missing file is no error: the segment was renamed or removed.
 fn sync_file(file: io::Result<File>) -> io::Result<()> {
     match file {
         Ok(file) => file.sync_data(),
@@ -345,7 +350,7 @@ fn sync_file(file: io::Result<File>) -> io::Result<()> {
     }
 }
 
-/// Gives back the room that the journal keeps for its last records, where nobody writes it: the session is at rest.
+/// Releases the reserve of a journal that no process writes, because its session is at rest.
 pub fn release(directory: &Path) -> Result<(), OpenError> {
     let _lock = lock(directory)?;
     let path = directory.join(JOURNAL);
@@ -354,7 +359,8 @@ pub fn release(directory: &Path) -> Result<(), OpenError> {
     released.map_err(|source| OpenError::Open { path, source })
 }
 
-/// Whether a process holds the journal. The question opens, repairs and creates nothing but the lock's file.
+/// Reports whether a process holds the journal's lock. The check creates the lock file if it is missing and changes
+/// nothing else.
 pub fn is_held(directory: &Path) -> Result<bool, OpenError> {
     match lock(directory) {
         Ok(_) => Ok(false),
@@ -363,6 +369,7 @@ pub fn is_held(directory: &Path) -> Result<bool, OpenError> {
     }
 }
 
+/// Takes the journal's lock without waiting.
 pub(crate) fn lock(directory: &Path) -> Result<Flock<File>, OpenError> {
     let path = directory.join(LOCK);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -383,23 +390,23 @@ mod tests {
     use crate::reserve::RESERVE;
 
     #[test]
-    fn what_a_failed_write_left_is_cut_off_and_the_reserve_is_made_anew() {
+    fn the_bytes_of_a_failed_write_are_removed_and_the_reserve_is_restored() {
         let directory = tempfile::tempdir().unwrap();
         let (mut writer, _) = Writer::open(directory.path(), Options::default()).unwrap();
         let data = to_raw_value("said").unwrap();
         writer.append(Timestamp::UNIX_EPOCH, &[Record { kind: "agent.noise", data: &data }]).unwrap();
         let path = directory.path().join(JOURNAL);
         let (whole, end) = (fs::read(&path).unwrap(), writer.end);
-        // Where a file system can make no reserve there is none afterwards either.
+        // A file system without preallocation has no reserve before or after the repair.
         let has_reserve = || fs::metadata(&path).unwrap().blocks() * 512 >= RESERVE;
         let before = has_reserve();
-        // As after a write that the disk took half of.
+        // The state after a write of which the disk took half.
         writer.dirty = true;
         writer.file.as_ref().unwrap().write_all_at(b"{\"seq\":", end).unwrap();
-        writer.clean().unwrap();
+        writer.undo_failed_write().unwrap();
         assert_eq!(fs::read(&path).unwrap(), whole);
         assert_eq!(has_reserve(), before);
-        writer.reserve.make(writer.file.as_ref().unwrap(), end, Need::Ordinary).unwrap();
+        writer.reserve.ensure(writer.file.as_ref().unwrap(), end, Need::Ordinary).unwrap();
         assert_eq!(has_reserve(), before);
     }
 }

@@ -1,4 +1,4 @@
-//! The journal from outside: what was appended is what is read, whatever happened in between.
+//! Tests of the journal's public interface: a reader returns exactly what was appended, also after failures.
 
 use std::fs;
 use std::path::Path;
@@ -17,12 +17,12 @@ fn append(writer: &mut Writer, data: &[Box<RawValue>]) -> Result<u64, AppendErro
     writer.append(Timestamp::UNIX_EPOCH, &records)
 }
 
-/// A JSON string so long that its record is about `length` bytes.
+/// Returns a JSON string whose record is about `length` bytes long.
 fn text(length: usize) -> Box<RawValue> {
     to_raw_value(&"x".repeat(length)).unwrap()
 }
 
-/// A journal with records of these lengths.
+/// Makes a journal with records of these lengths.
 fn journal(directory: &Path, lengths: &[usize]) -> Writer {
     let (mut writer, _) = Writer::open(directory, Options::default()).unwrap();
     for length in lengths {
@@ -105,13 +105,14 @@ fn a_journal_torn_at_any_byte_gives_a_prefix_and_goes_on() {
             let broken = [&whole[..length], garbage].concat();
             fs::write(torn.path().join(JOURNAL), &broken).unwrap();
             let (mut writer, repair) = Writer::open(torn.path(), Options::default()).unwrap();
-            // Garbage right behind a record's last brace may give that record the newline it had lost, and nothing else.
+            // Garbage right after a record's last brace can supply the newline that the record lost, and nothing
+            // else.
             let completed = whole.get(length) == Some(&b'\n') && garbage.starts_with(b"\n");
             let (kept, records) = if completed { (length + 1, records + 1) } else { (kept, records) };
             assert_eq!(writer.last_seq(), records, "{length} bytes and {garbage:?}");
             assert_eq!(repair.torn, (broken.len() - kept) as u64);
-            let aside = fs::read(torn.path().join(TORN)).unwrap_or_default();
-            assert_eq!(aside, broken[kept..], "what was cut off is kept aside");
+            let torn_file = fs::read(torn.path().join(TORN)).unwrap_or_default();
+            assert_eq!(torn_file, broken[kept..], "the torn file has the bytes that were cut off");
             assert_eq!(append(&mut writer, &[text(5)]).unwrap(), records + 1);
             let mut reader = Reader::open(torn.path(), 0).unwrap();
             assert_eq!(seqs(&mut reader), (1..=records + 1).collect::<Vec<_>>());
@@ -121,7 +122,7 @@ fn a_journal_torn_at_any_byte_gives_a_prefix_and_goes_on() {
 }
 
 #[test]
-fn a_missing_or_doubled_record_is_found() {
+fn a_missing_or_repeated_record_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     drop(journal(directory.path(), &[1, 1, 1]));
     let path = directory.path().join(JOURNAL);
@@ -142,7 +143,7 @@ fn a_missing_or_doubled_record_is_found() {
 }
 
 #[test]
-fn a_line_that_is_no_record_is_an_error_that_names_its_place() {
+fn a_line_that_is_not_a_record_is_an_error_with_its_offset() {
     let directory = tempfile::tempdir().unwrap();
     drop(journal(directory.path(), &[1, 1]));
     let path = directory.path().join(JOURNAL);
@@ -180,11 +181,11 @@ fn a_record_of_many_megabytes_is_read_whole_and_its_memory_is_given_back() {
     assert_eq!(seqs(&mut Reader::open_last(directory.path(), 3).unwrap()), [2000, 2001, 2002]);
 }
 
-/// How many records a writer with readers beside it writes.
+/// Number of records that a writer with concurrent readers writes.
 const RECORDS: u64 = 20_000;
 
 #[test]
-fn readers_beside_a_writer_lose_and_double_nothing() {
+fn concurrent_readers_see_each_record_once() {
     let directory = tempfile::tempdir().unwrap();
     let (mut writer, _) = Writer::open(directory.path(), Options::default()).unwrap();
     let done = AtomicBool::new(false);
@@ -221,10 +222,10 @@ fn readers_beside_a_writer_lose_and_double_nothing() {
     });
 }
 
-/// Set in the process that `a_full_disk_leaves_nothing_half_written` starts for itself.
+/// Environment variable that `a_full_disk_leaves_nothing_half_written` sets for the process it starts.
 const LIMITED: &str = "AGENTD_JOURNAL_TEST_DIRECTORY";
 
-/// A limit on the length of files stands in for a full disk: it fails a write in the middle too, and needs no mount.
+/// Uses a file size limit in place of a full disk. The limit also fails a write in the middle, and needs no mount.
 #[test]
 fn a_full_disk_leaves_nothing_half_written() {
     if let Some(directory) = std::env::var_os(LIMITED) {
@@ -247,11 +248,11 @@ fn a_full_disk_leaves_nothing_half_written() {
     assert!(all.len() > 10, "{all:?}");
 }
 
-/// Its name, what is left of the lines, and the last record afterwards; absent where nothing is cut.
+/// Name of the case, damage done to the lines, and last `seq` after the repair; `None` if nothing is cut.
 type Case = (&'static str, fn(&[Vec<u8>]) -> Vec<u8>, Option<u64>);
 
 #[test]
-fn what_a_power_cut_left_behind_the_last_record_is_cut_and_kept_and_nothing_that_is_good() {
+fn mend_moves_the_tail_that_a_power_cut_left_to_the_torn_file_and_keeps_good_records() {
     let lines = |directory: &Path| -> Vec<Vec<u8>> {
         drop(journal(directory, &[50, 60, 70, 80]));
         let bytes = fs::read(directory.join(JOURNAL)).unwrap();
@@ -273,7 +274,7 @@ fn what_a_power_cut_left_behind_the_last_record_is_cut_and_kept_and_nothing_that
         let repair = mend(directory.path()).unwrap();
         let left = fs::read(directory.path().join(JOURNAL)).unwrap();
         let torn = fs::read(directory.path().join(TORN)).unwrap_or_default();
-        assert_eq!([left, torn.clone()].concat(), damaged, "{name}: nothing is gone");
+        assert_eq!([left, torn.clone()].concat(), damaged, "{name}: no bytes are lost");
         assert_eq!(repair.torn, torn.len() as u64, "{name}");
         match ends {
             Some(ends) => assert_eq!(last_seq(directory.path()).unwrap(), ends, "{name}"),

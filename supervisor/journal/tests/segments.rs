@@ -1,4 +1,4 @@
-//! A journal of many segments from outside: it reads as one, whatever is put aside and removed meanwhile.
+//! Tests of a journal with many segments: it reads as one journal while segments are closed and removed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,13 +17,13 @@ fn writer(directory: &Path, rotate: u64) -> Writer {
     Writer::open(directory, Options { rotate, sync: Sync::Never }).unwrap().0
 }
 
-/// Appends `count` records of about `length` bytes in one piece.
+/// Appends `count` records of about `length` bytes with one write.
 fn append(writer: &mut Writer, length: usize, count: usize) -> u64 {
     let data = to_raw_value(&"x".repeat(length)).unwrap();
     writer.append(Timestamp::UNIX_EPOCH, &vec![Record { kind: "agent.out", data: &data }; count]).unwrap()
 }
 
-/// A journal in which each segment has two records.
+/// Makes a journal in which each segment has two records.
 fn pairs(directory: &Path, records: u64) -> Writer {
     let mut writer = writer(directory, 250);
     while append(&mut writer, 20, 1) < records {}
@@ -47,8 +47,8 @@ fn segment(directory: &Path, first: u64) -> PathBuf {
     directory.join(format!("journal-{first:020}.jsonl"))
 }
 
-/// The first seqs of the segments that were put aside.
-fn aside(directory: &Path) -> Vec<u64> {
+/// Returns the first `seq` of each closed segment.
+fn closed(directory: &Path) -> Vec<u64> {
     let mut firsts: Vec<_> = fs::read_dir(directory)
         .unwrap()
         .filter_map(|entry| {
@@ -64,16 +64,16 @@ fn gone(read: Result<impl Sized, ReadError>) -> u64 {
     match read {
         Err(ReadError::Gone { first, .. }) => first,
         Err(error) => panic!("{error}"),
-        Ok(_) => panic!("it was read"),
+        Ok(_) => panic!("the read succeeded"),
     }
 }
 
 #[test]
-fn a_full_segment_is_put_aside_under_its_first_seq() {
+fn a_full_segment_is_closed_under_the_seq_of_its_first_record() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     drop(pairs(directory, 7));
-    assert_eq!(aside(directory), [1, 3, 5]);
+    assert_eq!(closed(directory), [1, 3, 5]);
     assert_eq!(all(directory), [1, 2, 3, 4, 5, 6, 7]);
     assert_eq!((first_seq(directory).unwrap(), last_seq(directory).unwrap()), (1, 7));
     let bytes: u64 = [1, 3, 5].map(|first| segment(directory, first)).iter().map(|path| length(path)).sum();
@@ -88,14 +88,14 @@ fn length(path: &Path) -> u64 {
 }
 
 #[test]
-fn one_append_is_never_divided_and_one_that_is_too_long_has_a_segment() {
+fn an_append_is_never_split_and_one_above_the_limit_gets_its_own_segment() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut writer = writer(directory, 1000);
     append(&mut writer, 10, 1);
     append(&mut writer, 400, 5);
     append(&mut writer, 10, 1);
-    assert_eq!(aside(directory), [1, 2]);
+    assert_eq!(closed(directory), [1, 2]);
     assert_eq!(all(directory), (1..=7).collect::<Vec<_>>());
 }
 
@@ -117,7 +117,7 @@ fn every_cursor_is_valid_in_every_segment() {
 }
 
 #[test]
-fn a_reader_that_slept_over_many_segments_reads_them_one_after_the_other() {
+fn a_reader_that_fell_many_segments_behind_reads_them_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut writer = pairs(directory, 1);
@@ -131,7 +131,7 @@ fn a_reader_that_slept_over_many_segments_reads_them_one_after_the_other() {
 }
 
 #[test]
-fn a_crash_between_rename_and_creation_is_read_right_and_repaired() {
+fn a_crash_between_rename_and_creation_is_readable_and_repaired() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     drop(pairs(directory, 4));
@@ -143,9 +143,9 @@ fn a_crash_between_rename_and_creation_is_read_right_and_repaired() {
     let mut at_the_end = Reader::open(directory, 4).unwrap();
     assert_eq!((seqs(&mut following), seqs(&mut at_the_end)), (vec![], vec![]));
     assert_eq!(seqs(&mut Reader::open_last(directory, 1).unwrap()), [4]);
-    // What is removed now must leave the place at which the journal goes on.
+    // Removal must keep the segment from which the journal continues.
     retain(directory, Retain { at_most: 0, keep_after: 4 }).unwrap();
-    assert_eq!(aside(directory), [3]);
+    assert_eq!(closed(directory), [3]);
 
     let mut writer = writer(directory, 250);
     assert_eq!(writer.last_seq(), 4);
@@ -153,14 +153,14 @@ fn a_crash_between_rename_and_creation_is_read_right_and_repaired() {
     assert_eq!(
         retain(directory, Retain { at_most: 0, keep_after: 4 }).unwrap().first_seq,
         3,
-        "nothing is in the new one yet"
+        "the new segment is empty"
     );
     assert_eq!(append(&mut writer, 20, 1), 5);
     assert_eq!((seqs(&mut following), seqs(&mut at_the_end)), (vec![5], vec![5]));
 }
 
 #[test]
-fn a_segment_that_the_machine_lost_the_end_of_ends_the_journal_and_what_followed_is_set_aside() {
+fn a_segment_with_a_lost_end_ends_the_journal_and_later_segments_are_quarantined() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     drop(pairs(directory, 8));
@@ -177,7 +177,7 @@ fn a_segment_that_the_machine_lost_the_end_of_ends_the_journal_and_what_followed
 }
 
 #[test]
-fn the_oldest_segments_go_until_the_rest_is_small_enough() {
+fn retain_removes_the_oldest_segments_until_the_rest_fits() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut writer = pairs(directory, 9);
@@ -196,7 +196,7 @@ fn the_oldest_segments_go_until_the_rest_is_small_enough() {
         assert_eq!(gone(Reader::open(directory, after)), 5);
     }
 
-    // What is not folded stays, and so does the current segment.
+    // Records after `keep_after` stay, and so does the current segment.
     assert_eq!(retain(directory, Retain { at_most: 0, keep_after: 6 }).unwrap().first_seq, 7);
     assert_eq!(retain(directory, Retain { at_most: 0, keep_after: u64::MAX }).unwrap().first_seq, 9);
     assert_eq!(retain(directory, Retain { at_most: 0, keep_after: u64::MAX }).unwrap().removed_bytes, 0);
@@ -207,7 +207,7 @@ fn the_oldest_segments_go_until_the_rest_is_small_enough() {
 }
 
 #[test]
-fn a_reader_whose_next_segment_was_removed_says_so() {
+fn a_reader_reports_that_its_next_segment_was_removed() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut writer = pairs(directory, 2);
@@ -220,7 +220,7 @@ fn a_reader_whose_next_segment_was_removed_says_so() {
 }
 
 #[test]
-fn what_is_taken_back_beyond_the_announced_is_not_given() {
+fn records_removed_after_the_announced_seq_are_not_returned() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut writer = writer(directory, 1 << 20);
@@ -231,14 +231,14 @@ fn what_is_taken_back_beyond_the_announced_is_not_given() {
     let mut reader = Reader::open(directory, 0).unwrap();
     assert_eq!(reader.next_upto(1).unwrap().unwrap().seq, 1);
     assert_eq!(reader.next_upto(1).unwrap(), None);
-    // As a writer does whose disk took the bytes and then failed.
+    // The same state as after a write that the disk took and then reported as failed.
     fs::OpenOptions::new().write(true).open(directory.join(JOURNAL)).unwrap().set_len(announced).unwrap();
     let mut writer = self::writer(directory, 1 << 20);
     append(&mut writer, 777, 1);
     let line = reader.next_upto(2).unwrap().unwrap();
     assert_eq!((line.seq, line.bytes.len() > 777), (2, true));
 
-    // A line that does not end yet is looked at anew too.
+    // An incomplete line is read again too.
     let path = directory.join(JOURNAL);
     let whole = fs::read(&path).unwrap();
     fs::write(&path, [&whole[..], b"{\"seq\":3,\"tim"].concat()).unwrap();
@@ -250,7 +250,7 @@ fn what_is_taken_back_beyond_the_announced_is_not_given() {
 }
 
 #[test]
-fn whether_a_journal_is_held_can_be_asked_without_touching_it() {
+fn is_held_does_not_create_the_journal() {
     let directory = tempfile::tempdir().unwrap();
     assert!(!is_held(directory.path()).unwrap());
     assert!(!directory.path().join(JOURNAL).exists());
@@ -261,7 +261,7 @@ fn whether_a_journal_is_held_can_be_asked_without_touching_it() {
 }
 
 #[test]
-fn readers_beside_a_writer_that_puts_aside_lose_and_double_nothing() {
+fn concurrent_readers_see_each_record_once_across_segments() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut writer = writer(directory, 40_000);
@@ -277,7 +277,7 @@ fn readers_beside_a_writer_that_puts_aside_lose_and_double_nothing() {
                         while let Some(line) = reader.next().unwrap() {
                             seen += 1;
                             assert_eq!(line.seq, seen);
-                            // One of them opens its journal over and over, wherever it is by then.
+                            // One of the readers opens the journal again and again at its current position.
                             if n == 3 && seen % 7 == 0 {
                                 reader = Reader::open(directory, seen).unwrap();
                             }
@@ -299,11 +299,11 @@ fn readers_beside_a_writer_that_puts_aside_lose_and_double_nothing() {
             assert_eq!(reader.join().unwrap(), seq);
         }
     });
-    assert!(aside(directory).len() > 100);
+    assert!(closed(directory).len() > 100);
 }
 
 #[test]
-fn a_reader_beside_one_that_removes_goes_on_or_says_that_it_cannot() {
+fn a_reader_beside_a_remover_continues_or_reports_that_records_are_gone() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut writer = writer(directory, 2000);
@@ -330,7 +330,7 @@ fn a_reader_beside_one_that_removes_goes_on_or_says_that_it_cannot() {
                             assert!(first > seen + 1);
                             reader = Reader::open(directory, 0).unwrap();
                             seen = reader.position();
-                            // By the time that it is opened even more may be gone.
+                            // More records can be removed before the reader is opened again.
                             assert!(seen + 1 >= first);
                         }
                         Err(error) => panic!("{error}"),
@@ -350,7 +350,7 @@ fn a_reader_beside_one_that_removes_goes_on_or_says_that_it_cannot() {
     });
 }
 
-/// What may happen to a journal.
+/// Operation on a journal.
 #[derive(Debug, Clone)]
 enum Step {
     Append {
@@ -358,9 +358,9 @@ enum Step {
         count: usize,
     },
     Sync,
-    /// The writer ends and another one comes.
+    /// Closes the writer and opens another.
     Reopen,
-    /// The writer is killed while it writes a record, and another one comes.
+    /// Kills the writer in the middle of a record and opens another.
     Torn {
         length: usize,
     },
@@ -371,7 +371,7 @@ enum Step {
     Open {
         after: u64,
     },
-    /// The n-th reader reads so many records.
+    /// The reader with this index reads up to `count` records.
     Read {
         reader: usize,
         count: usize,
@@ -394,7 +394,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn whatever_happens_a_cursor_sees_each_record_once_or_is_told_what_is_gone(
+    fn a_cursor_sees_each_record_once_or_reports_removed_records_in_any_history(
         rotate in 1_u64..1500,
         sync in prop_oneof![6 => Just(Sync::Never), 1 => Just(Sync::Asked), 1 => Just(Sync::Always)],
         steps in proptest::collection::vec(step(), 1..60),

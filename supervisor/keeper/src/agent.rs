@@ -1,7 +1,7 @@
-//! One agent's process as the keeper sees it: three pipes and an end.
+//! Process of one agent: its three pipes and its end.
 //!
-//! What comes out is judged here and becomes records; when they are written, and what happens in the agent's life, is decided
-//! elsewhere.
+//! This module turns the agent's output into records. Other modules decide when to write them, and how the agent's
+//! life continues.
 
 use std::borrow::Cow;
 use std::io;
@@ -30,26 +30,27 @@ use crate::rate::Bucket;
 use crate::spawn::{self, Program, Spawned};
 use crate::wait::{self, Read};
 
-/// How much of what the daemon sends may wait for an agent that does not read, bytes.
+/// Maximum number of bytes that may wait for an agent that does not read its stdin.
 pub(crate) const QUEUE: usize = 64 << 20;
-/// How much of a line of stderr is kept, bytes.
+/// Maximum length in bytes of a kept line of stderr.
 const STDERR_LINE: u64 = 16 << 10;
-/// A read that gave less than this is followed by a pause, so that an agent that writes line by line is not woken for, and slowed
-/// by, each of them.
+/// A shorter read in bytes is followed by a pause. An agent that writes line by line then neither wakes the keeper
+/// for each line nor waits for it.
 const LITTLE: usize = 8 << 10;
-/// A read that gave as much is of an agent that is held up by its pipe: with a wider one it and the keeper need not take turns so often.
+/// Read size in bytes that shows an agent blocked by its full pipe. A wider pipe lets the agent and the keeper switch
+/// less often.
 const MUCH: usize = 32 << 10;
 const WIDE: i32 = 256 << 10;
-/// That pause.
+/// Length of the pause after a short read.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// An agent that was started.
+/// Running agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) pid: i32,
-    /// It, and all that comes of it.
+    /// The agent's process and all its descendants.
     pub(crate) family: Family,
-    /// How the process that was started ended.
+    /// Exit status of the leader, the process that the keeper started.
     pub(crate) exit: Option<ExitStatus>,
     pub(crate) stdin: Stdin,
     pub(crate) stdout: Output,
@@ -57,11 +58,11 @@ pub(crate) struct Agent {
     flood: Flood,
     mask: Mask,
     mute: Option<Mute>,
-    /// Where it is a unit.
+    /// Connection to journald, if the keeper runs as a systemd unit.
     journald: Option<Journald>,
 }
 
-/// Starts the agent; with it comes its record.
+/// Starts the agent. Returns it with its `agent.started` record.
 pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)> {
     let (spawned, isolation) = match &record.enclosure {
         Some(enclosure) => {
@@ -73,7 +74,7 @@ pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent,
     let started = AgentStarted {
         launch: record.launch,
         pid: spawned.pid.unsigned_abs(),
-        // It is not reaped yet, so it has one even if it has ended already.
+        // The process is not reaped yet, so it has a start time even if it has exited.
         start_time: os::start_time(spawned.pid).unwrap_or_default(),
         command: [&record.program].into_iter().chain(&record.args).map(|word| word.display().into_owned()).collect(),
         isolation,
@@ -93,7 +94,7 @@ pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent,
     Ok((agent, started))
 }
 
-/// Starts the agent's program without walls.
+/// Starts the agent's program without isolation.
 fn spawn_open(record: &LaunchRecord) -> io::Result<Spawned> {
     spawn::spawn(&Program {
         path: &record.program,
@@ -110,8 +111,8 @@ fn spawn_open(record: &LaunchRecord) -> io::Result<Spawned> {
 }
 
 impl Agent {
-    /// One read of stdout and what it makes of the journal; says what the read gave. With `rest`, what stands behind the last
-    /// newline becomes a record too.
+    /// Reads stdout once and writes the resulting records. Returns the result of the read. With `rest`, an incomplete
+    /// last line becomes a record too.
     pub(crate) fn read_stdout(&mut self, log: &mut Log, rest: bool) -> Read {
         let (now, read) = (Instant::now(), self.stdout.read());
         let rest = rest || read == Read::End;
@@ -125,14 +126,14 @@ impl Agent {
         read
     }
 
-    /// The same for stderr, of which a flood is cut.
+    /// Reads stderr like [`Agent::read_stdout`], and drops lines above the rate.
     pub(crate) fn read_stderr(&mut self, log: &mut Log, rest: bool) -> Read {
         let (now, read) = (Instant::now(), self.stderr.read());
         let rest = rest || read == Read::End;
         let mut records = Vec::new();
         for piece in self.stderr.lines.pieces(rest) {
             let verdict = self.flood.judge(now, piece);
-            records.extend(verdict.tell.map(|dropped| left_out(dropped, self.journald.as_ref())));
+            records.extend(verdict.report.map(|dropped| left_out(dropped, self.journald.as_ref())));
             if verdict.keep {
                 if let Some(journald) = &self.journald {
                     journald.say(Who::Agent, &self.mask.text(piece.text, piece.cut > 0));
@@ -141,7 +142,7 @@ impl Agent {
             }
         }
         if rest {
-            let dropped = self.flood.tell(now, true);
+            let dropped = self.flood.report(now, true);
             records.extend(dropped.map(|dropped| left_out(dropped, self.journald.as_ref())));
         }
         write_output(log, &records);
@@ -150,42 +151,42 @@ impl Agent {
         read
     }
 
-    /// When [`Agent::tell_flood`] has something to do.
+    /// Returns when [`Agent::report_flood`] is due.
     pub(crate) fn flood_due(&self, now: Instant) -> Option<Instant> {
         self.flood.due(now)
     }
 
-    /// Says how much of stderr was left out, where it is time to.
-    pub(crate) fn tell_flood(&mut self, now: Instant, log: &mut Log) {
-        if let Some(dropped) = self.flood.tell(now, false) {
+    /// Reports the dropped bytes of stderr if the report is due.
+    pub(crate) fn report_flood(&mut self, now: Instant, log: &mut Log) {
+        if let Some(dropped) = self.flood.report(now, false) {
             write(log, &[left_out(dropped, self.journald.as_ref())]);
         }
     }
 
-    /// Tells journald something of the keeper's own, where it is told at all.
+    /// Sends a message of the keeper to journald, if it is connected.
     pub(crate) fn remark(&self, message: &str) {
         if let Some(journald) = &self.journald {
             journald.say(Who::Keeper, message.as_bytes());
         }
     }
 
-    /// Hides these in whatever is read from here on.
+    /// Masks these values in all output read from now on.
     pub(crate) fn hide(&mut self, hide: &Hide) {
         self.mask.add(hide.secrets.iter().map(agentd_api::ByteString::as_bytes));
     }
 
-    /// From here on a replay is expected.
+    /// Expects a replay from now on.
     pub(crate) fn mute(&mut self, rule: protocol::Mute, log: &mut Log) {
         self.unmute(log);
         self.mute = Some(Mute::new(rule));
     }
 
-    /// When the replay is over unless more of it comes.
+    /// Returns when the replay ends unless more of it arrives.
     pub(crate) fn mute_ends(&self) -> Option<Instant> {
         self.mute.as_ref().and_then(Mute::deadline)
     }
 
-    /// The replay is over.
+    /// Ends the replay.
     pub(crate) fn unmute(&mut self, log: &mut Log) {
         let mut records = Vec::new();
         end_mute(&mut self.mute, &self.mask, &mut records);
@@ -197,7 +198,7 @@ const OUT: &str = "agent.out";
 const NOISE: &str = "agent.noise";
 const STDERR: &str = "agent.stderr";
 
-/// A kind, and data that is a part of what was read where nothing in it had to be changed.
+/// Kind and data of a new record. The data borrows from the read buffer unless it had to be changed.
 type New<'a> = (&'static str, Cow<'a, RawValue>);
 
 fn write(log: &mut Log, records: &[New<'_>]) {
@@ -205,7 +206,7 @@ fn write(log: &mut Log, records: &[New<'_>]) {
     log.write(&records);
 }
 
-/// Writes what the agent said.
+/// Writes the agent's output.
 fn write_output(log: &mut Log, records: &[New<'_>]) {
     let records: Vec<_> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
     match agentd_fault::at(Point::KeeperOutputRead) {
@@ -216,7 +217,7 @@ fn write_output(log: &mut Log, records: &[New<'_>]) {
 
 fn left_out(bytes: u64, journald: Option<&Journald>) -> New<'static> {
     if let Some(journald) = journald {
-        journald.say(Who::Keeper, format!("{bytes} bytes of the agent's stderr are left out").as_bytes());
+        journald.say(Who::Keeper, format!("dropped {bytes} bytes of the agent's stderr").as_bytes());
     }
     (STDERR, owned(&Body::AgentStderr(Text { text: Vec::new().into(), cut: bytes })))
 }
@@ -266,18 +267,18 @@ fn end_mute(mute: &mut Option<Mute>, mask: &Mask, records: &mut Vec<New<'_>>) {
     records.extend(response.map(|response| out(Cow::Owned(response), mask)));
 }
 
-/// What goes to the agent.
+/// Queue and pipe of the agent's stdin.
 #[derive(Debug)]
 pub(crate) struct Stdin {
     pipe: Option<OwnedFd>,
     queue: Vec<u8>,
     sent: usize,
-    /// It is closed when the queue is empty.
+    /// Whether the pipe is closed when the queue is empty.
     closing: bool,
 }
 
 impl Stdin {
-    /// The pipe, where something waits to be written.
+    /// Returns the pipe if bytes wait to be written.
     pub(crate) fn wanting(&self) -> Option<&OwnedFd> {
         self.pipe.as_ref().filter(|_| self.sent < self.queue.len())
     }
@@ -286,7 +287,7 @@ impl Stdin {
         self.pipe.as_ref()
     }
 
-    /// Whether anybody holds the end that is read: poll(2) says POLLERR of a pipe that nobody can read from any more.
+    /// Reports whether any process holds the read end. For a pipe without a reader, poll(2) reports POLLERR.
     pub(crate) fn is_held(&self) -> bool {
         let Some(pipe) = &self.pipe else { return false };
         let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
@@ -294,13 +295,13 @@ impl Stdin {
         wait::wait(&mut fds, now).is_ok() && !fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
     }
 
-    /// Whether so many bytes more may wait. A single message always may.
+    /// Reports whether this many more bytes may wait. A single message is always accepted.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let waiting = self.queue.len() - self.sent;
         self.pipe.is_none() || waiting == 0 || waiting + bytes <= QUEUE
     }
 
-    /// Queues one line; for an agent that does not listen any more there is nothing to queue.
+    /// Queues one line. Does nothing if the agent no longer reads stdin.
     pub(crate) fn push(&mut self, line: &str) {
         if self.pipe.is_some() && !self.closing {
             self.queue.extend_from_slice(line.as_bytes());
@@ -308,14 +309,14 @@ impl Stdin {
         }
     }
 
-    /// Writes what the pipe takes.
+    /// Writes as much as the pipe takes.
     pub(crate) fn write(&mut self) {
         while let Some(pipe) = self.wanting() {
             match nix::unistd::write(pipe, &self.queue[self.sent..]) {
                 Ok(n) => self.sent += n,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => break,
-                // The agent closed it.
+                // The agent closed its stdin.
                 Err(_) => self.pipe = None,
             }
         }
@@ -330,28 +331,28 @@ impl Stdin {
         }
     }
 
-    /// Closes it behind what waits.
+    /// Closes the pipe after the queued bytes are written.
     pub(crate) fn close(&mut self) {
         self.closing = true;
         self.write();
     }
 
-    /// Closes it at once.
+    /// Closes the pipe at once and discards the queue.
     pub(crate) fn abandon(&mut self) {
         (self.pipe, self.queue, self.sent) = (None, Vec::new(), 0);
     }
 }
 
-/// One of the pipes from the agent.
+/// Output pipe of the agent.
 #[derive(Debug)]
 pub(crate) struct Output {
     pipe: Option<OwnedFd>,
     lines: Lines,
-    /// Until then more is let gather.
+    /// Time before which the pipe is not read, so that more output gathers.
     not_before: Option<Instant>,
-    /// The last read gave more than [`LITTLE`].
+    /// Whether the last read returned at least [`LITTLE`] bytes.
     much: bool,
-    /// The pipe was given room for more than a pipe has.
+    /// Whether the pipe was given more than the default capacity.
     wide: bool,
     rate: Option<Bucket>,
 }
@@ -362,7 +363,7 @@ impl Output {
         Self { pipe, lines: Lines::new(limit), not_before: None, much: false, wide: false, rate }
     }
 
-    /// The pipe, where it is time to look at it; else when that will be.
+    /// Returns the pipe if it is time to read it, and otherwise the time for that.
     pub(crate) fn due(&self, now: Instant) -> Result<Option<&OwnedFd>, Instant> {
         match self.not_before.filter(|not_before| self.pipe.is_some() && now < *not_before) {
             Some(not_before) => Err(not_before),
@@ -370,17 +371,17 @@ impl Output {
         }
     }
 
-    /// Whether so much comes that more is there already, as far as can be told.
+    /// Reports whether more output is probably available already.
     pub(crate) fn has_more(&self) -> bool {
         self.pipe.is_some() && self.much
     }
 
     fn read(&mut self) -> Read {
         let Some(pipe) = &self.pipe else { return Read::End };
-        // A pipe that cannot be read is one that nothing comes out of any more.
+        // A failed read counts as the end of the output.
         let read = self.lines.read(pipe.as_fd()).unwrap_or(Read::End);
         let now = Instant::now();
-        // One with a rate is to be held up.
+        // A pipe with a rate limit must not grow, so that the agent is slowed down.
         if matches!(read, Read::Some(n) if n >= MUCH) && !self.wide && self.rate.is_none() {
             self.wide = true;
             os::widen(pipe, WIDE);

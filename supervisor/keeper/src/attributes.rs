@@ -1,6 +1,7 @@
-//! What a process passes on to its children besides its environment: file mode mask, nice value, resource limits.
+//! Attributes besides the environment that a process passes on to its children: file mode mask, nice value, resource
+//! limits.
 //!
-//! Not its job: which of them reach an agent, and what is done where one may not be set.
+//! This module does not decide which attributes reach an agent, or what happens if one cannot be set.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ use nix::sys::stat::{Mode, umask};
 use crate::os::LIMITS;
 use crate::protocol::{Attributes, Limit};
 
-/// Those of this process: `umask 22`, `nice 0`, `limit nofile 1024 4096`, with `-` for no limit.
+/// Formats this process's attributes: `umask 22`, `nice 0`, `limit nofile 1024 4096`, with `-` for unlimited.
 pub(crate) fn lines() -> String {
     let mask = umask(Mode::empty());
     umask(mask);
@@ -25,7 +26,7 @@ pub(crate) fn lines() -> String {
     text
 }
 
-/// Reads what [`lines`] wrote.
+/// Parses the output of [`lines`].
 pub(crate) fn parse(text: &str) -> Attributes {
     let mut attributes = Attributes { umask: 0o22, ..Attributes::default() };
     for line in text.lines() {
@@ -47,19 +48,19 @@ pub(crate) fn parse(text: &str) -> Attributes {
 }
 
 impl Attributes {
-    /// Those of this process.
+    /// Reads this process's attributes.
     #[must_use]
     pub fn own() -> Self {
         parse(&lines())
     }
 
-    /// What a child of this process would not get of them, in words.
+    /// Describes the attributes that a child of this process could not get.
     #[must_use]
     pub fn withheld(&self) -> Vec<String> {
         Inherited::of(self).1
     }
 
-    /// Without the nice value and the limits that `before` has too.
+    /// Removes the nice value and the limits that `before` has too.
     #[must_use]
     pub fn changed_since(mut self, before: &Self) -> Self {
         self.nice = self.nice.filter(|nice| before.nice != Some(*nice));
@@ -68,7 +69,8 @@ impl Attributes {
     }
 }
 
-/// What a child sets of itself before its program starts. It is computed before, since a child may not allocate then.
+/// Attributes that a child sets on itself before its exec. The parent computes them, because a child may not allocate
+/// memory then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Inherited {
     umask: Option<u32>,
@@ -77,13 +79,13 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    /// Only a file mode mask.
+    /// Makes attributes with only a file mode mask.
     pub(crate) fn mask(umask: Option<u32>) -> Self {
         Self { umask, ..Self::default() }
     }
 
-    /// What a child of this process may have of these attributes, and what is withheld from it, in words: an ordinary
-    /// process may lower its hard limits and raise its nice value, and not the other way round.
+    /// Returns the attributes that a child of this process may have, and descriptions of the withheld ones. An
+    /// ordinary process may lower its hard limits and raise its nice value, and not the reverse.
     pub(crate) fn of(attributes: &Attributes) -> (Self, Vec<String>) {
         let (mut inherited, mut withheld) = (Self::mask(Some(attributes.umask)), Vec::new());
         let word = |value: rlim_t| if value == RLIM_INFINITY { "unlimited".to_owned() } else { value.to_string() };
@@ -108,7 +110,7 @@ impl Inherited {
         (inherited, withheld)
     }
 
-    /// Sets them. What cannot be set is left: no program is refused for it.
+    /// Sets the attributes. Ignores errors, because no program is refused for an attribute.
     pub(crate) fn set(&self) {
         if let Some(mask) = self.umask {
             umask(Mode::from_bits_truncate(mask as _));

@@ -1,8 +1,11 @@
-//! How long a journal may become while nobody shortens it.
+//! Upper bound of a journal's length while no daemon shortens it.
 //!
-//! The daemon removes old segments as soon as more is there than is kept. Where it is down, or slower than the agent, the keeper holds the
-//! bound: above it notifications, noise and stderr are left out. Requests, responses and the keeper's own records are written all the same.
-//! A run of records that are left out is one `agent.dropped`, written before the next record that is kept, and every [`SAY`] while it lasts.
+//! The daemon removes old segments as soon as the journal exceeds its target size. If the daemon is down or slower
+//! than the agent, the keeper enforces a bound: above it, the keeper drops notifications, noise and stderr. Requests,
+//! responses and the keeper's own records are always written.
+//!
+//! One `agent.dropped` record reports each run of dropped records. It is written before the next kept record, and
+//! every [`REPORT_EVERY`] while the run lasts.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,30 +15,30 @@ use agentd_journal::Record;
 
 use crate::protocol::Keep;
 
-/// At the bound the journal is measured this often: the daemon may have shortened it.
+/// Interval at which a journal at its bound is measured, because the daemon may have shortened it.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long a run may be before it is said, so that clients and the daemon hear of the agent.
-const SAY: Duration = Duration::from_mins(1);
-/// A segment counts as at least so long, bytes: one line may be longer than a short segment.
+/// Maximum length of a run before it is reported, so that clients and the daemon hear of the agent.
+const REPORT_EVERY: Duration = Duration::from_mins(1);
+/// Minimum size of a segment in bytes for the bound. One line can be longer than a short segment.
 const LEAST_SEGMENT: u64 = 1 << 20;
-/// About what a record takes in the journal beside its data, bytes.
+/// Approximate size in bytes of a record without its data.
 const RECORD: u64 = 100;
 
-/// See the module's comment.
+/// Bound of a journal's length; see the module comment.
 #[derive(Debug)]
 pub(crate) struct Bound {
     directory: PathBuf,
-    /// Absent: there is none.
+    /// Bound in bytes; `None` if the journal is unbounded.
     most: Option<u64>,
-    /// Of one segment.
+    /// Size of one segment in bytes.
     segment: u64,
-    /// How many bytes the journal has: as measured, and about what was written since.
+    /// Length of the journal in bytes: the last measurement, and an estimate of the bytes written since.
     length: u64,
     measured: Option<Instant>,
     run: Option<Run>,
 }
 
-/// What was left out that no record speaks of yet.
+/// Dropped records that no `agent.dropped` has reported yet.
 #[derive(Debug)]
 struct Run {
     lines: u64,
@@ -44,8 +47,8 @@ struct Run {
 }
 
 impl Bound {
-    /// Of the journal in this directory, of which so much is kept, in segments of so many bytes. A segment that is being written and one
-    /// that the daemon reads meanwhile have their place beside what is kept.
+    /// Makes the bound of the journal in this directory from its target size and its segment size. The bound leaves
+    /// space for two more segments: a segment being written, and a segment being read by the daemon.
     pub(crate) fn new(directory: PathBuf, keep: Keep, segment: u64) -> Self {
         let segment = segment.max(LEAST_SEGMENT);
         let most = keep.0.map(|keep| keep.saturating_add(segment.saturating_mul(2)));
@@ -54,7 +57,7 @@ impl Bound {
         bound
     }
 
-    /// So many bytes of data were written, in so many records. What seems to pass the bound by that is measured.
+    /// Counts written records and their bytes of data. If the estimate passes the bound, measures the journal.
     pub(crate) fn grew(&mut self, now: Instant, records: u64, bytes: u64) {
         let had_passed = self.is_passed();
         self.length += records * RECORD + bytes;
@@ -63,12 +66,12 @@ impl Bound {
         }
     }
 
-    /// The daemon writes, which may have shortened the journal before: the next record is measured anew.
+    /// Forces a measurement before the next record. The connected daemon may have shortened the journal.
     pub(crate) fn look_again(&mut self) {
         self.measured = None;
     }
 
-    /// Whether only what is essential may be written.
+    /// Reports whether only essential records may be written.
     pub(crate) fn is_reached(&mut self, now: Instant) -> bool {
         let Some(most) = self.most else { return false };
         if self.length >= most && self.measured.is_none_or(|measured| now >= measured + LOOK) {
@@ -77,23 +80,24 @@ impl Bound {
         self.length >= most
     }
 
-    /// Whether even what is essential has grown above the bound by a segment. It is not measured again after that, since nobody shortens
-    /// a journal without a daemon.
+    /// Reports whether essential records have passed the bound by a whole segment. This check does not measure the
+    /// journal again, because only a daemon shortens it.
     pub(crate) fn is_passed(&self) -> bool {
         self.most.is_some_and(|most| self.length >= most.saturating_add(self.segment))
     }
 
-    /// The record was left out.
+    /// Counts a dropped record.
     pub(crate) fn left_out(&mut self, now: Instant, record: &Record<'_>) {
         let run = self.run.get_or_insert(Run { lines: 0, bytes: 0, since: now });
         run.lines += 1;
         run.bytes += record.data.get().len() as u64;
     }
 
-    /// What is to be written before the next record, or, with `quiet`, though there is none.
-    pub(crate) fn say(&mut self, now: Instant, quiet: bool) -> Option<Body> {
+    /// Returns the report to write before the next record. With `quiet`, there is no next record, and only a long run
+    /// is reported.
+    pub(crate) fn report(&mut self, now: Instant, quiet: bool) -> Option<Body> {
         let most = self.most?;
-        let run = self.run.take_if(|run| !quiet || now >= run.since + SAY)?;
+        let run = self.run.take_if(|run| !quiet || now >= run.since + REPORT_EVERY)?;
         let reason = format!(
             "the journal has reached its bound of {most} bytes: journal.keep_session and room for two segments"
         );
@@ -102,7 +106,7 @@ impl Bound {
 
     fn measure(&mut self, now: Instant) {
         self.measured = Some(now);
-        // Where it cannot be measured, the estimate stands.
+        // If the measurement fails, the estimate stays.
         if self.most.is_some()
             && let Ok(length) = agentd_journal::size(&self.directory)
         {
@@ -118,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_is_reached_until_the_journal_is_shortened_and_a_run_is_said_once() {
+    fn a_bound_is_reached_until_the_journal_is_shortened_and_a_run_is_reported_once() {
         let directory = tempfile::tempdir().unwrap();
         let journal = directory.path().join(agentd_journal::JOURNAL);
         let data = RawValue::from_string("\"xxxxxxxx\"".to_owned()).unwrap();
@@ -135,13 +139,13 @@ mod tests {
         for _ in 0..3 {
             bound.left_out(now, &record);
         }
-        assert!(bound.say(now, true).is_none());
-        let Some(Body::AgentDropped(dropped)) = bound.say(now, false) else { panic!("it is said") };
+        assert!(bound.report(now, true).is_none());
+        let Some(Body::AgentDropped(dropped)) = bound.report(now, false) else { panic!("it is said") };
         assert_eq!((dropped.lines, dropped.bytes), (3, 30));
         assert!(dropped.reason.contains(&format!("{most} bytes")), "{}", dropped.reason);
-        assert!(bound.say(now, false).is_none());
+        assert!(bound.report(now, false).is_none());
         bound.left_out(now, &record);
-        assert!(bound.say(now + SAY, true).is_some(), "a long run is said while it lasts");
+        assert!(bound.report(now + REPORT_EVERY, true).is_some(), "a long run is said while it lasts");
         bound.grew(now + LOOK, 1, LEAST_SEGMENT);
         assert!(!bound.is_passed(), "what was written is shorter than was reckoned");
         has(most + LEAST_SEGMENT);
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_is_kept_whole_has_no_bound() {
+    fn a_journal_that_is_never_shortened_has_no_bound() {
         let directory = tempfile::tempdir().unwrap();
         let mut bound = Bound::new(directory.path().to_owned(), Keep(None), 1);
         bound.grew(Instant::now(), 1, u64::MAX / 2);

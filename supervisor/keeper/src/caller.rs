@@ -1,23 +1,21 @@
-//! Who calls on a unix socket, by the kernel's word: the owner, a guest (whatever runs inside a session), or a
-//! stranger.
+//! Identity of the peer of a unix socket, as the kernel reports it: the owner, a guest, or a stranger. A guest is any
+//! process inside a session.
 //!
 //! ```text
-//!   another user                                        ──► stranger
-//!   below a keeper: the outermost one names the session ──► guest, or stranger where that keeper is not known
-//!   in the unit of a session                            ──► guest
-//!   below this very process (a script, a start-up file) ──► stranger
-//!   outside of this process's pid namespace             ──► owner: no process there is below a keeper in here
-//!   gone, or moving faster than it can be followed      ──► stranger
-//!   anybody else                                        ──► owner
+//!   another user                                           ──► stranger
+//!   below a keeper: the outermost keeper names the session ──► guest, or stranger if that keeper is unknown
+//!   in the unit of a session                               ──► guest
+//!   below this process (a script, a start-up file)         ──► stranger
+//!   outside this process's pid namespace                   ──► owner: no process there is below a keeper in here
+//!   gone, or its ancestors change too fast to follow       ──► stranger
+//!   any other process                                      ──► owner
 //! ```
 //!
-//! A keeper is a subreaper: every descendant has it as an ancestor, whatever it does with process groups, sessions
-//! and its environment.
-//! Ancestry goes before the cgroup, since a process may move into a cgroup of its own user's. Keepers and units that
-//! this process
-//! itself is in are not looked at: they belong to an agentd around this one.
+//! A keeper is a subreaper: it is an ancestor of every descendant, also of those that change their process group,
+//! session or environment. Ancestry takes precedence over the cgroup, because a process may move to another cgroup of
+//! its user. Keepers and units around this process itself are ignored: they belong to an outer agentd.
 //!
-//! Not responsible for what each may do.
+//! This module does not decide what each caller may do.
 
 use std::os::fd::AsFd;
 
@@ -25,58 +23,60 @@ use agentd_api::SessionId;
 
 use crate::os::{self, Peer, Relative};
 
-/// What the kernel calls a keeper, and what agentd runs for plugins and scripts.
+/// Process name of a keeper, and of the helper that agentd runs for plugins and scripts.
 const KEEPER: &[u8] = b"agentd-keeper";
-/// A session's unit is called `agentd-session-ID.service`.
+/// Prefix of a session unit's name, `agentd-session-ID.service`.
 pub const UNIT_PREFIX: &str = "agentd-session-";
-/// How often it is tried to follow a caller's parents while they come and go.
+/// Number of attempts to follow a caller's ancestors while they start and exit.
 const TRIES: u32 = 8;
-/// No honest process has more ancestors than this.
+/// Maximum number of ancestors to follow. No legitimate process has more.
 const LONGEST: usize = 256;
 
-/// The process at the other end of a connection, as it was when it was looked at.
+/// Process at the other end of a connection, at the time of the examination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
+    /// Class of the caller.
     pub who: Who,
+    /// User id of the caller.
     pub uid: u32,
-    /// As this process sees it.
+    /// Process id in this process's pid namespace.
     pub pid: Option<u32>,
-    /// The path of its program; its name where the path may not be looked at.
+    /// Path of its program, or its process name if the path is not readable.
     pub program: Option<String>,
 }
 
-/// What a caller is.
+/// Class of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
-    /// The user of this process or root, outside of every session.
+    /// A process of this process's user or of root, outside every session.
     Owner,
-    /// An agent, or something that it started.
+    /// An agent, or a process that an agent started.
     Guest(SessionId),
     Stranger(Why),
 }
 
-/// Why a caller is a stranger.
+/// Reason why a caller is a stranger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It belongs to another user.
+    /// The caller belongs to another user.
     OtherUser,
-    /// It ended before it was looked at.
+    /// The caller exited before it was examined.
     Gone,
-    /// It is inside a session that is not known, or its parents cannot be followed.
+    /// The caller is inside an unknown session, or its ancestors cannot be followed.
     Unplaced,
-    /// It was started by the process that it calls: a start-up file, a script, a command of a plugin.
+    /// This process started the caller: a start-up file, a script, or a command of a plugin.
     OfAgentd,
-    /// There was no file descriptor left to look with.
+    /// No file descriptor was free to examine the caller.
     Unseen,
 }
 
 impl Caller {
-    /// The user of this process, where something else than the kernel says so: a token.
+    /// Makes the owner from proof other than the kernel's, such as a token.
     pub fn owner() -> Self {
         Self { who: Who::Owner, uid: nix::unistd::geteuid().as_raw(), pid: None, program: None }
     }
 
-    /// Looks at who connected. `keepers` knows the keepers of sessions by pid and start time.
+    /// Examines the peer of a connection. `keepers` maps the process id and start time of a keeper to its session.
     pub fn look(socket: impl AsFd, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Self {
         let stranger = |uid, why| Self { who: Who::Stranger(why), uid, pid: None, program: None };
         let peer = match Peer::of(socket) {
@@ -100,25 +100,25 @@ impl Caller {
         Self { who, uid: peer.uid, pid: u32::try_from(pid).ok(), program: os::program(pid).or_else(name) }
     }
 
-    /// Looks whether the process that connected is in no session.
+    /// Reports whether the peer of a connection is the owner: a process of this user or root, outside every session.
     pub(crate) fn is_owner(socket: impl AsFd) -> bool {
         Self::look(socket, |_, _| None).who == Who::Owner
     }
 }
 
-/// The keepers that this very process is below, by their pids.
+/// Returns the process ids of the keepers above this process.
 pub fn keepers_around() -> Vec<u32> {
     let own = i32::try_from(std::process::id()).ok().and_then(|own| line(own).ok()).unwrap_or_default();
     let keepers = own.into_iter().skip(1).filter(|one| one.name == KEEPER);
     keepers.filter_map(|keeper| u32::try_from(keeper.pid).ok()).collect()
 }
 
-/// Places a process of this user's, and says who its ancestors are.
+/// Classifies a process of this user, and returns its ancestors.
 fn see(pid: i32, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Result<(Who, Vec<Relative>), Why> {
     let own = i32::try_from(std::process::id()).map_err(|_| Why::Unplaced)?;
     let line = line(pid)?;
     let units = units(pid)?;
-    // Most callers are below no keeper and in no unit, and then nothing of this process matters but its pid.
+    // Most callers are below no keeper and in no unit. Only this process's id matters for them.
     let is_plain = units.is_empty() && !line.iter().any(|one| is_keeper(one, &keepers) || one.pid == own);
     let (around, own_units) = if is_plain { (Vec::new(), Vec::new()) } else { (self::line(own)?, self::units(own)?) };
     let units = units.into_iter().filter(|unit| !own_units.contains(unit)).collect();
@@ -133,7 +133,7 @@ fn known(one: &Relative, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Opt
     keepers(u32::try_from(one.pid).ok()?, one.start_time)
 }
 
-/// What a caller is, by its line of ancestors and by this process's own; each begins with the process itself.
+/// Classifies a caller by its ancestors and this process's own. Each list begins with the process itself.
 fn place(
     line: &[Relative],
     own: &[Relative],
@@ -143,7 +143,7 @@ fn place(
     let (this, around) = own.split_first().map_or((None, own), |(this, around)| (Some(this), around));
     let is_this = |one: &&Relative| Some(one.pid) == this.map(|this| this.pid);
     let mut apart = line.iter().filter(|one| !around.iter().any(|shared| shared.pid == one.pid));
-    // The outermost: an agent may start a keeper, and call it what it likes.
+    // The outermost keeper counts, because an agent may start a keeper with any session name.
     match apart.rfind(|one| is_keeper(one, &keepers)) {
         Some(keeper) => match known(keeper, &keepers) {
             Some(session) => Who::Guest(session),
@@ -158,14 +158,14 @@ fn place(
     }
 }
 
-/// The sessions in whose units the process is.
+/// Returns the sessions in whose units the process is.
 fn units(pid: i32) -> Result<Vec<SessionId>, Why> {
     let cgroups = os::cgroups(pid).map_err(|error| scarce(&error).unwrap_or(Why::Gone))?;
     let session = |name: &String| name.strip_prefix(UNIT_PREFIX)?.strip_suffix(".service")?.parse().ok();
     Ok(cgroups.iter().filter_map(session).collect())
 }
 
-/// The process with its ancestors, from itself outwards.
+/// Returns the process and its ancestors, from the inside out.
 fn line(pid: i32) -> Result<Vec<Relative>, Why> {
     let mut why = Why::Unplaced;
     for _ in 0..TRIES {
@@ -189,7 +189,8 @@ fn one_line(pid: i32) -> Result<Vec<Relative>, Why> {
             return Err(Why::Unplaced);
         }
         let parent = os::relative(child.parent).map_err(|error| moved(&error))?;
-        // A parent that ended in between may have left its pid to a stranger. It did not where it is the parent still.
+        // A parent that exited meanwhile may have left its process id to another process. This is excluded if the
+        // process is still the parent now.
         let again = os::relative(child.pid).map_err(|error| moved(&error))?;
         if (again.parent, again.start_time) != (child.parent, child.start_time) {
             return Err(Why::Unplaced);
@@ -199,7 +200,7 @@ fn one_line(pid: i32) -> Result<Vec<Relative>, Why> {
     Ok(line)
 }
 
-/// Whether nothing could be looked at for want of a descriptor.
+/// Reports whether the error means that no file descriptor was free.
 fn scarce(error: &std::io::Error) -> Option<Why> {
     matches!(error.raw_os_error(), Some(nix::libc::EMFILE | nix::libc::ENFILE)).then_some(Why::Unseen)
 }
@@ -215,7 +216,7 @@ mod tests {
         Relative { pid, parent, start_time: u64::try_from(pid).unwrap(), name: name.into() }
     }
 
-    /// Of pids and names, each the child of the next.
+    /// Makes a line of processes from ids and names, each the child of the next.
     fn line(of: &[(i32, &str)]) -> Vec<Relative> {
         let parents = of.iter().skip(1).map(|(pid, _)| *pid).chain([0]);
         of.iter().zip(parents).map(|((pid, name), parent)| one(*pid, parent, name)).collect()
@@ -225,22 +226,22 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The daemon is 50; 60 is the keeper of the session `s`, 70 of `t`.
+    /// Classifies a caller. The daemon is 50; 60 is the keeper of the session `s`, and 70 that of `t`.
     fn placed(caller: &[(i32, &str)], own: &[(i32, &str)], units: &[&str]) -> Who {
         let known = |pid, _| [(60, "s"), (70, "t")].iter().find(|(keeper, _)| *keeper == pid).map(|(_, name)| id(name));
         place(&line(caller), &line(own), units.iter().map(|unit| id(unit)).collect(), known)
     }
 
     #[test]
-    fn whoever_is_below_a_keeper_is_its_guest_and_the_outermost_counts() {
+    fn a_process_below_keepers_is_a_guest_of_the_outermost() {
         let daemon = [(50, "agentd"), (9, "bash"), (1, "init")];
         let guest = |name: &str| Who::Guest(id(name));
         for (caller, units, expected) in [
             (&[(99, "agentctl"), (9, "bash"), (1, "init")][..], &[][..], Who::Owner),
             (&[(99, "x"), (61, "sh"), (60, "agentd-keeper"), (50, "agentd"), (1, "init")], &[], guest("s")),
-            // By another name it is still that keeper.
+            // A renamed keeper is still a keeper.
             (&[(99, "x"), (60, "other"), (1, "init")], &[], guest("s")),
-            // An agent's own keeper, or one that it gave another session's name, is inside.
+            // An agent's own keeper, or a keeper with the name of another session, is inside.
             (&[(99, "x"), (65, "agentd-keeper"), (60, "agentd-keeper"), (1, "init")], &[], guest("s")),
             (&[(99, "x"), (70, "agentd-keeper"), (60, "agentd-keeper"), (1, "init")], &["t"], guest("s")),
             (&[(99, "x"), (88, "agentd-keeper"), (1, "init")], &["s"], Who::Stranger(Why::Unplaced)),
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_knows_what_is_below_it() {
+    fn a_keeper_classifies_processes_below_itself_as_guests() {
         let own = [(60, "agentd-keeper"), (50, "agentd"), (1, "init")];
         assert_eq!(
             placed(&[(99, "x"), (60, "agentd-keeper"), (50, "agentd"), (1, "init")], &own, &[]),
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(placed(&[(50, "agentd"), (1, "init")], &own, &[]), Who::Owner);
     }
 
-    /// Has a program connect, and says who it is when it has done what `meanwhile` waits for.
+    /// Starts a program that connects, and returns the caller's class.
     fn of(program: &mut Command, listener: &UnixListener) -> (Who, std::process::Child) {
         let child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stream, _) = listener.accept().unwrap();
@@ -279,18 +280,18 @@ mod tests {
     }
 
     #[test]
-    fn real_processes_are_placed_by_their_parents_or_found_gone() {
+    fn real_processes_are_classified_by_their_ancestors_or_found_gone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
         let connect = format!("import socket,sys; s=socket.socket(1); s.connect({path:?}); ");
-        // Below this very process, as a script of the daemon's is.
+        // The process is below this process, like a script of the daemon.
         let (who, mut child) =
             of(Command::new("python3").args(["-c", &format!("{connect} sys.stdin.read()")]), &listener);
         assert_eq!(who, Who::Stranger(Why::OfAgentd));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Gone, with the connection in a child's hands.
+        // The process exited, and its child holds the connection.
         let fork = "import os\nif os.fork(): os._exit(0)\nos.setsid(); print(1, flush=True); sys.stdin.read()";
         let mut gone = Command::new("python3");
         gone.args(["-c", &format!("{connect}\n{fork}")]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -298,7 +299,7 @@ mod tests {
         let (stream, _) = listener.accept().unwrap();
         child.wait().unwrap();
         assert_eq!(Caller::look(&stream, |_, _| None).who, Who::Stranger(Why::Gone));
-        // This process itself is below no keeper but those around the tests.
+        // This process itself is only below the keepers around the tests.
         let own = UnixStream::connect(&path).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let caller = Caller::look(&stream, |_, _| None);

@@ -1,28 +1,28 @@
-//! What the keeper's own cgroup says of memory: how much there may be, and how often the kernel killed somebody because there was no
-//! more. Of both versions of cgroups, by their files.
+//! Memory limit and out-of-memory kills of the keeper's own cgroup, for both cgroup versions.
 //!
-//! The kernel's count has no dates. It is looked at whenever the keeper wakes, but not more than once a second, so that an end can be told
-//! from a kill that was long ago and that the agent outlived. Not for a keeper that shares its cgroup with strangers.
+//! The kernel's kill counter has no timestamps. The keeper reads it on each wake-up, at most once a second. An end
+//! caused by a kill can then be distinguished from an earlier kill that the agent survived. A keeper that shares its
+//! cgroup with unrelated processes does not use this module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it is looked at most.
+/// Minimum interval between two reads of the counter.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long an agent may take to end of a kill in its tree.
+/// Maximum time between a kill in the tree and an end of the agent that it caused.
 const CONSEQUENCE: Duration = Duration::from_secs(10);
-/// A limit above this is none: cgroup v1 says "no limit" by a number.
+/// A limit above this value means unlimited: cgroup v1 uses a large number for that.
 const NONE: u64 = 1 << 62;
 
 #[derive(Debug)]
 pub(crate) struct Memory {
     files: Files,
     seen: u64,
-    /// When the count was last found higher.
+    /// Time at which the counter was last found higher.
     rose: Option<Instant>,
     next: Instant,
-    /// Somebody asked before it was time.
+    /// Whether a read was skipped because the interval was not over.
     asked: bool,
 }
 
@@ -33,7 +33,7 @@ struct Files {
 }
 
 impl Memory {
-    /// Of this process's cgroup; `None` where nobody counts.
+    /// Opens the counters of this process's cgroup. Returns `None` if the kernel does not count here.
     pub(crate) fn of_own_cgroup(now: Instant) -> Option<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -42,24 +42,24 @@ impl Memory {
         Some(Self { files, seen, rose: None, next: now, asked: false })
     }
 
-    /// When [`Memory::look`] has something to do.
+    /// Returns when [`Memory::look`] is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.asked.then_some(self.next)
     }
 
-    /// Says how many were killed since it was looked last, where that is some and it is time.
+    /// Returns the number of new kills, if there are any and the interval is over.
     pub(crate) fn look(&mut self, now: Instant) -> Option<u64> {
         self.asked = now < self.next;
         if self.asked { None } else { self.look_at_once(now) }
     }
 
-    /// Whether an end that comes now may be because of a kill.
+    /// Reports whether an end at this moment may be caused by a kill.
     pub(crate) fn ran_out(&mut self, now: Instant) -> bool {
         self.look_at_once(now);
         self.rose.is_some_and(|rose| now.duration_since(rose) < CONSEQUENCE)
     }
 
-    /// Bytes.
+    /// Returns the memory limit in bytes, or `None` without a limit.
     pub(crate) fn limit(&self) -> Option<u64> {
         let limit = fs::read_to_string(&self.files.limit).ok()?.trim().parse().ok()?;
         (limit < NONE).then_some(limit)
@@ -74,7 +74,8 @@ impl Memory {
     }
 }
 
-/// Where they may be, by `/proc/self/cgroup` and `/proc/self/mountinfo`: a cgroup is named from the root that its mount shows.
+/// Finds candidate files from `/proc/self/cgroup` and `/proc/self/mountinfo`. The path of a cgroup is relative to the
+/// root of its mount.
 fn files(cgroups: &str, mounts: &str) -> Vec<Files> {
     let mut found = Vec::new();
     for line in mounts.lines() {
@@ -105,7 +106,7 @@ fn files(cgroups: &str, mounts: &str) -> Vec<Files> {
     found
 }
 
-/// Both versions have a line `oom_kill N`.
+/// Reads the kill counter. The file has a line `oom_kill N` in both versions.
 fn count(file: &Path) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_is_told_once_and_is_the_reason_of_an_end_for_a_while() {
+    fn a_kill_is_reported_once_and_explains_an_end_for_ten_seconds() {
         let directory = tempfile::tempdir().unwrap();
         let [kills, limit] = ["events", "max"].map(|name| directory.path().join(name));
         let write = |n: u64| fs::write(&kills, format!("low 0\noom 9\noom_kill {n}\noom_group_kill 7\n")).unwrap();
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(memory.look(then + EVERY), None);
         assert!(memory.ran_out(then + CONSEQUENCE / 2) && !memory.ran_out(then + CONSEQUENCE));
         write(6);
-        assert!(memory.ran_out(then + CONSEQUENCE), "what nobody has looked at yet counts");
+        assert!(memory.ran_out(then + CONSEQUENCE), "a kill that was not read yet counts");
         for none in ["max\n", "9223372036854771712\n"] {
             fs::write(&limit, none).unwrap();
             assert_eq!(memory.limit(), None);

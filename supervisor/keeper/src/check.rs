@@ -1,7 +1,8 @@
-//! Whether a file is what somebody saw when they said that it may be read.
+//! Check that a file is still the version that the user approved.
 //!
-//! The bytes that are looked at here are those that the program gets (`os::Substitution`). A file that becomes another one while the program
-//! runs is seen afterwards, and then the program has no result: what it sourced beside the file may belong to the other one.
+//! The program gets exactly the bytes that this check reads (`os::Substitution`). A second check after the run
+//! detects a file that changed while the program ran. The run then has no result, because other files that the
+//! program sourced may belong to the changed file.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -16,11 +17,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::protocol::ExpectedFile;
 
-/// The file is not the one that was expected, or cannot be read any more.
+/// The file is not the expected one, or cannot be read.
 #[derive(Debug)]
 pub(crate) struct Unexpected;
 
-/// A file that is what it was expected to be. It is held open, so that its number is given to no other.
+/// File with the expected content. It is held open, so that the system cannot reuse its inode number.
 #[derive(Debug)]
 pub(crate) struct Checked {
     path: PathBuf,
@@ -29,7 +30,8 @@ pub(crate) struct Checked {
     content: Vec<u8>,
 }
 
-/// Which file it is and when it last changed: contents, mode, owner or links. Its name is not part of it, and is looked up again.
+/// Identity of a file and time of its last change to content, mode, owner or links. The name is not part of the stamp
+/// and is looked up again.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -50,6 +52,7 @@ impl Stamp {
 }
 
 impl Checked {
+    /// Opens the file and compares its digest with the expected one.
     pub(crate) fn open(expected: &ExpectedFile) -> Result<Self, Unexpected> {
         let path = PathBuf::from(OsStr::from_bytes(expected.path.as_bytes()));
         let (file, content, digest) = read(&path).map_err(|_| Unexpected)?;
@@ -57,21 +60,21 @@ impl Checked {
         if digest == expected.sha256 { Ok(Self { path, file, stamp, content }) } else { Err(Unexpected) }
     }
 
-    /// What was looked at.
+    /// Returns the content that was checked.
     pub(crate) fn content(&self) -> &[u8] {
         &self.content
     }
 
-    /// Whether it has been the same all the time.
-    pub(crate) fn holds(&self) -> bool {
+    /// Reports whether neither the file nor its name has changed since the check.
+    pub(crate) fn is_unchanged(&self) -> bool {
         let same = |metadata: io::Result<Metadata>| metadata.is_ok_and(|metadata| Stamp::of(&metadata) == self.stamp);
         same(self.file.metadata()) && same(self.path.symlink_metadata())
     }
 }
 
-/// The file, its content and that one's digest.
+/// Opens a regular file. Returns the file, its content and the SHA-256 digest of the content in hex.
 fn read(path: &PathBuf) -> io::Result<(File, Vec<u8>, String)> {
-    // A pipe in the file's place must not make us wait, and a link is not what was looked at.
+    // Opening a FIFO in the file's place must not block, and a symbolic link is not the checked file.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
     let mut file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     if !file.metadata()?.is_file() {
@@ -81,7 +84,7 @@ fn read(path: &PathBuf) -> io::Result<(File, Vec<u8>, String)> {
     file.read_to_end(&mut content)?;
     let mut text = String::with_capacity(64);
     for byte in Sha256::digest(&content) {
-        let _ = write!(text, "{byte:02x}"); // a string takes everything
+        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
     }
     Ok((file, content, text))
 }
@@ -102,18 +105,18 @@ mod tests {
         let path = directory.path().join("s");
         std::fs::write(&path, "x").unwrap();
         let checked = Checked::open(&expected(&path)).unwrap();
-        assert!(checked.holds());
-        // Another file with the same content, and the name back on the first one: who looks at the content alone sees nothing.
+        assert!(checked.is_unchanged());
+        // Only the stamp shows another file with equal content, or a name moved back to the first file.
         let aside = directory.path().join("aside");
         std::fs::rename(&path, &aside).unwrap();
-        assert!(!checked.holds());
+        assert!(!checked.is_unchanged());
         std::fs::write(&path, "x").unwrap();
-        assert!(!checked.holds());
-        assert!(Checked::open(&expected(&path)).unwrap().holds());
+        assert!(!checked.is_unchanged());
+        assert!(Checked::open(&expected(&path)).unwrap().is_unchanged());
     }
 
     #[test]
-    fn another_content_a_link_and_a_pipe_are_not_what_was_expected() {
+    fn changed_content_a_link_and_a_pipe_are_unexpected() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("s"), directory.path().join("l"));
         assert!(Checked::open(&expected(&path)).is_err());

@@ -1,5 +1,5 @@
-//! The keeper's command line, which the daemon writes and no person: parsed by hand, because a parser for people costs each
-//! keeper memory for its whole life.
+//! Command line of the keeper. Only the daemon writes it, and it is parsed by hand. A parser library for
+//! human-written command lines would cost each keeper memory for its whole life.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -12,21 +12,21 @@ use agentd_journal::{Options, Sync};
 use crate::environment::Target;
 use crate::protocol::{HoldArgs, Keep};
 
-/// What the binary is to do.
+/// Task that the command line selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
     Hold(HoldArgs),
     Run,
-    /// With how many seconds it may live.
+    /// Lifetime limit in seconds.
     Look(u32),
     DumpEnvironment(Target, String),
-    /// With the descriptors of the request and of the report.
+    /// File descriptors of the request and of the report.
     Enter(RawFd, RawFd),
     Isolation,
     Version,
 }
 
-/// How the binary is used.
+/// Usage text of the binary.
 pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRECTORY --socket PATH
                    [--rotate BYTES] [--keep BYTES|all] [--sync never|asked|always] [--orphan-ttl SECONDS] [--core BYTES]
 agentd-keeper run
@@ -36,20 +36,20 @@ agentd-keeper enter FD FD
 agentd-keeper isolation
 agentd-keeper --version";
 
-/// Why the arguments make no sense.
+/// Error of the command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    #[error("a role is missing: hold, run, look, dump-environment, enter or isolation")]
+    #[error("a role is missing; use hold, run, look, dump-environment, enter or isolation")]
     NoRole,
-    #[error("{0:?} is not a role: there are hold, run, look, dump-environment, enter and isolation")]
+    #[error("{0:?} is not a role; use hold, run, look, dump-environment, enter or isolation")]
     Role(OsString),
-    #[error("{0:?} is not known, stands twice or has no value")]
+    #[error("{0:?} is unknown, repeated or has no value")]
     Argument(OsString),
-    #[error("{0} is missing or its value is not of its form")]
+    #[error("{0} is missing or has an invalid value")]
     Value(&'static str),
 }
 
-/// Parses what follows the program's name.
+/// Parses the arguments after the program name.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageError> {
     let mut args = args.into_iter();
     let role = args.next().ok_or(UsageError::NoRole)?;
@@ -58,7 +58,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
         Some("run") => Role::Run,
         Some("look") => {
             let seconds = args.next().and_then(|seconds| seconds.to_str()?.parse().ok()).filter(|seconds| *seconds > 0);
-            Role::Look(seconds.ok_or(UsageError::Value("how many seconds"))?)
+            Role::Look(seconds.ok_or(UsageError::Value("the number of seconds"))?)
         }
         Some("dump-environment") => {
             let target = target(args.next())?;
@@ -75,7 +75,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
     }
 }
 
-/// A descriptor's number, or the path of a file that is there.
+/// Parses a file descriptor number, or the absolute path of an existing file.
 fn target(to: Option<OsString>) -> Result<Target, UsageError> {
     match to {
         Some(path) if path.as_bytes().starts_with(b"/") => Ok(Target::File(path.into())),
@@ -85,7 +85,7 @@ fn target(to: Option<OsString>) -> Result<Target, UsageError> {
 
 fn descriptor(number: Option<OsString>) -> Result<RawFd, UsageError> {
     let number = number.and_then(|number| number.to_str()?.parse().ok()).filter(|number| *number >= 0);
-    number.ok_or(UsageError::Value("the descriptor's number"))
+    number.ok_or(UsageError::Value("the file descriptor number"))
 }
 
 fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError> {
@@ -143,13 +143,14 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
     })
 }
 
-/// A journal of which everything is kept.
+/// Value of `--keep` for a journal whose segments are never removed.
 const ALL: &str = "all";
 
 const SYNCS: [(Sync, &str); 3] = [(Sync::Never, "never"), (Sync::Asked, "asked"), (Sync::Always, "always")];
 
 impl HoldArgs {
-    /// What the keeper's binary is started with. What is as by default is left out, and so is known to every release of it.
+    /// Returns the arguments that start a keeper. Default values are left out, so that every release of the keeper
+    /// accepts the result.
     pub fn arguments(&self) -> Vec<OsString> {
         let default = Options::default();
         let mut arguments: Vec<OsString> = vec!["hold".into()];
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_parse_to_what_they_were_made_of() {
+    fn arguments_parse_back_to_the_values_they_were_made_from() {
         for (sync, _) in SYNCS {
             for (rotate, keep, orphan_ttl, core) in [
                 (Options::default().rotate, Keep::default(), None, None),
@@ -223,24 +224,24 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_by_name() {
+    fn an_invalid_argument_is_refused_by_name() {
         for (line, message) in [
             ("", "a role is missing"),
             ("serve", "\"serve\" is not a role"),
-            ("run now", "\"now\" is not known"),
-            ("look", "how many seconds"),
-            ("look 0", "how many seconds"),
-            ("dump-environment x", "the descriptor's number"),
-            ("dump-environment -1", "the descriptor's number"),
-            ("enter 4", "the descriptor's number"),
-            ("hold --session", "\"--session\" is not known, stands twice or has no value"),
-            ("hold --session a --session b", "\"--session\" is not known, stands twice"),
+            ("run now", "\"now\" is unknown"),
+            ("look", "the number of seconds"),
+            ("look 0", "the number of seconds"),
+            ("dump-environment x", "the file descriptor number"),
+            ("dump-environment -1", "the file descriptor number"),
+            ("enter 4", "the file descriptor number"),
+            ("hold --session", "\"--session\" is unknown, repeated or has no value"),
+            ("hold --session a --session b", "\"--session\" is unknown, repeated"),
             ("hold --session a --launch x --state /s --socket /k", "--launch is missing"),
-            ("hold --session a --launch 1 --state s --socket /k", "--state is missing or its value"),
-            ("hold --session a --launch 1 --state /s --socket /k --rotate 0", "--rotate is missing or its value"),
-            ("hold --session a --launch 1 --state /s --socket /k --keep some", "--keep is missing or its value"),
-            ("hold --session a --launch 1 --state /s --socket /k --sync often", "--sync is missing or its value"),
-            ("hold --session a --launch 1 --state /s --socket /k --orphan-ttl 1h", "--orphan-ttl is missing or its"),
+            ("hold --session a --launch 1 --state s --socket /k", "--state is missing or has an invalid"),
+            ("hold --session a --launch 1 --state /s --socket /k --rotate 0", "--rotate is missing or has an invalid"),
+            ("hold --session a --launch 1 --state /s --socket /k --keep some", "--keep is missing or has an invalid"),
+            ("hold --session a --launch 1 --state /s --socket /k --sync often", "--sync is missing or has an invalid"),
+            ("hold --session a --launch 1 --state /s --socket /k --orphan-ttl 1h", "--orphan-ttl is missing or has an"),
         ] {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(message), "{line}: {error}");

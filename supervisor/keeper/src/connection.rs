@@ -1,8 +1,9 @@
-//! The connection to the daemon: frames in, frames out, never blocking.
+//! Connection to the daemon: reads and writes frames, never blocking.
 //!
-//! Answers are written in order. How far the journal reaches is written only when there is nothing else to write, and then the
-//! newest: a daemon that does not read gets one such frame however long it takes. While the agent prints as fast as it can the daemon is told
-//! every [`PACE`] and not after each read, since waking it costs more than what it learns.
+//! Answers are written in their order. The end of the journal is reported only when no other frame waits, and only
+//! the newest end. A daemon that does not read gets one such frame, however long it takes. While the agent prints
+//! continuously, the keeper reports every [`PACE`] and not after each read. Waking the daemon costs more than an
+//! earlier report is worth.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,37 +16,37 @@ use crate::frame::{self, Decoder, FrameError};
 use crate::protocol::{FromKeeper, Tail, ToKeeper};
 use crate::wait::{self, Read};
 
-/// More unread answers than this, and no request is read.
+/// Maximum number of unread answers before the keeper stops reading requests.
 const UNREAD: usize = 64 << 10;
 
-/// How often a daemon is told of a journal that does not stop growing.
+/// Interval of reports while the journal grows continuously.
 const PACE: Duration = Duration::from_millis(2);
 
-/// One daemon.
+/// Connection of one daemon.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,
     decoder: Decoder,
     out: Vec<u8>,
     sent: usize,
-    /// The daemon was told.
-    told: Option<Tail>,
-    told_at: Instant,
+    /// End of the journal that was last reported.
+    reported: Option<Tail>,
+    reported_at: Instant,
     ended: bool,
 }
 
 impl Connection {
     pub(crate) fn new(stream: UnixStream) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
-        let (decoder, told_at) = (Decoder::default(), Instant::now());
-        Ok(Self { stream, decoder, out: Vec::new(), sent: 0, told: None, told_at, ended: false })
+        let (decoder, reported_at) = (Decoder::default(), Instant::now());
+        Ok(Self { stream, decoder, out: Vec::new(), sent: 0, reported: None, reported_at, ended: false })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// What to wait for.
+    /// Returns the poll events to wait for.
     pub(crate) fn events(&self) -> PollFlags {
         let mut events = PollFlags::empty();
         events.set(PollFlags::POLLIN, self.out.len() < UNREAD);
@@ -53,22 +54,22 @@ impl Connection {
         events
     }
 
-    /// Whether it is over, for whatever reason.
+    /// Reports whether the connection has ended, for any reason.
     pub(crate) fn is_over(&self) -> bool {
         self.ended
     }
 
-    /// Ends it with what was not written yet.
+    /// Ends the connection and discards unwritten frames.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether the daemon has all there is to say.
+    /// Reports whether all frames were written.
     pub(crate) fn is_idle(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// Reads what came.
+    /// Reads the available bytes.
     pub(crate) fn read(&mut self) {
         if self.out.len() >= UNREAD {
             return;
@@ -81,14 +82,14 @@ impl Connection {
         }
     }
 
-    /// The next complete request; an error is one that this version does not know.
+    /// Returns the next complete request. An error means that this version does not know the request.
     pub(crate) fn request(&mut self) -> Option<Result<ToKeeper, serde_json::Error>> {
         if self.out.len() >= UNREAD {
             return None;
         }
         match self.decoder.frame() {
             Ok(frame) => frame.map(|frame| serde_json::from_slice(&frame)),
-            // Nothing that follows such a frame can be understood.
+            // No bytes after such a frame can be parsed.
             Err(FrameError::TooLong(_) | FrameError::Io(_) | FrameError::Cut | FrameError::Content(_)) => {
                 self.ended = true;
                 None
@@ -103,29 +104,29 @@ impl Connection {
         }
     }
 
-    /// Says how far the journal reaches where that is news and nothing else waits to be written, and writes what can be. With `more`
-    /// there will be other news at once, and this may wait: [`Connection::tell_at`].
+    /// Reports the end of the journal if it changed and no other frame waits, and writes what the socket takes. With
+    /// `more`, the journal is about to grow again, and the report may wait until [`Connection::report_at`].
     pub(crate) fn flush(&mut self, tail: Tail, more: bool) {
         self.write();
-        if self.out.is_empty() && self.told != Some(tail) && !self.ended {
+        if self.out.is_empty() && self.reported != Some(tail) && !self.ended {
             let now = Instant::now();
-            if more && now < self.told_at + PACE {
+            if more && now < self.reported_at + PACE {
                 return;
             }
-            (self.told, self.told_at) = (Some(tail), now);
+            (self.reported, self.reported_at) = (Some(tail), now);
             self.send(&FromKeeper::Grown(tail));
             self.write();
         }
     }
 
-    /// When news that was held back has to be told.
-    pub(crate) fn tell_at(&self, tail: Tail) -> Option<Instant> {
-        (self.out.is_empty() && self.told != Some(tail)).then(|| self.told_at + PACE)
+    /// Returns when a delayed report is due.
+    pub(crate) fn report_at(&self, tail: Tail) -> Option<Instant> {
+        (self.out.is_empty() && self.reported != Some(tail)).then(|| self.reported_at + PACE)
     }
 
-    /// What the first frame said need not be said again.
-    pub(crate) fn has_told(&mut self, tail: Tail) {
-        self.told = Some(tail);
+    /// Records that the first frame already reported this end of the journal.
+    pub(crate) fn mark_reported(&mut self, tail: Tail) {
+        self.reported = Some(tail);
     }
 
     fn write(&mut self) {
@@ -137,7 +138,7 @@ impl Connection {
                 _ => self.ended = true,
             }
         }
-        // Its memory goes with it: most of a keeper's life there is nothing to say.
+        // The buffer's memory is released, because a keeper is silent for most of its life.
         (self.out, self.sent) = (Vec::new(), 0);
     }
 }

@@ -1,11 +1,12 @@
-//! `agentd-keeper enter`: puts itself behind the walls of an isolation, and then becomes the agent.
+//! `agentd-keeper enter` isolates its own process and then executes the agent.
 //!
-//! It is a program of its own, since a process between fork(2) and exec(2) may hardly do anything. It has one thread. What it has to do
-//! comes by a pipe and not by its arguments or its environment: the request holds the agent's variables, and a variable such as `LD_PRELOAD`
-//! must not run code in this program, which is not behind the walls yet. By a second pipe it says what came of it; that pipe closes when
-//! the agent's program is executed.
+//! The isolation runs in a separate program, because a process between fork(2) and exec(2) may call very few
+//! functions. The program has one thread. The request comes through a pipe and not through arguments or the
+//! environment. It contains the agent's variables, and a variable such as `LD_PRELOAD` must not run code in this
+//! program before the isolation. A second pipe reports the result and closes when the agent's program is executed.
 //!
-//! Not its job: how the walls are made (`crate::os`), and what is hidden, which the daemon decides.
+//! This module does not set up the namespaces (`crate::os`), and does not choose which files to hide. The daemon
+//! chooses them.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -29,10 +30,10 @@ use crate::protocol::{Enclosure, LaunchRecord, Variable};
 use crate::spawn::{self, Program, Spawned};
 use crate::wait;
 
-/// How long the walls may take. It is a few system calls, but a file system in the way may be slow.
+/// Time limit of the isolation. It needs a few system calls, but a file system can be slow.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is to be entered, and what is executed there.
+/// Isolation to set up, and program to execute inside.
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     enclosure: Enclosure,
@@ -40,33 +41,34 @@ struct Request {
     args: Vec<ByteString>,
     environment: Vec<Variable>,
     directory: ByteString,
-    /// The keeper, with which the agent dies.
+    /// Process id of the keeper; the agent is killed when the keeper exits.
     keeper: u32,
 }
 
-/// What came of it.
+/// Result of the isolation.
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
-    /// The walls stand. The agent is executed next.
+    /// The isolation is complete. The agent is executed next.
     Entered { missing: Vec<MissingPart> },
-    /// There is no agent.
+    /// The agent was not started.
     Failed { message: String },
 }
 
-/// Why a role of this module fails.
+/// Error of the roles `enter` and `isolation`.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
     #[error("cannot read the request")]
     Request(#[source] FrameError),
-    #[error("no request came")]
+    #[error("cannot read the request: the pipe ended before it")]
     NoRequest,
     #[error("{0}")]
     Failed(String),
-    #[error("cannot tell what this kernel can do")]
+    #[error("cannot write the report of the kernel's abilities")]
     Tell(#[source] io::Error),
 }
 
-/// Starts the agent of this record behind the walls of its enclosure. Gives what the walls lack, where that is allowed.
+/// Starts the agent of this record inside its isolation. Returns the missing parts of the isolation, if the
+/// configuration allows them.
 pub(crate) fn spawn(record: &LaunchRecord, enclosure: &Enclosure) -> io::Result<(Spawned, Vec<MissingPart>)> {
     let (request_reader, request_writer) = io::pipe()?;
     let (report_reader, report_writer) = io::pipe()?;
@@ -96,7 +98,7 @@ pub(crate) fn spawn(record: &LaunchRecord, enclosure: &Enclosure) -> io::Result<
     }
 }
 
-/// Hands the request over. The reader reads all of it before it does anything.
+/// Writes the request to the pipe. The reader reads the whole request before it acts.
 fn tell(to: io::PipeWriter, record: &LaunchRecord, enclosure: &Enclosure) -> io::Result<()> {
     let request = Request {
         enclosure: enclosure.clone(),
@@ -110,7 +112,7 @@ fn tell(to: io::PipeWriter, record: &LaunchRecord, enclosure: &Enclosure) -> io:
     frame::write(&mut to, &request).map_err(io::Error::other)
 }
 
-/// Waits until the agent's program is executed, or it is known why it is not.
+/// Waits until the agent's program is executed, or until an error is reported.
 fn listen(from: io::PipeReader) -> io::Result<Vec<MissingPart>> {
     let deadline = Instant::now() + PATIENCE;
     let mut from = File::from(OwnedFd::from(from));
@@ -139,14 +141,15 @@ fn listen(from: io::PipeReader) -> io::Result<Vec<MissingPart>> {
     }
 }
 
-/// Ends a process that does not become the agent. No other process knows of it.
+/// Kills and reaps a process that did not become the agent. No other code knows its process id.
 fn discard(pid: i32) {
     let pid = Pid::from_raw(pid);
     let _ = kill(pid, Signal::SIGKILL);
     let _ = waitpid(pid, None);
 }
 
-/// The role: reads the request from one descriptor, enters, reports to the other, and becomes the agent. Returns only where that fails.
+/// Performs the role: reads the request from one file descriptor, isolates the process, reports to the other, and
+/// executes the agent. Returns only on an error.
 pub fn enter(request: RawFd, report: RawFd) -> Result<(), EnterError> {
     let (mut request, mut report) = (inherited(request), inherited(report));
     let request: Request = frame::read(&mut request).map_err(EnterError::Request)?.ok_or(EnterError::NoRequest)?;
@@ -158,10 +161,10 @@ pub fn enter(request: RawFd, report: RawFd) -> Result<(), EnterError> {
     Err(EnterError::Failed(message))
 }
 
-/// A descriptor that was left open for this process, which no program after it shall have.
-#[allow(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
+/// Takes ownership of an inherited file descriptor and marks it close-on-exec.
+#[allow(unsafe_code, reason = "an inherited file descriptor is known only by its number")]
 fn inherited(fd: RawFd) -> File {
-    // SAFETY: the caller left it open for this, and nothing else in this process owns it.
+    // SAFETY: the parent left it open for this use, and no other code in this process owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let _ = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC));
     File::from(fd)
@@ -170,9 +173,9 @@ fn inherited(fd: RawFd) -> File {
 fn begin(request: &Request, report: &mut impl io::Write) -> Result<std::convert::Infallible, String> {
     let directory = Path::new(request.directory.as_os_str());
     let missing = enclose(&request.enclosure, directory)?;
-    // By its path, anew: the directory that was entered before the walls stood would still lead out of them.
+    // Entered again by its path: a directory entered before the isolation still leads outside.
     std::env::set_current_dir(directory)
-        .map_err(|error| format!("the directory {:?} cannot be entered: {error}", request.directory))?;
+        .map_err(|error| format!("cannot enter the directory {:?}: {error}", request.directory))?;
     os::die_with_parent(request.keeper).map_err(|_| "the keeper has ended".to_owned())?;
     frame::write(report, &Report::Entered { missing }).map_err(|error| error.to_string())?;
     let error = Command::new(request.program.as_os_str())
@@ -183,7 +186,7 @@ fn begin(request: &Request, report: &mut impl io::Write) -> Result<std::convert:
     Err(format!("cannot execute {:?} in {:?}: {error}", request.program, request.directory))
 }
 
-/// Puts this process behind the walls. Gives the parts that are missing, where that is allowed.
+/// Isolates this process. Returns the missing parts, if the configuration allows them.
 fn enclose(enclosure: &Enclosure, directory: &Path) -> Result<Vec<MissingPart>, String> {
     let mut missing = Vec::new();
     let hide = || os::hide(enclosure, directory);
@@ -192,7 +195,7 @@ fn enclose(enclosure: &Enclosure, directory: &Path) -> Result<Vec<MissingPart>, 
         os::scope().map_err(|reason| unavailable(IsolationPart::Landlock, &reason))?;
         return Ok(missing);
     }
-    // Half a wall is worse than none: it is tried by another process first.
+    // A partial isolation is worse than none, so a child process tries it first.
     let lacks = match os::attempt(hide) {
         Ok(()) => hide().map_err(|reason| unavailable(IsolationPart::Namespaces, &reason))?,
         Err(reason) => Some(reason),
@@ -204,15 +207,17 @@ fn enclose(enclosure: &Enclosure, directory: &Path) -> Result<Vec<MissingPart>, 
     Ok(missing)
 }
 
-/// What a launch that fails for want of a part says. The reason names the remedy.
+/// Returns the message of a launch that fails because a part of the isolation is unavailable. The reason names the
+/// remedy.
 fn unavailable(part: IsolationPart, reason: &str) -> String {
     format!("{UNAVAILABLE}: {}: {reason}", part.as_str())
 }
 
-/// How the message of such a failure begins.
+/// Prefix of the message of a launch that fails because of the isolation.
 pub const UNAVAILABLE: &str = "isolation \"guard\" cannot be had here";
 
-/// The role that tells what this kernel can do, as one JSON document. Everything is tried by a process that ends.
+/// Performs the role `isolation`: writes the kernel's abilities as one JSON document. A child process tries each
+/// part.
 pub fn survey(to: &mut impl io::Write) -> Result<(), EnterError> {
     let mut missing = Vec::new();
     let mut look = |part, tried: Result<(), String>| {

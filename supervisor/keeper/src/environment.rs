@@ -1,8 +1,8 @@
-//! `agentd-keeper dump-environment TO [LABEL]`: the last command of a login shell or a script, which says what they
-//! made of the environment and of what else a child inherits.
+//! `agentd-keeper dump-environment TO [LABEL]` is the last command of a login shell or a script. It writes the
+//! resulting environment, and the other attributes that a child inherits.
 //!
-//! A record is a header in text lines, a NUL, each `NAME=VALUE` with a NUL, and one NUL more. The echo of a typed
-//! command has no NUL, so nothing that a terminal shows can be taken for a record.
+//! A record consists of header lines of text, a NUL, each `NAME=VALUE` with a NUL, and a final NUL. The echo of a
+//! typed command has no NUL, so terminal output cannot be mistaken for a record.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,37 +17,37 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::attributes;
 use crate::protocol::Attributes;
 
-/// The label with which the command does not end by itself after its dump: the shell shall not go on to its next
-/// prompt.
+/// Label with which the command does not exit after its dump, so that the shell does not show its next prompt.
 pub(crate) const STAY: &str = "stay";
-/// The label of a dump that says only that a line before the last one was carried out.
+/// Label of a dump that only reports that a line before the last one was executed.
 pub(crate) const STEP: &str = "step";
-/// How a record begins.
+/// First bytes of a record.
 const MAGIC: &[u8] = b"agentd-environment 1 ";
-/// How long a dump that stays does so at most; the run ends it long before.
+/// Maximum time that a dump with the label [`STAY`] waits. The run ends it long before.
 const LONGEST_STAY: Duration = Duration::from_mins(10);
 
-/// Where a dump goes.
+/// Destination of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Descriptor(RawFd),
     File(PathBuf),
 }
 
-/// Writes this process's environment. An entry without `=` is no variable and is left out.
-#[allow(unsafe_code, reason = "the descriptor is inherited, so there is nothing to own it but its number")]
+/// Writes this process's environment. Skips entries without `=`.
+#[allow(unsafe_code, reason = "an inherited file descriptor is known only by its number")]
 pub fn dump(target: &Target, label: &str) -> io::Result<()> {
     let record = record(label, &attributes::lines(), std::env::vars_os());
     match target {
         Target::Descriptor(fd) => {
-            // SAFETY: the caller was told this number to write to; nothing else in this process uses it. One that is
-            // not open fails the write.
+            // SAFETY: the caller passed this number for writing, and no other code in this process uses it. If it is
+            // not open, the write fails.
             let mut to = unsafe { File::from_raw_fd(*fd) };
             to.write_all(&record)?;
         }
         Target::File(path) => {
             let to = File::options().write(true).open(path)?;
-            // A command that was typed twice runs twice, and what is longer than a pipe's block would be mixed.
+            // The lock keeps two dumps apart, because a command typed twice runs twice. Writes longer than a
+            // pipe's block can mix.
             let mut to = Flock::lock(to, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
             to.write_all(&record)?;
         }
@@ -70,24 +70,24 @@ fn record(label: &str, attributes: &str, variables: impl Iterator<Item = (OsStri
     bytes
 }
 
-/// A record that came whole.
+/// Complete record of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) label: String,
     pub(crate) attributes: Attributes,
-    /// `NAME=VALUE`, each with a NUL.
+    /// Variables as `NAME=VALUE`, each with a NUL.
     pub(crate) variables: Vec<u8>,
-    /// Where the next record begins.
+    /// Position at which the next record begins.
     pub(crate) end: usize,
 }
 
-/// Whether the bytes are records, and not what some other program wrote.
+/// Reports whether the bytes are records and not output of another program.
 pub(crate) fn are_records(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
 impl Record {
-    /// Reads the record that begins at `from`; `None` where it is not whole yet.
+    /// Parses the record at `from`. Returns `None` if the record is incomplete.
     pub(crate) fn read(bytes: &[u8], from: usize) -> Option<Self> {
         let rest = bytes.get(from..)?.strip_prefix(MAGIC)?;
         let header = memchr::memchr(0, rest)?;
@@ -109,14 +109,14 @@ impl Record {
     }
 }
 
-/// The records of a capture.
+/// Parsed records of a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Dumps {
-    /// How many say no more than that a line was carried out.
+    /// Number of records with the label [`STEP`].
     pub(crate) steps: usize,
-    /// The environment is there.
+    /// Whether a record with the environment is complete.
     pub(crate) whole: bool,
-    /// The last of the commands is carried out.
+    /// Whether the last command was executed.
     pub(crate) last: bool,
     pub(crate) record: Option<Record>,
 }
@@ -131,7 +131,7 @@ impl Dumps {
                 label => {
                     dumps.last |= label == STAY;
                     dumps.whole = true;
-                    // What comes after the first has what the rest of the line made.
+                    // A later record shows the changes that the rest of the line made.
                     dumps.record.get_or_insert(record);
                 }
             }
@@ -148,8 +148,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_gives_every_byte_back_and_none_of_its_beginnings_does(
-            variables in proptest::collection::vec(("[A-Za-z_%()]{1,8}", proptest::collection::vec(1_u8..=255, 0..40)), 0..6)
+        fn a_record_parses_back_and_no_prefix_of_it_parses(
+            variables in proptest::collection::vec(
+                ("[A-Za-z_%()]{1,8}", proptest::collection::vec(1_u8..=255, 0..40)),
+                0..6,
+            )
         ) {
             let pairs = variables.iter().map(|(name, value)| (name.clone().into(), OsString::from_vec(value.clone())));
             let bytes = record("x", "umask 22\n", pairs);
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_echoes_is_no_record() {
+    fn the_echo_of_a_terminal_is_not_a_record() {
         let echo = b" /tmp/x/agentd-keeper dump-environment /tmp/x/capture stay\r\n";
         assert!(!are_records(echo) && Record::read(echo, 0).is_none());
     }

@@ -1,24 +1,25 @@
-//! Which records may be left out where there is no room for them, and which never.
+//! Records that may be dropped when the disk is full, and records that never are.
 //!
-//! Never left out: requests and responses of the agent, and what the keeper and the daemon say themselves. Notifications, noise and stderr
-//! may be: a conversation goes on without them. Whoever leaves some out says how many.
+//! The agent's requests and responses, and all records of the keeper and the daemon, are essential and never dropped.
+//! A conversation continues without notifications, noise and stderr. The code that drops records reports their
+//! number.
 
 use agentd_journal::Record;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A message that somebody waits for, or that answers one, has an id.
+/// Minimal view of a JSON-RPC message. Requests and responses have an id.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
 }
 
-/// Whether the record may never be left out.
+/// Reports whether the record must never be dropped.
 pub(crate) fn is_essential(record: &Record<'_>) -> bool {
     match record.kind {
         "agent.out" => {
-            // What cannot be read is kept: nobody can say what it is.
+            // Data that does not parse is kept, because its meaning is unknown.
             serde_json::from_str::<Message<'_>>(record.data.get()).map_or(true, |message| message.id.is_some())
         }
         "agent.noise" | "agent.stderr" => false,

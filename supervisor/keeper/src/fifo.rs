@@ -1,5 +1,5 @@
-//! A FIFO for one run, in a directory of its own that nobody else can enter: for shells that close every descriptor they do not know.
-//! It is removed when it is dropped.
+//! FIFO for one run, in a private directory, for shells that close unknown file descriptors. The directory is removed
+//! when the FIFO is dropped.
 
 use std::fs::File;
 use std::io;
@@ -10,24 +10,25 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-/// The name of this program in the directory.
+/// Name of the link to this program in the directory.
 const KEEPER: &str = "agentd-keeper";
 
 #[derive(Debug)]
 pub(crate) struct Fifo {
     directory: PathBuf,
     path: PathBuf,
-    /// Keeps the reader from meeting an end as long as this is open: the program opens it late, or several times.
+    /// Write end that keeps the reader from seeing an end of file. The program may open the FIFO late or several
+    /// times.
     _writer: File,
 }
 
 impl Fifo {
-    /// The FIFO and its reading end, which does not block.
+    /// Makes the FIFO and opens its read end, which does not block.
     pub(crate) fn make() -> io::Result<(Self, OwnedFd)> {
-        // mkdtemp(3) gives it the mode 0700.
+        // mkdtemp(3) creates the directory with mode 0700.
         let directory = nix::unistd::mkdtemp(Path::new("/tmp/agentd-run-XXXXXX"))?;
         let path = directory.join("capture");
-        // What it is called without quotes in any shell, wherever it is installed.
+        // A path that needs no quotes in any shell, wherever this program is installed.
         let own = std::env::current_exe().and_then(|own| std::os::unix::fs::symlink(own, directory.join(KEEPER)));
         let opened = own.and_then(|()| Ok(nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?)).and_then(|()| {
             let flags = OFlag::O_NONBLOCK.bits();
@@ -47,12 +48,12 @@ impl Fifo {
         &self.path
     }
 
-    /// The directory, which no other user can enter.
+    /// Returns the directory, which no other user can enter.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// A path of this program there.
+    /// Returns the path of this program's link in the directory.
     pub(crate) fn keeper(&self) -> PathBuf {
         self.directory.join(KEEPER)
     }
@@ -65,6 +66,6 @@ impl Drop for Fifo {
 }
 
 fn remove(directory: &Path) {
-    // Programs may have left sockets there. What cannot be removed is in a directory that the system clears.
+    // Programs may have left sockets in the directory. The system cleans up files that this process cannot remove.
     let _ = std::fs::remove_dir_all(directory);
 }

@@ -1,4 +1,4 @@
-//! Frames: a length (u32, little endian) and that many bytes of JSON. See [`crate::protocol`] for what is in them.
+//! Frame format: a length (u32, little endian) and as many bytes of JSON. [`crate::protocol`] defines the contents.
 
 use std::io::{self, Read, Write};
 
@@ -7,20 +7,20 @@ use serde::de::DeserializeOwned;
 
 use crate::protocol::MAX_FRAME;
 
-/// Why a frame cannot be read or written. After one of these the connection is of no use any more.
+/// Error of reading or writing a frame. The connection is unusable after any of these errors.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("cannot transfer a frame")]
+    #[error("cannot read or write a frame")]
     Io(#[source] io::Error),
     #[error("a frame of {0} bytes is longer than the {MAX_FRAME} allowed")]
     TooLong(u64),
     #[error("the connection ended within a frame")]
     Cut,
-    #[error("a frame is not what was expected")]
+    #[error("cannot parse a frame")]
     Content(#[source] serde_json::Error),
 }
 
-/// The frame with its length.
+/// Encodes a message as a frame, including the length.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message).map_err(FrameError::Content)?;
@@ -37,14 +37,14 @@ pub fn write<T: Serialize>(to: &mut impl Write, message: &T) -> Result<(), Frame
     to.write_all(&encode(message)?).and_then(|()| to.flush()).map_err(FrameError::Io)
 }
 
-/// Reads one frame, blocking; `None` where the connection ends before it.
+/// Reads one frame, blocking. Returns `None` if the connection ends before the frame.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, FrameError> {
     let mut decoder = Decoder::default();
     loop {
         if let Some(body) = decoder.frame()? {
             return serde_json::from_slice(&body).map(Some).map_err(FrameError::Content);
         }
-        // Never more than this frame: what follows is another reader's.
+        // Read no more than this frame: the bytes after it belong to the next call.
         let wanted = decoder.wanted().min(64 << 10);
         let before = decoder.buffer.len();
         let n = from.take(wanted as u64).read_to_end(&mut decoder.buffer).map_err(FrameError::Io)?;
@@ -56,18 +56,20 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, Fram
     }
 }
 
-/// Takes bytes as they come, and gives frames as they are complete. Its memory follows what came, not what a length promises.
+/// Incremental decoder: takes bytes as they arrive and returns complete frames. Its memory grows with the bytes
+/// received, not with the length that a frame claims.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
 }
 
 impl Decoder {
+    /// Adds received bytes.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The body of the next frame, where it is complete.
+    /// Returns the body of the next complete frame, if there is one.
     pub fn frame(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         let Some(end) = self.end()? else { return Ok(None) };
         if self.buffer.len() < end {
@@ -79,12 +81,12 @@ impl Decoder {
         Ok(Some(frame))
     }
 
-    /// Whether there is a part of a frame.
+    /// Reports whether no bytes of an incomplete frame are buffered.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Where the frame ends that the buffer begins with.
+    /// Returns the buffer position of the first frame's end.
     fn end(&self) -> Result<Option<usize>, FrameError> {
         let Some(length) = self.buffer.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length);
@@ -94,7 +96,7 @@ impl Decoder {
         Ok(Some(4 + length as usize))
     }
 
-    /// How many bytes are missing to the length or to the frame's end.
+    /// Returns how many bytes are missing until the end of the length or of the frame.
     fn wanted(&self) -> usize {
         self.end().ok().flatten().unwrap_or(4).saturating_sub(self.buffer.len())
     }
@@ -109,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_back_however_the_bytes_are_cut(
+        fn frames_decode_for_every_split_of_the_bytes(
             bodies in proptest::collection::vec(".{0,300}", 0..8),
             cuts in proptest::collection::vec(1_usize..40, 1..20),
         ) {
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_claims_too_much_is_refused_before_it_is_read() {
+    fn a_frame_with_a_too_large_length_is_refused_before_it_is_read() {
         let mut decoder = Decoder::default();
         decoder.extend(&(MAX_FRAME + 1).to_le_bytes());
         assert!(matches!(decoder.frame(), Err(FrameError::TooLong(_))));

@@ -1,7 +1,8 @@
-//! `agentd-keeper hold`: becomes the process that an agent lives under, and then is that.
+//! `agentd-keeper hold` becomes the parent process of an agent.
 //!
-//! This is the way in: what is inherited is let go of, the journal is locked, the socket listens. After that nothing is written
-//! to stderr any more and stdout is closed, by which whoever started it can tell that it listens.
+//! This module sets the keeper up: it closes inherited file descriptors, locks the journal and listens on the socket.
+//! Then it redirects stderr to `/dev/null` and closes the inherited stdout. The end of stdout shows the starter that
+//! the keeper listens.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -24,41 +25,42 @@ use crate::protocol::{HoldArgs, PROTOCOL};
 use crate::signals::Signals;
 use crate::{os, private};
 
-/// Why an agent cannot be held.
+/// Error of a keeper that cannot hold an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// Another keeper or a daemon has the session.
+    /// Another keeper or a daemon holds the session's journal.
     #[error("session {session:?} is held already")]
     Held { session: String, source: OpenError },
     #[error("cannot open the journal of session {session:?}")]
     Journal { session: String, source: OpenError },
-    #[error("the socket's path {path:?} has {length} bytes; this system allows {}", os::SOCKET_PATH_MAX)]
+    #[error("cannot listen on {path:?}: the path has {length} bytes; this system allows {}", os::SOCKET_PATH_MAX)]
     PathTooLong { path: PathBuf, length: usize },
     #[error("cannot listen on {path:?}")]
     Listen { path: PathBuf, source: io::Error },
     #[error("cannot {action}")]
     Setup { action: &'static str, source: io::Error },
-    #[error("cannot wait for anything any more")]
+    #[error("cannot poll for events")]
     Wait(#[source] io::Error),
 }
 
-/// Holds an agent until it has ended and the daemon was told. To be called first thing in a process with one thread.
+/// Holds an agent until it has ended and the daemon was notified. A process must call this function first, while it
+/// has a single thread.
 pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
     let setup = |action| move |source| HoldError::Setup { action, source };
-    os::close_inherited().map_err(setup("close what was inherited"))?;
-    private::close(args.core).map_err(setup("close its memory to others"))?;
+    os::close_inherited().map_err(setup("close inherited file descriptors"))?;
+    private::close(args.core).map_err(setup("protect its memory from other processes"))?;
     forget_environment();
     if getsid(None).ok() != Some(getpid()) {
         setsid().map_err(io::Error::from).map_err(setup("begin a process session"))?;
     }
-    std::env::set_current_dir("/").map_err(setup("leave the directory it was started in"))?;
+    std::env::set_current_dir("/").map_err(setup("change its working directory to the root"))?;
     os::become_subreaper().map_err(setup("become the reaper of the agent's descendants"))?;
     let signals = Signals::install().map_err(setup("receive signals"))?;
     let pid = std::process::id();
     let own = i32::try_from(pid).map_err(io::Error::other).and_then(os::start_time);
     let start_time = own.map_err(setup("read its own start time"))?;
 
-    // `$STATE/sessions/<id>`, so `$STATE/faults`. In a release build this is nothing.
+    // `state` is `$STATE/sessions/<id>`, so faults are in `$STATE/faults`. A release build does nothing here.
     if let Some(root) = args.state.parent().and_then(Path::parent) {
         agentd_fault::arm(&root.join("faults"));
     }
@@ -67,7 +69,7 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
         OpenError::Held { .. } => HoldError::Held { session, source },
         source => HoldError::Journal { session, source },
     })?;
-    agentd_fault::at(Point::KeeperStartLocked).map_err(setup("go on with the journal locked"))?;
+    agentd_fault::at(Point::KeeperStartLocked).map_err(setup("continue with the journal locked"))?;
     let bound = Bound::new(args.state.clone(), args.keep, args.journal.rotate);
     let mut log = Log::new(writer, bound);
     log.write_body(&Body::KeeperStarted(KeeperStarted {
@@ -78,19 +80,19 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
         launch: args.launch,
     }));
     let listener = listen(&args.socket)?;
-    let let_go = agentd_fault::at(Point::KeeperStartListening).and_then(|()| let_go());
-    if let Err(source) = let_go {
+    let redirected = agentd_fault::at(Point::KeeperStartListening).and_then(|()| redirect_standard_fds());
+    if let Err(source) = redirected {
         let _ = fs::remove_file(&args.socket);
-        return Err(setup("let go of its standard descriptors")(source));
+        return Err(setup("replace its standard file descriptors")(source));
     }
     let ended = Keeper::new(args, start_time, signals, listener, log).run();
-    // The lock goes with the process, after this: who finds the socket gone may still find the journal held.
+    // The lock is released later, when the process exits. The journal can still be locked after the socket is gone.
     let _ = fs::remove_file(&args.socket);
     ended.map_err(HoldError::Wait)
 }
 
-/// The keeper's own environment is that of whoever started it, and may hold secrets: it is of no use here, and the agent's is
-/// given to it word for word in the launch record.
+/// Removes all variables from the keeper's environment. They come from the process that started the keeper and may
+/// contain secrets. The keeper does not need them, and the launch record has the agent's whole environment.
 #[allow(unsafe_code, reason = "changing the environment is unsafe because another thread could read it")]
 fn forget_environment() {
     for (name, _) in std::env::vars_os() {
@@ -99,19 +101,19 @@ fn forget_environment() {
     }
 }
 
-/// Whoever started the keeper can tell by this that it listens.
-fn let_go() -> io::Result<()> {
+/// Points the standard file descriptors at `/dev/null`. The end of stdout shows the starter that the keeper listens.
+fn redirect_standard_fds() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stderr(&null)?;
     Ok(dup2_stdout(&null)?)
 }
 
-/// How often the socket is made whose directory somebody removes at the same moment, and how long after one another.
+/// Number of attempts, and the pause between them, to create the socket while another process removes its directory.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Listens at the path, in a directory that is made where it is missing.
+/// Listens at the path, and creates its directory if it is missing.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, HoldError> {
     let length = path.as_os_str().len();
     if length > os::SOCKET_PATH_MAX {
@@ -132,7 +134,7 @@ fn listen_once(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
-    // Whose it was is gone: the journal's lock is held here.
+    // The previous owner of the socket is gone, because this process holds the journal's lock.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -145,7 +147,8 @@ fn listen_once(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Which file stands at the path, by device and inode. A link is not followed; nothing where the path cannot be looked at.
+/// Returns the device and inode of the file at the path, without following a link. Returns `None` if they cannot be
+/// read.
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     let metadata = fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))

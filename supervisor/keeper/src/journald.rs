@@ -1,19 +1,20 @@
-//! What journald is told of a session: the beginning and the end of its agent, and what the agent prints to stderr, each entry with the field
-//! `AGENTD_SESSION`, as the daemon's are.
+//! Messages to journald: the start and end of the session's agent, and its stderr. Each entry has the field
+//! `AGENTD_SESSION`, like the daemon's entries.
 //!
-//! In journald's own protocol (`systemd.io/JOURNAL_NATIVE_PROTOCOL`), and not by the unit's stderr: what a user's unit says there gets no
-//! fields of ours (`LogExtraFields=`, systemd 252). The session's journal is the truth; what journald does not take at once is not said again.
+//! The messages use journald's native protocol (`systemd.io/JOURNAL_NATIVE_PROTOCOL`) and not the unit's stderr. The
+//! stderr of a user's unit cannot carry extra fields (`LogExtraFields=`, systemd 252). The session's journal is
+//! authoritative. A message that journald does not take at once is lost.
 
 use std::os::unix::net::UnixDatagram;
 
-/// Where journald listens.
+/// Path of journald's socket.
 const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Who says something, as in the field `SYSLOG_IDENTIFIER`.
+/// Source of a message, for the field `SYSLOG_IDENTIFIER`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
     Keeper,
-    /// The agent, or whoever has its stderr.
+    /// The agent, or a process that inherited its stderr.
     Agent,
 }
 
@@ -24,7 +25,7 @@ pub(crate) struct Journald {
 }
 
 impl Journald {
-    /// `None` where there is no journald.
+    /// Connects to journald. Returns `None` if there is no journald.
     pub(crate) fn connect(session: &str) -> Option<Self> {
         let socket = UnixDatagram::unbound().ok()?;
         socket.set_nonblocking(true).ok()?;
@@ -32,7 +33,7 @@ impl Journald {
         Some(Self { socket, session: session.to_owned() })
     }
 
-    /// One entry of what may not have secrets in it any more.
+    /// Sends one entry. The text must already be masked.
     pub(crate) fn say(&self, who: Who, message: &[u8]) {
         let _ = self.socket.send(&entry(&self.session, who, message));
     }
@@ -44,7 +45,7 @@ fn entry(session: &str, who: Who, message: &[u8]) -> Vec<u8> {
         Who::Agent => "agentd-agent",
     };
     let mut entry = Vec::with_capacity(message.len() + 128);
-    // 6 is informational, syslog(3): how bad a line of an agent is, nobody knows.
+    // Priority 6 is informational (syslog(3)), because the severity of an agent's line is unknown.
     let fields = [
         ("PRIORITY", b"6".as_slice()),
         ("SYSLOG_IDENTIFIER", identifier.as_bytes()),
@@ -52,7 +53,7 @@ fn entry(session: &str, who: Who, message: &[u8]) -> Vec<u8> {
         ("MESSAGE", message),
     ];
     for (name, value) in fields {
-        // With its length, so that a value may hold anything.
+        // The length prefix allows any bytes in the value.
         entry.extend_from_slice(name.as_bytes());
         entry.push(b'\n');
         entry.extend_from_slice(&(value.len() as u64).to_le_bytes());

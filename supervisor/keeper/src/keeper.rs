@@ -1,13 +1,18 @@
-//! The poll loop: turns what happens into inputs of the machine, and its actions into what is done.
+//! Poll loop of the keeper: turns events into inputs of the state machine, and performs its actions.
 //!
-//! One thread, and nothing in it blocks but the kill of the tree at the end. Within a turn of the loop what came from the daemon
-//! is journalled before it is sent to the agent, and what came from the agent before the daemon is told of it.
+//! The keeper has one thread. Only the kill of the tree at the end blocks. Each iteration of the loop has two
+//! ordering promises. Records from the daemon are journalled before they are sent to the agent. Output of the agent
+//! is journalled before the daemon is notified.
 //!
-//! **Where a fault point fails** ([`agentd_fault`]) the step behind it fails as it could for another reason: `keeper.launch.before` as a
-//! program that cannot be executed; `keeper.launch.spawned` the same, and the tree is killed; `keeper.append.journalled` as the agent's
-//! stdin that cannot be written, which is given up; `keeper.append.sent` as the daemon's connection that cannot, which ends without an
-//! answer; `keeper.output.read` and `keeper.end.killed` as a disk that does not take the records, which wait; `keeper.stop.before`
-//! as an orderly way that cannot be gone, so that the tree is killed at once; `keeper.end.recorded` as a daemon that cannot be told.
+//! **Failing fault points** ([`agentd_fault`]) make the next step fail as it could in production:
+//!
+//! - `keeper.launch.before`: the program cannot be executed.
+//! - `keeper.launch.spawned`: the program cannot be executed, and the tree is killed.
+//! - `keeper.append.journalled`: the agent's stdin cannot be written and is closed.
+//! - `keeper.append.sent`: the daemon's connection cannot be written and ends without an answer.
+//! - `keeper.output.read` and `keeper.end.killed`: the disk does not take the records, which wait.
+//! - `keeper.stop.before`: an orderly stop is impossible, so the tree is killed at once.
+//! - `keeper.end.recorded`: the daemon cannot be notified.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -38,39 +43,40 @@ use crate::tree;
 use crate::wait::{self, Read};
 use crate::watch::Watch;
 
-/// The patience of a stop that no daemon asked for. Agents take up to 7 s to end after their stdin did.
+/// Time limits of a stop that no daemon requested. Agents take up to 7 s to exit after their stdin is closed.
 const OWN_TIMES: StopTimes = StopTimes { close_ms: 8000, term_ms: 2000 };
-/// None: the whole tree is killed.
+/// Time limits of an immediate kill of the whole tree.
 const AT_ONCE: StopTimes = StopTimes { close_ms: 0, term_ms: 0 };
-/// Where no child's end tells of a descendant's, how often it is looked whether there are any though nothing was heard of them.
+/// Interval at which the keeper looks for remaining descendants on systems where it does not adopt them.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How much is read of each pipe after the tree was killed. A pipe holds less; a process that could not be killed may go on writing.
+/// Maximum number of reads of each pipe after the kill. A pipe holds less, but a process that survived the kill may
+/// continue to write.
 const DRAIN: u32 = 256;
 
-/// The keeper, listening.
+/// Keeper with a listening socket.
 pub(crate) struct Keeper<'a> {
     args: &'a HoldArgs,
     start_time: u64,
     signals: Signals,
     door: Door<'a>,
     connection: Option<Connection>,
-    /// Waits for the disk; until it is sent no further request is looked at.
+    /// Answer that waits for the disk. The keeper reads no further request until it has sent this answer.
     durable: Option<FromKeeper>,
     log: Log,
     machine: Machine,
     deadline: Option<Instant>,
     agent: Option<Agent>,
     watch: Option<Watch>,
-    /// Of a cgroup of its own.
+    /// Memory counters of the keeper's own cgroup, if it has one.
     memory: Option<Memory>,
-    /// Since when no daemon is connected.
+    /// Time since which no daemon is connected.
     alone_since: Option<Instant>,
-    /// Why the agent is ended though nobody asked for that.
+    /// Reason for ending the agent without a requested stop.
     reason: Option<String>,
     exceeded: Option<Exceeded>,
-    /// Why there never was an agent.
+    /// Reason why the agent could not be started.
     exec_error: Option<String>,
-    /// `agent.exited` was handed to the log.
+    /// Whether `agent.exited` was handed to the log.
     ended: bool,
     over: bool,
 }
@@ -102,7 +108,7 @@ impl<'a> Keeper<'a> {
         keeper
     }
 
-    /// Returns when the agent has ended and the daemon was told, or nobody ever came.
+    /// Runs until the agent has ended and the daemon was notified, or until no daemon connected in time.
     pub(crate) fn run(mut self) -> io::Result<()> {
         while !self.over {
             self.wait()?;
@@ -118,7 +124,7 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Waits until there is something to do. What it is, is found by trying: nothing here blocks.
+    /// Waits until there may be something to do. The steps that follow try everything without blocking.
     fn wait(&self) -> io::Result<()> {
         let now = Instant::now();
         let looks = self.watch.as_ref().map(Watch::due);
@@ -131,7 +137,7 @@ impl<'a> Keeper<'a> {
         ];
         fds.extend(self.door.fd().map(|door| PollFd::new(door, PollFlags::POLLIN)));
         if let Some(connection) = &self.connection {
-            until.push(connection.tell_at(self.tail()));
+            until.push(connection.report_at(self.tail()));
             fds.push(PollFd::new(connection.fd(), connection.events()));
         }
         if let Some(agent) = &self.agent {
@@ -159,7 +165,8 @@ impl<'a> Keeper<'a> {
 
     fn accept(&mut self) {
         while let Some(stream) = self.door.accept() {
-            // An agent is not the daemon: its own is below this process, another session's below another keeper.
+            // An agent is not the daemon. It runs below this keeper, and an agent of another session runs below that
+            // session's keeper.
             let may = Caller::is_owner(&stream);
             let Some(mut connection) = may.then(|| Connection::new(stream).ok()).flatten() else { continue };
             let tail = self.tail();
@@ -173,8 +180,8 @@ impl<'a> Keeper<'a> {
                 agent_pid: self.agent.as_ref().filter(|_| !self.ended).map(|agent| agent.pid.unsigned_abs()),
                 tail,
             }));
-            connection.has_told(tail);
-            // The old daemon is gone or is being replaced: what it still waits for, it will not hear.
+            connection.mark_reported(tail);
+            // The old daemon is gone or about to be replaced, and does not get the answers it waited for.
             self.connection = Some(connection);
             self.alone_since = None;
             self.durable = None;
@@ -208,7 +215,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Who outlived the process that was started may end too, or close what it was asked by.
+    /// Reports [`Input::StdinEnded`] when the heirs of an exited leader have exited or closed the agent's stdin.
     fn note_heirs(&mut self) {
         let held = self.agent.as_ref().is_some_and(|agent| agent.stdin.is_held());
         if self.machine.state() == State::Outlived && !held {
@@ -222,7 +229,8 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Whether the agent is read. Without a daemon nobody shortens the journal, nor answers the requests that have made it so long.
+    /// Reports whether the keeper reads the agent's output. Without a daemon, no process shortens the journal or
+    /// answers the requests that fill it.
     fn listens(&self) -> bool {
         !self.log.is_blocked() && (self.connection.is_some() || !self.log.is_passed())
     }
@@ -235,7 +243,7 @@ impl<'a> Keeper<'a> {
         if agent.stdout.due(now).is_ok_and(|pipe| pipe.is_some()) {
             ended = agent.read_stdout(&mut self.log, false) == Read::End;
         }
-        // The first may have found the disk full.
+        // The first read may have found the disk full.
         if !self.log.is_blocked() && agent.stderr.due(now).is_ok_and(|pipe| pipe.is_some()) {
             agent.read_stderr(&mut self.log, false);
         }
@@ -258,7 +266,7 @@ impl<'a> Keeper<'a> {
             agent.unmute(&mut self.log);
         }
         if let Some(agent) = self.agent.as_mut().filter(|_| !self.log.is_blocked()) {
-            agent.tell_flood(now, &mut self.log);
+            agent.report_flood(now, &mut self.log);
         }
         self.note_limits(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
@@ -267,11 +275,11 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Ends an agent that nobody comes back for, or that takes more than it may.
+    /// Ends an agent that no daemon reconnects to, or that exceeds a limit.
     fn note_limits(&mut self, now: Instant) {
         let Some(agent) = self.agent.as_mut().filter(|_| !self.ended) else { return };
         if let Some(kills) = self.memory.as_mut().and_then(|memory| memory.look(now)) {
-            agent.remark(&format!("{} for want of memory", killed(kills)));
+            agent.remark(&format!("{}: out of memory", killed(kills)));
         }
         if let Some((exceeded, reason)) = self.watch.as_mut().and_then(|watch| watch.look(now, &mut agent.family)) {
             self.watch = None;
@@ -285,7 +293,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// When the agent is ended unless a daemon comes. One that is being ended already is left to that.
+    /// Returns when the agent is ended unless a daemon connects. `None` while the agent is already being ended.
     fn orphaned_at(&self) -> Option<Instant> {
         let waits = matches!(self.machine.state(), State::Running | State::Outlived);
         self.alone_since.filter(|_| waits)?.checked_add(self.args.orphan_ttl?)
@@ -326,12 +334,13 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// How far the journal reaches, and what keeps it from reaching further.
+    /// Returns the end of the journal, and the error that blocks it.
     fn tail(&self) -> Tail {
         Tail { ended: self.ended && self.machine.state() == State::Ending, ..self.log.tail() }
     }
 
-    /// Carries a request out, and says what follows from it once it is answered. No answer: the daemon cannot be told.
+    /// Performs a request. Returns the answer, and the input to apply after sending it. Without an answer, the
+    /// connection must end.
     fn answer(&mut self, request: Result<ToKeeper, serde_json::Error>) -> (Option<FromKeeper>, Option<Input>) {
         let (answer, then) = match request {
             Ok(ToKeeper::Launch(mut record)) => {
@@ -355,16 +364,14 @@ impl<'a> Keeper<'a> {
                 (FromKeeper::Hidden, None)
             }
             Ok(ToKeeper::Stop(times)) => (FromKeeper::Stopping, Some(stop(times))),
-            Err(error) => {
-                (refused("unknown-request", format!("the request is not known to this keeper: {error}")), None)
-            }
+            Err(error) => (refused("unknown-request", format!("unknown request: {error}")), None),
         };
         (Some(answer), then)
     }
 
     fn launch(&mut self, record: &LaunchRecord) -> (FromKeeper, Option<Input>) {
         if self.machine.state() != State::Empty {
-            return (refused("already-launched", "a keeper starts one agent in its life".to_owned()), None);
+            return (refused("already-launched", "this keeper has already launched its agent".to_owned()), None);
         }
         if record.launch != self.args.launch {
             let message = format!("this keeper is for launch {}, not {}", self.args.launch, record.launch);
@@ -402,15 +409,16 @@ impl<'a> Keeper<'a> {
             append.records.iter().filter(|record| record.send).map(|record| record.data.get().len() + 1).sum();
         let agent = self.agent.as_mut().filter(|_| !self.ended);
         if to_send > 0 && agent.as_ref().is_some_and(|agent| !agent.stdin.has_room(to_send)) {
-            let message = format!("{} MiB wait for the agent, which does not read them", agent::QUEUE >> 20);
+            let message = format!("{} MiB wait for the agent, which does not read its stdin", agent::QUEUE >> 20);
             return refused("agent-not-reading", message);
         }
         if to_send > 0 && self.ended {
-            // What the journal says was sent, was sent: the daemon reads how the agent ended, and asks for something else.
-            return refused("agent-ended", "the agent has ended and can be sent nothing".to_owned());
+            // Every record marked as sent was sent. The daemon reads the agent's end from the journal and sends
+            // another request.
+            return refused("agent-ended", "cannot send to the agent: it has ended".to_owned());
         }
         if self.log.is_blocked() && !append.from_reserve {
-            return blocked(self.log.tail().errno, "the journal cannot be written at the moment".to_owned());
+            return blocked(self.log.tail().errno, "the journal cannot be written now".to_owned());
         }
         let need = if append.from_reserve { Need::Final } else { Need::Ordinary };
         let seq = match self.log.try_write(need, &append.records) {
@@ -462,12 +470,13 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// SIGTERM for the agent's process group; where the process that gave it its name is gone, for whoever is left.
+    /// Sends SIGTERM to the agent's process group. If the leader is gone, sends SIGTERM to each remaining process of
+    /// the tree.
     fn terminate(&mut self) {
         let Some(agent) = &mut self.agent else { return };
         agent.stdin.abandon();
         if agent.exit.is_none() {
-            // Not reaped, so the number is still this group's.
+            // The leader is not reaped yet, so the process group id is still in use by this group.
             let _ = killpg(Pid::from_raw(agent.pid), Signal::SIGTERM);
         } else {
             tree::signal(&mut agent.family, Signal::SIGTERM);
@@ -517,11 +526,12 @@ impl<'a> Keeper<'a> {
             agent.remark(&ended(&exited));
         } else if exited.exec_error.is_none() {
             if exited.requested {
-                // It was sent away before it had an agent. The launch goes on with another keeper, whose agent has the one end.
+                // The keeper was stopped before it had an agent. The launch continues with another keeper, which
+                // records the end.
                 self.ended = true;
                 return self.record_end();
             }
-            exited.exec_error = Some(format!("no daemon asked for it within {} s", IDLE.as_secs()));
+            exited.exec_error = Some(format!("no daemon requested a launch within {} s", IDLE.as_secs()));
         }
         let exited = Body::AgentExited(exited);
         let record = [Record { kind: exited.kind(), data: &exited.to_data() }];
@@ -543,12 +553,15 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// Why the agent ended, where the kernel killed in its cgroup.
+/// Returns the reason of an end after the kernel killed a process in the agent's cgroup.
 fn for_want_of_memory(memory: &Memory) -> String {
     match memory.limit() {
-        Some(limit) => format!("the kernel killed in it for want of memory, of which {} KiB are allowed", limit >> 10),
-        None => "the kernel killed in it for want of memory, of which the machine or all sessions together had no more"
-            .to_owned(),
+        Some(limit) => {
+            format!("the kernel killed one of its processes: out of memory, {} KiB are allowed", limit >> 10)
+        }
+        None => {
+            "the kernel killed one of its processes: the machine or the sessions together ran out of memory".to_owned()
+        }
     }
 }
 
@@ -559,19 +572,19 @@ fn killed(processes: u64) -> String {
     }
 }
 
-/// For people.
+/// Describes the agent's end for a person.
 fn ended(exited: &AgentExited) -> String {
     let how = match (exited.status, exited.signal) {
         (Some(status), _) => format!("with status {status}"),
         (None, Some(signal)) => format!("by signal {signal}"),
-        (None, None) => "and nobody knows how".to_owned(),
+        (None, None) => "with an unknown status".to_owned(),
     };
-    let asked = if exited.requested { ", as it was asked to" } else { "" };
+    let asked = if exited.requested { " after a requested stop" } else { "" };
     let reason = exited.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("the agent ended {how}{asked}{reason}; {} others of its tree were killed", exited.killed)
+    format!("the agent ended {how}{asked}{reason}; {} other processes of its tree were killed", exited.killed)
 }
 
-/// An orderly stop.
+/// Makes the input of an orderly stop.
 fn stop(times: StopTimes) -> Input {
     let way = agentd_fault::at(Point::KeeperStopBefore);
     Input::Stop(if way.is_ok() { times } else { AT_ONCE })

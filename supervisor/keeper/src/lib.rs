@@ -1,7 +1,8 @@
-//! The keeper: the small process that is an agent's parent.
+//! The keeper: the small process that is the parent of one agent.
 //!
-//! It holds the agent's stdin, stdout and stderr, writes the session's journal, and goes on doing both when the daemon is gone.
-//! No async runtime, no HTTP, no plugins: what outlives everything else has little in it that can fail.
+//! The keeper holds the agent's stdin, stdout and stderr, and writes the session's journal. It continues both without
+//! a daemon. The keeper has no async runtime, no HTTP and no plugins, because the process that outlives all others
+//! must have few ways to fail.
 
 mod agent;
 mod attributes;

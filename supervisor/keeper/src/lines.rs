@@ -1,38 +1,38 @@
-//! Splits what an agent writes into lines.
+//! Splits an agent's output into lines.
 //!
-//! A line that is longer than the limit keeps its beginning, and the number of bytes that were left out; the memory held is the
-//! limit and a block at most, and next to nothing while the agent is quiet.
+//! A line above the limit keeps its first bytes and the number of dropped bytes. The splitter uses at most the limit
+//! and one block of memory, and almost none while the agent is silent.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use crate::wait::{self, Read};
 
-/// The block of an agent that says little.
+/// Block size in bytes for an agent with little output.
 const SMALL: usize = 4 << 10;
-/// The block of an agent that says much: as much as its pipe holds by then.
+/// Block size in bytes for an agent with much output. It equals the capacity of the widened pipe.
 const LARGE: usize = 256 << 10;
 
-/// One line without its newline, or what stands at the end without one.
+/// One line without its newline, or the rest at the end of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     pub(crate) text: &'a [u8],
-    /// How many bytes of the line are left out behind the text.
+    /// Number of bytes dropped from the end of the line.
     pub(crate) cut: u64,
 }
 
-/// The splitter of one stream.
+/// Line splitter of one stream.
 #[derive(Debug)]
 pub(crate) struct Lines {
     buffer: Vec<u8>,
     filled: usize,
     /// See [`Lines::is_full`].
     full: bool,
-    /// Up to here there is no newline.
+    /// Buffer position before which there is no newline.
     searched: usize,
-    /// How much of a line is kept.
+    /// Maximum number of kept bytes of a line.
     limit: usize,
-    /// Left out already of the line that the buffer begins with.
+    /// Number of bytes already dropped from the first line in the buffer.
     dropped: u64,
 }
 
@@ -42,7 +42,7 @@ impl Lines {
         Self { buffer: Vec::new(), filled: 0, full: false, searched: 0, limit, dropped: 0 }
     }
 
-    /// One read(2).
+    /// Reads with one read(2).
     pub(crate) fn read(&mut self, from: impl AsFd) -> io::Result<Read> {
         self.make_room();
         let read = wait::read(from, &mut self.buffer[self.filled..])?;
@@ -55,18 +55,18 @@ impl Lines {
         Ok(read)
     }
 
-    /// Whether the last read had no room for more, so that there probably is more.
+    /// Reports whether the last read filled the buffer, so that more output is probably available.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// The block grows while reads fill it, and the buffer for a long line.
+    /// Resizes the buffer. It grows while reads fill it, and for a long line.
     fn make_room(&mut self) {
         let length = match self.buffer.len() {
             0 => SMALL,
             length if self.filled > length / 2 => length * 2,
             length if self.full && length < LARGE => (length * 4).min(LARGE),
-            // A long line lies behind.
+            // A long line was consumed: shrink the buffer.
             length if length > 2 * LARGE && self.filled < LARGE / 2 => LARGE,
             length => length,
         };
@@ -76,12 +76,12 @@ impl Lines {
         }
     }
 
-    /// The lines that are complete; with `rest`, what stands behind the last newline too. [`Lines::consume`] lets go of them.
+    /// Returns the complete lines; with `rest`, also the incomplete last line. [`Lines::consume`] removes them.
     pub(crate) fn pieces(&self, rest: bool) -> Pieces<'_> {
         Pieces { lines: self, start: 0, search: self.searched, dropped: self.dropped, rest }
     }
 
-    /// Lets go of everything up to the last newline; with `rest`, of everything.
+    /// Removes everything up to the last newline; with `rest`, removes all bytes.
     pub(crate) fn consume(&mut self, rest: bool) {
         let complete = match memchr::memrchr(b'\n', &self.buffer[self.searched..self.filled]) {
             _ if rest => self.filled,
@@ -104,7 +104,7 @@ impl Lines {
     }
 }
 
-/// See [`Lines::pieces`].
+/// Iterator of [`Lines::pieces`].
 #[derive(Debug)]
 pub(crate) struct Pieces<'a> {
     lines: &'a Lines,
@@ -145,7 +145,7 @@ mod tests {
 
     type Split = Vec<(Vec<u8>, u64)>;
 
-    /// What comes out when the bytes are written in portions that long.
+    /// Returns the lines that result from writing the bytes in portions of this length.
     fn split(bytes: &[u8], portions: &[usize], limit: u64) -> Split {
         let (reader, mut writer) = std::io::pipe().unwrap();
         crate::spawn::nonblocking(&reader).unwrap();
@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_the_same_however_they_come(
+        fn lines_do_not_depend_on_the_size_of_reads(
             bytes in proptest::collection::vec(prop_oneof![1 => Just(b'\n'), 6 => any::<u8>()], 0..400),
             portions in proptest::collection::vec(1_usize..60, 1..10),
             limit in prop_oneof![1_u64..12, Just(10_000)],

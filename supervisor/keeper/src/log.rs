@@ -1,13 +1,13 @@
-//! The journal as the keeper writes it: what was read from the agent is written in the end, whatever the disk does meanwhile.
+//! Journal access of the keeper. Output that was read from the agent is written eventually, also after disk errors.
 //!
-//! When a write fails the records stay here, in order, and are tried again every [`RETRY`]; until that succeeds the keeper reads
-//! nothing more from the agent, so what is kept is bounded by one read of each pipe.
+//! If a write fails, the records wait in memory, in order, and the keeper retries every [`RETRY`]. It reads nothing
+//! more from the agent until a write succeeds. The waiting records are therefore limited to one read of each pipe.
 //!
-//! A journal that has reached its bound takes only what is essential ([`Bound`]).
+//! A journal at its bound takes only essential records ([`Bound`]).
 //!
-//! Once the agent has ended, a disk that is full must not keep the session open. What waits is then written into the reserve of the journal
-//! ([`agentd_journal::Need`]). What does not fit there is left out, except requests, responses and the keeper's own records, and an
-//! `agent.dropped` says how much that was.
+//! After the agent's end, a full disk must not keep the session open. The waiting records then go into the journal's
+//! reserve ([`agentd_journal::Need`]). Records that do not fit are dropped, except requests, responses and the
+//! keeper's own records. An `agent.dropped` record reports their number.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,29 +21,29 @@ use crate::bound::Bound;
 use crate::essential::is_essential;
 use crate::protocol::{NewRecord, Tail};
 
-/// How long after a failure it is tried again.
+/// Time between a failed write and its retry.
 pub(crate) const RETRY: Duration = Duration::from_millis(250);
 
-/// One record that waits for the disk.
+/// Record that waits for the disk.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     kind: String,
     data: Box<RawValue>,
 }
 
-/// See the module's comment.
+/// Journal access of the keeper; see the module comment.
 #[derive(Debug)]
 pub(crate) struct Log {
     writer: Writer,
     bound: Bound,
-    /// Each was one append and will be one append.
+    /// Waiting records. Each batch was one append and is written as one append.
     waiting: VecDeque<Vec<Waiting>>,
-    /// What was written is to be brought to the disk, and that failed.
+    /// Whether a sync to the disk failed and must be retried.
     unsynced: bool,
     retry_at: Option<Instant>,
-    /// The error number of the last failure, until it is over.
+    /// Value of `errno` of the last failure, until a write succeeds.
     errno: Option<i32>,
-    /// The agent has ended: its last records may use the reserve.
+    /// Whether the agent has ended, so that its last records may use the reserve.
     is_last: bool,
 }
 
@@ -52,8 +52,8 @@ impl Log {
         Self { writer, bound, waiting: VecDeque::new(), unsynced: false, retry_at: None, errno: None, is_last: false }
     }
 
-    /// Writes the records, now or as soon as the disk takes them. At the journal's bound only those that are essential, and says how many
-    /// were left out.
+    /// Writes the records, now or as soon as the disk takes them. At the journal's bound, writes only the essential
+    /// records and reports the number of dropped ones.
     pub(crate) fn write(&mut self, records: &[Record<'_>]) {
         let now = Instant::now();
         if !self.bound.is_reached(now) {
@@ -69,7 +69,7 @@ impl Log {
     }
 
     fn say_dropped(&mut self, now: Instant, quiet: bool) {
-        if let Some(dropped) = self.bound.say(now, quiet) {
+        if let Some(dropped) = self.bound.report(now, quiet) {
             self.put(&[Record { kind: dropped.kind(), data: &dropped.to_data() }]);
         }
     }
@@ -81,7 +81,7 @@ impl Log {
         self.defer(records);
     }
 
-    /// Keeps the records as if the disk had not taken them.
+    /// Queues the records as if a write had failed.
     pub(crate) fn defer(&mut self, records: &[Record<'_>]) {
         let own = |record: &Record<'_>| Waiting { kind: record.kind.to_owned(), data: record.data.to_owned() };
         self.waiting.push_back(records.iter().map(own).collect());
@@ -93,33 +93,35 @@ impl Log {
         self.write(&[Record { kind: body.kind(), data: &body.to_data() }]);
     }
 
-    /// Writes the daemon's records now or not at all. An error is of no concern to what comes after.
+    /// Writes the daemon's records now or not at all. An error does not affect later records.
     pub(crate) fn try_write(&mut self, need: Need, records: &[NewRecord]) -> Result<u64, AppendError> {
         self.bound.look_again();
         let records: Vec<_> = records.iter().map(|record| Record { kind: &record.kind, data: &record.data }).collect();
         self.append(need, &records)
     }
 
-    /// From here on what is written is the last of the session's records. Says whether all of it is in the journal and on the disk.
+    /// Marks all records from now on as the session's last. Reports whether all of them are in the journal and on the
+    /// disk.
     pub(crate) fn finish(&mut self) -> bool {
         self.is_last = true;
         self.unsynced = true;
-        // Where no error of the system's is known the next try is at its time.
+        // Without a known system error, the retry comes at its usual time.
         (!self.is_blocked() || self.errno.is_some()) && self.settle()
     }
 
-    /// Brings what was written to the disk, whatever waits; says whether it is there. For records that went ahead of what waits.
+    /// Syncs written records to the disk, even while other records wait. Reports whether the sync succeeded. For
+    /// records that were written ahead of the waiting ones.
     pub(crate) fn sync_written(&mut self) -> bool {
         self.writer.sync().is_ok()
     }
 
-    /// Brings what was written to the disk, now or as soon as it can be; says whether it is there.
+    /// Syncs written records to the disk, now or as soon as possible. Reports whether the sync succeeded.
     pub(crate) fn sync(&mut self) -> bool {
         self.unsynced = true;
         self.settle()
     }
 
-    /// Tries again, where it is time to; says whether nothing waits any more.
+    /// Retries a failed write or sync if it is due. Reports whether nothing waits any more.
     pub(crate) fn retry(&mut self, now: Instant) -> bool {
         match self.retry_at {
             None => true,
@@ -131,17 +133,17 @@ impl Log {
         }
     }
 
-    /// When [`Log::retry`] is due.
+    /// Returns when [`Log::retry`] is due.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Whether the disk does not take what it is given.
+    /// Reports whether the disk refuses writes.
     pub(crate) fn is_blocked(&self) -> bool {
         self.retry_at.is_some()
     }
 
-    /// Whether the journal is longer than it may be without a daemon that shortens it.
+    /// Reports whether the journal is longer than allowed without a daemon that shortens it.
     pub(crate) fn is_passed(&self) -> bool {
         self.bound.is_passed()
     }
@@ -162,7 +164,8 @@ impl Log {
             }
             self.retry_at = None;
         }
-        // A write of the daemon's failed, and is not tried again here. Behind the last record there is nothing that would need more room.
+        // A failed write of the daemon's records is not retried here. After the last record, no further space is
+        // needed.
         if !self.is_last
             && let Some(errno) = self.errno
             && let Err(error) = self.writer.probe()
@@ -181,7 +184,8 @@ impl Log {
         true
     }
 
-    /// Writes of a batch what may never be left out, and how much of it was.
+    /// Writes the essential records of a batch, after one record with the number and bytes of the dropped records.
+    /// Reports whether the write succeeded.
     fn append_essential(&mut self, batch: &[Waiting]) -> bool {
         let (kept, left): (Vec<_>, Vec<_>) = records(batch).into_iter().partition(is_essential);
         let bytes = left.iter().map(|record| record.data.get().len() as u64).sum();

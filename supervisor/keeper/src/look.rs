@@ -1,12 +1,14 @@
-//! `agentd-keeper look`: looks for the daemon at what may not answer, in a process that can be thrown away.
+//! `agentd-keeper look` queries files and names for the daemon, in a process that may hang and can be killed.
 //!
-//! A dead file server or name service keeps a thread of its caller in the kernel or in the C library for as long as it likes. Here it
-//! keeps this process, and the daemon kills it when the time is over. Questions come as frames on stdin and are answered in order.
+//! A dead file server or name service can block its caller in the kernel or in the C library forever. Here it blocks
+//! only this process, which the daemon kills after a timeout. Requests come as frames on stdin and are answered in
+//! order.
 //!
-//! A file is looked at in two steps: [`Look::Resolve`] says which it is, and the asker thinks about that; then comes what it wants to
-//! know of it. What was resolved has no symbolic link in it, and is opened such that none has come into it since.
+//! A file is examined in two steps. [`Look::Resolve`] returns its resolved path, which the requester can check. The
+//! next request then examines that file. A resolved path has no symbolic links, and opening it fails if one has
+//! appeared since.
 //!
-//! Not its job: who may look at what, and for how long.
+//! This module does not decide who may examine which file, or for how long.
 
 use std::ffi::CStr;
 use std::fs::{File, Metadata};
@@ -26,34 +28,34 @@ use serde::{Deserialize, Serialize};
 use crate::frame::{self, FrameError};
 use crate::os;
 
-/// What is asked.
+/// Request to examine a file or a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Look {
-    /// Which file this path names; [`Looked::Path`] or [`Looked::Absent`]. The next three are about that file.
+    /// Resolves a path and selects its file for the next requests; [`Looked::Path`] or [`Looked::Absent`].
     Resolve(ByteString),
-    /// What it is; [`Looked::Metadata`].
+    /// Returns the metadata of the selected file; [`Looked::Metadata`].
     Inspect,
-    /// A regular file's content; [`Looked::Content`].
+    /// Returns the content of the selected regular file; [`Looked::Content`].
     Read { most: u64 },
-    /// The names in a directory, sorted; [`Looked::Names`].
+    /// Returns the sorted names in the selected directory; [`Looked::Names`].
     Entries { most: u64 },
-    /// The first of these that is there, which must be a program; [`Looked::Program`].
+    /// Returns the first of these paths that exists. It must be a program; [`Looked::Program`].
     Program(Vec<ByteString>),
-    /// What lies at this path, its links followed; [`Looked::Place`].
+    /// Returns the kind of the file at this path, following links; [`Looked::Place`].
     Place(ByteString),
-    /// On which device this path is, asked of its file system anew; [`Looked::Device`].
+    /// Returns the device of this path, as its file system reports it now; [`Looked::Device`].
     Device(ByteString),
-    /// The addresses of a host, as getaddrinfo(3) gives them; [`Looked::Addresses`].
+    /// Returns the addresses of a host from getaddrinfo(3); [`Looked::Addresses`].
     Addresses(String),
 }
 
-/// What was seen.
+/// Answer to a [`Look`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Looked {
     Path(ByteString),
-    /// As far as it is there with everything resolved, and the rest as it was asked for.
+    /// The path does not exist. `path` is resolved as far as it exists, and its rest is as requested.
     Absent {
         path: ByteString,
         why: Why,
@@ -62,21 +64,21 @@ pub enum Looked {
     Metadata(Seen),
     Content(ByteString),
     Names(Vec<ByteString>),
-    /// As it was asked for, and with everything resolved.
+    /// The program's path as requested, and fully resolved.
     Program {
         named: ByteString,
         path: ByteString,
     },
     Place {
-        /// With everything resolved.
+        /// Fully resolved path.
         path: ByteString,
         kind: Kind,
-        /// Whether this user may execute it, or enter it.
+        /// Whether this user may execute the file or enter the directory.
         usable: bool,
     },
-    /// `major:minor`.
+    /// Device as `major:minor`.
     Device(String),
-    /// Without a port; that of a link has its interface's number behind a `%`.
+    /// Addresses without ports. A link-local address ends in `%` and the number of its interface.
     Addresses(Vec<String>),
     Not {
         why: Why,
@@ -84,13 +86,14 @@ pub enum Looked {
     },
 }
 
-/// What can be said of a file.
+/// Metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
+    /// Kind of the file.
     pub kind: Kind,
-    /// Bytes; of a directory 0.
+    /// Size in bytes; 0 for a directory.
     pub size: u64,
-    /// Milliseconds since 1970.
+    /// Time of the last modification, in milliseconds since 1970.
     pub modified: u64,
 }
 
@@ -102,34 +105,35 @@ pub enum Kind {
     Other,
 }
 
-/// Why something was not seen.
+/// Reason why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// There is no such file, or the name service says that there is no such host.
+    /// The file does not exist, or the name service reports an unknown host.
     NotFound,
-    /// It is not allowed to this user, or is no file, directory or program as it should be.
+    /// This user has no permission, or the path is not a file, directory or program as requested.
     Unusable,
-    /// A link took the file's place since it was resolved.
+    /// A symbolic link has replaced a part of the path since it was resolved.
     Changed,
     TooLarge,
     Other,
 }
 
-/// Why the role itself could not be played.
+/// Error of the role itself.
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
-    #[error("cannot close what was inherited")]
+    #[error("cannot close inherited file descriptors")]
     Inherited(#[source] io::Error),
-    #[error("cannot read a question from stdin")]
+    #[error("cannot read a request from stdin")]
     Question(#[source] FrameError),
     #[error("cannot write an answer to stdout")]
     Answer(#[source] FrameError),
 }
 
-struct Not(Why, String);
+/// Reason and message of a failed request.
+struct Failure(Why, String);
 
-impl From<io::Error> for Not {
+impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let why = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Why::NotFound,
@@ -140,34 +144,34 @@ impl From<io::Error> for Not {
     }
 }
 
-impl From<Errno> for Not {
+impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
         io::Error::from(errno).into()
     }
 }
 
-/// Answers what comes on `input`, to its end or until so many seconds are over: then it is killed by an alarm, whoever asked it may be
-/// gone. To be called in a process that has its three standard descriptors and no other.
+/// Answers the requests on `input` until its end. An alarm kills the process after this many seconds, because the
+/// requester may be gone. The calling process must have no file descriptors except stdin, stdout and stderr.
 pub fn look(seconds: u32, mut input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
     os::close_inherited().map_err(LookError::Inherited)?;
-    // It reads files that are secrets.
+    // This process reads files with secrets.
     crate::private::close(None).map_err(LookError::Inherited)?;
     alarm::set(seconds);
     let mut resolved = PathBuf::new();
     while let Some(question) = frame::read(&mut input).map_err(LookError::Question)? {
-        let answer = answer(question, &mut resolved).unwrap_or_else(|Not(why, text)| Looked::Not { why, text });
+        let answer = answer(question, &mut resolved).unwrap_or_else(|Failure(why, text)| Looked::Not { why, text });
         frame::write(output, &answer).map_err(LookError::Answer)?;
     }
     Ok(())
 }
 
-fn answer(look: Look, resolved: &mut PathBuf) -> Result<Looked, Not> {
+fn answer(look: Look, resolved: &mut PathBuf) -> Result<Looked, Failure> {
     Ok(match look {
         Look::Resolve(path) => {
             let asked = Path::new(path.as_os_str());
-            match asked.canonicalize().map_err(Not::from) {
+            match asked.canonicalize().map_err(Failure::from) {
                 Ok(found) => *resolved = found,
-                Err(Not(why, text)) => {
+                Err(Failure(why, text)) => {
                     return Ok(Looked::Absent { path: nearest(asked).as_os_str().into(), why, text });
                 }
             }
@@ -191,9 +195,9 @@ fn nearest(path: &Path) -> PathBuf {
     }
 }
 
-fn pin(path: &Path) -> Result<OwnedFd, Not> {
+fn pin(path: &Path) -> Result<OwnedFd, Failure> {
     os::pin(path).map_err(|error| match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-        Errno::ELOOP => Not(Why::Changed, "a symbolic link took its place while it was looked at".to_owned()),
+        Errno::ELOOP => Failure(Why::Changed, "a symbolic link took its place while it was looked at".to_owned()),
         _ => error.into(),
     })
 }
@@ -216,26 +220,26 @@ fn seen(metadata: &Metadata) -> Seen {
     }
 }
 
-fn content(path: &Path, most: u64) -> Result<Vec<u8>, Not> {
+fn content(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     let pinned = pin(path)?;
     let metadata = File::from(pinned.try_clone()?).metadata()?;
     if !metadata.is_file() {
-        return Err(Not(Why::Unusable, "it is not a regular file".to_owned()));
+        return Err(Failure(Why::Unusable, "it is not a regular file".to_owned()));
     }
-    let too_large = || Not(Why::TooLarge, format!("it has more than {most} bytes"));
+    let too_large = || Failure(Why::TooLarge, format!("it has more than {most} bytes"));
     if metadata.len() > most {
         return Err(too_large());
     }
     let mut content = Vec::new();
-    // Files of proc(5) say that they have no bytes.
+    // Files of proc(5) report a size of 0.
     File::from(os::reopen(&pinned)?).take(most.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > most { Err(too_large()) } else { Ok(content) }
 }
 
-fn names(path: &Path, most: u64) -> Result<Vec<ByteString>, Not> {
+fn names(path: &Path, most: u64) -> Result<Vec<ByteString>, Failure> {
     let pinned = pin(path)?;
     if !File::from(pinned.try_clone()?).metadata()?.is_dir() {
-        return Err(Not(Why::Unusable, "it is not a directory".to_owned()));
+        return Err(Failure(Why::Unusable, "it is not a directory".to_owned()));
     }
     let mut names: Vec<ByteString> = Vec::new();
     for entry in nix::dir::Dir::from_fd(os::reopen(&pinned)?)?.iter() {
@@ -245,7 +249,7 @@ fn names(path: &Path, most: u64) -> Result<Vec<ByteString>, Not> {
             continue;
         }
         if names.len() as u64 == most {
-            return Err(Not(Why::TooLarge, format!("it has more than {most} entries")));
+            return Err(Failure(Why::TooLarge, format!("it has more than {most} entries")));
         }
         names.push(name.to_bytes().to_vec().into());
     }
@@ -253,29 +257,30 @@ fn names(path: &Path, most: u64) -> Result<Vec<ByteString>, Not> {
     Ok(names)
 }
 
-fn program(candidates: &[ByteString]) -> Result<Looked, Not> {
+fn program(candidates: &[ByteString]) -> Result<Looked, Failure> {
     for named in candidates {
-        let path = match Path::new(named.as_os_str()).canonicalize().map_err(Not::from) {
-            Err(Not(Why::NotFound, _)) => continue,
+        let path = match Path::new(named.as_os_str()).canonicalize().map_err(Failure::from) {
+            Err(Failure(Why::NotFound, _)) => continue,
             path => path?,
         };
         if !path.metadata()?.is_file() || access(&path, AccessFlags::X_OK).is_err() {
-            return Err(Not(Why::Unusable, "it is not a file that may be executed".to_owned()));
+            return Err(Failure(Why::Unusable, "it is not a file that may be executed".to_owned()));
         }
         return Ok(Looked::Program { named: named.clone(), path: path.as_os_str().into() });
     }
-    Err(Not(Why::NotFound, "there is no such program".to_owned()))
+    Err(Failure(Why::NotFound, "there is no such program".to_owned()))
 }
 
-fn place(path: &Path) -> Result<Looked, Not> {
+fn place(path: &Path) -> Result<Looked, Failure> {
     let resolved = path.canonicalize()?;
     let kind = kind(&resolved.metadata()?);
     let usable = access(&resolved, AccessFlags::X_OK).is_ok();
     Ok(Looked::Place { path: resolved.as_os_str().into(), kind, usable })
 }
 
-/// A server's answer to stat(2) may be one that it gave a minute ago; to statvfs(3) it is not.
-fn device(path: &Path) -> Result<Looked, Not> {
+/// Returns the device of a path. The answer of stat(2) can come from a cache that is a minute old; the answer of
+/// statvfs(3) cannot.
+fn device(path: &Path) -> Result<Looked, Failure> {
     let device = path.metadata()?.dev();
     match nix::sys::statvfs::statvfs(path) {
         Ok(_) | Err(Errno::ENOSYS | Errno::EOPNOTSUPP) => {}
@@ -285,14 +290,14 @@ fn device(path: &Path) -> Result<Looked, Not> {
     Ok(Looked::Device(format!("{major}:{minor}")))
 }
 
-fn addresses(host: &str) -> Result<Vec<String>, Not> {
+fn addresses(host: &str) -> Result<Vec<String>, Failure> {
     let hints = AddrInfoHints { socktype: nix::libc::SOCK_STREAM, ..AddrInfoHints::default() };
     let found = dns_lookup::getaddrinfo(Some(host), None, Some(hints)).map_err(|error| {
         let why = match error.kind() {
             LookupErrorKind::NoName | LookupErrorKind::NoData => Why::NotFound,
             _ => Why::Other,
         };
-        Not(why, io::Error::from(error).to_string())
+        Failure(why, io::Error::from(error).to_string())
     })?;
     let mut addresses: Vec<String> = Vec::new();
     for one in found {
@@ -317,7 +322,7 @@ mod tests {
 
     fn after(path: &Path, look: Look) -> Looked {
         let mut resolved = path.to_owned();
-        answer(look, &mut resolved).unwrap_or_else(|Not(why, text)| Looked::Not { why, text })
+        answer(look, &mut resolved).unwrap_or_else(|Failure(why, text)| Looked::Not { why, text })
     }
 
     fn why(looked: &Looked) -> Option<Why> {
@@ -325,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_resolved_and_then_read_as_far_as_asked() {
+    fn a_file_is_resolved_and_then_read_up_to_the_limit() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
         std::fs::write(at("f"), b"12345\xff").unwrap();
@@ -369,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_and_a_device_are_refused_and_do_not_notice() {
+    fn a_pipe_and_a_device_are_refused_without_being_opened() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().canonicalize().unwrap().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -380,10 +385,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_says_it_is_empty_is_read_all_the_same() {
+    fn a_file_of_reported_size_zero_is_read_to_its_end() {
         let status = Path::new("/proc/1/status");
         if !status.exists() {
-            // No such files on this system.
+            // This system has no such files.
             return;
         }
         let Looked::Content(text) = after(status, Look::Read { most: 1 << 20 }) else { panic!("not read") };
@@ -391,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_the_first_of_its_places_that_is_there() {
+    fn a_program_is_the_first_candidate_that_exists() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
         let look = |names: &[PathBuf]| {
@@ -409,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_what_its_links_lead_to() {
+    fn a_place_is_the_target_of_its_links() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
         let look = |path: PathBuf| after(Path::new(""), Look::Place(path.as_os_str().into()));
@@ -425,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_knows_itself_by_name_and_no_host_of_a_name_that_cannot_be() {
+    fn localhost_resolves_without_repeated_addresses() {
         let Looked::Addresses(found) = after(Path::new(""), Look::Addresses("localhost".to_owned())) else {
             panic!("not found")
         };

@@ -1,4 +1,5 @@
-//! The life of a keeper as a table: state × input → state and actions. No clock, no I/O: deadlines come in as messages.
+//! State machine of a keeper, as a table: state × input → next state and actions. It has no clock and does no I/O;
+//! deadlines arrive as inputs.
 //!
 //! ```text
 //!   Empty ──launched──▶ Running ──leader exited, heirs hold its pipes──▶ Outlived
@@ -14,21 +15,22 @@
 //!             Farewell ──delivered, disconnected, deadline──▶ Over
 //! ```
 //!
-//! **When an agent has ended.** The process that was started may be a launcher that the agent itself outlives. So when it exits
-//! and nobody asked for that, the agent lives for as long as there are heirs: descendants that hold both its stdin and its
-//! stdout. What can be asked and can answer is still the agent; a tool that was left behind holds at most the one it prints to.
-//! After a stop was asked for, the exit of the process that was started is the end.
+//! **When an agent has ended.** The started process, the leader, can be a launcher that exits before the agent. If
+//! the leader exits without a requested stop, the agent lives as long as it has heirs. Heirs are descendants that
+//! hold both the agent's stdin and its stdout: they can receive requests and send responses. A tool left in the
+//! background holds at most the pipe to which it prints. After a requested stop, the agent ends when the leader
+//! exits.
 
 use std::time::Duration;
 
 use crate::protocol::StopTimes;
 
-/// How long a keeper without an agent waits for a daemon.
+/// Time limit for a keeper without an agent to be contacted by a daemon.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
-/// How long the daemon may take to hear of the end.
+/// Time limit for the daemon to read the final frames.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What happened.
+/// Event that the machine reacts to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Input {
     Connected,
@@ -37,53 +39,53 @@ pub(crate) enum Input {
     /// The program could not be executed.
     NotLaunched,
     Stop(StopTimes),
-    /// The keeper ends the agent, which nobody asked for: no daemon comes back, or a limit is passed.
+    /// The keeper ends the agent on its own: no daemon reconnected, or the agent exceeded a limit.
     GiveUp(StopTimes),
-    /// The process that was started has ended; are there others of its tree that hold its stdin?
+    /// The leader exited. `heirs` says whether other processes of its tree hold its stdin.
     LeaderExited {
         heirs: bool,
     },
-    /// Nobody holds the agent's stdin any more.
+    /// No process holds the read end of the agent's stdin.
     StdinEnded,
-    /// Nobody holds the agent's stdout any more.
+    /// No process holds the write end of the agent's stdout.
     StdoutEnded,
-    /// Nobody is left of the tree.
+    /// No process of the agent's tree is left.
     TreeEmpty,
-    /// The time that was last armed has come.
+    /// The time set by the last [`Action::Arm`] has come.
     Deadline,
     /// `agent.exited` is in the journal and on the disk.
     Recorded,
-    /// The daemon has all that was written to it.
+    /// The daemon has read everything that the keeper sent.
     Delivered,
 }
 
-/// What is to be done, in this order.
+/// Action for the keeper to perform. The keeper performs actions in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Sets the one deadline there is.
+    /// Sets the machine's only deadline.
     Arm(Duration),
     Disarm,
     CloseStdin,
-    /// SIGTERM.
+    /// Sends SIGTERM.
     Terminate,
-    /// Kill what is left, drain, write `agent.exited`; [`Input::Recorded`] answers.
+    /// Kills the rest of the tree, drains its pipes and writes `agent.exited`. [`Input::Recorded`] follows.
     End,
     Quit,
 }
-
+/// State of the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// No agent yet.
+    /// There is no agent yet.
     Empty,
     Running,
-    /// The process that was started has ended, and the agent has not.
+    /// The leader exited, and its heirs are the agent.
     Outlived,
-    /// stdin is closed.
+    /// The agent's stdin is closed, and SIGTERM follows after `term`.
     Closing {
         term: Duration,
         outlived: bool,
     },
-    /// SIGTERM is sent.
+    /// SIGTERM was sent.
     Terminating {
         outlived: bool,
     },
@@ -92,7 +94,7 @@ pub(crate) enum State {
     Over,
 }
 
-/// The machine.
+/// State machine of a keeper; see the module comment.
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: State,
@@ -102,7 +104,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The machine, and what is to be done first.
+    /// Returns the initial machine and its first actions.
     pub(crate) fn new() -> (Self, Vec<Action>) {
         let machine = Self { state: State::Empty, connected: false, stdout_open: true, requested: false };
         (machine, vec![Action::Arm(IDLE)])
@@ -112,11 +114,12 @@ impl Machine {
         self.state
     }
 
-    /// Whether a stop was asked for.
+    /// Reports whether a stop was requested.
     pub(crate) fn requested(&self) -> bool {
         self.requested
     }
 
+    /// Applies an input and returns the actions to perform.
     pub(crate) fn on(&mut self, input: Input) -> Vec<Action> {
         use Action::{Arm, CloseStdin, Disarm, Quit, Terminate};
         match input {
@@ -138,7 +141,7 @@ impl Machine {
                 (State::Closing { term, outlived: self.state == State::Outlived }, vec![CloseStdin, Arm(close)])
             }
 
-            // A second stop is impatience, or a patience that is over: its times count from now.
+            // A second stop shortens or extends the first: its times count from now.
             (State::Closing { outlived, .. }, Input::Stop(times) | Input::GiveUp(times)) => {
                 let (close, term) = stop(times);
                 (State::Closing { term, outlived }, vec![Arm(close)])
@@ -212,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_ends_once_and_quits_only_after_that_was_recorded(inputs in proptest::collection::vec(input(), 0..40)) {
+        fn a_keeper_ends_once_and_quits_after_recording_the_end(inputs in proptest::collection::vec(input(), 0..40)) {
             let (mut machine, mut actions) = Machine::new();
             for input in inputs {
                 let before = machine.state();
@@ -232,7 +235,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_came_before_a_stop_and_two_deadlines_end_it(inputs in proptest::collection::vec(input(), 0..40)) {
+        fn a_stop_and_two_deadlines_end_every_history(inputs in proptest::collection::vec(input(), 0..40)) {
             let (mut machine, mut actions) = after(&inputs);
             for input in [Input::Stop(TIMES), Input::Deadline, Input::Deadline] {
                 actions.extend(machine.on(input));
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_may_go_before_the_agent() {
+    fn a_launcher_may_exit_before_the_agent() {
         let outlived = [Input::Launched, Input::LeaderExited { heirs: true }];
         assert_eq!(after(&outlived).0.state(), State::Outlived);
         for end in [Input::StdinEnded, Input::StdoutEnded, Input::TreeEmpty] {
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_stop_the_end_of_the_process_that_was_started_is_the_end() {
+    fn after_a_stop_the_agent_ends_when_the_leader_exits() {
         let (machine, actions) = after(&[Input::Launched, Input::Stop(TIMES), Input::LeaderExited { heirs: true }]);
         assert_eq!(machine.state(), State::Ending);
         assert!(machine.requested());
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_that_gives_up_stops_its_agent_as_if_it_had_been_asked_to_and_says_that_it_was_not() {
+    fn giving_up_stops_the_agent_like_a_stop_but_is_not_a_requested_stop() {
         let given_up = after(&[Input::Launched, Input::GiveUp(TIMES)]);
         let asked = after(&[Input::Launched, Input::Stop(TIMES)]);
         assert_eq!((given_up.0.state(), given_up.1), (asked.0.state(), asked.1));
@@ -291,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_after_the_end_was_not_what_ended_it() {
+    fn a_stop_after_the_end_does_not_count_as_requested() {
         let (machine, _) = after(&[Input::Launched, Input::TreeEmpty, Input::Stop(TIMES)]);
         assert!(!machine.requested());
     }
 
     #[test]
-    fn a_keeper_that_nobody_uses_ends() {
+    fn an_unused_keeper_ends() {
         let (machine, actions) = after(&[Input::Connected, Input::Disconnected, Input::Deadline, Input::Recorded]);
         assert_eq!((machine.state(), actions[0]), (State::Over, Action::Arm(IDLE)));
     }

@@ -1,14 +1,18 @@
-//! Hides secret values in what an agent prints, as a CI system hides them in its logs.
+//! Masks secret values in an agent's output, as a CI system masks them in its logs.
 //!
-//! A value is found as it is, and as JSON may write it: with any escapes, and escaped once more where JSON stands in a JSON
-//! string. In a line that is JSON only the contents of strings and numbers are replaced, so that it stays JSON.
+//! The mask finds a value in plain form and in JSON form: with any escapes, and escaped once more for JSON inside a
+//! JSON string. In a line of JSON, it replaces only the contents of strings and numbers, so that the line stays
+//! valid.
 //!
-//! What is not found: a value shorter than [`SHORTEST`] (it would be found everywhere), one that was encoded in a way other than
-//! these (base64, URL encoding), and one that was printed in pieces: in two messages, or on two lines that it has not itself.
+//! The mask does not find these values:
 //!
-//! Tokens of a known form (`crate::tokens`) are hidden wherever they come from.
+//! - A value shorter than [`SHORTEST`], which would be found everywhere.
+//! - A value in another encoding, such as base64 or URL encoding.
+//! - A value printed in pieces: in two messages, or on two lines unless the value itself has several lines.
 //!
-//! The daemon hides with the same rules in what it says of an environment that could not be built.
+//! The mask also replaces tokens of a known format (`crate::tokens`), wherever they come from.
+//!
+//! The daemon uses this mask in messages about an environment that could not be built.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -17,19 +21,19 @@ use std::ops::Range;
 use memchr::memmem::{self, Finder};
 use zeroize::Zeroizing;
 
-/// What stands in a value's place.
+/// Text that replaces a secret value.
 pub const MASK: &str = "‹secret›";
 
-/// The shortest value that is hidden, bytes. `none`, `true` and `1234` stand where a secret is meant to, and everywhere else too: to
-/// hide them would make what an agent says unreadable and keep nothing from anybody.
+/// Minimum length in bytes of a masked value. `none`, `true` and `1234` can be given as a secret and also appear
+/// everywhere else. Masking them would make the output unreadable and protect nothing.
 pub const SHORTEST: usize = 6;
-/// How many additions count.
+/// Number of recent additions that stay active.
 const ADDED: u64 = 8;
-/// The shortest line of a value of several lines that is hidden where it stands alone.
+/// Minimum length in bytes of a line that is masked alone, if it belongs to a value of several lines.
 const SHORTEST_LINE: usize = 8;
 
-/// What ACP itself says, as the whole of a string: a secret that is called the same (a password `content`, say) is not told by hiding
-/// it there, and a message without these words is none.
+/// Words of ACP itself, as the whole content of a string. They stay unmasked even if a secret has an equal value,
+/// such as a password `content`. A message without such a word is invalid, and the word does not reveal the secret.
 const PROTOCOL: &[&[u8]] = &[
     b"agentCapabilities",
     b"agentInfo",
@@ -85,20 +89,20 @@ const PROTOCOL: &[&[u8]] = &[
     b"version",
 ];
 
-/// The values of one agent.
+/// Mask with the secret values of one agent.
 #[derive(Default)]
 pub struct Mask {
     needles: Vec<Needle>,
-    /// How often values were added.
+    /// Number of additions of values.
     added: u64,
 }
 
 struct Needle {
     value: Zeroizing<Vec<u8>>,
     found_as: Finder<'static>,
-    /// It has characters that JSON writers escape by habit.
+    /// Whether the value has characters that JSON writers may escape.
     escapable: bool,
-    /// The addition that it came with; 0 for those of the beginning.
+    /// Number of the addition that brought the value; 0 for the initial values.
     added: u64,
 }
 
@@ -114,7 +118,7 @@ impl Needle {
     }
 }
 
-/// How many there are: never what they are.
+/// Prints the number of values and never the values.
 impl std::fmt::Debug for Mask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Mask({} needles)", self.needles.len())
@@ -122,7 +126,7 @@ impl std::fmt::Debug for Mask {
 }
 
 impl Mask {
-    /// For these values; those that are too short are left out.
+    /// Makes a mask for these values, without those that are too short.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut values: Vec<Vec<u8>> = Vec::new();
         for secret in secrets {
@@ -133,7 +137,7 @@ impl Mask {
             }
         }
         values.retain(|value| value.len() >= SHORTEST);
-        // As a JSON string in a JSON string holds it, and that once more.
+        // The value as a JSON string inside a JSON string holds it, and with one more level of escapes.
         for _ in 0..2 {
             let escaped: Vec<_> = values.iter().filter_map(|value| escape(value)).collect();
             values.extend(escaped);
@@ -143,8 +147,8 @@ impl Mask {
         mask
     }
 
-    /// Hides these values too. Of what was added the last eight times count: a token that is renewed every minute must not make
-    /// every line slower for as long as the agent lives.
+    /// Masks these values too. Only the last eight additions stay active, so that a token renewed every minute does
+    /// not make each line slower for the agent's whole life.
     pub fn add<'a>(&mut self, secrets: impl IntoIterator<Item = &'a [u8]>) {
         self.added += 1;
         let added = self.added;
@@ -153,7 +157,8 @@ impl Mask {
         self.order();
     }
 
-    /// The longest first: a value may be a part of another. Of two that are the same, the one that stays longer.
+    /// Sorts the longest value first, because a value may be part of another. Of two equal values, keeps the newer
+    /// one.
     fn order(&mut self) {
         let stays = |needle: &Needle| (needle.added != 0, Reverse(needle.added));
         self.needles.sort_by(|a, b| {
@@ -162,7 +167,8 @@ impl Mask {
         self.needles.dedup_by(|a, b| a.value == b.value);
     }
 
-    /// The text with its secrets hidden; with `cut`, the beginning of one at the end too, because the text goes on unseen.
+    /// Returns the text with its secrets masked. With `cut`, also masks the start of a secret at the end, because the
+    /// text continues unseen.
     pub fn text<'a>(&self, text: &'a [u8], cut: bool) -> Cow<'a, [u8]> {
         let end = if cut { text.len() - self.begun(text) } else { text.len() };
         if end == text.len() && !self.suspects(text) {
@@ -176,7 +182,7 @@ impl Mask {
         Cow::Owned(hidden)
     }
 
-    /// The JSON with its secrets hidden; `None` where there are none. What comes out is JSON again.
+    /// Returns the JSON with its secrets masked, as valid JSON; `None` if there are no secrets.
     pub(crate) fn json(&self, json: &str) -> Option<String> {
         if !self.suspects(json.as_bytes()) {
             return None;
@@ -218,11 +224,11 @@ impl Mask {
             };
             at += length;
         }
-        // Only whole characters were replaced by whole characters; where a value had been half of one, nothing may leak.
+        // Only whole characters were replaced. If a value was half of a character, no byte of the value may leak.
         Some(String::from_utf8(hidden).unwrap_or_else(|_| format!("\"{MASK}\"")))
     }
 
-    /// Whether there may be something to hide: quick, and never wrongly no.
+    /// Reports whether there may be a secret. This check is fast and never misses one.
     fn suspects(&self, text: &[u8]) -> bool {
         let escapes = !self.needles.is_empty() && memchr::memchr(b'\\', text).is_some();
         let unicode = escapes && memmem::find(text, b"\\u").is_some();
@@ -235,8 +241,8 @@ impl Mask {
         })
     }
 
-    /// Copies the text, which is plain or (`json`) the content of a JSON string, with every value in it replaced. In a JSON string
-    /// a value that stands there as it is would be read as another one if it has escapes in it, so only what is read counts.
+    /// Copies the text with every value in it replaced. With `json`, the text is the content of a JSON string. There,
+    /// only the unescaped form counts: a plain match with escapes in it would mean another value.
     fn hide(&self, text: &[u8], json: bool, to: &mut Vec<u8>) {
         let mut at = 0;
         let mut tokens = tokens(text).into_iter().peekable();
@@ -252,7 +258,7 @@ impl Mask {
                 to.extend_from_slice(MASK.as_bytes());
                 at += length;
             } else {
-                // An escape is one character: a value may not begin in its middle.
+                // An escape is one character, so a value cannot begin inside it.
                 let (_, length) = character(rest);
                 to.extend_from_slice(&rest[..length]);
                 at += length;
@@ -260,7 +266,7 @@ impl Mask {
         }
     }
 
-    /// How many bytes at the end of the text are the beginning of a value.
+    /// Returns how many bytes at the end of the text are the start of a value.
     fn begun(&self, text: &[u8]) -> usize {
         let begun = |needle: &Needle| {
             (SHORTEST..needle.value.len()).rev().find(|length| text.ends_with(&needle.value[..*length])).unwrap_or(0)
@@ -269,14 +275,14 @@ impl Mask {
     }
 }
 
-/// The value as the content of a JSON string, where that differs.
+/// Returns the value as the content of a JSON string, if that differs from the value.
 fn escape(value: &[u8]) -> Option<Vec<u8>> {
     let json = serde_json::to_string(std::str::from_utf8(value).ok()?).ok()?;
     let content = &json.as_bytes()[1..json.len() - 1];
     (content != value).then(|| content.to_vec())
 }
 
-/// How long the content is of the string that begins here, up to its closing quote.
+/// Returns the length of the string content at this position, up to its closing quote.
 fn string_length(text: &[u8]) -> usize {
     let mut at = 0;
     while let Some(found) = memchr::memchr2(b'"', b'\\', &text[at..]) {
@@ -289,7 +295,7 @@ fn string_length(text: &[u8]) -> usize {
     text.len()
 }
 
-/// How long the value is that the text begins with, any of its characters written as an escape.
+/// Returns the length of the value at the start of the text, with any of its characters escaped.
 fn escaped_match(text: &[u8], value: &[u8]) -> Option<usize> {
     let (mut at, mut matched) = (0, 0);
     while matched < value.len() {
@@ -304,7 +310,7 @@ fn escaped_match(text: &[u8], value: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// One byte, or what one escape stands for (in UTF-8).
+/// One byte, or the UTF-8 form of one escape.
 enum Character {
     Byte(u8),
     Decoded([u8; 4], usize),
@@ -319,7 +325,7 @@ impl Character {
     }
 }
 
-/// The places of tokens of a known form, also where JSON writes their characters as escapes (`\u0067hp_`, `\/`).
+/// Returns the positions of tokens of a known format, also with JSON escapes (`\u0067hp_`, `\/`).
 fn tokens(text: &[u8]) -> Vec<Range<usize>> {
     let places = |text: &[u8]| crate::tokens::find(text).map(|(place, _)| place).collect();
     if memmem::find(text, b"\\u").is_none() && memmem::find(text, b"\\/").is_none() {
@@ -337,7 +343,7 @@ fn tokens(text: &[u8]) -> Vec<Range<usize>> {
     places(&decoded).into_iter().map(written).collect()
 }
 
-/// What stands at the beginning of the text, which is not empty, and how long it is there.
+/// Decodes the first character of the text, which is not empty. Returns the character and its length in the text.
 fn character(text: &[u8]) -> (Character, usize) {
     let plain = (Character::Byte(text[0]), 1);
     if text[0] != b'\\' {
@@ -356,7 +362,7 @@ fn character(text: &[u8]) -> (Character, usize) {
     (Character::Byte(byte), 2)
 }
 
-/// `\uXXXX`, or two of them that make one character.
+/// Decodes `\uXXXX`, or a surrogate pair of two.
 fn unicode(text: &[u8]) -> Option<(Character, usize)> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -386,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_hidden_however_json_writes_it() {
+    fn a_value_is_masked_in_every_json_form() {
         let secret = "pa\"ss/wörd\\\n😀<x>";
         let nested = serde_json::to_string(&serde_json::to_string(secret).unwrap()).unwrap();
         for written in [
@@ -406,17 +412,17 @@ mod tests {
             json(&["123456"], r#"{"id":123456,"t":"x123456","n":-1234567}"#),
             r#"{"id":"‹secret›","t":"x‹secret›","n":"‹secret›"}"#
         );
-        // The n of an escape is not the beginning of a value.
+        // The n of an escape is not the start of a value.
         assert_eq!(json(&["nabcde"], r#"["\nabcde","\\nabcde","nabcde"]"#), r#"["\nabcde","\\‹secret›","‹secret›"]"#);
-        // Nor is the backslash of an escape its end.
+        // The backslash of an escape is not the end of a value.
         assert_eq!(json(&["abcde\\"], r#"["abcde\n","abcde\\"]"#), r#"["abcde\n","‹secret›"]"#);
-        // What goes across strings is no value.
+        // Text across two strings is not a value.
         assert_eq!(json(&["abc\",\"b"], r#"["xabc","by"]"#), r#"["xabc","by"]"#);
         assert_eq!(json(&["[false]"], "[false]"), "[false]");
     }
 
     #[test]
-    fn a_secret_that_is_a_word_of_the_protocol_does_not_make_a_message_none() {
+    fn a_secret_equal_to_a_protocol_word_does_not_break_messages() {
         assert!(PROTOCOL.is_sorted(), "it is searched by halves");
         let line = r#"{"method":"session/update","params":{"update":{"content":{"text":"my content: session"}}}}"#;
         let masked = r#"{"method":"session/update","params":{"update":{"content":{"text":"my ‹secret›: ‹secret›"}}}}"#;
@@ -424,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_hidden_too_and_so_is_each_line_of_a_value_of_several() {
+    fn text_is_masked_too_and_so_is_each_line_of_a_multiline_value() {
         let key = "-----BEGIN-----\nabcdefghij\nxy\n-----END-----";
         let mask = mask(&[key, "token-1"]);
         assert_eq!(mask.text(b"a token-1 and abcdefghij xy", false), "a ‹secret› and ‹secret› xy".as_bytes());
@@ -433,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_a_known_form_is_hidden_though_nobody_named_it() {
+    fn a_token_of_a_known_format_is_masked_without_being_declared() {
         let token = format!("ghp_{}", "a1B2c3".repeat(6));
         assert_eq!(
             json(&[], &format!(r#"{{"t":"x\n{token}, {token}","n":1}}"#)),
@@ -444,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_written_with_escapes_is_hidden() {
+    fn a_token_with_json_escapes_is_masked() {
         let token = format!("ghp_{}", "a1".repeat(18));
         let escaped: Vec<String> = token.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
         let escaped = escaped.concat();
@@ -456,14 +462,14 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_value_at_a_cut_is_hidden() {
+    fn the_start_of_a_value_at_a_cut_is_masked() {
         let mask = mask(&["token-1234"]);
         assert_eq!(mask.text(b"x token-12", true), "x ‹secret›".as_bytes());
         assert_eq!(mask.text(b"x token-12", false), &b"x token-12"[..]);
     }
 
     #[test]
-    fn the_longer_of_two_values_wins_and_a_short_one_is_left() {
+    fn the_longer_of_two_values_wins_and_a_short_one_stays_plain() {
         assert_eq!(
             json(&["abcdef", "abcdefgh", "abcde", "1", ""], r#"["abcdefgh","abcdef","abcde",1]"#),
             r#"["‹secret›","‹secret›","abcde",1]"#
@@ -471,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_come_later_are_hidden_too_and_the_oldest_of_them_go() {
+    fn later_values_are_masked_too_and_the_oldest_additions_expire() {
         let mut mask = mask(&["from the start"]);
         for n in 0..=ADDED {
             mask.add([format!("token-{n}").as_bytes(), b"from the start", b"in each"]);
@@ -487,7 +493,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_value_json_stays_json_and_does_not_say_it(
+        fn masked_json_stays_valid_and_never_contains_the_value(
             secret in "[a-c\"\\\\/\n\té0-9]{6,9}",
             before in "[a-c\"\\\\\n0-9]{0,6}",
             after in "[a-c\"\\\\\n0-9]{0,6}",

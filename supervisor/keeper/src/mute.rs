@@ -1,8 +1,10 @@
-//! Recognises the replay of a conversation's history, which the journal has already.
+//! Recognises the replay of a conversation's history, which the journal already contains.
 //!
-//! An agent that loads a conversation repeats it as `session/update` notifications, some before and some after the response
-//! that should end it. So the end is the response *and* a quiet time behind it; the response is held back until then, so that
-//! who waits for it in the journal knows that the replay is over. Pure: the time comes in.
+//! An agent that loads a conversation repeats it as `session/update` notifications. Some come before the response
+//! that should end the replay, and some after it. The end is therefore the response *and* a quiet time after it. The
+//! response is held back until then, so that its reader in the journal knows that the replay is over.
+//!
+//! This module has no clock: the time is an argument.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -14,25 +16,25 @@ use serde_json::value::RawValue;
 
 use crate::protocol;
 
-/// What becomes of a line.
+/// Decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is journalled as ever.
+    /// The line is journalled as usual.
     Journal,
-    /// It was a part of the replay, and is counted.
+    /// The line belongs to the replay and is counted.
     Replay,
-    /// It is the response, which comes when the mute ends.
+    /// The line is the response, which is journalled when the mute ends.
     Hold,
-    /// It is an error in place of the response: the mute ends here, and then the line is journalled.
+    /// The line is an error response. The mute ends here, and then the line is journalled.
     End,
 }
 
-/// A replay that is being awaited.
+/// Replay that is expected or in progress.
 #[derive(Debug)]
 pub(crate) struct Mute {
     rule: protocol::Mute,
     replayed: AgentReplayed,
-    /// The response, and when it will have been quiet for long enough.
+    /// Response, and the time at which the quiet time after it is over.
     held: Option<(Box<RawValue>, Instant)>,
 }
 
@@ -64,9 +66,9 @@ impl Mute {
         Self { rule, replayed: AgentReplayed { lines: 0, bytes: 0 }, held: None }
     }
 
-    /// Judges one line of JSON, and notes what it has to of it.
+    /// Classifies one line of JSON and updates the replay's state.
     pub(crate) fn judge(&mut self, line: &RawValue, now: Instant) -> Verdict {
-        // What is no object is no message, and is journalled like any other line.
+        // JSON that is not an object is not a message, and is journalled like any other line.
         let Ok(message) = serde_json::from_str::<Message<'_>>(line.get()) else { return Verdict::Journal };
         match message.method.as_deref() {
             Some("session/update") => {
@@ -95,12 +97,12 @@ impl Mute {
         }
     }
 
-    /// When it ends unless something comes.
+    /// Returns when the mute ends unless another line arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.held.as_ref().map(|(_, quiet)| *quiet)
     }
 
-    /// What is journalled when it ends: the count, and then the response where there was one.
+    /// Returns the records of the mute's end: the count, and the response if one came.
     pub(crate) fn end(self) -> (AgentReplayed, Option<Box<RawValue>>) {
         (self.replayed, self.held.map(|(response, _)| response))
     }
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_after_the_response_puts_the_end_off() {
+    fn a_replay_after_the_response_delays_the_end() {
         let (mut mute, now) = (mute(), Instant::now());
         assert_eq!(mute.judge(&raw(r#"{"id":3,"result":{}}"#), now), Verdict::Hold);
         let later = now + Duration::from_millis(150);
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_ends_it_at_once() {
+    fn an_error_ends_the_mute_at_once() {
         let (mut mute, now) = (mute(), Instant::now());
         assert_eq!(mute.judge(&update("tool_call"), now), Verdict::Replay);
         assert_eq!(mute.judge(&raw(r#"{"id":3,"error":{"code":-32002,"message":"no"}}"#), now), Verdict::End);
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_journalled() {
+    fn all_other_lines_are_journalled() {
         let (mut mute, now) = (mute(), Instant::now());
         for line in [
             r#"{"id":4,"result":{}}"#,

@@ -1,16 +1,16 @@
-//! A rate that a flow keeps to: so many bytes a second in the long run, and so many at once after a silence.
+//! Token bucket: a sustained rate in bytes per second, and a burst after a pause.
 //!
-//! The clock comes in as data. What is over is not refused here: the taker asks before, or waits after.
+//! The time is an argument. The bucket never refuses bytes: the caller asks before, or waits afterwards.
 
 use std::time::{Duration, Instant};
 
 use crate::protocol::Rate;
 
-/// A bucket that fills by itself, and may be overdrawn.
+/// Token bucket that may be overdrawn.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: Rate,
-    /// When it will be full again.
+    /// Time at which the bucket is full again.
     full_at: Instant,
 }
 
@@ -21,11 +21,11 @@ impl Bucket {
 
     pub(crate) fn take(&mut self, now: Instant, bytes: u64) {
         let from = self.full_at.max(now);
-        // What is beyond the clock's end is as good as for ever.
+        // A time that the clock cannot represent counts as never.
         self.full_at = from.checked_add(self.time(bytes)).unwrap_or(from);
     }
 
-    /// How long until so many bytes are in it, of which there cannot be more than it holds.
+    /// Returns how long until the bucket has this many bytes, at most its capacity.
     pub(crate) fn wait(&self, now: Instant, bytes: u64) -> Duration {
         let missing = self.full_at.saturating_duration_since(now);
         missing.saturating_sub(self.time(self.rate.burst.saturating_sub(bytes)))
@@ -49,7 +49,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_waits_after_each_takes_no_more_than_the_rate(
+        fn waiting_after_each_take_keeps_the_rate(
             bytes_per_second in 1_u64..1_000_000,
             burst in 0_u64..100_000,
             takes in proptest::collection::vec((0_u64..10_000, 0_u64..200), 1..60),
@@ -64,13 +64,13 @@ mod tests {
                 bucket.take(now, bytes);
                 taken += bytes;
             }
-            // It does not make anybody wait longer than what was taken lasts.
+            // An overdraft waits no longer than the bytes that were taken.
             prop_assert!(bucket.wait(now, 0) <= bucket.time(taken));
         }
     }
 
     #[test]
-    fn a_silence_fills_it_and_not_more_than_that() {
+    fn a_pause_fills_the_bucket_at_most_to_its_capacity() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut bucket = Bucket::new(Rate { bytes_per_second: 100, burst: 300 }, now);
         assert_eq!(bucket.wait(now, 300), Duration::ZERO);

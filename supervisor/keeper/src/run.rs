@@ -1,10 +1,12 @@
-//! `agentd-keeper run`: one program, bounded in time and output, with nothing of it left afterwards.
+//! `agentd-keeper run` runs one program with a limit on its time and output, and leaves no processes behind.
 //!
-//! It ends when the *program* ends, whoever else holds its descriptors; or at the deadline; or when stdin ends, which
-//! is when nobody waits for the result any more. In each case what is left of its tree gets SIGTERM, has two seconds to
-//! clean up (a shell may hold a lock), and is killed; or it is left, where the program ended by itself and the request
-//! says so. Then what is in the pipes is read, and that is bounded. One that prints too much is killed at once. So a
-//! run takes at most its deadline, two seconds, and what the kernel needs to kill.
+//! The run ends when the *program* exits, even if other processes hold its file descriptors. It also ends at the
+//! deadline, and when stdin ends because the requester no longer waits.
+//!
+//! In each case, the rest of the tree gets SIGTERM, has two seconds to clean up (a shell may hold a lock), and is
+//! killed. If the program exited by itself, the request can ask to leave the rest running. Then the run drains the
+//! pipes, up to a limit. A program that prints too much is killed at once. A run therefore takes at most its
+//! deadline, two seconds, and the time that the kernel needs for the kill.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -33,27 +35,27 @@ use crate::tree;
 use crate::wait::{self, Read};
 use crate::{os, private, screen};
 
-/// The least number a capture may have: below are the descriptors that this process and the standard library open.
+/// Lowest file descriptor number for a capture. This process and the standard library use lower numbers.
 const LEAST_CAPTURE: RawFd = 10;
-/// How long whoever is left of the program's tree may take to clean up after SIGTERM.
+/// Time limit for the rest of the program's tree to clean up after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long a shell may take to end after its terminal is closed, before it is ended as others are.
+/// Time limit for a shell to exit after its terminal is closed, before the run ends its tree with SIGTERM.
 const HANG_UP: Duration = Duration::from_millis(500);
-/// How long the rest of a typed line may take after the dump.
+/// Time limit for the rest of a typed line after the dump.
 const REST_OF_THE_LINE: Duration = Duration::from_millis(500);
-/// What a line of a terminal has in it that is the echo of a typed command.
+/// Text by which the run recognises the echo of a typed command in a terminal line.
 const TYPED: &[u8] = b"agentd-keeper dump-environment";
-/// What stands for the FIFO's path in the program's stdin.
+/// Placeholder for the FIFO's path in the program's stdin.
 const CAPTURE: &str = "{capture}";
 
-/// Why there is no result.
+/// Error of `agentd-keeper run` without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("no request came on stdin")]
+    #[error("cannot read the request: stdin ended before it")]
     NoRequest,
     #[error("cannot read the request from stdin")]
     Request(#[source] FrameError),
-    #[error("the descriptor {0} for a pipe is below {LEAST_CAPTURE} or cannot be had")]
+    #[error("cannot open a pipe as file descriptor {0}: it is in use or below {LEAST_CAPTURE}")]
     CaptureFd(RawFd),
     #[error("cannot {action}")]
     Setup { action: &'static str, source: io::Error },
@@ -61,16 +63,16 @@ pub enum RunError {
     Result(#[source] FrameError),
 }
 
-/// Reads the request from `input`, carries it out, writes the result to `output`. To be called in a process that has
-/// its three standard descriptors and no other.
+/// Reads the request from `input`, performs it, and writes the result to `output`. The calling process must have no
+/// file descriptors except stdin, stdout and stderr.
 pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(), RunError> {
     let setup = |action| move |source| RunError::Setup { action, source };
-    os::close_inherited().map_err(setup("close what was inherited"))?;
+    os::close_inherited().map_err(setup("close inherited file descriptors"))?;
     let before = Attributes::own();
-    private::close(None).map_err(setup("close its memory to others"))?;
+    private::close(None).map_err(setup("protect its memory from other processes"))?;
     let request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;
     let started = Instant::now();
-    // Before anything else is open, so that the numbers are free.
+    // The pipes come before all other files, while their numbers are free.
     let trace_pipe = request.trace_fd.map(pipe_with).transpose()?;
     let capture_pipe = request.capture_fd.map(pipe_with).transpose()?;
     os::become_subreaper().map_err(setup("become the reaper of the program's descendants"))?;
@@ -90,7 +92,7 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     let terminal = terminal.map_err(setup("make a terminal"))?;
     let environment = with_private(&request, fifo.as_ref());
     let stdin = request.stdin.as_ref().map(|text| with_path(text, fifo.as_ref()));
-    // The last thing before the program starts; what is read here is what the program will read.
+    // The check is the last step before the start of the program, which reads exactly the checked bytes.
     let checked = request.expect.as_ref().map(Checked::open).transpose();
     let sealed = checked.as_ref().ok().and_then(Option::as_ref).map(|checked| seal(&request, checked)).transpose();
     let program = Program {
@@ -129,20 +131,20 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
         }
     };
     drop(fifo);
-    if checked.ok().flatten().is_some_and(|checked| !checked.holds()) {
+    if checked.ok().flatten().is_some_and(|checked| !checked.is_unchanged()) {
         result = self::result(RunOutcome::Changed);
     }
     result.attributes = result.attributes.map(|attributes| attributes.changed_since(&before));
     result.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let cancelled = result.outcome == RunOutcome::Cancelled;
     match frame::write(output, &result) {
-        // Nobody waits for it.
+        // The requester no longer reads the result.
         Err(FrameError::Io(_)) if cancelled => Ok(()),
         written => written.map_err(RunError::Result),
     }
 }
 
-/// The program cannot be given the bytes that were looked at.
+/// The program cannot be given the bytes that were checked.
 struct NotSealed;
 
 fn seal(request: &RunRequest, checked: &Checked) -> Result<os::Sealed, NotSealed> {
@@ -165,7 +167,7 @@ fn result(outcome: RunOutcome) -> RunResult {
     }
 }
 
-/// The program's environment, with the run's own directory where the request wants it.
+/// Returns the program's environment, with the run's private directory in the requested variables.
 fn with_private(request: &RunRequest, fifo: Option<&Fifo>) -> Vec<Variable> {
     let mut environment = request.environment.clone();
     let names = request.terminal.iter().flat_map(|terminal| &terminal.private);
@@ -176,7 +178,7 @@ fn with_private(request: &RunRequest, fifo: Option<&Fifo>) -> Vec<Variable> {
     environment
 }
 
-/// The program's stdin, with the FIFO's path in its place.
+/// Returns the program's stdin with the FIFO's path in place of the placeholder.
 fn with_path(text: &ByteString, fifo: Option<&Fifo>) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     if let (Some(fifo), Some(at)) = (fifo, memchr::memmem::find(&bytes, CAPTURE.as_bytes())) {
@@ -185,8 +187,8 @@ fn with_path(text: &ByteString, fifo: Option<&Fifo>) -> Vec<u8> {
     bytes
 }
 
-/// A pipe whose writing end has exactly this number.
-#[allow(unsafe_code, reason = "a descriptor with a number of one's choice comes as that number")]
+/// Opens a pipe whose write end has exactly this file descriptor number.
+#[allow(unsafe_code, reason = "fcntl returns a file descriptor with a chosen number as a plain integer")]
 fn pipe_with(number: RawFd) -> Result<(OwnedFd, OwnedFd), RunError> {
     let refused = |_| RunError::CaptureFd(number);
     if number < LEAST_CAPTURE {
@@ -200,7 +202,7 @@ fn pipe_with(number: RawFd) -> Result<(OwnedFd, OwnedFd), RunError> {
     if got == number { Ok((reader.into(), writer)) } else { Err(RunError::CaptureFd(number)) }
 }
 
-/// The program's stdin, written as it is read.
+/// Data for the program's stdin, written as the program reads it.
 #[derive(Debug)]
 struct Input {
     pipe: Option<OwnedFd>,
@@ -213,7 +215,7 @@ impl Input {
         self.pipe.as_ref().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT))
     }
 
-    /// Writes what the pipe takes, and closes it after the last byte, or when nobody reads it any more.
+    /// Writes as much as the pipe takes. Closes the pipe after the last byte, or when it has no reader.
     fn write(&mut self) {
         while let Some(pipe) = self.pipe.as_ref() {
             match nix::unistd::write(pipe, &self.bytes[self.written..]) {
@@ -229,23 +231,23 @@ impl Input {
     }
 }
 
-/// Which part of too much is kept.
+/// Part of an output to keep when it exceeds its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
     First,
     Last,
 }
 
-/// One of the program's pipes and what came out of it.
+/// Output pipe of the program, and the bytes kept from it.
 #[derive(Debug)]
 struct Output {
     pipe: Option<OwnedFd>,
     bytes: Vec<u8>,
     keep: Keep,
     limit: usize,
-    /// More came than is kept.
+    /// Whether more bytes came than the limit.
     over: bool,
-    /// How much came.
+    /// Total number of bytes that came.
     total: usize,
 }
 
@@ -258,7 +260,7 @@ impl Output {
         self.pipe.as_ref().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))
     }
 
-    /// Reads what is there, but not more than `most` bytes, so that one pipe cannot keep the rest waiting.
+    /// Reads the available bytes, up to about `most`, so that one pipe cannot block the others.
     fn read(&mut self, most: usize) {
         let mut block = [0; 16 << 10];
         let mut total = 0;
@@ -281,7 +283,7 @@ impl Output {
             Keep::First => self.bytes.extend_from_slice(&piece[..piece.len().min(self.limit - self.bytes.len())]),
             Keep::Last => {
                 self.bytes.extend_from_slice(piece);
-                // Not at every read: moving is dear.
+                // Not after every read, because moving the bytes is expensive.
                 if self.bytes.len() > self.limit.saturating_mul(2) {
                     self.trim();
                 }
@@ -300,29 +302,29 @@ impl Output {
 }
 
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a property of the run that no other decides")]
+#[allow(clippy::struct_excessive_bools, reason = "the properties of a run are independent")]
 struct Run {
     pid: i32,
     family: os::Family,
     stdin: Input,
     captured: Output,
     stdout: Output,
-    /// What comes from the terminal too, where there is one.
+    /// The program's stderr and, if there is a terminal, its output.
     stderr: Output,
     traced: Output,
     terminal: Option<Terminal>,
     trace: Option<Reader>,
-    /// The trace comes with stderr and not in a pipe of its own.
+    /// Whether the trace comes on stderr instead of in its own pipe.
     trace_on_stderr: bool,
-    /// It comes when the start-up files have been read, and not before.
+    /// Whether the shell writes its trace at once, after it has read its start-up files.
     trace_ends_start_up: bool,
-    /// Since when the capture is whole, although its program has not said that it was the last.
+    /// Time since which the capture is whole, although the last command has not reported yet.
     whole_since: Option<Instant>,
-    /// Who is left when the program has ended may stay.
+    /// Whether other processes may survive the program's exit.
     leave: bool,
-    /// More of stdout than is kept ends the run.
+    /// Whether more stdout than the limit ends the run.
     whole_stdout: bool,
-    /// The program is traced until it has opened the file that was looked at.
+    /// Tracing of the program until it has opened the checked file.
     substitution: Option<os::Substitution>,
 }
 
@@ -339,14 +341,14 @@ impl Run {
         let (keep, of_stderr) = request.first_of_stderr.map_or((Keep::Last, limit), |first| (Keep::First, size(first)));
         Self {
             pid: spawned.pid,
-            // Without a mark: the session's agent, if one runs, has the same.
+            // No session variable: an agent of the session would have an equal variable.
             family: os::Family::led_by(spawned.pid, None),
             stdin: Input { pipe: spawned.stdin, bytes: stdin, written: 0 },
             captured: Output::new(captured, Keep::First, limit),
             stdout: Output::new(spawned.stdout, Keep::First, limit),
             stderr: Output::new(spawned.stderr, keep, of_stderr),
             terminal: None,
-            // Taken apart as it comes, and not kept.
+            // Parsed as it arrives and not kept.
             traced: Output::new(traced, Keep::First, usize::MAX),
             trace: request.trace.map(Reader::new),
             trace_on_stderr: request.trace == Some(Trace::Zsh),
@@ -373,7 +375,7 @@ impl Run {
         self.captured.over || (self.whole_stdout && self.stdout.over)
     }
 
-    /// Reads what is in the pipes, at most so much of each.
+    /// Reads the available bytes of each pipe, up to a limit.
     fn read(&mut self, most: usize) {
         let before = self.stderr.total;
         for output in [&mut self.captured, &mut self.stdout, &mut self.stderr, &mut self.traced] {
@@ -392,15 +394,16 @@ impl Run {
         }
     }
 
-    /// What comes of the terminal: types, and says whether the run has what it is for, or never will.
+    /// Handles terminal output and types the next line. Returns an outcome if the capture is whole or cannot be had
+    /// any more.
     fn at_terminal(&mut self) -> Option<RunOutcome> {
-        // fish writes its trace when it has read its start-up files, before its first prompt.
+        // fish writes its trace after its start-up files and before its first prompt.
         let starting = (self.trace_ends_start_up && self.traced.total == 0).then_some(self.pid);
         let terminal = self.terminal.as_mut()?;
         let now = Instant::now();
         match Dumps::of(&self.captured.bytes) {
             Dumps { last: true, .. } => return Some(RunOutcome::Captured),
-            // The rest of the line failed, or takes long: what counts is there.
+            // The rest of the line failed or is slow, but the needed part of the capture is whole.
             Dumps { whole: true, .. } if self.whole_since.get_or_insert(now).elapsed() > REST_OF_THE_LINE => {
                 return Some(RunOutcome::Captured);
             }
@@ -453,7 +456,7 @@ impl Run {
                 if let Some(os::Step::Ended(ended)) = step {
                     status = Some(ended);
                 }
-                // The stops of a program that is traced are no ends.
+                // A traced program's stops are not exits.
                 if !matches!(step, Some(os::Step::Watching)) {
                     tree::reap(|pid, ended| {
                         if pid == self.pid {
@@ -482,7 +485,7 @@ impl Run {
     }
 
     fn finish(mut self, outcome: RunOutcome) -> RunResult {
-        // A shell passes the end of its terminal on to what it has in the background, which counts as ended all the same.
+        // A shell forwards the hangup of its terminal to its background processes, which count as killed too.
         let mut behind = 0;
         let mut by_itself = matches!(outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_));
         if let Some(terminal) = self.terminal.as_ref().filter(|_| !by_itself) {
@@ -494,32 +497,33 @@ impl Run {
             let has_ended = hang_up(self.pid, group, self.leave, || self.read(256 << 10));
             by_itself = outcome == RunOutcome::Captured;
             if by_itself && !has_ended {
-                // It has given what it was run for, and had its time.
+                // The shell has written the capture and had time to finish.
                 let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
             }
         }
         let unopened = self.substitution.as_ref().is_some_and(|substitution| !substitution.is_done());
         if unopened && !by_itself {
-            // It would stop at each signal, and has nothing to clean up before its file is opened.
+            // A traced program would stop at each signal, and has nothing to clean up before its file is opened.
             let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
         }
         let (left, killed) = if self.leave && by_itself {
             (tree::count(&mut self.family), 0)
         } else {
-            // All are counted: the program itself has been reaped where it ended by itself.
+            // Counts all processes: if the program exited by itself, it is already reaped.
             let mut family = std::mem::replace(&mut self.family, os::Family::led_by(self.pid, None));
-            // Whoever cleans up may say something about it, and must not wait for a pipe that is full. What prints
-            // without end is killed at once: it would go on printing, and the one who waits has its deadline.
+            // A process that cleans up may print and must not block on a full pipe. After too much output, processes
+            // are killed at once, because they would continue to print until the deadline.
             let grace = if outcome == RunOutcome::TooMuchOutput { Duration::ZERO } else { GRACE };
             (0, tree::end(self.pid, &mut family, grace, || self.read(256 << 10)).others.max(behind))
         };
-        // Who was left, or changed its user and cannot be killed, may write for ever: hence a bound here too.
+        // A process that was left running, or that changed its user and survived the kill, may write forever. This
+        // read needs a limit too.
         self.read(4 << 20);
         let outcome = match outcome {
             RunOutcome::Exited(_) if self.too_much() => RunOutcome::TooMuchOutput,
-            // Whatever it gave does not come from the file.
+            // The output of such a program does not come from the expected file.
             RunOutcome::Exited(_) if unopened && !self.captured.bytes.is_empty() => {
-                RunOutcome::NotExecuted("it did not open the file that it was given".to_owned())
+                RunOutcome::NotExecuted("the program did not open the file that it was given".to_owned())
             }
             outcome => outcome,
         };
@@ -548,17 +552,17 @@ impl Run {
     }
 }
 
-/// Ends the shell at a terminal as a terminal does that is closed: SIGHUP to it and to what is in the foreground. Where
-/// others are to stay it is killed, since a shell passes SIGHUP on to all that it started.
+/// Ends the shell like a closed terminal: sends SIGHUP to the shell and to the foreground process group. If other
+/// processes are to survive, kills the shell, because a shell forwards SIGHUP to all its children.
 fn hang_up(pid: i32, group: Option<i32>, leave: bool, mut meanwhile: impl FnMut()) -> bool {
     let (shell, signal) = (Pid::from_raw(pid), if leave { Signal::SIGKILL } else { Signal::SIGHUP });
-    // Who is gone needs none.
+    // A process that has exited needs no signal.
     let _ = kill(shell, signal);
     if let Some(group) = group {
         let _ = killpg(Pid::from_raw(group), signal);
     }
     let _ = kill(shell, Signal::SIGCONT);
-    // A number that no process has any more as its group is gone; so are those that the dump was in.
+    // A process group without processes is gone. This includes the groups in which the dump ran.
     let is_there = |group: i32| killpg(Pid::from_raw(group), None).is_ok();
     let until = Instant::now() + HANG_UP;
     let mut has_ended = false;
@@ -570,7 +574,7 @@ fn hang_up(pid: i32, group: Option<i32>, leave: bool, mut meanwhile: impl FnMut(
     has_ended
 }
 
-/// Whether stdin has ended; what else comes on it is nothing to this.
+/// Reports whether stdin has ended. Ignores any other data on it.
 fn ended(input: BorrowedFd<'_>) -> bool {
     matches!(wait::read(input, &mut [0; 64]), Ok(Read::End) | Err(_))
 }

@@ -1,22 +1,21 @@
-//! What a plain terminal makes of a program's output: answers to its questions, and the text without control sequences.
+//! Minimal terminal emulation: answers a program's terminal queries, and strips control sequences from its output.
 //!
-//! Not its job: to show anything. A sequence that is not known here gets no answer, as on a terminal that does not know
-//! it.
+//! This module displays nothing. It does not answer an unknown query, like a terminal that does not know it.
 
-/// The longest question that is known here, and more.
+/// Maximum length in bytes of a control sequence; every known query is shorter.
 const LONGEST: usize = 64;
 
-/// Finds questions in the output of a program.
+/// Parser for queries in the output of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
-    /// A sequence that has begun and not ended.
+    /// Bytes of an incomplete control sequence.
     begun: Vec<u8>,
-    /// What the line of the cursor shows.
+    /// Text of the cursor's line.
     line: Vec<u8>,
 }
 
 impl Screen {
-    /// Takes a piece of output, and gives what the terminal answers.
+    /// Parses a piece of output and returns the terminal's answers.
     pub(crate) fn take(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut answers = Vec::new();
         for &byte in piece {
@@ -42,13 +41,13 @@ impl Screen {
         answers
     }
 
-    /// Whether the cursor stands behind what prompts end with.
+    /// Reports whether the cursor's line ends like a prompt.
     pub(crate) fn shows_prompt(&self) -> bool {
         self.line.trim_ascii_end().last().is_some_and(|last| b"$#%".contains(last))
     }
 }
 
-/// What a terminal of the kind VT220 answers.
+/// Returns the answer of a VT220 terminal to a query.
 fn answer(sequence: &[u8]) -> Option<&'static [u8]> {
     match sequence {
         b"\x1b[c" | b"\x1b[0c" => Some(b"\x1b[?62;22c"),
@@ -61,8 +60,8 @@ fn answer(sequence: &[u8]) -> Option<&'static [u8]> {
     }
 }
 
-/// ECMA-48: `ESC [` up to a final byte; `ESC ]` and `ESC P` up to BEL or ST; else one byte more after those of an
-/// intermediate kind.
+/// Reports whether a sequence is complete (ECMA-48). `ESC [` ends with a final byte; `ESC ]` and `ESC P` end with BEL
+/// or ST. Other sequences end with the byte after their intermediate bytes.
 fn is_whole(sequence: &[u8]) -> bool {
     match sequence {
         [0x1b] => false,
@@ -73,7 +72,7 @@ fn is_whole(sequence: &[u8]) -> bool {
     }
 }
 
-/// The text without control sequences, and without the lines that have the typed command in them.
+/// Returns the text without control sequences and without the lines that contain the typed command.
 pub(crate) fn plain(bytes: &[u8], typed: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len());
     let mut sequence: Vec<u8> = Vec::new();
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_answered_once_however_they_are_cut() {
+    fn queries_are_answered_once_for_every_split_of_the_bytes() {
         let output = b"hi\x1b[31mred\x1b[c\x1b]11;?\x07\x1b[6n\x1b[?25h\x1bP+q544e\x1b\\\x1b(B$ ";
         let expected = b"\x1b[?62;22c\x1b]11;rgb:0000/0000/0000\x1b\\\x1b[1;1R".to_vec();
         for size in [1, 3, 100] {
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_sequence_takes_no_memory_and_hides_no_question_for_ever() {
+    fn an_endless_sequence_takes_no_memory_and_blocks_no_later_query() {
         let mut screen = Screen::default();
         screen.take(b"\x1b]");
         for _ in 0..1000 {

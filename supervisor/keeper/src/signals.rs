@@ -1,7 +1,7 @@
-//! Signals as something that can be polled.
+//! Signals as file descriptors for poll(2).
 //!
-//! SIGCHLD and SIGTERM are messages; SIGHUP, SIGINT, SIGPIPE and SIGXFSZ are ignored: what they tell, the failing call tells
-//! too, and none of them may end who holds an agent.
+//! SIGCHLD and SIGTERM become readable sockets. SIGHUP, SIGINT, SIGPIPE and SIGXFSZ are ignored: the failing system
+//! call reports the error, and none of these signals may end a keeper.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use nix::sys::signal::{SigHandler, SigSet, Signal};
 use signal_hook::low_level::pipe;
 
-/// Readable where a signal came.
+/// Sockets that become readable when a signal arrives.
 #[derive(Debug)]
 pub(crate) struct Signals {
     children: UnixStream,
@@ -18,8 +18,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Whatever dispositions and mask were inherited, these are as said above afterwards.
-    #[allow(unsafe_code, reason = "nix cannot know that a disposition installs no handler")]
+    /// Installs the dispositions and the signal mask, regardless of the inherited ones.
+    #[allow(unsafe_code, reason = "nix cannot know that ignoring a signal installs no handler")]
     pub(crate) fn install() -> io::Result<Self> {
         for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGPIPE, Signal::SIGXFSZ] {
             // SAFETY: to ignore a signal installs no handler.
@@ -38,12 +38,12 @@ impl Signals {
         self.terminate.as_fd()
     }
 
-    /// Whether a child ended since the last call; call it before looking which.
+    /// Reports whether a child exited since the last call. Call this before reaping children.
     pub(crate) fn take_children(&self) -> bool {
         take(&self.children)
     }
 
-    /// Whether SIGTERM came since the last call.
+    /// Reports whether SIGTERM arrived since the last call.
     pub(crate) fn take_terminate(&self) -> bool {
         take(&self.terminate)
     }

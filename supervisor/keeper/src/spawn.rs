@@ -1,5 +1,6 @@
-//! Starts one program with exactly what it is given: its environment and directory, a process session of its own, default
-//! signals, pipes, and nothing else of this process. Where memory runs out it is killed before this process is.
+//! Starts one program with exactly the given properties: environment, directory, its own process session, default
+//! signals, and pipes. The program inherits nothing else. When memory runs out, the kernel kills the program before
+//! this process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,30 +16,30 @@ use crate::attributes::Inherited;
 use crate::protocol::Variable;
 use crate::{os, private};
 
-/// The program and all that it gets.
+/// Program to start, and everything that it gets.
 pub(crate) struct Program<'a> {
     pub(crate) path: &'a ByteString,
-    /// `argv[0]`, where it is not the path.
+    /// `argv[0]`, if it differs from the path.
     pub(crate) arg0: Option<&'a ByteString>,
     pub(crate) args: &'a [ByteString],
     pub(crate) environment: &'a [Variable],
     pub(crate) directory: &'a ByteString,
-    /// Whether stdin is a pipe; else it is null.
+    /// Whether stdin is a pipe. Otherwise stdin is `/dev/null`.
     pub(crate) stdin: bool,
-    /// Descriptors, by their numbers, that the program shall have too.
+    /// Numbers of further file descriptors that the program inherits.
     pub(crate) inherit: [Option<RawFd>; 3],
-    /// The terminal that is its stdin, stdout and stderr, and controls it. Then there are no pipes.
+    /// Controlling terminal that is the program's stdin, stdout and stderr. With a terminal, there are no pipes.
     pub(crate) terminal: Option<BorrowedFd<'a>>,
-    /// What it begins with that is not as this process has it.
+    /// Process attributes of the program in place of this process's own.
     pub(crate) inherits: Inherited,
-    /// Whether it is traced by this process from its exec on.
+    /// Whether this process traces the program from its exec on.
     pub(crate) traced: bool,
 }
 
-/// What a program fails with that cannot be traced: neither a directory nor an exec has this error.
+/// Value of `errno` for a program that cannot be traced. Neither a directory nor an exec fails with this errno.
 pub(crate) const NOT_TRACED: i32 = libc::ENOTSUP;
 
-/// A program that runs. This process's ends of the pipes do not block.
+/// Running program. This process's ends of the pipes do not block.
 #[derive(Debug)]
 pub(crate) struct Spawned {
     pub(crate) pid: i32,
@@ -47,7 +48,7 @@ pub(crate) struct Spawned {
     pub(crate) stderr: Option<OwnedFd>,
 }
 
-/// Returns after the program's exec, with its error where it failed.
+/// Starts the program. Returns after its exec, with the error if the exec failed.
 pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
     let mut command = Command::new(program.path.as_os_str());
     command
@@ -77,12 +78,12 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
     for fd in [&stdin, &stdout, &stderr].into_iter().flatten() {
         nonblocking(fd)?;
     }
-    // The child is reaped with all other descendants, by pid.
+    // The child is reaped by process id, together with all other descendants.
     Ok(Spawned { pid: i32::try_from(child.id()).map_err(io::Error::other)?, stdin, stdout, stderr })
 }
 
-/// What the child does between fork and exec. This process is small, so that the fork is cheap.
-#[allow(unsafe_code, reason = "there is no safe way to do something between fork and exec")]
+/// Sets up what the child does between fork and exec. The fork is cheap because this process is small.
+#[allow(unsafe_code, reason = "Rust has no safe way to run code between fork and exec")]
 fn prepare(command: &mut Command, program: &Program<'_>) {
     let (inherit, traced, has_terminal, inherits) =
         (program.inherit, program.traced, program.terminal.is_some(), program.inherits);
@@ -98,13 +99,13 @@ fn prepare(command: &mut Command, program: &Program<'_>) {
         os::become_expendable(&expendable);
         private::restore_core_limit(core);
         inherits.set();
-        // What is ignored stays so across exec: whoever started the keeper under nohup did not mean the agent.
+        // Ignored signals stay ignored across exec. A keeper started under nohup must not pass that on to the agent.
         for number in 1..=64 {
-            // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition; what cannot be set is left alone.
+            // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a valid disposition. An error is ignored.
             unsafe { libc::signal(number, libc::SIG_DFL) };
         }
         for fd in inherit.into_iter().flatten() {
-            // SAFETY: the descriptor is open: it was made in the parent, which waits for this exec.
+            // SAFETY: the file descriptor is open: the parent opened it and waits for this exec.
             fcntl(unsafe { BorrowedFd::borrow_raw(fd) }, FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
         }
         if traced && os::trace_me().is_err() {
@@ -112,7 +113,8 @@ fn prepare(command: &mut Command, program: &Program<'_>) {
         }
         Ok(())
     };
-    // SAFETY: the closure makes only async-signal-safe calls and allocates nothing. std empties the signal mask itself.
+    // SAFETY: the closure makes only async-signal-safe calls and allocates nothing. std empties the signal mask
+    // itself.
     unsafe { command.pre_exec(before_exec) };
 }
 
@@ -122,12 +124,12 @@ pub(crate) fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Says which of the two, program or directory, is not as it should be: the system's error is the same for both.
+/// Explains whether the program or the directory caused the error. The system returns equal errors for both.
 fn explain(error: &io::Error, program: &Program<'_>) -> io::Error {
     let directory = Path::new(program.directory.as_os_str());
     let text = match directory.metadata() {
-        Err(cause) => format!("the directory {:?} cannot be entered: {cause}", program.directory),
-        Ok(metadata) if !metadata.is_dir() => format!("{:?} is not a directory", program.directory),
+        Err(cause) => format!("cannot enter the directory {:?}: {cause}", program.directory),
+        Ok(metadata) if !metadata.is_dir() => format!("cannot enter {:?}: not a directory", program.directory),
         Ok(_) => format!("cannot execute {:?} in {:?}: {error}", program.path, program.directory),
     };
     io::Error::new(error.kind(), text)

@@ -1,12 +1,14 @@
-//! A pseudo-terminal and somebody who sits at it: watches for the prompt, types the command, answers what asks.
+//! Pseudo-terminal with an automatic user: waits for the prompt, types the command, and answers questions.
 //!
-//! A shell with a line editor shows by the terminal's modes that it waits for a command: it has taken echo, lines and
-//! the translation of carriage returns into its own hands. Without an editor, what waits is a process in read(2), and
-//! what it wrote last tells a prompt from a question. fish has its editor for both, and says when it has read its
-//! start-up files. A question of a start-up file gets an empty line, or the end of input where another program than a
-//! shell asks; so none is answered with a command, and none is answered for ever.
+//! A shell with a line editor shows through the terminal's modes that it waits for a command. It turns off echo, line
+//! mode and the translation of carriage returns. Without a line editor, a process in read(2) waits for input, and its
+//! last output distinguishes a prompt from a question.
 //!
-//! Not its job: what is typed, and what comes of it (`run`).
+//! fish uses its line editor for both, and reports when it has read its start-up files. A question of a start-up file
+//! gets an empty line. If a program other than a shell asks, the question gets an end of input. No question is
+//! therefore answered with a command, and none is answered forever.
+//!
+//! This module does not choose what to type, and does not handle the result (`run`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,62 +26,62 @@ use crate::protocol::{self, Typed};
 use crate::screen::Screen;
 use crate::{os, spawn};
 
-/// How often the terminal is looked at where no output wakes.
+/// Interval at which the terminal is checked without new output.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long the output is quiet where something waits for an answer.
+/// Quiet time of the output after which a waiting reader counts as a prompt or a question.
 const QUIET: Duration = Duration::from_millis(100);
-/// The same where the system does not say whether anything waits.
+/// Quiet time on a system that does not report whether a process waits for input.
 const LONG_QUIET: Duration = Duration::from_millis(1500);
-/// How long after the command it is typed again where the prompt is back; longer each time.
+/// Time after which the command is typed again if the prompt is back. It grows with each attempt.
 const AGAIN: Duration = Duration::from_millis(400);
-/// How often the command is typed.
+/// Maximum number of times that the command is typed.
 const TRIES: u32 = 6;
-/// How many questions get an answer.
+/// Maximum number of questions that get an answer.
 const ANSWERS: u32 = 20;
-/// Shells whose line editors ask a terminal nothing, so that an answer is never for them.
+/// Shells whose line editors send no terminal queries, so that an answer is never for them.
 const ASK_NOTHING: [&str; 8] = ["bash", "rbash", "zsh", "rzsh", "ksh", "rksh", "tcsh", "csh"];
-/// How many empty lines in a row a shell gets that may as well be at its prompt.
+/// Maximum number of consecutive empty lines for a shell that may be at its prompt.
 const EMPTY_LINES: u32 = 3;
 
-/// Both ends of a terminal, and how far it is with what is typed on it.
+/// Both ends of a pseudo-terminal, and the progress of typing on it.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     master: OwnedFd,
-    /// Held, so that the modes can be looked at and nothing is lost when the program closes it.
+    /// Slave end, held to read the modes and to keep the output when the program closes its end.
     slave: OwnedFd,
     typed: Vec<Typed>,
     screen: Screen,
-    /// What is to be written.
+    /// Bytes to write to the terminal.
     queue: Vec<u8>,
-    /// What the terminal answers, until something reads it.
+    /// Answers to terminal queries that no process has read yet.
     held: Vec<u8>,
-    /// Which line is next.
+    /// Index of the next line to type.
     step: usize,
-    /// How often it was typed.
+    /// Number of times that this line was typed.
     tries: u32,
     answers: u32,
     empty: u32,
     last_output: Instant,
     last_input: Option<Instant>,
-    /// When something is typed whatever is shown.
+    /// Time at which the next line is typed regardless of the output.
     at_last: Option<Instant>,
 }
 
-/// What waits for input.
+/// Reader that waits for input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
     /// A line editor.
     Editor,
     /// The line editor of a shell that still reads its start-up files.
     Question,
-    /// A shell reads a line without an editor, or a single key.
+    /// A shell that reads a line without a line editor, or a single key.
     Shell,
     Other,
     Nothing,
 }
 
 impl Terminal {
-    /// `deadline` is that of the run.
+    /// Opens a pseudo-terminal. `deadline` is the deadline of the run.
     pub(crate) fn open(wanted: &protocol::Terminal, fifo: &Fifo, deadline: Option<Instant>) -> io::Result<Self> {
         let size = Winsize { ws_row: wanted.rows, ws_col: wanted.columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None)?;
@@ -115,17 +117,17 @@ impl Terminal {
         self.slave.as_fd()
     }
 
-    /// A descriptor to read the output from.
+    /// Returns the file descriptor of the output.
     pub(crate) fn output(&self) -> io::Result<OwnedFd> {
         self.master.try_clone()
     }
 
-    /// The process group that has the terminal.
+    /// Returns the foreground process group of the terminal.
     pub(crate) fn foreground(&self) -> Option<i32> {
         tcgetpgrp(&self.master).ok().map(nix::unistd::Pid::as_raw).filter(|group| *group > 0)
     }
 
-    /// Takes what the program printed.
+    /// Processes output of the program.
     pub(crate) fn take(&mut self, output: &[u8]) {
         if !output.is_empty() {
             self.last_output = Instant::now();
@@ -134,30 +136,31 @@ impl Terminal {
         }
     }
 
-    /// A line before the last one was carried out: the next prompt is for the next.
+    /// Records that this many lines were executed. The next prompt is for the next line.
     pub(crate) fn step_is_done(&mut self, steps: usize) {
         if steps > self.step {
             (self.step, self.tries, self.last_input) = (steps, 0, None);
         }
     }
 
-    /// When to look again.
+    /// Returns when to check the terminal again.
     pub(crate) fn due(now: Instant) -> Instant {
         now + LOOK
     }
 
-    /// Whether the command was typed as often as it may be, and nothing comes.
+    /// Reports whether the command was typed as often as allowed and no result comes.
     pub(crate) fn has_given_up(&self, now: Instant) -> bool {
         let waits = || self.last_input.is_some_and(|typed| now >= typed + AGAIN * (TRIES + 1));
         (self.tries >= TRIES || self.answers >= ANSWERS) && waits() && self.last_output + AGAIN < now && self.is_asked()
     }
 
     fn is_asked(&self) -> bool {
-        // A command that still runs may give something yet.
+        // A command that still runs may write a result.
         modes(&self.slave).is_some_and(|modes| is_editor(&modes)) || self.answers >= ANSWERS
     }
 
-    /// Looks who waits, and types. `starting` is the shell, where it is known to be reading its start-up files yet.
+    /// Checks which process waits for input, and types. `starting` is the shell, while it is known to read its
+    /// start-up files.
     pub(crate) fn act(&mut self, now: Instant, family: &mut Family, starting: Option<i32>) {
         if !self.held.is_empty() {
             self.answer(now, family);
@@ -168,21 +171,22 @@ impl Terminal {
             self.queue.extend(bytes);
             self.last_input = Some(now);
         }
-        // What a program does not read fills the terminal's queue; the rest is written when it is next looked at.
+        // Unread input fills the terminal's queue. The rest is written at the next check.
         if let Ok(written) = nix::unistd::write(&self.master, &self.queue) {
             self.queue.drain(..written);
         }
     }
 
-    /// Gives the terminal's answers to who reads them. One that a start-up file asked for and left would be keys to the
-    /// line editor: in the modes of vi they are commands, and so would be the line that is typed behind them.
+    /// Sends the terminal's answers to the program that reads them. An answer that a start-up file requested and did
+    /// not read would become keys for the line editor. In vi mode they are commands, and so would be the line typed
+    /// after them.
     fn answer(&mut self, now: Instant, family: &mut Family) {
         let Some(modes) = modes(&self.slave) else { return };
         let takes_lines = modes.local_flags.contains(LocalFlags::ICANON);
         if takes_lines && self.reader(&modes, self.quiet(now), family) == Reader::Nothing {
             return;
         }
-        // A program that reads an answer in raw mode has taken the output into its own hands, too.
+        // A program that reads an answer in raw mode has also turned off output processing.
         let is_prompt = is_editor(&modes) && modes.output_flags.contains(OutputFlags::OPOST);
         if is_prompt && self.foreground().and_then(program).is_some_and(|name| ASK_NOTHING.contains(&name.as_str())) {
             self.held.clear();
@@ -207,7 +211,7 @@ impl Terminal {
             false => self.reader(&modes, quiet, family),
         };
         match reader {
-            // The first prompt is answered at once: what the shell does before it reads a command is done by then.
+            // The first prompt is answered at once, because the shell has finished its start-up by then.
             Reader::Editor if self.tries == 0 || (again && quiet >= QUIET) => self.command(&modes, line_end),
             Reader::Editor | Reader::Nothing if at_last && self.tries == 0 => self.command(&modes, line_end),
             Reader::Shell if quiet >= QUIET && self.answers < ANSWERS => {
@@ -232,7 +236,7 @@ impl Terminal {
         }
     }
 
-    /// The line that is next, for the program that has the terminal.
+    /// Returns the next line for the program that has the terminal.
     fn command(&mut self, modes: &Termios, line_end: u8) -> Option<Vec<u8>> {
         if self.tries >= TRIES {
             return None;
@@ -245,8 +249,8 @@ impl Terminal {
         let line = lines.get(self.step).or(lines.last())?;
         let mut bytes = Vec::new();
         if self.tries > 0 {
-            // Something may be left on the line: an answer of the terminal that no program waited for any more. In the
-            // modes of vi it may have become a command, and only an interrupt gives a new line then.
+            // The line may contain an unread answer of the terminal. In vi mode it may have become a command, and
+            // only an interrupt starts a new line then.
             let key = if self.tries == 1 { Key::VKILL } else { Key::VINTR };
             bytes.extend([modes.control_chars[key as usize]].iter().filter(|key| **key != 0));
         }
@@ -256,7 +260,7 @@ impl Terminal {
         Some(bytes)
     }
 
-    /// Who waits, where no line editor does.
+    /// Determines which reader waits for input without a line editor.
     fn reader(&self, modes: &Termios, quiet: Duration, family: &mut Family) -> Reader {
         if quiet < QUIET {
             return Reader::Nothing;
@@ -273,7 +277,7 @@ impl Terminal {
             }
         }
         let is_single_key = !modes.local_flags.contains(LocalFlags::ICANON);
-        // A single key is waited for in poll(2) or select(2) as often as in read(2).
+        // Programs wait for a single key in poll(2) or select(2) as often as in read(2).
         if quiet >= LONG_QUIET && (!is_known || is_single_key || self.screen.shows_prompt()) {
             return self.kind(group);
         }
@@ -290,12 +294,12 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The file name of the program that the process runs, without its version.
+/// Returns the file name of the process's program without its version.
 fn program(pid: i32) -> Option<String> {
     let path = os::program(pid)?;
     let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
     let name = Path::new(path).file_name()?.to_string_lossy();
-    // `zsh-5.9`, `ksh93`.
+    // Examples: `zsh-5.9`, `ksh93`.
     Some(name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-').to_owned())
 }
 
@@ -303,8 +307,8 @@ fn modes(slave: &OwnedFd) -> Option<Termios> {
     tcgetattr(slave).ok()
 }
 
-/// Whether a line editor has the terminal. tcsh's leaves the translation of carriage returns as it is, and has them as
-/// a key of its own.
+/// Reports whether a line editor has the terminal. The editor of tcsh keeps the translation of carriage returns and
+/// reads them as a key.
 fn is_editor(modes: &Termios) -> bool {
     let by_itself = !modes.local_flags.intersects(LocalFlags::ICANON | LocalFlags::ECHO);
     by_itself && (!modes.input_flags.contains(InputFlags::ICRNL) || modes.input_flags.contains(InputFlags::INLCR))

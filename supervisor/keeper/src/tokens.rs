@@ -1,19 +1,21 @@
-//! Finds tokens by the form that their issuers give them. They are secrets wherever they stand.
+//! Finds tokens by the format that their issuers use. Such tokens are secrets wherever they appear.
 //!
-//! A token is a beginning that its issuer marks its own with, and enough characters of its alphabet behind it. One that
-//! is encoded or printed in pieces is not found. One with escapes of JSON in it is found by the mask, which decodes them. The forms are those that GitHub's and GitLab's secret scanning publish
-//! (docs.github.com "Supported secret scanning patterns", docs.gitlab.com "Detected secrets"), and the issuers' own pages.
+//! A token consists of a prefix that its issuer uses and enough characters of the issuer's alphabet. A token that is
+//! encoded or printed in pieces is not found. The mask finds a token with JSON escapes, because it decodes them.
+//!
+//! The formats are those that GitHub's and GitLab's secret scanning publish (docs.github.com "Supported secret
+//! scanning patterns", docs.gitlab.com "Detected secrets"), and the issuers' own pages.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-/// One form.
+/// Token format.
 struct Form {
     issuer: &'static str,
     beginning: &'static str,
-    /// How many characters follow at least, and which besides letters and digits.
+    /// Minimum number of characters after the prefix, and the allowed characters besides letters and digits.
     length: usize,
     besides: &'static [u8],
 }
@@ -92,13 +94,13 @@ static BEGINNINGS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(beginnings).ok()
 });
 
-/// A token of each form but that of a JWT, made up: for the tests of what has to know them too.
+/// Makes up a token of each format except JWT, for tests of code that must know all formats.
 pub fn examples() -> impl Iterator<Item = String> {
     let forms = FORMS.iter().filter(|form| form.issuer != "JWT");
     forms.map(|form| format!("{}{}", form.beginning, &"A1B2C3D4".repeat(12)[..form.length]))
 }
 
-/// The places of tokens in the text, in order, with their issuers.
+/// Returns the positions of the tokens in the text, in order, with their issuers.
 pub fn find(text: &[u8]) -> impl Iterator<Item = (Range<usize>, &'static str)> {
     let found = BEGINNINGS.iter().flat_map(move |beginnings| beginnings.find_iter(text));
     found.filter_map(move |found| {
@@ -111,7 +113,7 @@ pub fn find(text: &[u8]) -> impl Iterator<Item = (Range<usize>, &'static str)> {
         let length = behind.iter().take_while(|byte| of_it(byte)).count();
         let token = &behind[..length];
         let fits = match form.issuer {
-            // An id has exactly so many, in upper case.
+            // An AWS id has exactly this length and is in upper case.
             "AWS" => length == form.length && token.iter().all(|byte| !byte.is_ascii_lowercase()),
             "JWT" => length >= form.length && is_jwt(token),
             _ => length >= form.length && token.iter().any(u8::is_ascii_digit),
@@ -120,7 +122,7 @@ pub fn find(text: &[u8]) -> impl Iterator<Item = (Range<usize>, &'static str)> {
     })
 }
 
-/// Whether a token can begin behind this: it is no piece of a longer word. The `n` of `\n` in JSON is none.
+/// Reports whether a token can begin after this text, because no word continues. The `n` of `\n` in JSON is no word.
 fn begins_a_word(before: &[u8]) -> bool {
     match before {
         [] | [.., b'\\', b'n' | b'r' | b't'] => true,
@@ -128,7 +130,7 @@ fn begins_a_word(before: &[u8]) -> bool {
     }
 }
 
-/// Header, payload and signature (RFC 7519), the first two objects of JSON.
+/// Reports whether the text has a JWT's header, payload and signature (RFC 7519). The first two are JSON objects.
 fn is_jwt(behind: &[u8]) -> bool {
     let mut parts = behind.split(|byte| *byte == b'.');
     let (header, payload, signature) = (parts.next(), parts.next(), parts.next());
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_each_form_is_found_and_half_of_one_is_not() {
+    fn a_token_of_each_format_is_found_and_half_a_token_is_not() {
         for form in FORMS.iter().filter(|form| form.issuer != "JWT") {
             let token =
                 format!("{}{}", form.beginning, "A1B2C3D4".repeat(12).chars().take(form.length).collect::<String>());
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_found_in_agentds_own_sources() {
+    fn no_token_is_found_in_agentds_own_sources() {
         for file in ["src/mask.rs", "src/keeper.rs", "../../README.md", "../DESIGN.md", "../../Cargo.lock"] {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
             let text = std::fs::read(&path).unwrap();

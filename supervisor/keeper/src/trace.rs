@@ -1,26 +1,26 @@
-//! Which files a shell sourced, told from what it says when it is asked to tell what it does.
+//! Extracts the names of sourced files from a shell's trace.
 //!
-//! Such a trace has values in clear, secrets among them. So it is taken apart here, line by line as it comes; the names of files
-//! leave this process, and nothing else of it.
+//! Such a trace contains plain values, including secrets. It is parsed here line by line as it arrives. Only names of
+//! files and programs leave this process.
 //!
-//! Not its job: which files a shell reads of itself; and whether a file matters. A line that only looks like one names a file too many,
-//! which harms nobody; a file that may have been missed makes the answer incomplete, and it says so.
+//! This module does not know which files a shell reads by itself, or whether a file matters. A misleading line adds a
+//! harmless extra file. If a file may have been missed, the result is marked incomplete.
 
 use agentd_api::ByteString;
 
 use crate::protocol::{Sourced, Trace};
 
-/// A line that is longer is no command that sources a file.
+/// Maximum length in bytes of a parsed line. A command that sources a file is shorter.
 const LONGEST_LINE: usize = 16 << 10;
-/// How zsh ends the lines of its trace.
+/// End of each line in a zsh trace.
 const SOURCED: &[u8] = b"<sourcetrace>";
-/// More files than any start-up has.
+/// Maximum number of files. No start-up sources more.
 const MOST_FILES: usize = 10_000;
 
-/// More programs than any start-up runs, and `PATH_MAX` of Linux.
+/// Maximum number of programs, and maximum length of a path (`PATH_MAX` of Linux).
 const MOST_PROGRAMS: usize = 200;
 const LONGEST_NAME: usize = 4096;
-/// What bash does itself and what is a program too.
+/// bash builtins that also exist as programs.
 const BUILTINS: [&str; 38] = [
     "alias", "bind", "break", "builtin", "case", "cd", "command", "complete", "continue", "declare", "echo", "eval",
     "exec", "exit", "export", "false", "for", "hash", "if", "kill", "let", "local", "printf", "pwd", "read",
@@ -28,19 +28,19 @@ const BUILTINS: [&str; 38] = [
     "unset",
 ];
 
-/// Reads one trace.
+/// Parser of one trace.
 #[derive(Debug)]
 pub(crate) struct Reader {
     form: Trace,
-    /// The line that is being read; `None` where it is too long and passed over.
+    /// Current line; `None` while an overlong line is skipped.
     partial: Option<Vec<u8>>,
     files: Vec<ByteString>,
     programs: Vec<ByteString>,
-    /// The last line shows that the trace lasted until the end.
+    /// Whether the last line shows that the trace lasted until the end.
     reached_end: bool,
-    /// Something may have been missed.
+    /// Whether a file may have been missed.
     missed: bool,
-    /// The trace may have gone elsewhere for a while: to stderr, that is.
+    /// Whether the trace may have gone to stderr for a while.
     astray: bool,
 }
 
@@ -57,7 +57,7 @@ impl Reader {
         }
     }
 
-    /// Takes a piece of it.
+    /// Parses a piece of the trace.
     pub(crate) fn take(&mut self, mut piece: &[u8]) {
         while let Some(end) = memchr::memchr(b'\n', piece) {
             self.extend(&piece[..end]);
@@ -78,7 +78,7 @@ impl Reader {
         }
     }
 
-    /// What was found; and whether stderr is free of the trace.
+    /// Returns the files and programs. Removes the trace from stderr, or all of stderr if they cannot be separated.
     pub(crate) fn finish(self, stderr: &mut Vec<u8>) -> Sourced {
         if self.form == Trace::Zsh {
             let lines = stderr.split_inclusive(|byte| *byte == b'\n');
@@ -92,12 +92,12 @@ impl Reader {
     }
 
     fn line(&mut self, line: &[u8]) {
-        // A terminal ends lines so.
+        // Terminals end lines with a carriage return.
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.form {
             Trace::Bash => self.bash(line),
             Trace::Zsh if line.ends_with(SOURCED) => {
-                // At a terminal the mark of an unfinished line (PROMPT_SP) may stand before it, and is written over.
+                // At a terminal, zsh may print the mark of an unfinished line (PROMPT_SP) first and overwrite it.
                 let line = line.rsplit(|byte| *byte == b'\r').next().unwrap_or(line);
                 match zsh_name(line) {
                     Some(b"/dev/null") => self.reached_end = true,
@@ -125,14 +125,15 @@ impl Reader {
         }
     }
 
-    /// `+ . FILE`, with a `+` for each level; and `+ cat FILE`, as in `$(cat FILE)`.
+    /// Parses `+ . FILE`, with a `+` for each level, and `+ cat FILE`, as in `$(cat FILE)`.
     fn bash(&mut self, line: &[u8]) {
         self.astray |= memchr::memmem::find(line, b"BASH_XTRACEFD").is_some();
         let depth = line.iter().take_while(|byte| **byte == b'+').count();
         let Some(command) = line[depth..].strip_prefix(b" ").filter(|_| depth > 0) else { return };
         self.reached_end |= memchr::memmem::find(command, b" dump-environment ").is_some();
         self.missed |= self.astray || [&b"set +x"[..], b"set +o xtrace", b"set -"].contains(&command);
-        // Of these commands each word that is no option is a file; of others an argument may be a secret.
+        // For these commands, every word that is not an option is a file. An argument of other commands may be a
+        // secret.
         let prints = [&b"cat "[..], b"tac ", b"command cat ", b"/bin/cat ", b"/usr/bin/cat "];
         if let Some(rest) = prints.iter().find_map(|word| command.strip_prefix(*word)) {
             let names = rest.split(|byte| *byte == b' ').filter(|name| name.starts_with(b"/"));
@@ -145,16 +146,17 @@ impl Reader {
         let words = [&b". "[..], b"source ", b"builtin source ", b"builtin . ", b"command . ", b"command source "];
         let Some(rest) = words.iter().find_map(|word| command.strip_prefix(*word)) else { return };
         match unquote(rest) {
-            // Looked for along PATH.
+            // bash searches for this file along PATH.
             Some(name) if !name.contains(&b'/') => self.missed = true,
             Some(name) => self.found(&name),
             None => self.missed = true,
         }
     }
 
-    /// The command's own word, where it can be a program's name: never an assignment, whose value may be a secret.
+    /// Records the command's first word if it can be a program's name. An assignment never can, because its value may
+    /// be a secret.
     fn program(&mut self, command: &[u8]) {
-        // bash shows a path with a blank in it between quotes.
+        // bash quotes a path that contains a blank.
         let (end, besides): (u8, &[u8]) =
             if command.starts_with(b"'/") { (b'\'', b"._+-/@ ") } else { (b' ', b"._+-/@") };
         let command = if end == b'\'' { &command[1..] } else { command };
@@ -171,16 +173,17 @@ impl Reader {
         }
     }
 
-    /// `TIME<TAB>SUM<TAB>--> source FILE` as it is written, with a `-` for each level; of `--profile-startup`.
+    /// Parses `TIME<TAB>SUM<TAB>--> source FILE` of `--profile-startup`, with a `-` for each level.
     fn fish(&mut self, line: &[u8]) {
         let Some(command) = line.splitn(3, |byte| *byte == b'\t').nth(2) else { return };
         let depth = command.iter().take_while(|byte| **byte == b'-').count();
         let Some(command) = command[depth..].strip_prefix(b"> ") else { return };
-        // The last of fish's own, which it writes at its end: an `exec` leaves nothing.
+        // The trace shows the last of fish's own files. fish writes its trace at its end, so an `exec` leaves no
+        // trace.
         self.reached_end |= command.starts_with(b"builtin source ");
         let words = [&b"source "[..], b". ", b"builtin source "];
         let Some(rest) = words.iter().find_map(|word| command.strip_prefix(*word)) else { return };
-        // The loop of fish's own config.fish over the directories conf.d, and its own parts.
+        // Skips the loop of fish's own config.fish over the conf.d directories, and its own parts.
         if rest.trim_ascii() == b"$file" || rest.starts_with(b"$__fish_") {
             return;
         }
@@ -196,7 +199,7 @@ impl Reader {
     }
 }
 
-/// `+FILE:1> <sourcetrace>`; `None` where the start-up files gave the prompt another form.
+/// Parses `+FILE:1> <sourcetrace>`. Returns `None` if the start-up files changed the prompt's format.
 fn zsh_name(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_suffix(SOURCED)?.strip_suffix(b"> ")?;
     let colon = memchr::memrchr(b':', rest)?;
@@ -204,7 +207,8 @@ fn zsh_name(line: &[u8]) -> Option<&[u8]> {
     rest[colon + 1..].iter().all(u8::is_ascii_digit).then_some(name)
 }
 
-/// The first word as bash writes it in a trace: bare, `'...'` with `'\''` in it, or `$'...'`. `None` for another form.
+/// Parses the first word in bash's trace format: bare, `'...'` with `'\''` in it, or `$'...'`. Returns `None` for
+/// another form.
 fn unquote(text: &[u8]) -> Option<Vec<u8>> {
     let mut name = Vec::new();
     let mut rest = text;
@@ -231,7 +235,7 @@ mod tests {
 
     fn read(form: Trace, text: &str, stderr: &str) -> (Vec<String>, bool, String) {
         let mut reader = Reader::new(form);
-        // In small pieces, as a pipe may give it.
+        // In small pieces, as a pipe may return them.
         text.as_bytes().chunks(7).for_each(|piece| reader.take(piece));
         let mut stderr = stderr.as_bytes().to_vec();
         let sourced = reader.finish(&mut stderr);
@@ -240,8 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn bash_names_what_it_sources_and_nothing_else_of_its_trace_is_kept() {
-        let text = "+ export API_KEY=sekrit\n++ cat -s /h/.token ./other\n++ grep /sekrit /h/x\n+ . /h/.bashrc\n++ builtin source '/h/a b'\\''c.sh'\n+++ . /h/.bashrc\n+ echo '. /x'\n\
+    fn only_the_names_of_sourced_files_are_kept_of_a_bash_trace() {
+        let text = "+ export API_KEY=sekrit\n++ cat -s /h/.token ./other\n++ grep /sekrit /h/x\n+ . /h/.bashrc\n\
+                    ++ builtin source '/h/a b'\\''c.sh'\n+++ . /h/.bashrc\n+ echo '. /x'\n\
                     + /k/agentd-keeper dump-environment 199\n";
         let (files, complete, stderr) = read(Trace::Bash, text, "a word\n");
         assert_eq!((files, complete), (["/h/.token", "/h/.bashrc", "/h/a b'c.sh"].map(str::to_owned).to_vec(), true));
@@ -249,8 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn bash_names_the_programs_of_substitutions_by_their_names_alone() {
-        let text = "+ ls /h\n++ starship init bash\n++ API_KEY=sekrit\n+++ /h/bin/mise activate bash\n++ '[' -f /x ']'\n\
+    fn only_the_names_of_programs_in_bash_substitutions_are_kept() {
+        let text = "+ ls /h\n++ starship init bash\n++ API_KEY=sekrit\n+++ /h/bin/mise activate bash\n\
+                    ++ '[' -f /x ']'\n\
                     ++ export K=sekrit\n++ echo sekrit\n++ 'a b' x\n++ '/a b/x' y\n++ starship x\n++++/sekrit\n";
         let mut reader = Reader::new(Trace::Bash);
         reader.take(text.as_bytes());
@@ -258,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bash_that_stops_to_tell_or_tells_it_elsewhere_is_incomplete_and_its_stderr_is_withheld() {
+    fn a_bash_trace_that_stops_or_moves_is_incomplete_and_its_stderr_is_withheld() {
         let end = "+ /k/agentd-keeper dump-environment 199\n";
         assert!(read(Trace::Bash, end, "").1);
         for text in ["+ . x.sh\n", "+ set +x\n", "+ . $'/a\\nb'\n"] {
@@ -271,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn zsh_names_each_file_on_stderr_which_is_given_without_them() {
+    fn a_zsh_trace_is_parsed_and_removed_from_stderr() {
         let text = "+/etc/zsh/zshrc:1> <sourcetrace>\nhello\n++/h/a b:c.sh:1> <sourcetrace>\n";
         let end = "+/dev/null:1> <sourcetrace>\n";
         let (files, complete, stderr) = read(Trace::Zsh, &format!("{text}{end}"), &format!("{text}{end}"));
@@ -285,9 +291,10 @@ mod tests {
     }
 
     #[test]
-    fn fish_names_them_as_they_are_written() {
+    fn fish_files_are_named_as_they_are_written() {
         let text = "Time\tSum\tCommand\n9\t9\t> builtin source /usr/share/fish/config.fish\n1\t1\t--> source $file\n\
-                    1\t1\t---> source ~/sub.fish\n1\t1\t> builtin source /h/.config/fish/config.fish\n1\t1\t-> . '/h/x.fish'\n";
+                    1\t1\t---> source ~/sub.fish\n1\t1\t> builtin source /h/.config/fish/config.fish\n\
+                    1\t1\t-> . '/h/x.fish'\n";
         let (files, complete, _) = read(Trace::Fish, text, "");
         let expected = ["/usr/share/fish/config.fish", "~/sub.fish", "/h/.config/fish/config.fish", "/h/x.fish"]
             .map(str::to_owned);

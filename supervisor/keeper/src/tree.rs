@@ -1,11 +1,12 @@
-//! Ends a whole tree of processes, whatever its members do about it.
+//! Ends a whole process tree, even if its processes resist.
 //!
-//! Everybody is stopped first, again and again until nobody new is found: who is stopped can neither fork nor reap, so the
-//! list is complete and none of its pids can pass to a stranger. Then all are killed and reaped.
+//! First all processes are stopped, again and again until no new process appears. A stopped process can neither fork
+//! nor reap. The list is therefore complete, and none of its process ids can be reused. Then all processes are killed
+//! and reaped.
 //!
-//! Where somebody should have a moment to clean up ([`end`]), everybody gets SIGTERM before.
+//! [`end`] first sends SIGTERM to all processes and gives them time to clean up.
 //!
-//! Not its job: when that should happen.
+//! This module does not decide when to end a tree.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,21 +20,22 @@ use nix::unistd::Pid;
 
 use crate::os::{self, Family, Process};
 
-/// How long a killed process may take to be gone. One that hangs in the kernel (a dead mount) is gone when that lets go.
+/// Time limit for a killed process to disappear. A process that hangs in the kernel (a dead mount) disappears
+/// later.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long after the kill the list is taken again: somebody may have been out of reach.
+/// Time after the kill at which the processes are listed again, because some may have been out of reach.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How often at most the list is taken again until nobody new is on it.
+/// Maximum number of listings until no new process appears.
 const PASSES: usize = 100;
 
-/// How it went.
+/// Result of a kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Killed {
-    /// How many had to be killed, the leader not counted.
+    /// Number of processes that were killed, without the leader.
     pub(crate) others: u32,
 }
 
-/// Takes note of every child that has ended; says whether there are children left.
+/// Reaps every child that has exited. Reports whether children are left.
 #[allow(unsafe_code, reason = "nix's waitpid fails on a process that a real-time signal ended")]
 pub(crate) fn reap(mut ended: impl FnMut(i32, ExitStatus)) -> bool {
     loop {
@@ -48,25 +50,25 @@ pub(crate) fn reap(mut ended: impl FnMut(i32, ExitStatus)) -> bool {
     }
 }
 
-/// Whether anybody is left of the tree.
+/// Reports whether any process of the tree is left.
 pub(crate) fn remain(family: &mut Family, ended: impl FnMut(i32, ExitStatus)) -> bool {
     reap(ended) || (!os::ADOPTS && !living(family).is_empty())
 }
 
-/// How many there are.
+/// Returns the number of living processes of the tree.
 pub(crate) fn count(family: &mut Family) -> u32 {
     u32::try_from(living(family).len()).unwrap_or(u32::MAX)
 }
 
-/// Sends the signal to everybody.
+/// Sends the signal to all processes of the tree.
 pub(crate) fn signal(family: &mut Family, signal: Signal) {
     for process in living(family) {
-        // Who is gone or not ours any more (a set-user-id program) needs or takes none.
+        // A process that is gone or changed its user (a set-user-id program) needs no signal or cannot get one.
         let _ = os::signal(&process, signal);
     }
 }
 
-/// Kills everybody.
+/// Kills all processes of the tree.
 pub(crate) fn kill(leader: i32, family: &mut Family, mut ended: impl FnMut(i32, ExitStatus)) -> Killed {
     let give_up = Instant::now() + PATIENCE;
     let mut killed = BTreeSet::new();
@@ -76,7 +78,7 @@ pub(crate) fn kill(leader: i32, family: &mut Family, mut ended: impl FnMut(i32, 
                 killed.insert((process.pid, process.start_time));
             }
         }
-        // A killed process becomes a child of this one as those between them go, and is reaped by the question.
+        // A killed process becomes a child of this process when its ancestors are gone. `remain` then reaps it.
         let look_again = Instant::now() + LOOK_AGAIN;
         let mut pause = Duration::from_micros(100);
         while remain(family, &mut ended) && Instant::now() < look_again {
@@ -87,17 +89,18 @@ pub(crate) fn kill(leader: i32, family: &mut Family, mut ended: impl FnMut(i32, 
     Killed { others: u32::try_from(killed.len()).unwrap_or(u32::MAX) }
 }
 
-/// Ends everybody: SIGTERM to the process group and to each process outside of it, then up to `grace` for whatever they have to clean up,
-/// then [`kill`]. All who were there are counted. `meanwhile` is called again and again until they have ended.
+/// Ends the tree: sends SIGTERM to the process group and to each process outside the group, waits up to `grace`, then
+/// kills the rest. Counts all processes that existed at the start. Calls `meanwhile` repeatedly until all have
+/// exited.
 pub(crate) fn end(group: i32, family: &mut Family, grace: Duration, mut meanwhile: impl FnMut()) -> Killed {
     let there = living(family);
     let (inside, outside): (Vec<_>, Vec<_>) = there.iter().partition(|process| process.group == group);
     if !inside.is_empty() {
-        // Somebody is in it, so the number is still this group's.
+        // The group has a process, so its id is still in use by this group.
         let _ = killpg(Pid::from_raw(group), Signal::SIGTERM);
     }
     for process in outside {
-        // Who is gone or not ours any more needs or takes none.
+        // A process that is gone or changed its user needs no signal or cannot get one.
         let _ = os::signal(process, Signal::SIGTERM);
     }
     let until = Instant::now() + grace;
@@ -111,7 +114,7 @@ pub(crate) fn end(group: i32, family: &mut Family, grace: Duration, mut meanwhil
     Killed { others: killed.others.max(u32::try_from(there.len()).unwrap_or(u32::MAX)) }
 }
 
-/// Stops everybody, and says who that is.
+/// Stops all processes of the tree and returns them.
 fn freeze(family: &mut Family) -> Vec<Process> {
     let mut seen = BTreeSet::new();
     for _ in 0..PASSES {
@@ -127,6 +130,6 @@ fn freeze(family: &mut Family) -> Vec<Process> {
 }
 
 fn living(family: &mut Family) -> Vec<Process> {
-    // Where the processes cannot be read (no descriptor free, say) the caller asks again.
+    // If the processes cannot be listed (no free file descriptor, for example), the caller retries.
     family.descendants().unwrap_or_default().into_iter().filter(|process| !process.zombie).collect()
 }

@@ -1,4 +1,4 @@
-//! Watches that an agent's tree stays within [`Limits`].
+//! Watches whether an agent's process tree stays within its [`Limits`].
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use agentd_api::event::Exceeded;
 use crate::os::{self, Family};
 use crate::protocol::Limits;
 
-/// How often it is looked.
+/// Interval between two checks.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -17,23 +17,23 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// `None` where nothing is limited.
+    /// Makes a watch. Returns `None` if there are no limits.
     pub(crate) fn new(limits: Limits, now: Instant) -> Option<Self> {
         (limits != Limits::default()).then_some(Self { limits, next: now + EVERY })
     }
 
-    /// When to look.
+    /// Returns when the next check is due.
     pub(crate) fn due(&self) -> Instant {
         self.next
     }
 
-    /// Looks where it is time to, and says which limit is passed.
+    /// Checks the tree if the check is due. Returns the exceeded limit with a reason.
     pub(crate) fn look(&mut self, now: Instant, family: &mut Family) -> Option<(Exceeded, String)> {
         if now < self.next {
             return None;
         }
         self.next = now + EVERY;
-        // Where it cannot be told (no descriptor is free, say) it is asked again.
+        // If the tree cannot be listed (no free file descriptor, for example), the next check retries.
         let tree = family.tree().ok()?;
         over(
             self.limits,
@@ -44,8 +44,8 @@ impl Watch {
     }
 }
 
-/// The sum of resident memory counts what is shared as often as it is shared: it is never too small, and cheap. Only where it is
-/// above the limit the dear question is asked.
+/// Compares a tree with its limits. `most` is the sum of resident memory: cheap, and never too small, because it
+/// counts shared memory several times. Only if it exceeds the limit, `exact` does the expensive measurement.
 fn over(
     limits: Limits,
     processes: u64,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_is_passed_is_named_with_both_numbers() {
+    fn an_exceeded_limit_is_reported_with_both_numbers() {
         let limits = Limits { memory_bytes: Some(8192), processes: Some(3) };
         assert_eq!(over(limits, 3, || 8192, || panic!("not asked")), None);
         let (what, message) = over(limits, 4, || 0, || 0).unwrap();

@@ -1,4 +1,4 @@
-//! The compiler child of this crate's own tests; agentd has it as `agentd compile`.
+//! The compiler process for this crate's tests. agentd has the same program as `agentd compile`.
 
 use std::process::ExitCode;
 

@@ -1,13 +1,17 @@
-//! The plugins that are part of agentd: components built by `plugins/rebuild` and committed, and what each is granted.
+//! The plugins that are part of agentd: components that `plugins/rebuild` builds and the repository contains,
+//! with their default grants.
 
 use crate::grant::Grant;
 use crate::plugin::World;
 
-/// A component inside the binary.
+/// A component that is embedded in the binary.
 #[derive(Debug, Clone, Copy)]
 pub struct BuiltIn {
+    /// Name of the plugin in the configuration.
     pub name: &'static str,
+    /// Kind of the plugin.
     pub world: World,
+    /// The component's bytes.
     pub bytes: &'static [u8],
     login_shell: bool,
     script: &'static [&'static str],
@@ -16,7 +20,7 @@ pub struct BuiltIn {
     mount: &'static [&'static str],
 }
 
-/// A provider, which is granted nothing.
+/// Base value for providers. Grants nothing.
 const PROVIDER: BuiltIn = BuiltIn {
     name: "",
     world: World::Provider,
@@ -28,14 +32,15 @@ const PROVIDER: BuiltIn = BuiltIn {
     mount: &[],
 };
 
-/// A prerequisite, which is granted nothing.
+/// Base value for prerequisites. Grants nothing.
 const PREREQUISITE: BuiltIn = BuiltIn { world: World::Prerequisite, ..PROVIDER };
 
-/// What is connected to is told by settings, or by a session's environment.
+/// Network grant for any host and port. The settings or the session's environment determine the server to
+/// connect to.
 const ANYWHERE: &[&str] = &["*:*"];
 
 impl BuiltIn {
-    /// What it is granted where the administrator says nothing else.
+    /// Returns the default grant, which applies unless the administrator configures another one.
     pub fn grant(&self) -> Grant {
         let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
         Grant {
@@ -49,7 +54,7 @@ impl BuiltIn {
     }
 }
 
-/// All of them: the providers in the order in which an environment is built, then the prerequisites.
+/// Returns all built-in plugins: the providers in pipeline order, then the prerequisites.
 pub fn builtin() -> &'static [BuiltIn] {
     &[
         BuiltIn {
@@ -75,7 +80,7 @@ pub fn builtin() -> &'static [BuiltIn] {
             name: "license-server",
             bytes: include_bytes!("../../../plugins/dist/license-server.wasm"),
             network: ANYWHERE,
-            // Licence files are where a session's environment says.
+            // The session's environment determines the paths of licence files.
             file: &["/**", "{home}/**", "{cwd}/**"],
             ..PREREQUISITE
         },
@@ -92,7 +97,7 @@ pub fn builtin() -> &'static [BuiltIn] {
             network: ANYWHERE,
             ..PREREQUISITE
         },
-        // Which program it may run is for the administrator to say: until then it is not loaded.
+        // The administrator must name the programs to run. The plugin is not loaded before that.
         BuiltIn { name: "command", bytes: include_bytes!("../../../plugins/dist/command.wasm"), ..PREREQUISITE },
     ]
 }

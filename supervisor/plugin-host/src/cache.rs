@@ -1,18 +1,25 @@
 //! The directory of compiled components.
 //!
-//! A compiled component is code that is run as it is, so nothing in the directory is trusted for being there: a file must be
-//! a regular one of our own, and its name carries the hash of the component it was made of and the hash of its own content,
-//! and both must be right. A file gets its name when it is finished, so there is no second file that could disagree. What does not
-//! match, and what this version of wasmtime does not take, is removed and compiled again; a file that could only not be looked at,
-//! for want of a descriptor for example, stays. Native code and code for the interpreter have names of their own.
+//! wasmtime runs compiled code without further checks, so the cache trusts no file because of its location. It
+//! accepts a file only under these conditions:
+//! - The file is regular, and only this user can write it.
+//! - The component's hash in its name is the requested one.
+//! - The content's hash in its name is correct.
 //!
-//! What is not finished has no name at all, so whatever is killed in the middle leaves nothing behind. A file system that cannot name
-//! a file afterwards gets a copy, and what a kill leaves of that is swept up after an hour.
+//! A file gets its name only when it is complete. A file that fails the checks, or that this version of
+//! wasmtime rejects, is removed and compiled again. A file that could not be checked for a temporary reason,
+//! such as a lack of file descriptors, stays. Native code and interpreter code have different file name
+//! extensions.
 //!
-//! A component that the compiler refused is not compiled again by this process: it is known by its hash.
+//! Unfinished files have no name (`O_TMPFILE`), so a killed process leaves nothing behind. File systems that
+//! cannot name a file later get a copy instead. Copies that a killed process left behind are removed after one
+//! hour.
 //!
-//! Whoever runs a file holds a shared lock on it, and no file that is locked is ever removed; of the others go those that
-//! nobody has loaded for a month, and then the one that was loaded longest ago, until the rest fits into [`ROOM`].
+//! A process remembers the hashes of components that the compiler refused, and does not compile them again.
+//!
+//! A process that runs a file holds a shared lock on the file, and locked files are never removed. Files that
+//! no process loaded for 30 days are removed. Then the least recently loaded files are removed until the rest
+//! fits into [`ROOM`].
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -36,40 +43,49 @@ use crate::compiler::Compiler;
 use crate::limits::{Bytes, Seconds};
 use crate::passing;
 
-/// Why there is no compiled code for a component.
+/// Why no compiled code is available for a component.
 #[derive(Debug, thiserror::Error)]
 pub enum CompiledError {
+    /// A file operation in the cache directory failed.
     #[error("could not {operation} {path}")]
     File { operation: &'static str, path: PathBuf, source: io::Error },
+    /// The compiler could not be started or awaited.
     #[error("could not run the compiler {compiler}")]
     Run { compiler: PathBuf, source: io::Error },
+    /// The compiler reached its limit of processor time.
     #[error("compiling used more than its {} of processor time", Seconds(*.0))]
     Time(Duration),
+    /// The compiler used no processor time for this long.
     #[error("the compiler made no progress for {}", Seconds(*.0))]
     Stalled(Duration),
+    /// The compiler reached its memory limit, in bytes.
     #[error("compiling used more than its {} of memory", Bytes(usize::try_from(*.0).unwrap_or(usize::MAX)))]
     Memory(u64),
+    /// The compiled code reached its size limit, in bytes.
     #[error("the compiled code is more than its {}", Bytes(usize::try_from(*.0).unwrap_or(usize::MAX)))]
     Output(u64),
-    /// The component cannot be compiled; the compiler's own words.
-    #[error("the compiler refused it: {0}")]
+    /// The component cannot be compiled. Holds the compiler's message.
+    #[error("the compiler refused the component: {0}")]
     Refused(String),
-    /// The compiler failed for another reason: it was killed, or the disk is full. Its own words, or how it ended.
+    /// The compiler failed for another reason, for example a signal or a full disk. Holds its message or its
+    /// exit status.
     #[error("the compiler failed: {0}")]
     Failed(String),
+    /// wasmtime rejected the code that was just compiled.
     #[error("the compiled code was not accepted")]
     Load(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the work was given up because the program ends")]
+    /// The process is ending.
+    #[error("cancelled, because the process is ending")]
     Ending,
 }
 
 impl CompiledError {
-    /// Whether another attempt may succeed with the same component.
+    /// Reports whether another attempt with the same component may succeed.
     pub fn is_of_the_moment(&self) -> bool {
         !matches!(self, Self::Refused(_) | Self::Output(_))
     }
 
-    /// The same, of a component that is at fault itself.
+    /// Returns a copy of the error if the component itself is at fault.
     fn of_the_component(&self) -> Option<Self> {
         match self {
             Self::Refused(words) => Some(Self::Refused(words.clone())),
@@ -79,10 +95,10 @@ impl CompiledError {
     }
 }
 
-/// Told `true` when a component begins to be compiled, and `false` when that is over, however it ended.
+/// Callback around a compilation: called with `true` at its start, and with `false` when it ends in any way.
 pub type OnCompile = Arc<dyn Fn(bool) + Send + Sync>;
 
-/// Says that the compilation is over when it is dropped.
+/// Reports the end of a compilation when dropped.
 struct Compiling<'a>(&'a OnCompile);
 
 impl<'a> Compiling<'a> {
@@ -98,7 +114,7 @@ impl Drop for Compiling<'_> {
     }
 }
 
-/// A SHA-256.
+/// A SHA-256 digest.
 pub(crate) type Hash = [u8; 32];
 
 pub(crate) fn hash(bytes: &[u8]) -> Hash {
@@ -113,47 +129,51 @@ pub(crate) fn hex(hash: &Hash) -> String {
     })
 }
 
-/// From this age on, a file that is not compiled code is nobody's: it is there only while it is copied.
+/// Age from which an incomplete copy is considered abandoned and removed.
 const ABANDONED: Duration = Duration::from_hours(1);
-/// Compiled code that nobody has loaded for so long goes.
+/// Time without use after which compiled code is removed.
 const UNUSED: Duration = Duration::from_hours(30 * 24);
-/// How many refused components are remembered.
+/// Maximum number of remembered refused components.
 const REFUSED: usize = 256;
-/// Components that are compiled at once: each takes a core. What is in the directory already waits for none of them.
+/// Maximum number of concurrent compilations. Each takes one core. Loading code from the cache does not count.
 const AT_ONCE: usize = 2;
-/// Bytes of compiled code that are kept, in use or not.
+/// Maximum size of the cache in bytes, if no more than that is in use.
 const ROOM: u64 = 1 << 30;
 
-/// A component that can be run, and the file that it is mapped from: locked for as long as this lives.
+/// A component that is ready to run, with the file that it is mapped from. The file is locked while this value
+/// exists.
 pub(crate) struct Compiled {
     pub(crate) component: Component,
     _in_use: InUse,
 }
 
-/// A file that is not to be removed.
+/// A lock that protects a file from removal.
 struct InUse(File);
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        // To close it is not enough: a process that is being started has a copy of the descriptor until it is another program.
+        // Closing the file is not enough. A process between fork and exec holds a copy of the descriptor, and
+        // with it the lock.
         let _ = self.0.unlock(); // it may never have been locked
     }
 }
 
+/// The cache directory with its compiler and its locks.
 #[derive(Debug)]
 pub(crate) struct Cache {
     directory: PathBuf,
     compiler: Compiler,
-    /// One lock for each component that is being loaded, so that it is compiled once.
+    /// One lock for each component that is being loaded, so that a component is compiled only once.
     loading: Mutex<HashMap<Hash, Arc<tokio::sync::Mutex<()>>>>,
-    /// The compilations that may begin now.
+    /// Permits for concurrent compilations.
     permits: Semaphore,
-    /// The components that cannot be compiled, and why.
+    /// Components that the compiler refused, with the error.
     refused: Mutex<HashMap<Hash, CompiledError>>,
 }
 
 impl Cache {
-    /// Takes a directory that nobody else can write to; makes it if it is not there.
+    /// Opens a cache directory that only this user can access. Creates the directory if it does not exist, and
+    /// removes unused files.
     pub(crate) fn open(directory: PathBuf, compiler: Compiler) -> io::Result<Self> {
         Self::make_private(&directory)?;
         let (loading, refused) = (Mutex::default(), Mutex::default());
@@ -162,7 +182,10 @@ impl Cache {
         Ok(cache)
     }
 
-    /// The same for who wants to know what can be run from there before there is a cache.
+    /// Creates the directory or tightens its mode to 0700. Fails if the directory belongs to another user.
+    ///
+    /// The host calls this before it opens the cache, to find out which kind of code can run from the
+    /// directory.
     pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let metadata = fs::symlink_metadata(directory)?;
@@ -178,8 +201,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes what a process left that was killed while it copied, and compiled code that is not used. What is young may be the copy
-    /// that another process is making.
+    /// Removes abandoned copies and unused compiled code. A recent copy is kept, because another process may be
+    /// writing it.
     fn sweep(&self) -> io::Result<()> {
         let mut compiled = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -189,7 +212,7 @@ impl Cache {
             if is_compiled(&path) {
                 compiled.push((used, metadata.len(), path));
             } else if used.elapsed().unwrap_or_default() > ABANDONED {
-                let _ = fs::remove_file(path); // gone already, or no file of ours
+                let _ = fs::remove_file(path); // it may be gone already, or not be removable
             }
         }
         compiled.sort_unstable_by_key(|&(used, ..)| Reverse(used));
@@ -203,7 +226,7 @@ impl Cache {
         Ok(())
     }
 
-    /// The compiled component: from the directory, or compiled now.
+    /// Loads a component from the cache, or compiles it first.
     pub(crate) async fn load(
         self: &Arc<Self>,
         engine: &Engine,
@@ -216,7 +239,7 @@ impl Cache {
             let _turn = turn.lock().await;
             self.load_in_turn(engine, bytes, component, on_compile).await
         };
-        // The entry and ours are the last two: nobody waits.
+        // Two references are left, in the map and here, if no other task waits.
         let mut loading = locked(&self.loading);
         if Arc::strong_count(&turn) <= 2 {
             loading.remove(&component);
@@ -224,6 +247,7 @@ impl Cache {
         result
     }
 
+    /// Loads the component while holding its lock.
     async fn load_in_turn(
         self: &Arc<Self>,
         engine: &Engine,
@@ -242,12 +266,12 @@ impl Cache {
         let _compiling = Compiling::begin(on_compile);
         let cache = Arc::clone(self);
         let (input, output) = blocking(move || {
-            Self::make_private(&cache.directory)?; // people empty such directories
+            Self::make_private(&cache.directory)?; // users delete cache directories
             let mut input = tempfile::tempfile_in(&cache.directory)?;
             input.write_all(&bytes)?;
             input.rewind()?;
             let output = tempfile::tempfile_in(&cache.directory)?;
-            output.set_permissions(fs::Permissions::from_mode(0o600))?; // whatever this process takes from new files
+            output.set_permissions(fs::Permissions::from_mode(0o600))?; // independent of the umask
             io::Result::Ok((input, output))
         })
         .await?
@@ -263,7 +287,7 @@ impl Cache {
             if let Some(refused) = error.of_the_component() {
                 let mut known = locked(&self.refused);
                 if known.len() >= REFUSED {
-                    known.clear(); // each is compiled once more, and no more than that
+                    known.clear(); // each of them is then compiled at most once more
                 }
                 known.insert(component, refused);
             }
@@ -273,13 +297,13 @@ impl Cache {
         blocking(move || cache.take_in(&engine, component, &output)).await?
     }
 
-    /// The file of a component that is what its name says and that wasmtime takes. Those before it that are not are removed.
+    /// Finds a valid file for the component. Invalid files that come before it in the directory are removed.
     fn find(&self, engine: &Engine, component: Hash) -> Result<Option<Compiled>, CompiledError> {
-        let unseen = |path: &Path, source| CompiledError::File { operation: "look at", path: path.to_owned(), source };
+        let unseen = |path: &Path, source| CompiledError::File { operation: "inspect", path: path.to_owned(), source };
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
             Err(error) if passing::is_of_the_moment(&error) => return Err(unseen(&self.directory, error)),
-            Err(_) => return Ok(None), // it is made when something is compiled, or that fails and says why
+            Err(_) => return Ok(None), // compiling creates the directory, or reports the error
         };
         let prefix = format!("{}-", hex(&component));
         let ending = format!(".{}", self.compiler.code.extension());
@@ -292,49 +316,54 @@ impl Cache {
             let path = entry.path();
             match accept(engine, &path, own) {
                 Ok(found) => return Ok(Some(found)),
-                Err(NotTaken::Unfit(_)) => {
-                    tracing::info!(path = %path.display(), "a compiled plugin is of another version or damaged: it is compiled again");
-                    remove_unused(&path); // what cannot be removed is passed over the same way next time
+                Err(Rejection::Unfit(_)) => {
+                    tracing::info!(
+                        path = %path.display(),
+                        "compiled plugin is damaged or from another version; compiling it again"
+                    );
+                    remove_unused(&path); // if this fails, the next search skips the file again
                 }
-                Err(NotTaken::Removed) => {}
-                Err(NotTaken::Unseen(error)) => not_seen = Some(unseen(&path, error)),
+                Err(Rejection::Removed) => {}
+                Err(Rejection::Unseen(error)) => not_seen = Some(unseen(&path, error)),
             }
         }
         not_seen.map_or(Ok(None), Err)
     }
 
-    /// Gives what the child wrote its name, and loads it.
+    /// Names the file that the compiler wrote, and loads it.
     fn take_in(&self, engine: &Engine, component: Hash, output: &File) -> Result<Compiled, CompiledError> {
         let file = |operation, path: &Path, source| CompiledError::File { operation, path: path.to_owned(), source };
         let own = hash_of(output).map_err(|source| file("read", &self.directory, source))?;
         let own = hex(&own);
         let path = self.directory.join(format!("{}-{own}.{}", hex(&component), self.compiler.code.extension()));
-        let mut taken = Err(NotTaken::Removed);
+        let mut taken = Err(Rejection::Removed);
         match give_name(output, &path) {
             Ok(()) => {}
-            // Another process has compiled the same meanwhile; or the file is of no use, and could not be removed before.
+            // Another process compiled the component in the meantime, or an invalid file could not be removed
+            // before.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 taken = accept(engine, &path, &own);
-                if matches!(taken, Err(NotTaken::Unfit(_) | NotTaken::Removed)) {
+                if matches!(taken, Err(Rejection::Unfit(_) | Rejection::Removed)) {
                     copy(output, &path).map_err(|source| file("write", &path, source))?;
                 }
             }
-            // The file system cannot give names afterwards.
+            // The file system cannot name an unnamed file.
             Err(_) => copy(output, &path).map_err(|source| file("write", &path, source))?,
         }
-        if !matches!(taken, Ok(_) | Err(NotTaken::Unseen(_))) {
+        if !matches!(taken, Ok(_) | Err(Rejection::Unseen(_))) {
             taken = accept(engine, &path, &own);
         }
         let compiled = taken.map_err(|why| match why {
-            NotTaken::Unfit(why) => {
+            Rejection::Unfit(why) => {
                 remove_unused(&path);
                 CompiledError::Load(why)
             }
-            NotTaken::Removed => file("open", &path, io::Error::other("another process removes it")),
-            NotTaken::Unseen(source) => file("open", &path, source),
+            Rejection::Removed => file("open", &path, io::Error::other("another process is removing the file")),
+            Rejection::Unseen(source) => file("open", &path, source),
         })?;
         if let Err(error) = self.sweep() {
-            tracing::warn!(error = &error as &dyn std::error::Error, directory = %self.directory.display(), "could not look for compiled plugins that are not used");
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, directory = %self.directory.display(), "could not remove unused compiled plugins");
         }
         Ok(compiled)
     }
@@ -344,13 +373,13 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives a file without a name this one (`O_TMPFILE` of open(2)). Linux and some of its file systems can do that.
+/// Links an unnamed file (open(2), `O_TMPFILE`) to a path. Works on Linux and some of its file systems.
 fn give_name(file: &File, path: &Path) -> io::Result<()> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     nix::unistd::linkat(AT_FDCWD, own.as_str(), AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW).map_err(io::Error::from)
 }
 
-/// Copies a file that cannot be given a name.
+/// Copies a file that cannot be linked to a path.
 fn copy(mut file: &File, path: &Path) -> io::Result<()> {
     let directory = path.parent().unwrap_or(path);
     let mut copy = tempfile::Builder::new().suffix(".new").tempfile_in(directory)?;
@@ -365,22 +394,22 @@ fn is_compiled(path: &Path) -> bool {
         .any(|code| path.extension().is_some_and(|extension| extension == code.extension()))
 }
 
-/// Opens a file that is one, and ours alone to write.
+/// Opens a regular file that only this user can write.
 fn open_own(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK; // neither a link nor the other end of a FIFO
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK; // do not follow a symlink, do not block on a FIFO
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     let metadata = file.metadata()?;
     let own = metadata.uid() == nix::unistd::geteuid().as_raw() && metadata.mode() & 0o022 == 0;
     if metadata.is_file() && own {
         Ok(file)
     } else {
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a file that we alone can write"))
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a regular file that only this user can write"))
     }
 }
 
-/// Removes a file that nobody runs; whether it is gone.
+/// Removes a file unless a process runs it. Reports whether the file was removed.
 fn remove_unused(path: &Path) -> bool {
-    let file = open_own(path).map(InUse); // what cannot be opened so, nobody runs
+    let file = open_own(path).map(InUse); // no process runs a file that fails these checks
     if let Ok(file) = &file
         && matches!(file.0.try_lock(), Err(TryLockError::WouldBlock))
     {
@@ -389,7 +418,7 @@ fn remove_unused(path: &Path) -> bool {
     fs::remove_file(path).is_ok()
 }
 
-/// Of the whole file, wherever it was read or written before.
+/// Computes the hash of the whole file, independent of the current file position.
 fn hash_of(mut file: &File) -> io::Result<Hash> {
     file.rewind()?;
     let mut hasher = Sha256::new();
@@ -402,17 +431,17 @@ fn hash_of(mut file: &File) -> io::Result<Hash> {
     }
 }
 
-/// Why a file is not taken.
-enum NotTaken {
-    /// It is not ours, not what its name says, or nothing that this wasmtime takes.
+/// Why a file of the cache was not accepted.
+enum Rejection {
+    /// The file belongs to another user, does not match the hash in its name, or is rejected by wasmtime.
     Unfit(Box<dyn std::error::Error + Send + Sync>),
-    /// It is gone, or another process is about to remove it.
+    /// The file does not exist any more, or another process is removing it.
     Removed,
-    /// It could not be looked at, for a reason that passes and says nothing of it.
+    /// The file could not be checked for a temporary reason.
     Unseen(io::Error),
 }
 
-impl From<io::Error> for NotTaken {
+impl From<io::Error> for Rejection {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::Removed,
@@ -422,7 +451,7 @@ impl From<io::Error> for NotTaken {
     }
 }
 
-impl From<wasmtime::Error> for NotTaken {
+impl From<wasmtime::Error> for Rejection {
     fn from(error: wasmtime::Error) -> Self {
         let of_the_system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
         match of_the_system.filter(|error| passing::is_of_the_moment(error)).and_then(io::Error::raw_os_error) {
@@ -432,30 +461,31 @@ impl From<wasmtime::Error> for NotTaken {
     }
 }
 
-/// The component in the file, if it is ours, its content is what its name says, and wasmtime takes it.
-fn accept(engine: &Engine, path: &Path, own: &str) -> Result<Compiled, NotTaken> {
+/// Loads a file if it belongs to this user, matches the hash in its name, and wasmtime accepts it.
+fn accept(engine: &Engine, path: &Path, own: &str) -> Result<Compiled, Rejection> {
     let file = InUse(open_own(path)?);
     if let Err(TryLockError::WouldBlock) = file.0.try_lock_shared() {
-        return Err(NotTaken::Removed);
+        return Err(Rejection::Removed);
     }
     if hex(&hash_of(&file.0)?) != own {
-        return Err(NotTaken::Unfit("its content is not what its name says".into()));
+        return Err(Rejection::Unfit("the content does not match the hash in the file name".into()));
     }
     let component = load_file(engine, path)?;
-    let _ = file.0.set_modified(SystemTime::now()); // when it was last loaded; else it goes a little sooner
+    let _ = file.0.set_modified(SystemTime::now()); // time of last use; a failure only makes removal earlier
     Ok(Compiled { component, _in_use: file })
 }
 
-#[allow(unsafe_code, reason = "native code is mapped and run as it stands in the file")]
+#[allow(unsafe_code, reason = "native code is mapped and run without further checks")]
 fn load_file(engine: &Engine, path: &Path) -> wasmtime::Result<Component> {
-    // SAFETY: wasmtime asks that the file be one that it wrote, and that it not change while it is mapped. The directory is
-    // ours alone (0700, owner checked when it was opened); the content's hash stands in the file's name and was checked just
-    // before; a file is only ever replaced by a rename or removed, which leaves a mapping of the old one as it is. Whoever can
-    // write there runs as this user already.
+    // SAFETY: wasmtime requires that it wrote the file itself and that the file does not change while mapped.
+    // Only this user can access the directory (mode 0700, owner checked when the cache was opened). The
+    // content's hash is part of the file's name and was checked just before. A file is only ever replaced by a
+    // rename or removed, which leaves existing mappings intact. A process that can write to the directory
+    // already runs as this user.
     unsafe { Component::deserialize_file(engine, path) }
 }
 
-/// Runs what blocks where it may; a panic in it goes on here.
+/// Runs blocking work on tokio's blocking pool. A panic in the work propagates to the caller.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CompiledError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => Ok(value),

@@ -1,4 +1,4 @@
-//! What goes into a call of a plugin and what comes out of it, in types that know nothing of WebAssembly.
+//! The input and output of a plugin call, in types independent of WebAssembly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,20 @@ use crate::services::Services;
 /// One call of a plugin.
 #[derive(Clone)]
 pub struct Call {
-    /// None for a check that is made for no session; a provider must have one.
+    /// The session. `None` for a check without a session; a provider's call must have one.
     pub session: Option<SessionFacts>,
-    /// The environment so far.
+    /// The environment as previous pipeline steps left it.
     pub environment: Vec<(String, Vec<u8>)>,
-    /// Names in it whose values another plugin wrote: to pass those on is to pass on what that plugin chose.
+    /// Names of variables in `environment` that another plugin set. Passing them to a program passes on values
+    /// that the other plugin chose.
     pub foreign: Vec<String>,
+    /// The plugin's settings.
     pub settings: Vec<Setting>,
-    /// Where the places are that paths and patterns begin with.
+    /// Directories that replace the placeholders of paths and patterns.
     pub places: Places,
-    /// What the host does for the plugin while the call lasts.
+    /// Operations that the host performs for the plugin during the call.
     pub services: Arc<dyn Services>,
+    /// Limits of the call.
     pub limits: Limits,
 }
 
@@ -37,70 +40,58 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// What a plugin is told of the session that a call is for.
+/// Facts about a session that a plugin receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionFacts {
+    /// Id of the session.
     pub id: String,
+    /// Name of the session, if it has one.
     pub name: Option<String>,
-    /// The agent's name in the configuration, or the program's name.
+    /// Name of the agent in the configuration, or the name of the program.
     pub agent: String,
-    /// The working directory, absolute.
+    /// Working directory. Absolute.
     pub directory: String,
-    /// From 1: which launch of the session this is.
+    /// Number of the launch in the session, counted from 1.
     pub launch: u64,
 }
 
-/// One entry of a plugin's configuration: a nested table's keys joined by dots, a scalar as a list of one.
+/// One entry of a plugin's settings. Keys of nested tables are joined by dots, and a scalar is a list of one
+/// value.
 #[derive(Debug, Clone, PartialEq, Eq)]
+/// Dotted key.
 pub struct Setting {
+    /// Values in order.
     pub key: String,
     pub values: Vec<String>,
 }
 
-/// One change that a provider makes to the environment; changes are applied in order.
+/// One change that a provider makes to the environment. Changes apply in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
+    /// Effect on the variable.
     pub effect: Effect,
-    /// The file it came from, where the plugin knows one.
+    /// The file that the change came from, if the plugin knows it.
     pub origin: Option<String>,
-    /// How long it holds; at least a second.
+    /// Validity of the change. At least one second.
     pub valid_for: Option<Duration>,
 }
 
-/// What a change does.
+/// The effect of a change on a variable.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Effect {
-    Set {
-        name: String,
-        value: Vec<u8>,
-    },
-    /// The variable goes. For a name that is not in the environment so far it says that the plugin left the variable out
-    /// of what it captured, and why.
-    Unset {
-        name: String,
-        reason: Option<String>,
-    },
-    /// An entry at the front of a colon-separated list; one that is there already is moved.
-    Prepend {
-        name: String,
-        entry: Vec<u8>,
-    },
-    /// The same at the end.
-    Append {
-        name: String,
-        entry: Vec<u8>,
-    },
-    /// A secret of the configuration, by its name there.
-    Secret {
-        name: String,
-        secret: String,
-    },
-    /// A file of the session, whose path the variable holds.
-    File {
-        name: String,
-        file_name: String,
-        content: Vec<u8>,
-    },
+    /// Sets the variable.
+    Set { name: String, value: Vec<u8> },
+    /// Removes the variable. If the environment does not have the variable, the plugin left it out of its
+    /// capture and gives the reason.
+    Unset { name: String, reason: Option<String> },
+    /// Puts an entry at the front of a colon-separated list. An existing equal entry is moved.
+    Prepend { name: String, entry: Vec<u8> },
+    /// Puts an entry at the end of a colon-separated list. An existing equal entry is moved.
+    Append { name: String, entry: Vec<u8> },
+    /// Sets the variable to a secret, named as in the configuration.
+    Secret { name: String, secret: String },
+    /// Writes a file for the session and sets the variable to its path.
+    File { name: String, file_name: String, content: Vec<u8> },
 }
 
 impl std::fmt::Debug for Effect {
@@ -119,7 +110,7 @@ impl std::fmt::Debug for Effect {
 }
 
 impl Effect {
-    /// The variable that is changed.
+    /// Returns the name of the variable.
     pub fn name(&self) -> &str {
         match self {
             Self::Set { name, .. }
@@ -139,118 +130,135 @@ impl From<Effect> for Change {
 }
 
 impl Change {
-    /// The variable gets this value.
+    /// Makes a change that sets the variable.
     pub fn set(name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         Effect::Set { name: name.into(), value: value.into() }.into()
     }
 
-    /// The variable goes, or was left out of what the plugin captured.
+    /// Makes a change that removes the variable, or says that the plugin left it out of its capture.
     pub fn unset(name: impl Into<String>, reason: Option<String>) -> Self {
         Effect::Unset { name: name.into(), reason }.into()
     }
 
-    /// The same change, from this file.
+    /// Sets the file that the change came from.
     #[must_use]
     pub fn from_file(self, origin: Option<String>) -> Self {
         Self { origin, ..self }
     }
 
-    /// The variable that is changed.
+    /// Returns the name of the variable.
     pub fn name(&self) -> &str {
         self.effect.name()
     }
 }
 
-/// What a prerequisite found.
+/// The result of a prerequisite's check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
+    /// Whether the prerequisite is met.
     pub outcome: Outcome,
-    /// One line: what was found.
+    /// The finding in one line.
     pub summary: String,
-    /// Name and value.
+    /// Details as pairs of name and value.
     pub facts: Vec<(String, String)>,
-    /// What the user can do about it.
+    /// Instructions for the user about the finding.
     pub remedy: Option<String>,
-    /// For how long it may be used again, where the plugin says so.
+    /// Time for which the result may be reused, if the plugin gives one.
     pub valid_for: Option<Duration>,
 }
 
-/// How a prerequisite stands.
+/// Outcome of a prerequisite's check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
+    /// The prerequisite is met.
     Pass,
+    /// The prerequisite is met, with a warning.
     Warn,
+    /// The prerequisite is not met.
     Fail,
-    /// It could not be told.
+    /// The check could not decide.
     Unknown,
 }
 
-/// What a plugin says of itself.
+/// A plugin's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// `a-z 0-9 -`.
+    /// Name of `a-z 0-9 -`.
     pub name: String,
+    /// Version of the plugin.
     pub version: String,
-    /// One line.
+    /// Purpose of the plugin in one line.
     pub summary: String,
+    /// Settings that the plugin accepts.
     pub settings: Vec<SettingDescription>,
-    /// What it uses, and how far; what is not in here is refused to it.
+    /// Capabilities and patterns that the plugin wants. The host refuses everything else.
     pub wants: Vec<Want>,
-    /// Of a prerequisite: when it can be checked, where the configuration does not say.
+    /// When a prerequisite is checked, unless the configuration says otherwise. `None` for a provider.
     pub moment: Option<Moment>,
 }
 
-/// A setting that a plugin knows.
+/// A setting that a plugin accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingDescription {
+    /// Dotted key.
     pub key: String,
-    /// What it does, its form, and its default.
+    /// Effect, format and default of the setting.
     pub summary: String,
-    /// Whether it has no default.
+    /// Whether the setting has no default.
     pub required: bool,
 }
 
-/// A capability that a plugin uses, and how far.
+/// A capability that a plugin wants, with patterns that narrow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Want {
+    /// The capability.
     pub capability: Capability,
-    /// In the grammar of a grant.
+    /// Patterns in the grammar of a grant.
     pub patterns: Vec<String>,
-    /// What for.
+    /// Why the plugin needs the capability.
     pub reason: String,
 }
 
-/// When a prerequisite can be checked.
+/// When a prerequisite is checked during a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
+    /// Before the environment is built.
     BeforeEnvironment,
-    /// It looks at the environment.
+    /// After the environment is built. The check receives the environment.
     AfterEnvironment,
 }
 
-/// Why a plugin, or the host on its behalf, could not do its work; written as the interface names it.
+/// Why a plugin, or the host on its behalf, failed. Serialized with the names of the WIT interface.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
+    /// A setting has a wrong value.
     #[error("its setting {key:?} is wrong: {message}")]
     Configuration { key: String, message: String },
+    /// The plugin's grant does not cover the request.
     #[error("not granted: {0}")]
     NotGranted(String),
+    /// A script is not approved.
     #[error("not approved: {0}")]
     NotApproved(String),
+    /// A file, program or other subject does not exist.
     #[error("not found: {0}")]
     NotFound(String),
+    /// A time limit was exceeded.
     #[error("took too long: {0}")]
     TimedOut(String),
+    /// A size limit was exceeded.
     #[error("too large: {0}")]
     TooLarge(String),
+    /// The subject exists but cannot be used now, or the host does not provide it.
     #[error("unavailable: {0}")]
     Unavailable(String),
+    /// Any other failure.
     #[error("{0}")]
     Failed(String),
 }
 
-/// How much a message of a plugin matters.
+/// Severity of a plugin's log message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     Error,
@@ -259,7 +267,8 @@ pub enum Level {
     Debug,
 }
 
-/// What a component gets while it has no session, because it describes itself or is made before it is wanted: nothing but the log.
+/// Services for a component without a session, which describes itself or is instantiated in advance. Provides
+/// only the log.
 pub(crate) struct NoSession {
     pub(crate) plugin: String,
 }

@@ -1,9 +1,12 @@
-//! The two kinds of code that a component is compiled to, and which of them this machine lets us run.
+//! The two kinds of code that components are compiled to, and which kind this machine can run.
 //!
-//! A system can forbid a process to run what it wrote itself (systemd's `MemoryDenyWriteExecute=`, `PR_SET_MDWE`, `SELinux`,
-//! a file system mounted `noexec`), and precompiled code is no exception: it is mapped to be written, linked, and then made
-//! executable. There wasmtime's interpreter does the same work from code of its own kind, some ten times slower. It is found
-//! out once, when the host is made; the compiler is told, since it cannot know what its parent may do.
+//! A system can forbid a process to execute memory that it wrote: systemd's `MemoryDenyWriteExecute=`,
+//! `PR_SET_MDWE`, `SELinux`, or a `noexec` mount. Precompiled code is affected too, because it is mapped
+//! writable, linked, and then made executable.
+//!
+//! On such a system wasmtime's interpreter (pulley) runs the plugins from its own code format, about ten times
+//! slower. The host finds out once, at its start. The compiler gets the result as an argument, because it
+//! cannot know its parent's restrictions.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -16,20 +19,21 @@ use wasmtime::{Config, ModuleVersionStrategy};
 
 use crate::limits::STACK;
 
-/// What a component is compiled to.
+/// The kind of code that a component is compiled to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// The machine's own.
+    /// Machine code.
     Native,
-    /// For the interpreter: nothing of it is ever executable.
+    /// Code for the interpreter. It needs no executable memory.
     Interpreted,
 }
 
-/// A word that is not the name of a kind of code.
+/// Error for a word that names no kind of code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither \"native\" nor \"interpreted\"")]
 pub struct UnknownCode(String);
 
+/// Returns the name of the kind, as `agentd compile --code` takes it.
 impl Code {
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +42,7 @@ impl Code {
         }
     }
 
-    /// The end of the names of files that hold it.
+    /// Returns the file name extension of code of this kind.
     pub(crate) fn extension(self) -> &'static str {
         match self {
             Self::Native => "cwasm",
@@ -46,7 +50,8 @@ impl Code {
         }
     }
 
-    /// The settings that the compiler's engine and the daemon's must share; only the first has a compiler.
+    /// Returns the engine settings. The compiler's engine and the daemon's must share them, except that only
+    /// the compiler's has a compiler.
     pub(crate) fn engine_config(self, compiler: bool) -> wasmtime::Result<Config> {
         let mut config = Config::new();
         if self == Self::Interpreted {
@@ -58,11 +63,13 @@ impl Code {
     }
 }
 
-/// What stands in compiled code for the version of who made it. wasmtime itself compares the first number of its version alone, and
-/// code that was made before an error of the compiler was corrected must not be run after it.
+/// Returns the version string that compiled code carries.
+///
+/// By default wasmtime compares only the major version. This string has the whole version, so that code from
+/// before a fix in the compiler is not run after the update.
 fn version() -> String {
     let mut wasmtime = DefaultHasher::new();
-    ModuleVersionStrategy::WasmtimeVersion.hash(&mut wasmtime); // the whole of it
+    ModuleVersionStrategy::WasmtimeVersion.hash(&mut wasmtime); // the complete version
     format!("agentd {}, wasmtime {:016x}", env!("CARGO_PKG_VERSION"), wasmtime.finish())
 }
 
@@ -83,7 +90,7 @@ impl FromStr for Code {
     }
 }
 
-/// Why native code cannot be run here.
+/// Why native code cannot run.
 #[derive(Debug, thiserror::Error)]
 enum NoNative {
     #[error("this process may not make memory executable (MemoryDenyWriteExecute= or the like)")]
@@ -92,24 +99,24 @@ enum NoNative {
     Mount,
 }
 
-/// Tries what running a compiled component comes to: memory that was written is made executable.
+/// Checks whether written memory can be made executable, which running native code requires.
 fn try_native(cache: &Path) -> Result<(), NoNative> {
     MmapMut::map_anon(1).and_then(MmapMut::make_exec).map_err(NoNative::Memory)?;
-    // A file of such a mount can be mapped, and what is mapped cannot be made executable. Where it cannot be asked, the
-    // first load of a plugin says what is wrong.
+    // A file on a noexec mount can be mapped, but the mapping cannot be made executable. If statfs fails, the
+    // first load of a plugin reports the problem.
     match statfs(cache) {
         Ok(mount) if mount.flags().contains(NOEXEC) => Err(NoNative::Mount),
         _ => Ok(()),
     }
 }
 
-/// What statfs(2) says of a mount of which nothing may be executed.
+/// The flag of statfs(2) for a noexec mount.
 #[cfg(target_os = "linux")]
 const NOEXEC: nix::sys::statvfs::FsFlags = nix::sys::statvfs::FsFlags::ST_NOEXEC;
 #[cfg(target_os = "macos")]
 const NOEXEC: nix::mount::MntFlags = nix::mount::MntFlags::MNT_NOEXEC;
 
-/// Which kind of code can be run here; said in the log.
+/// Finds out which kind of code can run from the cache directory, and logs the result.
 pub(crate) fn find_out(cache: &Path) -> Code {
     match try_native(cache) {
         Ok(()) => {
@@ -117,7 +124,11 @@ pub(crate) fn find_out(cache: &Path) -> Code {
             Code::Native
         }
         Err(reason) => {
-            tracing::info!(code = %Code::Interpreted, reason = &reason as &dyn std::error::Error, "plugins are interpreted: native code cannot be run here");
+            tracing::info!(
+                code = %Code::Interpreted,
+                reason = &reason as &dyn std::error::Error,
+                "plugins are interpreted: native code cannot be run here"
+            );
             Code::Interpreted
         }
     }

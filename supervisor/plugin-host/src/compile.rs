@@ -1,9 +1,13 @@
-//! Compiling a component: the work of the short-lived child, `agentd compile`, and of nothing else.
+//! Compiles a component. This runs only in the short-lived child process `agentd compile`.
 //!
-//! The component comes on stdin and the compiled code goes to stdout; both are files without a name, so a killed compiler leaves none
-//! behind. The child limits itself before it reads anything: address space, processor time and the size of what it writes, from the
-//! environment variables that its parent sets, or from defaults when a person runs it. On stderr it writes a NUL byte each second in
-//! which it used the processor, which tells its parent that it makes progress.
+//! The component arrives on stdin and the code goes to stdout. Both are unnamed files, so a killed compiler
+//! leaves no file behind.
+//!
+//! Before the child reads anything it limits its own address space, processor time and output size. The limits
+//! come from environment variables that the parent sets, or from defaults if a person runs the command.
+//!
+//! Each second in which the child used processor time, it writes a NUL byte to stderr. The parent takes this
+//! byte as progress.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -18,69 +22,79 @@ use wasmtime::Engine;
 use crate::code::Code;
 use crate::compiler::CompileLimits;
 
-/// How the parent hands down the limits: bytes, and whole seconds.
+/// Environment variable with the memory limit in bytes.
 pub(crate) const MEMORY_VARIABLE: &str = "AGENTD_COMPILE_MEMORY";
+/// Environment variable with the limit of the code's size in bytes.
 pub(crate) const OUTPUT_VARIABLE: &str = "AGENTD_COMPILE_OUTPUT";
+/// Environment variable with the limit of processor time in whole seconds.
 pub(crate) const TIME_VARIABLE: &str = "AGENTD_COMPILE_SECONDS";
 
-/// What the child writes to stderr when it has made progress.
+/// Byte on stderr that reports progress.
 pub(crate) const PROGRESS: u8 = 0;
-/// How often it looks whether it has.
+/// Interval between two checks for progress.
 const LOOK: Duration = Duration::from_secs(1);
-/// Less processor time than this between two looks, in microseconds, is no progress: looking takes a part of it.
+/// Minimum processor time between two checks, in microseconds, that counts as progress. The check itself uses
+/// less.
 const USED: i64 = 500;
-/// The stack of the thread that looks, in bytes.
+/// Stack size of the progress thread in bytes.
 const STACK: usize = 64 << 10;
 
-/// The status with which the child ends if the component itself is what cannot be compiled (`EX_DATAERR` of sysexits(3)).
+/// Exit status for a component that cannot be compiled (`EX_DATAERR` of sysexits(3)).
 pub(crate) const UNFIT: u8 = 65;
 
 /// Why a component was not compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
+    /// An environment variable with a limit is not a number.
     #[error("{name} is {value:?}, not a whole number")]
     Variable { name: &'static str, value: String },
+    /// A call of setrlimit(2) failed.
     #[error("could not limit the compiler's {what} to {limit}")]
     Limit { what: &'static str, limit: u64, source: io::Error },
+    /// The component could not be read.
     #[error("could not read {what}")]
     Read { what: String, source: io::Error },
+    /// wasmtime's engine could not be configured.
     #[error("could not prepare the compiler")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("it is not a component that can be compiled")]
+    /// The component is invalid, or uses features that are not enabled.
+    #[error("invalid or unsupported component")]
     Component(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The code could not be written.
     #[error("could not write {what}")]
     Write { what: String, source: io::Error },
 }
 
 impl CompileError {
-    /// The status that the compiling process ends with: 65 if the component is at fault, else 1.
+    /// Returns the exit status for the error: 65 if the component is at fault, otherwise 1.
     pub fn status(&self) -> u8 {
         if let Self::Component(_) = self { UNFIT } else { 1 }
     }
 }
 
-/// Where a component is read from and its code is written to.
+/// Source of the component and destination of its code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompileFiles {
-    /// From stdin to stdout, which are both files.
+    /// Reads from stdin and writes to stdout. Both are files.
     Standard,
-    /// From one file into another, which is replaced. A daemon of an older release that still runs asks for this.
+    /// Reads from one file and replaces another. Used by running daemons of older releases.
     Named { input: PathBuf, output: PathBuf },
 }
 
-/// Reads a component, compiles it, and writes the code. If that fails, what was written is nothing to be used.
+/// Reads a component, compiles it and writes the code. If this fails, the output is unusable.
 ///
-/// Lowers the limits of the whole process: it is meant for a process that does nothing else.
+/// Lowers the resource limits of the whole process, so call it only in a process that does nothing else.
 pub fn compile(way: &CompileFiles, code: Code) -> Result<(), CompileError> {
     let defaults = CompileLimits::default();
     limit(Resource::RLIMIT_AS, "memory", variable(MEMORY_VARIABLE)?.unwrap_or(defaults.memory), 0)?;
-    // A second between the two, so that the end is SIGXCPU, which says why, and not SIGKILL, which does not.
+    // One second between the soft and the hard limit ends the process by SIGXCPU, which tells the reason,
+    // before SIGKILL.
     limit(Resource::RLIMIT_CPU, "time", variable(TIME_VARIABLE)?.unwrap_or(seconds(defaults.time)), 1)?;
     limit(Resource::RLIMIT_FSIZE, "output", variable(OUTPUT_VARIABLE)?.unwrap_or(defaults.output), 0)?;
-    // An end at a limit leaves no image of the memory in somebody's directory.
+    // A process that ends at a limit must leave no core dump.
     limit(Resource::RLIMIT_CORE, "core", 0, 0)?;
     if *way == CompileFiles::Standard {
-        // Without this thread the parent takes a compilation of more than its patience for one that hangs.
+        // Without this thread, the parent would take a long compilation for a hanging one.
         let _ = thread::Builder::new().stack_size(STACK).spawn(report_progress);
     }
     let config = code.engine_config(true).map_err(|error| CompileError::Engine(error.into()))?;
@@ -106,7 +120,7 @@ impl CompileFiles {
 
     fn write(&self, code: &[u8]) -> Result<(), CompileError> {
         match self {
-            // By a descriptor of its own: `io::stdout` searches all of the code for the last end of a line.
+            // Uses a separate descriptor, because `io::stdout` searches all of the code for the last newline.
             Self::Standard => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned().map(fs::File::from);
                 let written = stdout.and_then(|mut stdout| stdout.write_all(code));
@@ -118,7 +132,8 @@ impl CompileFiles {
     }
 }
 
-/// Writes a byte to stderr each second in which this process used the processor, until the process ends.
+/// Writes a byte to stderr for each second in which this process used processor time. Runs until the process
+/// ends.
 fn report_progress() {
     let used = || {
         let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
@@ -137,18 +152,19 @@ fn report_progress() {
     }
 }
 
-/// Whole seconds, at least one: the limit of zero would be none at all.
+/// Rounds up to whole seconds, at least one, because a limit of zero would mean no limit.
 pub(crate) fn seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0 || time.is_zero())
 }
 
+/// Parses an environment variable as a number. Returns `None` if it is not set.
 fn variable(name: &'static str) -> Result<Option<u64>, CompileError> {
     let Some(value) = env::var_os(name) else { return Ok(None) };
     let value = value.to_string_lossy();
     value.parse().map(Some).map_err(|_| CompileError::Variable { name, value: value.into_owned() })
 }
 
-/// Lowers both limits; never above what the process was given.
+/// Lowers the soft limit to `limit` and the hard limit to `limit + grace`. Never raises a limit.
 fn limit(resource: Resource, what: &'static str, limit: u64, grace: u64) -> Result<(), CompileError> {
     let failed = |errno: nix::Error| CompileError::Limit { what, limit, source: errno.into() };
     let (_, hard) = getrlimit(resource).map_err(failed)?;

@@ -1,10 +1,11 @@
-//! Running the compiler: a child of its own process group, which has nothing of ours but its two files, and ends at its limits.
+//! Runs the compiler as a child process in its own process group. The child inherits only its two files and
+//! ends at its limits.
 //!
-//! The limit of time is one of processor time, which the child sets for itself. By the wall clock it is ended only if it says nothing
-//! for a while, and it says so whenever it has used the processor.
+//! The time limit is processor time, which the child sets for itself. By wall-clock time the child is killed
+//! only if it reports no progress for a while. It reports progress whenever it used processor time.
 //!
-//! Promises: when [`Compiler::run`] is over, or was dropped in the middle, the child and what is in its process group are
-//! ended; what it said is kept up to a bound, and it never waits for us to listen.
+//! When [`Compiler::run`] returns or its future is dropped, the child and its process group are dead. Its
+//! stderr is kept up to a bound and always drained, so the child never blocks on it.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -22,33 +23,33 @@ use crate::cache::CompiledError;
 use crate::code::Code;
 use crate::compile::{MEMORY_VARIABLE, OUTPUT_VARIABLE, PROGRESS, TIME_VARIABLE, UNFIT, seconds};
 
-/// What the compiler may use for one component.
+/// Resource limits for compiling one component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// Processor time of the child. A busy machine makes the compilation longer and does not use this up.
+    /// Processor time of the child. A busy machine prolongs the compilation without using up this limit.
     pub time: Duration,
-    /// How long the child may go without any progress, by the wall clock.
+    /// Maximum wall-clock time without progress.
     pub stall: Duration,
-    /// Bytes of address space.
+    /// Address space in bytes.
     pub memory: u64,
-    /// Bytes of compiled code.
+    /// Size of the compiled code in bytes.
     pub output: u64,
 }
 
 impl Default for CompileLimits {
-    /// A component with a whole Python interpreter in it (18 MB) takes 15 s of a processor of 2024.
+    /// Returns limits that suffice for a component with a Python interpreter (18 MB, 15 s on a CPU of 2024).
     fn default() -> Self {
         Self { time: Duration::from_mins(2), stall: Duration::from_mins(1), memory: 2 << 30, output: 256 << 20 }
     }
 }
 
-/// How much of what the compiler says is kept.
+/// Maximum number of stderr bytes that are kept.
 const WORDS: usize = 16 << 10;
-/// How long the last words of a compiler that has ended are waited for: they are in the pipe, unless somebody who left its
-/// group holds that open.
+/// How long to read the rest of stderr after the compiler ended. The rest is in the pipe already. A process
+/// that left the group could keep the pipe open.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// The program that compiles, and what it may use.
+/// The compiler program with its limits.
 #[derive(Debug)]
 pub(crate) struct Compiler {
     pub(crate) program: PathBuf,
@@ -56,7 +57,7 @@ pub(crate) struct Compiler {
     pub(crate) limits: CompileLimits,
 }
 
-/// The process group of a child: it ends with this.
+/// The process group of a child. Dropping this value kills the group.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -67,23 +68,23 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The number still is the group's: either the child was not waited for, or it was just now, and the kernel gives a
-        // number again only when it has given all the others.
+        // The id still belongs to the group. The child was not reaped yet, or only just now, and the kernel
+        // reuses ids only after all others.
         if let Some(group) = self.0 {
-            let _ = killpg(group, Signal::SIGKILL); // there may be nobody left in it
+            let _ = killpg(group, Signal::SIGKILL); // the group may be empty already
         }
     }
 }
 
-/// What the child says: words up to a bound, and that it makes progress.
-struct Said {
+/// The child's stderr: its message up to a bound, and the time of its last output.
+struct CompilerOutput {
     stderr: Option<ChildStderr>,
     words: Vec<u8>,
     heard: Instant,
 }
 
-impl Said {
-    /// Reads until the pipe is closed. What is beyond the bound is read too, so that the child is not held up.
+impl CompilerOutput {
+    /// Reads until the pipe is closed. Output beyond the bound is discarded, so that the child does not block.
     async fn listen(&mut self) {
         let mut block = [0; 4096];
         while let Some(stderr) = &mut self.stderr {
@@ -95,10 +96,7 @@ impl Said {
                     self.words.extend(words.take(WORDS.saturating_sub(self.words.len())));
                 }
                 Err(error) => {
-                    tracing::debug!(
-                        error = &error as &dyn std::error::Error,
-                        "what the compiler says could not be read"
-                    );
+                    tracing::debug!(error = &error as &dyn std::error::Error, "could not read the compiler's output");
                     self.stderr = None;
                 }
             }
@@ -107,7 +105,7 @@ impl Said {
 }
 
 impl Compiler {
-    /// Compiles the component in one file into the other. Both are read and written from where they stand.
+    /// Compiles the component from one file into the other. Both files are used from their current positions.
     pub(crate) async fn run(&self, input: File, output: File) -> Result<(), CompiledError> {
         let run = |source| CompiledError::Run { compiler: self.program.clone(), source };
         let mut child = Command::new(&self.program)
@@ -124,30 +122,32 @@ impl Compiler {
             .spawn()
             .map_err(run)?;
         let group = Group::of(&child);
-        let mut said = Said { stderr: child.stderr.take(), words: Vec::new(), heard: Instant::now() };
+        let mut said = CompilerOutput { stderr: child.stderr.take(), words: Vec::new(), heard: Instant::now() };
         let status = loop {
             let patience = said.heard + self.limits.stall;
             let listens = said.stderr.is_some();
             tokio::select! {
-                // What it has said counts first: this process may have been stopped for longer than its patience.
+                // Handle output before the timeout: this process may have been stopped for longer than the
+                // limit.
                 biased;
                 status = child.wait() => break status.map_err(run)?,
                 () = said.listen(), if listens => {}
                 () = tokio::time::sleep_until(patience) => {
-                    // What it said meanwhile moved the end of patience.
+                    // Output that arrived in the meantime extended the limit.
                     if said.heard + self.limits.stall <= Instant::now() {
                         drop(group);
-                        let _ = child.kill().await; // waits for it, too; it may have ended in this very moment
+                        let _ = child.kill().await; // also reaps the child, which may have ended just now
                         return Err(CompiledError::Stalled(self.limits.stall));
                     }
                 }
             }
         };
         drop(group);
-        let _ = tokio::time::timeout(LAST_WORDS, said.listen()).await; // what came until then is what it said
+        let _ = tokio::time::timeout(LAST_WORDS, said.listen()).await; // the message is what has arrived by then
         self.judge(status, &said.words)
     }
 
+    /// Turns the child's exit status and message into a result.
     fn judge(&self, status: ExitStatus, words: &[u8]) -> Result<(), CompiledError> {
         if status.success() {
             return Ok(());
@@ -156,7 +156,7 @@ impl Compiler {
         Err(match status.signal().map(Signal::try_from) {
             Some(Ok(Signal::SIGXCPU)) => CompiledError::Time(self.limits.time),
             Some(Ok(Signal::SIGXFSZ)) => CompiledError::Output(self.limits.output),
-            // Rust's allocator says so and aborts.
+            // Rust's allocator prints this and aborts.
             Some(_) if words.contains("memory allocation of") => CompiledError::Memory(self.limits.memory),
             _ if status.code() == Some(i32::from(UNFIT)) => CompiledError::Refused(words),
             _ if words.is_empty() => CompiledError::Failed(status.to_string()),

@@ -1,4 +1,4 @@
-//! From the words of the interface to those of this crate, and back.
+//! Conversions between the types of the WIT interface and those of this crate.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,17 +13,19 @@ use crate::grant::Capability;
 use crate::services::CONTENT;
 use crate::text::{is_line, line, shown};
 
-/// What holds for less than this holds for this long: an environment that is always out of date is none.
+/// Minimum validity of a change. An environment that expires at once would be useless.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// What is valid for longer than this is valid for this long: a clock's end must not be reached.
+/// Maximum validity of a change or report, to stay within the clock's range.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
-/// The most settings of a plugin, and bytes of a key.
+/// Maximum number of settings in a description.
 const SETTINGS: usize = 256;
+/// Maximum length of a setting's key in bytes.
 const KEY: usize = 256;
-/// Bytes of a summary, and of another text of a line or two.
+/// Maximum length of a one-line text in bytes.
 const SUMMARY: usize = 500;
+/// Maximum length of a longer text in bytes.
 const TEXT: usize = 4096;
-/// The most facts of a report.
+/// Maximum number of facts in a report.
 const FACTS: usize = 256;
 
 pub(crate) fn session(session: SessionFacts) -> types::Session {
@@ -35,11 +37,12 @@ pub(crate) fn settings(settings: Vec<Setting>) -> Vec<types::Setting> {
     settings.into_iter().map(|s| types::Setting { key: s.key, values: s.values }).collect()
 }
 
-/// What no environment can hold.
+/// Describes why a change is invalid: no environment or session could hold its result. Returns `None` for a
+/// valid change.
 pub(crate) fn flaw(change: &Change) -> Option<String> {
     let name = change.name();
     if name.is_empty() || name.contains(['=', '\0']) {
-        return Some(format!("a variable of the name {}", shown(name)));
+        return Some(format!("a variable named {}", shown(name)));
     }
     let value = match &change.effect {
         Effect::Set { value, .. } => value,
@@ -48,38 +51,40 @@ pub(crate) fn flaw(change: &Change) -> Option<String> {
         Effect::Unset { .. } | Effect::Secret { .. } => return None,
     };
     if value.contains(&0) {
-        return Some(format!("a value of {} that has a NUL byte", shown(name)));
+        return Some(format!("a value of {} that contains a NUL byte", shown(name)));
     }
     let entry = matches!(change.effect, Effect::Prepend { .. } | Effect::Append { .. });
     (entry && value.contains(&b':'))
-        .then(|| format!("an entry of {} that has a colon, and so is more than one", shown(name)))
+        .then(|| format!("an entry of {} that contains a colon, which separates entries", shown(name)))
 }
 
-/// What no file of a session can be.
+/// Describes why a file's name or size is invalid.
 fn misnamed(file_name: &str, size: usize) -> Option<String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     let fits = (1..=64).contains(&file_name.len()) && file_name.bytes().all(plain) && !file_name.starts_with('.');
     if !fits {
         let name = shown(file_name);
-        return Some(format!("a file of the name {name}; a name is 1 to 64 of A-Z a-z 0-9 . _ -, not a dot first"));
+        return Some(format!(
+            "a file named {name}; a name is 1 to 64 of A-Z a-z 0-9 . _ - and does not begin with a dot"
+        ));
     }
     (size > CONTENT).then(|| format!("a file {file_name:?} of more than {CONTENT} bytes"))
 }
 
-/// A session has one file of a name.
+/// Describes a file that two changes give different contents. A session has one file of each name.
 pub(crate) fn repeated(changes: &[Change]) -> Option<String> {
     let mut files = BTreeMap::new();
     changes.iter().find_map(|change| match &change.effect {
         Effect::File { file_name, content, .. } => {
             let before = files.insert(file_name, content);
             let differs = before.is_some_and(|before| before != content);
-            differs.then(|| format!("two files of the name {file_name:?}"))
+            differs.then(|| format!("two different files named {file_name:?}"))
         }
         _ => None,
     })
 }
 
-/// What is wrong with a description.
+/// Describes what is invalid in a plugin's description.
 pub(crate) fn misdescribed(description: &Description) -> Option<String> {
     let Description { name, version, summary, settings, wants, moment: _ } = description;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -95,7 +100,7 @@ pub(crate) fn misdescribed(description: &Description) -> Option<String> {
     if settings.len() > SETTINGS {
         return Some(format!("more than {SETTINGS} settings in its description"));
     }
-    // They are shown as they are, to the person who decides.
+    // Patterns are shown verbatim to the person who grants them.
     if let Some(pattern) =
         wants.iter().flat_map(|want| &want.patterns).find(|pattern| !is_line(pattern) && !pattern.contains('\0'))
     {
@@ -137,7 +142,8 @@ impl From<types::Description> for Description {
             patterns: want.patterns,
             reason: line(&want.reason, SUMMARY),
         };
-        // A summary of more than a line is refused; this is for what else disturbs a terminal.
+        // [`misdescribed`] refuses a summary of several lines. This replaces other characters that disturb a
+        // terminal.
         let summary = if summary.contains('\n') || summary.len() > SUMMARY { summary } else { line(&summary, SUMMARY) };
         Self {
             name,
@@ -211,18 +217,18 @@ mod tests {
         let entry = |entry: &[u8]| Effect::Append { name: "PATH".to_owned(), entry: entry.to_owned() };
         let set = |name: &str, value: &[u8]| Effect::Set { name: name.to_owned(), value: value.to_owned() };
         for (effect, words) in [
-            (set("", b""), "a variable of the name \"\""),
-            (set("A=B", b""), "a variable of the name"),
+            (set("", b""), "a variable named \"\""),
+            (set("A=B", b""), "a variable named"),
             (set("A", b"a\0"), "a NUL byte"),
-            (entry(b"/a:/b"), "an entry of \"PATH\" that has a colon"),
+            (entry(b"/a:/b"), "an entry of \"PATH\" that contains a colon"),
             (entry(b"/a\0"), "a NUL byte"),
-            (file("", 1), "a file of the name \"\""),
-            (file(".netrc", 1), "a file of the name"),
-            (file("..", 1), "a file of the name"),
-            (file("a/b", 1), "a file of the name"),
-            (file("a b", 1), "a file of the name"),
-            (file("ä", 1), "a file of the name"),
-            (file(&"a".repeat(65), 1), "a file of the name"),
+            (file("", 1), "a file named \"\""),
+            (file(".netrc", 1), "a file named"),
+            (file("..", 1), "a file named"),
+            (file("a/b", 1), "a file named"),
+            (file("a b", 1), "a file named"),
+            (file("ä", 1), "a file named"),
+            (file(&"a".repeat(65), 1), "a file named"),
             (file("a", CONTENT + 1), "of more than 1048576 bytes"),
         ] {
             let flaw = flaw(&effect.into()).unwrap();
@@ -242,7 +248,7 @@ mod tests {
         };
         assert_eq!(repeated(&[file("A", "x"), file("B", "x")]), None);
         let two = repeated(&[file("A", "x"), Change::set("C", "x"), file("B", "y")]);
-        assert_eq!(two.as_deref(), Some("two files of the name \"token.json\""));
+        assert_eq!(two.as_deref(), Some("two different files named \"token.json\""));
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! The clock that interrupts guests: while a call is in flight a thread raises wasmtime's epoch every few milliseconds, and
-//! compiled code looks at the epoch at every loop and call. It is a thread and not a task because a guest that loops
-//! holds the very thread a task would need. With no call in flight it sleeps and wakes nobody.
+//! The clock that interrupts running plugins.
+//!
+//! While a call is in flight, a thread increments wasmtime's epoch every [`TICK`]. Compiled code checks the
+//! epoch at every loop and call. This is a thread and not a task, because a looping plugin occupies the thread
+//! that a task would need. Without a call in flight the thread sleeps.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -8,10 +10,10 @@ use std::time::Duration;
 
 use wasmtime::Engine;
 
-/// How long a guest runs before it lets others run, and how late a deadline may be noticed.
+/// Time slice of a plugin before it yields. Also the maximum delay with which a deadline is noticed.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Owns the thread.
+/// Owner of the clock thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
@@ -27,7 +29,7 @@ struct Shared {
 struct State {
     calls: usize,
     closed: bool,
-    /// Whether the thread waits to be woken, and not for the next tick.
+    /// Whether the thread waits for a notification rather than for the next tick.
     asleep: bool,
 }
 
@@ -38,6 +40,7 @@ impl Shared {
 }
 
 impl Ticker {
+    /// Starts the thread.
     pub(crate) fn start(engine: Engine) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
@@ -56,11 +59,11 @@ impl Ticker {
         Ok(Self { shared })
     }
 
-    /// The clock ticks until what this gives is dropped.
+    /// Keeps the clock ticking until the returned value is dropped.
     pub(crate) fn running(&self) -> Running {
         let mut state = self.shared.lock();
         state.calls += 1;
-        // A call that follows on another finds the clock still ticking: most calls are shorter than a tick.
+        // If the previous call has just ended, the clock still ticks. Most calls are shorter than a tick.
         if std::mem::take(&mut state.asleep) {
             self.shared.changed.notify_one();
         }
@@ -76,7 +79,7 @@ impl Drop for Ticker {
     }
 }
 
-/// A call in flight.
+/// A call in flight, which keeps the clock ticking.
 #[derive(Debug)]
 pub(crate) struct Running {
     shared: Arc<Shared>,

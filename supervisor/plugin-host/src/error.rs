@@ -1,4 +1,4 @@
-//! Why a plugin was not loaded, and why a call of it gave nothing. Each names the plugin.
+//! Errors of loading and calling plugins. Each error names the plugin.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,32 +12,40 @@ use crate::passing;
 use crate::plugin::World;
 use crate::settings::SettingsProblem;
 
-/// Why a plugin was not loaded. Each names the plugin.
+/// Why a plugin was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
+    /// The component's file could not be read.
     #[error("could not read plugin {plugin:?} from {path}")]
     Read { plugin: String, path: PathBuf, source: io::Error },
+    /// The component is larger than `limit` bytes.
     #[error("plugin {plugin:?} is larger than {}", Bytes(*limit))]
     Size { plugin: String, limit: usize },
+    /// The component's SHA-256 is not the pinned one.
     #[error("plugin {plugin:?} is not the pinned one: its SHA-256 is {found}, pinned is {pinned}")]
     Pin { plugin: String, found: String, pinned: String },
+    /// The file is not a WebAssembly component.
     #[error("plugin {plugin:?} is {is}, not a WebAssembly component")]
     NotComponent { plugin: String, is: &'static str },
+    /// The component could not be compiled, or its compiled code could not be loaded.
     #[error("plugin {plugin:?} could not be compiled")]
     Compile { plugin: String, source: CompiledError },
-    /// What it asks for and what it is granted do not go together.
+    /// The grant does not cover the component's imports or wants, or one of its patterns is invalid.
     #[error("plugin {plugin:?} {refusal}")]
     Refused { plugin: String, refusal: Refusal },
+    /// The component's types do not match the interface.
     #[error("plugin {plugin:?} does not fit the interface of its world")]
     Link { plugin: String, source: Box<dyn std::error::Error + Send + Sync> },
+    /// The component's `describe` function failed.
     #[error("plugin {plugin:?} could not describe itself")]
     Describe { plugin: String, source: CallError },
+    /// The configured settings do not match those that the plugin accepts.
     #[error("the settings of plugin {plugin:?} are wrong: {problem}")]
     Settings { plugin: String, problem: SettingsProblem },
 }
 
 impl LoadError {
-    /// A stable word for programs.
+    /// Returns a stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Read { .. } => "plugin-unreadable",
@@ -52,7 +60,7 @@ impl LoadError {
         }
     }
 
-    /// What the user can do, where it is something.
+    /// Returns what the user can do about the error, if anything.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Pin { .. } => Some("pin the new SHA-256 if you meant to change the file".to_owned()),
@@ -68,50 +76,58 @@ impl LoadError {
         }
     }
 
-    /// Whether another attempt may succeed with the same file.
+    /// Reports whether another attempt with the same file may succeed.
     pub fn is_of_the_moment(&self) -> bool {
         match self {
             Self::Compile { source, .. } => source.is_of_the_moment(),
             Self::Read { source, .. } => passing::is_of_the_moment(source),
-            // By the wall clock, which a busy machine is slow by.
+            // The limit is wall-clock time, which a busy machine may exceed.
             Self::Describe { source: CallError::Time { .. }, .. } => true,
             _ => false,
         }
     }
 }
 
-/// Why a call of a plugin gave nothing. Each names the plugin, by the name it was loaded under.
+/// Why a call of a plugin gave no result. `plugin` is the name that the plugin was loaded under.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
+    /// The call took longer than its time limit.
     #[error("plugin {plugin:?} took longer than its {}", Seconds(*limit))]
     Time { plugin: String, limit: Duration },
+    /// The plugin exceeded its memory limit in bytes.
     #[error("plugin {plugin:?} used more than its {} of memory", Bytes(*limit))]
     Memory { plugin: String, limit: usize },
+    /// The plugin exceeded its limit of table entries.
     #[error("plugin {plugin:?} used more than its {limit} table entries")]
     TableEntries { plugin: String, limit: usize },
+    /// The plugin exceeded its stack limit in bytes.
     #[error("plugin {plugin:?} used more than its {} of stack", Bytes(*limit))]
     Stack { plugin: String, limit: usize },
+    /// The plugin passed more than `limit` bytes to the host at once.
     #[error("plugin {plugin:?} handed over more than its {} of output", Bytes(*limit))]
     Output { plugin: String, limit: usize },
-    /// `said` is the plugin's last error message: a panic's text, where it has one.
+    /// The plugin trapped. `said` is its last error message, which contains the text of a panic.
     #[error("plugin {plugin:?} crashed: {}", said.as_deref().unwrap_or(trap))]
     Crashed { plugin: String, trap: String, said: Option<String> },
-    /// The plugin's own answer.
+    /// The plugin returned a failure.
     #[error("plugin {plugin:?} failed: {failure}")]
     Failed { plugin: String, failure: Failure },
+    /// The plugin returned an invalid result.
     #[error("plugin {plugin:?} answered with {what}")]
     Invalid { plugin: String, what: String },
-    /// Its answer is one, and not within its grant.
+    /// The plugin returned a valid result that its grant does not cover.
     #[error("plugin {plugin:?} answered with {what}")]
     Outside { plugin: String, what: String },
+    /// The call does not fit the plugin's kind.
     #[error("plugin {plugin:?} is a {is}, not a {wanted}")]
     World { plugin: String, is: World, wanted: World },
-    #[error("plugin {plugin:?} contributes to the environment of a session, and there is none")]
+    /// A provider was called without a session.
+    #[error("plugin {plugin:?} builds the environment of a session, and the call names no session")]
     NoSession { plugin: String },
 }
 
 impl CallError {
-    /// A stable word for programs.
+    /// Returns a stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Time { .. } => "plugin-time",
@@ -128,7 +144,7 @@ impl CallError {
         }
     }
 
-    /// What the user can do, where it is something.
+    /// Returns what the user can do about the error, if anything.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Time { .. } | Self::Memory { .. } | Self::Output { .. } => {

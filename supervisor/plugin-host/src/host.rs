@@ -1,10 +1,10 @@
-//! The host: one engine, one cache of compiled components, and the way from a file to a plugin that can be called.
+//! The host: one engine, one cache of compiled components, and the steps from a file to a loaded plugin.
 //!
 //! ```text
 //! bytes -> pinned hash -> a component at all? -> compiled (child, cached) -> world, version, imports against the grant
 //!       -> linked with the granted imports -> describes itself -> wants against the grant, settings -> Plugin
 //! ```
-//! No code of the plugin runs before it describes itself.
+//! No code of the plugin runs before `describe`.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -21,36 +21,38 @@ use crate::compiler::{CompileLimits, Compiler};
 use crate::epoch::Ticker;
 use crate::error::LoadError;
 use crate::grant::{
-    Admission, Capability, Grant, Made, PREREQUISITE, PatternError, Patterns, Refusal, Requested, Rules, Variables,
-    admit, made_for,
+    Admission, Capability, Grant, PREREQUISITE, PatternError, Patterns, Refusal, Requested, Rules, Target, Variables,
+    admit, target_of,
 };
 use crate::inspect::Inspection;
 use crate::limits::Limits;
 use crate::linked::Linked;
 use crate::plugin::{Facts, Plugin, World};
 
-/// The largest component that is read; one of a whole Python interpreter is 18 MB.
+/// Maximum size of a component in bytes. A component with a Python interpreter has 18 MB.
 const COMPONENT: usize = 64 << 20;
-/// How long a component's name for itself may take.
+/// Limits of the call in which a component describes itself.
 const DESCRIBE: Limits = Limits { time: Duration::from_secs(2), memory: 64 << 20, output: 64 << 10, log: 20 };
 
-/// What a host needs.
+/// Options of a host.
 #[derive(Debug, Clone)]
 pub struct HostOptions {
-    /// Where compiled components are kept: made with mode 0700 if it is not there, and tightened to it.
+    /// Directory of compiled components. Created with mode 0700, or tightened to that mode.
     pub cache: PathBuf,
-    /// The program that is run as `PROGRAM compile --code CODE`, from stdin to stdout; it calls [`crate::compile`].
+    /// The compiler program, run as `PROGRAM compile --code CODE` from stdin to stdout. It calls
+    /// [`crate::compile`].
     pub compiler: PathBuf,
-    /// What plugins are compiled to; none for native code where the system lets a process run it, and else code for the
-    /// interpreter.
+    /// Kind of code to compile plugins to. If `None`, native code where the system allows it, otherwise code
+    /// for the interpreter.
     pub code: Option<Code>,
+    /// Limits of one compilation.
     pub compile_limits: CompileLimits,
-    /// Of the call in which a component describes itself.
+    /// Limits of the call in which a component describes itself.
     pub describe_limits: Limits,
 }
 
 impl HostOptions {
-    /// With the default limits.
+    /// Makes options with the default limits.
     pub fn new(cache: impl Into<PathBuf>, compiler: impl Into<PathBuf>) -> Self {
         Self {
             cache: cache.into(),
@@ -62,33 +64,35 @@ impl HostOptions {
     }
 }
 
-/// Why there is no host.
+/// Why a host could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
+    /// wasmtime's engine could not be configured.
     #[error("could not prepare the engine for plugins")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The clock thread could not be started.
     #[error("could not start the clock for plugins")]
     Clock(#[source] io::Error),
+    /// The cache directory could not be used.
     #[error("could not use {path} for compiled plugins")]
     Cache { path: PathBuf, source: io::Error },
 }
 
-/// Where a component comes from.
+/// Source of a component.
 #[derive(Debug, Clone)]
 pub enum Source {
-    BuiltIn {
-        name: &'static str,
-        bytes: &'static [u8],
-    },
-    /// Its name is the file's, without `.wasm`.
+    /// A component inside the binary.
+    BuiltIn { name: &'static str, bytes: &'static [u8] },
+    /// A component file. Its default name is the file's name without `.wasm`.
     File {
         path: PathBuf,
+        /// The pinned digest, if the configuration has one.
         sha256: Option<[u8; 32]>,
     },
 }
 
 impl Source {
-    /// The name that the plugin goes by until and after it has described itself.
+    /// Returns the default name of the plugin.
     pub fn name(&self) -> String {
         match self {
             Self::BuiltIn { name, .. } => (*name).to_owned(),
@@ -97,19 +101,20 @@ impl Source {
     }
 }
 
-/// On what terms a plugin is loaded.
+/// Conditions under which a plugin is loaded.
 #[derive(Clone, Default)]
 pub struct Terms {
-    /// The name that it goes by; the source's own where there is none.
+    /// Name of the plugin. The source's default name if absent.
     pub name: Option<String>,
+    /// The grant of the plugin.
     pub grant: Grant,
-    /// What the administrator denies, whatever is granted.
+    /// Denials of the administrator, which override the grant.
     pub deny: Option<Grant>,
-    /// The settings of each of its uses, to be compared with those that it knows.
+    /// Settings of each use of the plugin. They are checked against the settings that the plugin accepts.
     pub settings: Vec<Vec<Setting>>,
-    /// Whether a provider may give any variable, as a part of agentd may that is granted none by name.
+    /// Whether a provider may change any variable. Built-in plugins without a grant of variables may.
     pub any_variable: bool,
-    /// Told when the component is compiled, which takes long; nobody is where there is none.
+    /// Callback around a compilation, which can take long.
     pub on_compile: Option<OnCompile>,
 }
 
@@ -119,7 +124,7 @@ impl fmt::Debug for Terms {
     }
 }
 
-/// Where plugins live. Cheap to clone; keep one for the whole process.
+/// The plugin host. Cheap to clone. Use one for the whole process.
 #[derive(Clone)]
 pub struct Host {
     inner: Arc<Inner>,
@@ -140,6 +145,7 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
+    /// Creates a host: opens the cache, finds out the kind of code if needed, and starts the clock.
     pub fn new(options: HostOptions) -> Result<Self, HostError> {
         let HostOptions { cache, compiler, code, compile_limits, describe_limits } = options;
         let unusable = |source| HostError::Cache { path: cache.clone(), source };
@@ -153,17 +159,17 @@ impl Host {
         Ok(Self { inner: Arc::new(Inner { engine, ticker, cache, code, describe: describe_limits }) })
     }
 
-    /// What its plugins are compiled to.
+    /// Returns the kind of code that plugins are compiled to.
     pub fn code(&self) -> Code {
         self.inner.code
     }
 
-    /// Loads a component with nothing denied: the steps are in the module's comment.
+    /// Loads a component with a grant and without denials. The module's comment lists the steps.
     pub async fn load(&self, source: Source, grant: &Grant) -> Result<Plugin, LoadError> {
         self.load_on(source, Terms { grant: grant.clone(), ..Terms::default() }).await
     }
 
-    /// Loads a component.
+    /// Loads a component under the given conditions.
     pub async fn load_on(&self, source: Source, terms: Terms) -> Result<Plugin, LoadError> {
         let Terms { name, grant, deny, settings, any_variable, on_compile } = terms;
         let own = matches!(source, Source::BuiltIn { .. }) && grant.variables.is_none();
@@ -192,7 +198,7 @@ impl Host {
         Ok(plugin)
     }
 
-    /// Looks at a component without any grant: it is asked to describe itself, and whatever it asks of the host is refused to it.
+    /// Inspects a component without a grant. The component describes itself, and every host call of it fails.
     pub async fn inspect(&self, source: Source) -> Result<Inspection, LoadError> {
         let plugin = source.name();
         let nobody: OnCompile = Arc::new(|_| ());
@@ -219,7 +225,7 @@ impl Host {
         let engine = &self.inner.engine;
         let code = self.inner.cache.load(engine, bytes, digest, on_compile).await.map_err(compile)?;
         let ty = code.component.component_type();
-        let made = made_for(ty.exports(engine).map(|(name, _)| name))
+        let made = target_of(ty.exports(engine).map(|(name, _)| name))
             .map_err(|refusal| LoadError::Refused { plugin: plugin.to_owned(), refusal })?;
         let imports = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
         Ok(Read { code: Arc::new(code), made, imports, size, digest })
@@ -242,14 +248,14 @@ impl Host {
 /// A component that was read and compiled.
 struct Read {
     code: Arc<Compiled>,
-    made: Made,
-    /// The names of its imports.
+    made: Target,
+    /// Names of the component's imports.
     imports: Vec<String>,
     size: usize,
     digest: Hash,
 }
 
-/// Some of every capability.
+/// Returns a grant that admits every import. For inspection only.
 fn everything() -> Grant {
     let any = || vec!["*".to_owned()];
     Grant {
@@ -265,7 +271,7 @@ fn everything() -> Grant {
     }
 }
 
-/// What was admitted, or the first reason why the plugin is not.
+/// Compares the request with the grant. Returns the first refusal as an error.
 fn admitted(plugin: &str, requested: &Requested, grant: &Grant, deny: Option<&Grant>) -> Result<Admission, LoadError> {
     let mut admission = admit(requested, grant, deny);
     if admission.refused.is_empty() {
@@ -274,17 +280,19 @@ fn admitted(plugin: &str, requested: &Requested, grant: &Grant, deny: Option<&Gr
     Err(LoadError::Refused { plugin: plugin.to_owned(), refusal: admission.refused.swap_remove(0) })
 }
 
+/// Compiles the patterns of a grant.
 fn compiled(plugin: &str, grant: &Grant, refusal: fn(PatternError) -> Refusal) -> Result<Patterns, LoadError> {
     Patterns::new(grant).map_err(|error| LoadError::Refused { plugin: plugin.to_owned(), refusal: refusal(error) })
 }
 
+/// Compiles the patterns of the grant and of the denials.
 fn rules(plugin: &str, grant: &Grant, deny: Option<&Grant>) -> Result<Rules, LoadError> {
     let granted = compiled(plugin, grant, Refusal::Grant)?;
     let denied = deny.map(|deny| compiled(plugin, deny, Refusal::Deny)).transpose()?.unwrap_or_default();
     Ok(Rules { granted, denied, wanted: None })
 }
 
-/// The bytes of a component, known by their hash.
+/// Reads a component and checks its size, its pinned digest and its preamble.
 fn read(plugin: String, source: Source) -> Result<(Arc<[u8]>, Hash), LoadError> {
     let (bytes, pinned): (Arc<[u8]>, _) = match source {
         Source::BuiltIn { bytes, .. } => (bytes.into(), None),
@@ -300,18 +308,18 @@ fn read(plugin: String, source: Source) -> Result<(Arc<[u8]>, Hash), LoadError> 
     if let Some(pinned) = pinned.filter(|pinned| *pinned != found) {
         return Err(LoadError::Pin { plugin, found: hex(&found), pinned: hex(&pinned) });
     }
-    // The preamble: magic, version, layer (the component model's Binary.md).
+    // The preamble: magic number, version and layer (the component model's Binary.md).
     match bytes.get(..8) {
         Some(b"\0asm\x0d\0\x01\0") => Ok((bytes, found)),
         Some(b"\0asm\x01\0\0\0") => Err(LoadError::NotComponent { plugin, is: "a core module" }),
         Some([0, b'a', b's', b'm', ..]) => {
             Err(LoadError::NotComponent { plugin, is: "WebAssembly of an unknown kind" })
         }
-        _ => Err(LoadError::NotComponent { plugin, is: "something else" }),
+        _ => Err(LoadError::NotComponent { plugin, is: "a file of another format" }),
     }
 }
 
-/// One byte more than is allowed is enough to know.
+/// Reads at most one byte more than the size limit, which suffices to detect a file that is too large.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(COMPONENT as u64 + 1).read_to_end(&mut bytes)?;

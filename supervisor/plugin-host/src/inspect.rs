@@ -1,27 +1,28 @@
-//! What can be told of a component by looking at it: no grant, no session.
+//! Inspection of a component without a grant and without a session.
 
 use crate::call::Description;
 use crate::grant::Requested;
 use crate::plugin::World;
 
-/// A component's own words and facts.
+/// Properties of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// What it says of itself.
+    /// The component's description of itself.
     pub description: Description,
+    /// Kind of the plugin.
     pub world: World,
-    /// The version of the interface that it is made for.
+    /// Version of the plugin interface that the component uses.
     pub interface: &'static str,
-    /// The names of its imports, as they stand in it.
+    /// Names of the component's imports.
     pub imports: Vec<String>,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// In hexadecimal digits, as it is pinned.
+    /// SHA-256 in hexadecimal, in the form that a pin has.
     pub sha256: String,
 }
 
 impl Inspection {
-    /// What it asks for, to be compared with a grant by [`crate::admit`].
+    /// Returns the imports and wants, for a comparison with a grant by [`crate::admit`].
     pub fn requested(&self) -> Requested {
         Requested { imports: self.imports.clone(), wants: Some(self.description.wants.clone()) }
     }

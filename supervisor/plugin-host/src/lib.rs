@@ -1,16 +1,18 @@
-//! The box that plugins run in: a component is compiled once in a child process, linked against what it was granted and
-//! nothing else, and called in an instance of its own under limits of time, memory and output.
+//! The plugin host. It compiles each component once in a child process and links only granted imports. Each
+//! call runs in its own instance, with limits of time, memory and output.
 //!
-//! This is the only crate that names wasmtime. It knows a session as the few facts a plugin is told, and nothing of how
-//! the daemon keeps one; what a plugin may ask of the machine is done by the daemon, through [`Services`].
+//! No other crate uses wasmtime. The crate knows of a session only the facts that a plugin receives. The
+//! daemon performs what plugins request from the machine, through [`Services`].
 //!
-//! Promises:
-//! - A plugin's imports are compared with its [`Grant`] before any of its code runs; one that is not granted is refused by name.
-//! - A host call is done only if it is within the grant, within what the plugin says it wants, and not denied.
-//! - A call ends within its [`Limits`], host calls included, or fails with an error that names the plugin and the limit.
-//! - Nothing is kept from one call to the next, except the compiled code: an instance is used by one call, though it may have been
-//!   made before it.
-//! - What fails in one plugin leaves every other one working.
+//! Guarantees:
+//!
+//! - A plugin's imports are compared with its [`Grant`] before any of its code runs. A refusal names the
+//!   import.
+//! - A host call succeeds only if the grant and the plugin's wants cover it, and no denial does.
+//! - A call, including its host calls, ends within its [`Limits`]. Otherwise it fails with an error that names
+//!   the plugin and the limit.
+//! - Calls share nothing but compiled code. An instance serves one call, though it may be created in advance.
+//! - A failure in one plugin does not affect other plugins.
 
 mod bindings;
 mod builtin;
@@ -34,6 +36,7 @@ mod settings;
 mod state;
 mod text;
 
+pub use agentd_glob::matches as glob;
 pub use builtin::{BuiltIn, builtin};
 pub use cache::{CompiledError, OnCompile};
 pub use call::{
@@ -46,7 +49,7 @@ pub use compiler::CompileLimits;
 pub use error::{CallError, LoadError};
 pub use grant::{
     Admission, Capability, CommandGrant, Grant, Narrowed, PatternError, Places, Refusal, Requested, admit, is_withheld,
-    matches as glob, steers, variables_between, variables_line,
+    steers, variables_between, variables_line,
 };
 pub use host::{Host, HostError, HostOptions, Source, Terms};
 pub use inspect::Inspection;

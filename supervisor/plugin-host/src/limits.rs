@@ -1,23 +1,23 @@
-//! The limits of a call, and the accountant that ends a call which goes over one.
+//! The limits of a call, and the resource limiter that enforces them.
 //!
-//! wasmtime asks before a memory or a table grows; the answer is no longer "no" but the end of the call, with the limit
-//! as its reason, since a guest that merely gets no memory goes on in ways nobody tested.
+//! wasmtime asks the limiter before a memory or table grows. Above the limit the limiter ends the call instead
+//! of refusing the growth. A plugin that merely gets no memory would continue in untested ways.
 
 use std::fmt;
 use std::time::Duration;
 
 use wasmtime::ResourceLimiter;
 
-/// What one call may use.
+/// Limits of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// In all, host calls included.
+    /// Total time, including host calls.
     pub time: Duration,
-    /// Bytes of linear memory, over all memories of the component.
+    /// Bytes of linear memory over all memories of the component.
     pub memory: usize,
-    /// Bytes that the plugin may hand to the host at once: the result, or the arguments of one host call.
+    /// Bytes that the plugin may pass to the host at once: its result, or the arguments of one host call.
     pub output: usize,
-    /// Messages to the log; what is more is counted and dropped.
+    /// Number of log messages. Further messages are counted and dropped.
     pub log: u32,
 }
 
@@ -27,27 +27,29 @@ impl Default for Limits {
     }
 }
 
-/// Stack of the guest, in bytes.
+/// Stack of a plugin in bytes.
 pub(crate) const STACK: usize = 512 << 10;
-/// Table entries over all tables; a table of functions of a whole Python interpreter has some ten thousand.
+/// Table entries over all tables. The function table of a Python interpreter has about ten thousand.
 pub(crate) const TABLE_ENTRIES: usize = 100_000;
-/// Core instances, memories and tables; toolchains that link shared libraries use dozens of instances.
+/// Maximum number of core instances. Toolchains that link shared libraries use dozens.
 const INSTANCES: usize = 256;
+/// Maximum number of memories.
 const MEMORIES: usize = 16;
+/// Maximum number of tables.
 const TABLES: usize = 64;
 
 /// The limit that ended a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Exceeded {
-    #[error("the time is over")]
+    #[error("time limit exceeded")]
     Time,
-    #[error("the memory is used up")]
+    #[error("memory limit exceeded")]
     Memory,
-    #[error("the table entries are used up")]
+    #[error("limit of table entries exceeded")]
     TableEntries,
 }
 
-/// Counts what a store has.
+/// Counts the memory and the table entries of a store.
 #[derive(Debug)]
 pub(crate) struct Accountant {
     memory_limit: usize,
@@ -60,18 +62,18 @@ impl Accountant {
         Self { memory_limit: limits.memory, memory: 0, entries: 0 }
     }
 
-    /// Bytes of all memories together.
+    /// Returns the size of all memories in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// From now on the memory may grow to another limit; what there is already must be within it.
+    /// Sets another memory limit. The current memory must be within the limit.
     pub(crate) fn limit(&mut self, limits: &Limits) {
         self.memory_limit = limits.memory;
     }
 }
 
-/// The account after one memory or table of it grew, or nothing if that is over the limit.
+/// Returns the new total after one memory or table grew, or `None` if the total would exceed the limit.
 fn grown(account: usize, current: usize, desired: usize, limit: usize) -> Option<usize> {
     let total = account.checked_add(desired.checked_sub(current)?)?;
     (total <= limit).then_some(total)
@@ -80,7 +82,7 @@ fn grown(account: usize, current: usize, desired: usize, limit: usize) -> Option
 impl ResourceLimiter for Accountant {
     fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
         if maximum.is_some_and(|maximum| desired > maximum) {
-            return Ok(false); // its own limit, which it declared and knows how to meet
+            return Ok(false); // the module's own limit, which the module handles
         }
         self.memory = grown(self.memory, current, desired, self.memory_limit).ok_or(Exceeded::Memory)?;
         Ok(true)
@@ -107,7 +109,7 @@ impl ResourceLimiter for Accountant {
     }
 }
 
-/// A number of bytes for people: `64 MiB`, `512 KiB`, `1000 bytes`.
+/// Formats a number of bytes for people: `64 MiB`, `512 KiB`, `1000 bytes`.
 pub(crate) struct Bytes(pub usize);
 
 impl fmt::Display for Bytes {
@@ -120,7 +122,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A time for people: `5 s`, `200 ms`.
+/// Formats a duration for people: `5 s`, `200 ms`.
 pub(crate) struct Seconds(pub Duration);
 
 impl fmt::Display for Seconds {

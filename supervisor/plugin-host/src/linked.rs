@@ -1,4 +1,4 @@
-//! A component with its imports resolved: it makes stores and instances, and works in them within the limits of a call.
+//! A component with resolved imports. Creates stores and instances, and runs calls in them within their limits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -20,29 +20,30 @@ use crate::grant::{Capability, Patterns, Places, Rules};
 use crate::limits::{Exceeded, Limits, STACK, TABLE_ENTRIES};
 use crate::plugin::World;
 use crate::services::Services;
-use crate::state::{Around, Bounds, State};
+use crate::state::{Bounds, PassThrough, State};
 
-/// Bytes of memory that an instance may hold while nobody calls it; a whole interpreter holds more.
+/// Maximum memory of an instance that waits for the next call, in bytes. An interpreter uses more and is not
+/// kept.
 const KEPT: usize = 4 << 20;
-/// Used stores that wait to be thrown away.
+/// Maximum number of used stores that wait to be dropped.
 const USED: usize = 2;
 
-/// What lies between two calls.
+/// Stores that are kept between calls.
 #[derive(Default)]
 struct Shelf {
     ready: Option<Ready>,
     used: Vec<Store<State>>,
 }
 
-/// An instance that no call has used.
+/// An instance that no call has used yet.
 struct Ready {
     store: Store<State>,
     instance: Provider,
-    /// The limit under which it was made.
+    /// Memory limit that the instance was created with.
     memory: usize,
 }
 
-/// A component with its grant's imports resolved; not called yet.
+/// A component that is linked with its granted imports.
 pub(crate) struct Linked {
     pub(crate) name: String,
     engine: Engine,
@@ -51,17 +52,18 @@ pub(crate) struct Linked {
     pub(crate) imports: Vec<Capability>,
     pub(crate) pre: Pre,
     shelf: Mutex<Shelf>,
-    /// Keeps the file from being removed as one that nobody uses.
+    /// Keeps the compiled file locked, so that the cache does not remove it.
     _code: Arc<Compiled>,
 }
 
+/// The component in the form from which wasmtime creates instances.
 pub(crate) enum Pre {
     Provider(ProviderPre<State>),
     Prerequisite(PrerequisitePre<State>),
 }
 
 impl Linked {
-    /// Links what was admitted, and nothing else.
+    /// Links the component with the given imports and no others.
     pub(crate) fn new(
         name: String,
         ticker: Arc<Ticker>,
@@ -107,7 +109,7 @@ impl Linked {
         })
     }
 
-    /// From now on it gets what it said that it wants, of what it is granted.
+    /// Restricts the plugin to the patterns that it declared as its wants, in addition to the grant.
     pub(crate) fn wants(&mut self, wanted: Patterns) {
         self.bounds = Bounds::new(Rules { wanted: Some(wanted), ..self.bounds.rules.clone() });
     }
@@ -116,10 +118,10 @@ impl Linked {
         &self.bounds.rules
     }
 
-    /// What a call may pass on; nothing where no program can be run.
-    pub(crate) fn around(&self, environment: &[(String, Vec<u8>)], foreign: &[String]) -> Around {
+    /// Returns the variables that the call may pass to programs. Empty if the plugin cannot run programs.
+    pub(crate) fn around(&self, environment: &[(String, Vec<u8>)], foreign: &[String]) -> PassThrough {
         let runs = self.imports.contains(&Capability::Command);
-        if runs { Around::new(environment, foreign) } else { Around::default() }
+        if runs { PassThrough::new(environment, foreign) } else { PassThrough::default() }
     }
 
     pub(crate) fn world(&self) -> World {
@@ -129,7 +131,7 @@ impl Linked {
         }
     }
 
-    /// Asks the plugin what it is.
+    /// Calls the plugin's `describe` function and validates the description.
     pub(crate) async fn describe(&self, services: Arc<dyn Services>, limits: Limits) -> Result<Description, CallError> {
         let description: Description = self
             .run(services, limits, Places::default(), async |store| match &self.pre {
@@ -153,27 +155,27 @@ impl Linked {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Throws away what calls have left, and says whether an instance is wanted for the next one.
+    /// Drops used stores. Reports whether an instance for the next call should be created.
     pub(crate) fn clear(&self) -> bool {
         let used = std::mem::take(&mut self.shelf().used);
         drop(used);
         self.shelf().ready.is_none()
     }
 
-    /// Keeps an instance for the next call, if it is a small one.
+    /// Keeps an instance for the next call, if its memory is small.
     pub(crate) fn keep(&self, store: Store<State>, instance: Provider, limits: &Limits) {
         if store.data().accountant.memory() <= KEPT {
             self.shelf().ready = Some(Ready { store, instance, memory: limits.memory });
         }
     }
 
-    /// An instance that was made under the same limit of memory, if there is one.
+    /// Returns a kept instance if it was created with this memory limit.
     pub(crate) fn take(&self, limits: &Limits) -> Option<(Store<State>, Provider)> {
         let ready = self.shelf().ready.take().filter(|ready| ready.memory == limits.memory)?;
         Some((ready.store, ready.instance))
     }
 
-    /// Keeps a used store until somebody has the time to throw it away.
+    /// Keeps a used store, to be dropped outside of a call.
     pub(crate) fn put_away(&self, used: Store<State>) {
         let used_before = &mut self.shelf().used;
         if used_before.len() < USED {
@@ -181,7 +183,7 @@ impl Linked {
         }
     }
 
-    /// One call, in a store of its own, within its limits.
+    /// Runs one call in a new store within its limits.
     pub(crate) async fn run<T>(
         &self,
         services: Arc<dyn Services>,
@@ -193,6 +195,7 @@ impl Linked {
         self.within(&mut store, limits, work).await
     }
 
+    /// Creates a store for one call.
     pub(crate) fn store(&self, services: Arc<dyn Services>, limits: &Limits, places: Places) -> Store<State> {
         let state = State::new(limits, Arc::clone(&self.bounds), services, places);
         let mut store = Store::new(&self.engine, state);
@@ -201,12 +204,12 @@ impl Linked {
             if Instant::now() >= context.data().deadline {
                 return Err(Exceeded::Time.into());
             }
-            Ok(UpdateDeadline::Yield(1)) // a guest that computes must not hold the thread of others
+            Ok(UpdateDeadline::Yield(1)) // a computing plugin must not block the thread
         });
         store
     }
 
-    /// Works in a store within the limits of one call.
+    /// Runs work in a store within the limits of one call.
     pub(crate) async fn within<T>(
         &self,
         store: &mut Store<State>,
@@ -227,6 +230,7 @@ impl Linked {
         }
     }
 
+    /// Converts wasmtime's error into the limit or the trap that caused it.
     fn explain(&self, error: &wasmtime::Error, limits: &Limits, said: Option<String>) -> CallError {
         let plugin = self.name.clone();
         match error.downcast_ref::<Exceeded>() {
@@ -239,7 +243,7 @@ impl Linked {
             return CallError::Stack { plugin, limit: STACK };
         }
         let trap = error.root_cause().to_string();
-        // wasmtime has no public type for this one; a test holds the text.
+        // wasmtime has no public type for this error. A test checks the text.
         if trap.contains("fuel allocated for hostcalls has been exhausted") {
             return CallError::Output { plugin, limit: limits.output };
         }

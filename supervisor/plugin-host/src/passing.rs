@@ -1,10 +1,11 @@
-//! Errors of the system that say nothing of the file they were met at: something was scarce, or a disk or a server did not answer.
+//! Operating system errors that do not depend on the file: a resource was scarce, or a disk or server did not
+//! respond.
 
 use std::io;
 
 use nix::errno::Errno;
 
-/// Whether the same operation may succeed a moment later, with the same file.
+/// Reports whether the same operation on the same file may succeed later.
 pub(crate) fn is_of_the_moment(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw);
     let scarce = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::EAGAIN, Errno::ENOBUFS];

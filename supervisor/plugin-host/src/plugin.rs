@@ -1,6 +1,7 @@
-//! A loaded plugin and its calls: each in a store and an instance of its own.
+//! A loaded plugin and its calls. Each call has its own store and instance.
 //!
-//! An instance may be made before it is wanted ([`Plugin::prepare`]); it is used by one call all the same, and thrown away.
+//! An instance may be created in advance ([`Plugin::prepare`]). It still serves only one call and is then
+//! dropped.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,20 +12,22 @@ use crate::bindings::provider::exports::agentd::plugin::environment_provider;
 use crate::call::{Call, Change, Description, Effect, NoSession, Report, Setting};
 use crate::convert::{self, flaw, repeated};
 use crate::error::{CallError, LoadError};
-use crate::grant::{Capability, Led, Narrowed, Places, Variables, steers, variables_line};
+use crate::grant::{Capability, Narrowed, Places, ResolvedFronts, Variables, steers, variables_line};
 use crate::limits::Limits;
 use crate::linked::{Linked, Pre};
 use crate::settings::check;
 use crate::state::variables;
 use crate::text::{is_line, shown};
 
-/// The most variables that a refusal names.
+/// Maximum number of variables that a refusal lists.
 const VARIABLES: usize = 64;
 
-/// What a plugin is for.
+/// The kind of a plugin: the WIT world that it implements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum World {
+    /// Changes the environment of a session.
     Provider,
+    /// Checks a prerequisite.
     Prerequisite,
 }
 
@@ -37,7 +40,7 @@ impl fmt::Display for World {
     }
 }
 
-/// A plugin that is compiled, linked against its grant, and has described itself. Cheap to clone.
+/// A plugin that is compiled, linked with its grant and described. Cheap to clone.
 #[derive(Clone)]
 pub struct Plugin {
     inner: Arc<Inner>,
@@ -48,14 +51,14 @@ struct Inner {
     facts: Facts,
 }
 
-/// What was learnt of a plugin when it was loaded.
+/// Facts that were determined when the plugin was loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) description: Description,
     pub(crate) narrowed: Vec<Narrowed>,
-    /// Of the component, in hexadecimal digits.
+    /// SHA-256 of the component in hexadecimal.
     pub(crate) sha256: String,
-    /// The version of the interface that it is made for.
+    /// Version of the plugin interface that the component uses.
     pub(crate) interface: &'static str,
 }
 
@@ -74,47 +77,48 @@ impl Plugin {
         Self { inner: Arc::new(Inner { linked, facts }) }
     }
 
-    /// The name it was loaded under.
+    /// Returns the name that the plugin was loaded under.
     pub fn name(&self) -> &str {
         &self.inner.linked.name
     }
 
-    /// What it said of itself when it was loaded.
+    /// Returns the plugin's description of itself.
     pub fn description(&self) -> &Description {
         &self.inner.facts.description
     }
 
+    /// Returns the kind of the plugin.
     pub fn world(&self) -> World {
         self.inner.linked.world()
     }
 
-    /// What it imports, all of it granted.
+    /// Returns the imported capabilities. All of them are granted.
     pub fn imports(&self) -> &[Capability] {
         &self.inner.linked.imports
     }
 
-    /// What it wants and no grant covers, or is denied to it.
+    /// Returns the wanted patterns that are denied or that no grant covers.
     pub fn narrowed(&self) -> &[Narrowed] {
         &self.inner.facts.narrowed
     }
 
-    /// The SHA-256 of the component, in hexadecimal digits.
+    /// Returns the SHA-256 of the component in hexadecimal.
     pub fn sha256(&self) -> &str {
         &self.inner.facts.sha256
     }
 
-    /// The version of the interface that it is made for.
+    /// Returns the version of the plugin interface that the component uses.
     pub fn interface(&self) -> &'static str {
         self.inner.facts.interface
     }
 
-    /// Whether it knows these settings, and those that it cannot do without are among them.
+    /// Checks that the plugin accepts these settings and that no required setting is missing.
     pub fn check_settings(&self, settings: &[Setting]) -> Result<(), LoadError> {
         check(&self.description().settings, settings)
             .map_err(|problem| LoadError::Settings { plugin: self.name().to_owned(), problem })
     }
 
-    /// A provider's changes to the environment of the call, to be applied in order.
+    /// Calls a provider. Returns its changes to the call's environment, to be applied in order.
     pub async fn provide(&self, call: Call) -> Result<Vec<Change>, CallError> {
         let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return Err(linked.not_a(World::Provider)) };
@@ -133,7 +137,7 @@ impl Plugin {
             }
             None => (linked.store(services, &limits, places), None),
         };
-        store.data_mut().surround(around);
+        store.data_mut().set_pass_through(around);
         let answer = linked
             .within(&mut store, limits, async |store| {
                 let instance = match made {
@@ -156,8 +160,10 @@ impl Plugin {
         Ok(changes)
     }
 
-    /// Makes the instance for the next call of a provider, and throws away what calls have left: that is a third of a
-    /// short call's time, and nobody need wait for it. What goes wrong here goes wrong again in the call, and is told there.
+    /// Creates the instance for a provider's next call and drops used stores.
+    ///
+    /// This takes a third of the time of a short call, so it happens between calls. Errors are ignored here,
+    /// because the call will report them.
     pub async fn prepare(&self, limits: Limits) {
         let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return };
@@ -172,22 +178,23 @@ impl Plugin {
         }
     }
 
-    /// A variable by a secret that it may not have.
+    /// Describes a change that uses a secret without permission.
     fn secret_outside(&self, changes: &[Change]) -> Option<String> {
         changes.iter().find_map(|change| {
             let Effect::Secret { name, secret } = &change.effect else { return None };
             let rules = self.inner.linked.rules();
-            let verdict = rules.judge(&Places::default(), &Led::default(), |patterns| patterns.secret(secret));
+            let verdict =
+                rules.judge(&Places::default(), &ResolvedFronts::default(), |patterns| patterns.secret(secret));
             let outside = verdict.err()?;
             Some(format!("the variable {name:?} by the secret {}, which {outside}", shown(secret)))
         })
     }
 
-    /// The variables that it may not give, with the line that grants them.
+    /// Describes variables that the plugin may not change, with the configuration line that grants them.
     fn variables_outside(&self, changes: &[Change]) -> Option<String> {
         let rules = self.inner.linked.rules();
         let names: BTreeSet<&str> = changes.iter().map(Change::name).collect();
-        // What agentd's own plugins give is the user's: only a list that names variables bounds them.
+        // Built-in plugins act for the user. Only a grant that lists variables restricts them.
         let own = rules.granted.variables == Variables::Any;
         let denied = |name: &&str| !own && rules.denied.variables.denies(name);
         if let Some(name) = names.iter().copied().find(denied) {
@@ -200,27 +207,28 @@ impl Plugin {
         let why = outside.iter().find_map(|name| Some((name, steers(name)?)));
         let why = why.map(|(name, does)| format!("; {} is granted only by its exact name, since {does}", shown(name)));
         Some(format!(
-            "the variable {}{more}, which its grant does not have; if you trust it, add to its grant: {}{}",
+            "the variable {}{more}, which its grant does not include; if you trust the plugin, add to its grant: {}{}",
             shown(first),
             variables_line(outside.iter().copied().filter(|name| is_line(name)).take(VARIABLES)),
             why.unwrap_or_default()
         ))
     }
 
-    /// Whether it may set the variable, as far as its grant says.
+    /// Reports whether the grant allows the plugin to change the variable.
     pub fn may_give(&self, variable: &str) -> bool {
         let rules = self.inner.linked.rules();
         let own = rules.granted.variables == Variables::Any;
         rules.granted.variables.grants(variable) && (own || !rules.denied.variables.denies(variable))
     }
 
-    /// Whether it is given the value of a variable that is a secret: by the variable's own name in its grant of secrets.
+    /// Reports whether the plugin receives the value of a secret variable. Its grant of secrets must name the
+    /// variable exactly.
     pub fn is_given_secret(&self, variable: &str) -> bool {
         let rules = self.inner.linked.rules();
         rules.granted.has_secret(variable) && !rules.denied.denies_secret(variable)
     }
 
-    /// What a prerequisite found.
+    /// Calls a prerequisite and returns its report.
     pub async fn check(&self, call: Call) -> Result<Report, CallError> {
         let linked = &self.inner.linked;
         let Pre::Prerequisite(pre) = &linked.pre else { return Err(linked.not_a(World::Prerequisite)) };
@@ -233,7 +241,7 @@ impl Plugin {
         };
         let report = linked
             .run(services, limits, places, async move |store| {
-                store.data_mut().surround(around);
+                store.data_mut().set_pass_through(around);
                 let instance = pre.instantiate_async(&mut *store).await?;
                 instance.agentd_plugin_prerequisite_check().call_check(store, &request).await
             })

@@ -1,36 +1,38 @@
-//! Settings against what a plugin says that it knows: a misspelt key is found when the plugin is loaded, and not when it was ignored for
-//! a month.
+//! Checks settings against those that a plugin accepts. A misspelt key is reported when the plugin is loaded,
+//! instead of being ignored.
 
 use crate::call::{Setting, SettingDescription};
 use crate::text::{line, shown};
 
-/// What is wrong with a plugin's settings.
+/// A mistake in a plugin's settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsProblem {
-    #[error("there is no setting {}", shown(key))]
+    /// The plugin does not accept the setting. `known` lists the settings that it accepts.
+    #[error("unknown setting {}", shown(key))]
     Unknown { key: String, known: Vec<String> },
-    /// `summary` is the plugin's own.
+    /// A required setting is missing. `summary` is the plugin's description of the setting.
     #[error("the setting {} is missing", shown(key))]
     Missing { key: String, summary: String },
 }
 
 impl SettingsProblem {
-    /// What the user can do.
+    /// Returns what the user can do about the mistake.
     pub fn hint(&self) -> String {
         match self {
-            Self::Unknown { known, .. } if known.is_empty() => "it knows none".to_owned(),
-            Self::Unknown { known, .. } => format!("it knows {}", line(&known.join(", "), 500)),
+            Self::Unknown { known, .. } if known.is_empty() => "the plugin has no settings".to_owned(),
+            Self::Unknown { known, .. } => format!("known settings: {}", line(&known.join(", "), 500)),
             Self::Missing { summary, .. } => summary.clone(),
         }
     }
 }
 
-/// Whether a described key is the setting's own, or that of a table around it.
+/// Reports whether a described key is the setting's key or that of a table that contains it.
 fn covers(described: &str, key: &str) -> bool {
     key.strip_prefix(described).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The first thing that is wrong: a setting that nobody knows before one that is missing, since it may be that one misspelt.
+/// Returns the first mistake. An unknown setting comes before a missing one, because it may be the missing one
+/// misspelt.
 pub(crate) fn check(described: &[SettingDescription], settings: &[Setting]) -> Result<(), SettingsProblem> {
     if let Some(unknown) = settings.iter().find(|setting| !described.iter().any(|d| covers(&d.key, &setting.key))) {
         let known = described.iter().map(|setting| setting.key.clone()).collect();
@@ -61,7 +63,7 @@ mod tests {
     #[test]
     fn a_setting_that_the_plugin_does_not_know_is_named_with_those_that_it_knows() {
         assert_eq!(checked(&["modules", "servers.main.host", "log.level"]), Ok(()));
-        let unknown = |key| Err(format!("there is no setting \"{key}\"; it knows modules, servers, log.level"));
+        let unknown = |key| Err(format!("unknown setting \"{key}\"; known settings: modules, servers, log.level"));
         assert_eq!(checked(&["module"]), unknown("module"));
         assert_eq!(checked(&["modules", "serversX"]), unknown("serversX"));
         assert_eq!(checked(&["modules", "log"]), unknown("log"));

@@ -1,6 +1,7 @@
-//! Texts of plugins that people read: nothing in them moves a cursor, forges a line or turns the direction of writing.
+//! Makes texts of plugins safe to display: no cursor movement, no forged lines, no change of writing direction.
 
-/// One line, cut to so many bytes, in which what ends a line or is no plain text is written as it would be in a program: `\n`, `\u{1b}`.
+/// Returns the text on one line of at most `most` bytes. Line breaks and other special characters are escaped
+/// as in Rust: `\n`, `\u{1b}`.
 pub(crate) fn escaped(text: &str, most: usize) -> String {
     let text = text.trim_end_matches(['\n', '\r']);
     let escape = |c: char| match c {
@@ -21,18 +22,19 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
     line
 }
 
-/// One line: the same, and what ends a line is a space.
+/// Returns the text on one line of at most `most` bytes. Line breaks become spaces, other special characters
+/// become U+FFFD.
 pub(crate) fn line(text: &str, most: usize) -> String {
     cut(text.trim().chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { plain(c) }), most)
 }
 
-/// In quotes and on one line, and not longer than is needed to know it again.
+/// Returns the text in quotes on one line, cut after 200 bytes.
 pub(crate) fn shown(text: &str) -> String {
     let shown = cut(text.chars(), 200);
     format!("{shown:?}")
 }
 
-/// Whether nothing in it disturbs a terminal or a log.
+/// Reports whether the text has no character that disturbs a terminal or a log.
 pub(crate) fn is_line(text: &str) -> bool {
     !text.chars().any(|c| c.is_control() || disturbs(c))
 }
@@ -41,9 +43,11 @@ fn plain(c: char) -> char {
     if c.is_control() || disturbs(c) { char::REPLACEMENT_CHARACTER } else { c }
 }
 
-/// Line and paragraph separators, and marks that change the direction of what follows.
+/// Reports whether the character is a line or paragraph separator, or changes the writing direction.
 fn disturbs(c: char) -> bool {
-    matches!(c, '\u{2028}' | '\u{2029}' | '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let separates = matches!(c, '\u{2028}' | '\u{2029}');
+    let turns = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    separates || turns
 }
 
 fn cut(chars: impl Iterator<Item = char>, most: usize) -> String {

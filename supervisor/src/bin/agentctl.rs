@@ -1,4 +1,4 @@
-//! `agentctl`: the command line. What it does is in the library of the same name.
+//! `agentctl`: the command line client. The library of the same name implements it.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! The keeper's binary: picks the role, calls the library.
+//! The keeper's binary. Parses the role and calls the library.
 //!
-//! Exit status: 0 done; 1 it failed, and stderr says at what; 2 the arguments make no sense; 3 another process holds the
-//! session's journal.
+//! Exit status: 0 success; 1 failure, with the reason on stderr; 2 invalid arguments; 3 another process holds
+//! the session's journal.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -45,7 +45,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line, with the whole chain of causes. stderr may be gone, and then nobody is there to tell.
+/// Prints an error with its chain of causes on one line. A failed write is ignored, because stderr may be
+/// closed.
 fn report(error: &dyn Error) {
     let mut line = format!("agentd-keeper: {error}");
     let mut source = error.source();

@@ -1,11 +1,13 @@
-//! `agentd`: the supervisor, and the short-lived child that compiles plugins for it.
+//! `agentd`: the supervisor, and its short-lived child process that compiles plugins.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use agentd_daemon::{ConfigTool, Options, Places, PluginTool};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_mangen::Man;
 
 /// Supervises sessions of AI coding agents.
 #[derive(Debug, Parser)]
@@ -17,47 +19,52 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the supervisor until SIGTERM; sessions live on without it. As process 1 of a container it is the container's init, and SIGTERM ends both.
+    /// Run the supervisor until SIGTERM. Agents keep running without it. As process 1 of a container it is the
+    /// container's init, and SIGTERM ends both.
     Serve(Serve),
-    /// As `agentd ARGUMENTS`, with the socket that is on stdin; process 1 of a container runs this itself.
+    /// Run `agentd ARGUMENTS` with the socket on stdin. Process 1 of a container runs this itself.
     #[command(hide = true)]
     HandedOver {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Compile a plugin's component, from stdin to stdout; the supervisor runs this itself.
+    /// Compile a plugin's component from stdin to stdout. The supervisor runs this itself.
     #[command(hide = true)]
     Compile {
-        /// What to: native, or interpreted where the system forbids native code.
+        /// Kind of code: native, or interpreted where the system forbids native code.
         #[arg(long, default_value = "native")]
         code: agentd_plugins::Code,
-        /// Read this file and write that one instead, as supervisors of older releases ask for.
+        /// Read and write these files instead. Supervisors of older releases use this.
         #[arg(num_args = 2, value_names = ["IN", "OUT"])]
         files: Vec<PathBuf>,
     },
-    /// List the points at which a test can make agentd fail; there are none in a release.
+    /// List the points at which a test can make agentd fail. Empty in a release build.
     #[command(hide = true)]
     FaultPoints,
-    /// Say which formats and protocols this build knows, as JSON; `agentctl upgrade-check` asks a new build.
+    /// Print the formats and protocols that this build supports, as JSON. `agentctl upgrade-check` runs this
+    /// with a new build.
     #[command(hide = true)]
     Compatibility,
-    /// Look at a plugin and try it, in the box that it runs in; `agentctl plugin` runs this itself, and reads the JSON.
+    /// Print the man page agentd(8). `agentctl service install` runs this itself.
+    #[command(hide = true)]
+    Man,
+    /// Inspect and test a plugin in its sandbox. `agentctl plugin` runs this itself and reads the JSON.
     #[command(hide = true, subcommand)]
     PluginTool(Tool),
-    /// Look at the configuration; `agentctl config` runs this itself, and reads the JSON.
+    /// Inspect the configuration. `agentctl config` runs this itself and reads the JSON.
     #[command(hide = true)]
     ConfigTool(ConfigToolArguments),
 }
 
 #[derive(Debug, Args)]
 struct ConfigToolArguments {
-    /// Read this file in place of the user's agentd.toml.
+    /// Read this file instead of the user's agentd.toml.
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Where the user's configuration is.
+    /// Directory of the user's configuration.
     #[arg(long, value_name = "DIR", global = true)]
     config_dir: Option<PathBuf>,
-    /// Where the administrator's configuration is, in place of /etc/agentd.
+    /// Directory of the administrator's configuration, instead of /etc/agentd.
     #[arg(long, value_name = "DIR", global = true)]
     system_config_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -66,39 +73,39 @@ struct ConfigToolArguments {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// What is wrong with it.
+    /// List mistakes in the configuration.
     Check {
-        /// Read each of these in the place of the user's file.
+        /// Read each of these files instead of the user's file.
         files: Vec<PathBuf>,
-        /// They are an administrator's files.
+        /// Treat the files as an administrator's.
         #[arg(long)]
         system: bool,
     },
-    /// Every value with its place.
+    /// List every value with the file and line that sets it.
     Show,
-    /// Where its files are looked for.
+    /// List the places of configuration files.
     Path,
 }
 
 #[derive(Debug, Subcommand)]
 enum Tool {
-    /// What a component is.
+    /// Describe a component.
     Inspect { file: PathBuf },
-    /// How it stands beside the configuration.
+    /// Compare a component with the configuration.
     Check {
         file: PathBuf,
         #[arg(long)]
         name: Option<String>,
-        /// Cases that show which variables a provider gives.
+        /// Test cases that show which variables a provider sets.
         #[arg(long = "case")]
         cases: Vec<PathBuf>,
     },
-    /// Whether it does what cases expect.
+    /// Run test cases and compare the results.
     Test {
         file: PathBuf,
         #[arg(required = true)]
         cases: Vec<PathBuf>,
-        /// Write what it does as what they expect.
+        /// Write the actual results into the cases as expected results.
         #[arg(long)]
         update: bool,
     },
@@ -116,30 +123,30 @@ impl From<Tool> for PluginTool {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Read this file in place of the user's agentd.toml; the system's configuration is read before it all the same.
+    /// Read this file instead of the user's agentd.toml. The system's configuration is still read first.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the control socket and the keepers' sockets are.
+    /// Directory of the control socket and the keepers' sockets.
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
-    /// Where sessions are kept.
+    /// Directory of the sessions.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Where compiled plugins are kept.
+    /// Directory of compiled plugins.
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
-    /// Where the user's configuration and scripts are.
+    /// Directory of the user's configuration and scripts.
     #[arg(long, value_name = "DIR")]
     config_dir: Option<PathBuf>,
-    /// Where the administrator's configuration is, in place of /etc/agentd; it must be root's.
+    /// Directory of the administrator's configuration, instead of /etc/agentd. Root must own it.
     #[arg(long, value_name = "DIR")]
     system_config_dir: Option<PathBuf>,
-    /// Leave the terminal, and write the log to agentd.log in the state directory.
+    /// Detach from the terminal, and write the log to agentd.log in the state directory.
     #[arg(long)]
     background: bool,
 }
 
-#[allow(clippy::print_stdout, reason = "what it is asked to list goes there")]
+#[allow(clippy::print_stdout, reason = "these commands print their result")]
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Serve(serve) => agentd_daemon::serve(&Options {
@@ -167,6 +174,7 @@ fn main() -> ExitCode {
             let known = serde_json::to_string(&agentd_daemon::compatibility());
             known.map(|known| println!("{known}")).map_err(anyhow::Error::from)
         }
+        Command::Man => man(&mut std::io::stdout()).map_err(anyhow::Error::from),
         Command::PluginTool(tool) => {
             let answer = agentd_daemon::plugin_tool(&tool.into(), &Places::default());
             answer.map(|answer| println!("{answer}")).map_err(anyhow::Error::from)
@@ -192,7 +200,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends with a status that says whether the component is at fault.
+/// Writes agentd(8): what agentd is, and the options of `agentd serve`, its only command for people.
+fn man(out: &mut dyn Write) -> io::Result<()> {
+    let mut agentd = Arguments::command();
+    agentd.build();
+    let serve = agentd.find_subcommand("serve").expect("agentd has the command serve").clone();
+    let (agentd, serve) = (Man::new(agentd).section("8").manual("agentd Manual"), Man::new(serve));
+    agentd.render_title(out)?;
+    agentd.render_name_section(out)?;
+    serve.render_synopsis_section(out)?;
+    serve.render_description_section(out)?;
+    serve.render_options_section(out)?;
+    agentd.render_version_section(out)
+}
+
+/// Compiles a component. The exit status tells whether the component is at fault.
 fn compile(code: agentd_plugins::Code, files: Vec<PathBuf>) -> ExitCode {
     let way = match <[PathBuf; 2]>::try_from(files) {
         Ok([input, output]) => agentd_plugins::CompileFiles::Named { input, output },

@@ -64,7 +64,7 @@ async fn nothing_is_sent_to_a_socket_that_another_user_made_or_could_make() {
     // In turn: the directory is another user's, anybody can write it, and only who listens is another.
     for (owner, mode, reason) in [
         (OTHER, 0o700, format!("belongs to user {OTHER}")),
-        (0, 0o777, "others than its owner".to_owned()),
+        (0, 0o777, "users other than its owner".to_owned()),
         (0, 0o755, format!("user {OTHER} listens there")),
     ] {
         chown(&directory, Some(owner), None).unwrap();

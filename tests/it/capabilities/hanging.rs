@@ -9,14 +9,39 @@ use super::*;
 use crate::harness::dead::Dead;
 use crate::harness::{require, until};
 
-/// Processes of this keeper.
-fn eyes(keeper: &Path) -> usize {
+/// Returns the ids of the processes that run this keeper.
+fn processes_of(keeper: &Path) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
     all.filter(|process| {
         let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
         command.starts_with(keeper.as_os_str().as_encoded_bytes())
     })
-    .count()
+    .filter_map(|process| process.file_name()?.to_str()?.parse().ok())
+    .collect()
+}
+
+#[tokio::test]
+async fn a_lookup_is_repeated_when_the_kept_process_ends_before_its_answer() {
+    let mut here = Here::new();
+    let keeper = here.at("keeper");
+    std::os::unix::fs::symlink(KEEPER, &keeper).unwrap();
+    here.machine = Machine::new(keeper.clone());
+    let look = async || {
+        let seen = here.machine.places([PathBuf::from("/")], later(), |_| true).await;
+        seen.into_iter().next().and_then(agentd_host::capability::Place::into_directory)
+    };
+    assert_eq!(look().await, Some("/".into()));
+    let kept = match processes_of(&keeper)[..] {
+        [kept] => nix::unistd::Pid::from_raw(kept),
+        ref others => panic!("{others:?}"),
+    };
+    // The stopped process takes the request, and ends without an answer.
+    nix::sys::signal::kill(kept, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let (again, ()) = tokio::join!(look(), async {
+        nix::sys::signal::kill(kept, nix::sys::signal::Signal::SIGKILL).unwrap();
+    });
+    assert_eq!(again, Some("/".into()));
+    assert!(!processes_of(&keeper).contains(&kept.as_raw()));
 }
 
 #[tokio::test]
@@ -29,7 +54,7 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
     std::os::unix::fs::symlink(KEEPER, &keeper).unwrap();
     here.machine = Machine::new(keeper.clone());
     let mut dead = Dead::mount(here.at("dead"), "fuse", "dead", &[]);
-    let eyes = || eyes(&keeper);
+    let eyes = || processes_of(&keeper).len();
     let at = |name: &str| dead.path.join(name).display().to_string();
     let mounts = here.machine.mounts(later()).await.unwrap();
     let found =
@@ -71,7 +96,7 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
     assert_eq!(eyes(), 6);
     // What a session names itself is looked at all the same.
     let seen = here.machine.places([PathBuf::from("/")], later(), |_| true).await;
-    assert_eq!(seen.into_iter().next().and_then(agentd_daemon::capability::Place::into_directory), Some("/".into()));
+    assert_eq!(seen.into_iter().next().and_then(agentd_host::capability::Place::into_directory), Some("/".into()));
 
     dead.release();
     until("all of them end when they can", || eyes() == 0).await;

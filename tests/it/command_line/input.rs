@@ -51,5 +51,5 @@ async fn a_prompt_for_which_the_queue_has_no_room_is_refused_with_a_status_of_it
     session.prompt("say next").await;
     let said = ctl(&daemon, &["prompt", "fix", "say lost"]).await;
     assert_eq!(said.status, Some(4), "{said:#?}");
-    assert!(said.err.contains("wait already"), "{said:#?}");
+    assert!(said.err.contains("queued already"), "{said:#?}");
 }

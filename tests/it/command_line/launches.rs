@@ -29,7 +29,7 @@ fn rows() -> Vec<Row> {
         row(
             scripted(&["--complain", loud, "--exit", "3"]),
             "the agent exited with status 3",
-            "agentctl resume NAME starts it again",
+            "agentctl resume NAME starts the agent again",
         ),
         row(vec!["/nonexistent/agent".into()], "/nonexistent/agent", "agentctl agents"),
         row(
@@ -158,7 +158,7 @@ async fn an_agent_that_crashes_in_a_turn_is_told_once_with_the_status_of_a_failu
     daemon.session(&spec).await;
     let said = ctl(&daemon, &["prompt", "fix", "say half\nstderr because\nexit 3"]).await;
     assert_eq!((said.status, said.out.as_str()), (Some(1), "half\n"), "{said:#?}");
-    for text in ["the agent exited with status 3", "  | because", "agentctl resume fix starts it again"] {
+    for text in ["the agent exited with status 3", "  | because", "agentctl resume fix starts the agent again"] {
         assert_eq!(said.err.matches(text).count(), 1, "{text:?}: {said:#?}");
     }
     assert_eq!(said.err.lines().count(), 3, "{said:#?}");

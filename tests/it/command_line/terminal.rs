@@ -14,7 +14,7 @@ async fn run_greets_with_session_agent_and_directory_and_says_how_to_leave() {
     let daemon = Daemon::start().await;
     let mut terminal = Terminal::run(&agentctl(&daemon, &["run", "--agent", "scripted", "--name", "fix"]), 200);
     terminal.shows(&format!("(fix): agent scripted in {}", daemon.work().display())).await;
-    terminal.shows("Ctrl-D leaves, and the session goes on: agentctl attach fix").await;
+    terminal.shows("Ctrl-D leaves, and the session continues: agentctl attach fix").await;
     terminal.shows("> ").await;
     terminal.types("say hello there\n");
     terminal.shows("hello there\r\n").await;
@@ -22,7 +22,7 @@ async fn run_greets_with_session_agent_and_directory_and_says_how_to_leave() {
     assert!(terminal.shown().contains(list.sessions[0].id.as_str()), "{}", terminal.shown());
     terminal.types(CTRL_D);
     assert_eq!(terminal.ends().await.code(), Some(0));
-    terminal.shows("the session goes on without you: agentctl attach fix").await;
+    terminal.shows("the session continues: agentctl attach fix").await;
 }
 
 #[tokio::test]

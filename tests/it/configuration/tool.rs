@@ -64,7 +64,7 @@ fn check_reads_a_file_that_is_not_in_use_yet_as_the_users_or_as_the_administrato
     assert_eq!(config(home.path(), &["check", candidate]).0, 0, "the file that is in use is not looked at");
     fs::write(candidate, "[plugin_policy]\nuser_plugins = false\n").unwrap();
     let (status, stdout, _) = config(home.path(), &["check", candidate]);
-    assert!(status == 1 && stdout.contains("administrator's to say"), "{stdout}");
+    assert!(status == 1 && stdout.contains("for the administrator"), "{stdout}");
     fs::write(home.path().join(".config/agentd/agentd.toml"), "").unwrap();
     assert_eq!(config(home.path(), &["check", "--system", candidate]).0, 0);
     let (status, stdout, _) = config(home.path(), &["check", "/nowhere.toml"]);

@@ -230,7 +230,7 @@ const BROKEN: &[Broken] = &[
             );
         },
         check: "lock",
-        says: "which no service manager started, holds the state directory and cannot be reached",
+        says: "started without a service manager, holds the state directory and cannot be reached",
         by_hand: None,
     },
     Broken {

@@ -261,7 +261,7 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
     if let [before] = before {
         assert!(before.status == ConditionStatus::True && before.last_transition_time < expires, "{said:#?}");
         assert!(before.message.contains("no network"), "{before:#?}");
-        assert!(before.message.contains(&format!("holds until {expires}")), "{before:#?}");
+        assert!(before.message.contains(&format!("valid until {expires}")), "{before:#?}");
     } else {
         // A machine that is busy for longer than the lead says it once.
         let tried = fs::metadata(&tried).unwrap().modified().unwrap() + Duration::from_secs(1);
@@ -335,7 +335,7 @@ async fn what_was_stored_is_not_given_again_beyond_its_time() {
     let view = session.resume().await;
     let ready = condition(&view, ConditionType::EnvironmentReady).unwrap();
     assert_eq!(ready.reason, "BuiltAnew");
-    assert!(ready.message.contains("A_VALUE of corp holds no longer since 20"), "{ready:?}");
+    assert!(ready.message.contains("A_VALUE of corp expired at 20"), "{ready:?}");
     assert_eq!(agents(&session, "printenv A_VALUE").await, "two\n");
 }
 

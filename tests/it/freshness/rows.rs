@@ -79,7 +79,7 @@ const A_START_UP_FILE: &str = "a start-up file";
 const SOURCED: &str = "a file that a start-up file sources";
 const SOURCED_INDIRECTLY: &str = "a file that a sourced file sources";
 const APPEARS_IN_A_DIRECTORY: &str = "a file appears in a directory that is looped over";
-const TESTED: &str = "a file appears that a start-up file asks for";
+const TESTED: &str = "a file appears that a start-up file tests";
 const PRINTED: &str = "a file whose content a substitution prints, as `$(cat f)`";
 const APPEARS: &str = "a start-up file appears that was not there";
 const TOUCHED: &str = "`touch` of a start-up file";
@@ -140,11 +140,11 @@ pub(super) const HOMES: &[Home] = &[
             row("a file in a directory that is looped over", Value("R_NEW", "2"), |home| {
                 put(home, ".bashrc.d/b.sh", "export R_NEW=2\n");
             }),
-            row("a file goes from a directory that is looped over", Value("R_NEW", ""), |home| {
+            row("a file disappears from a directory that is looped over", Value("R_NEW", ""), |home| {
                 fs::remove_file(home.join(".bashrc.d/b.sh")).unwrap();
             }),
             row(PRINTED, Value("R_PRINTED", "2"), |home| put(home, ".value", "2\n")),
-            row("a file that is read as `$(< f)`", Value("R_INPUT", "2"), |home| put(home, ".input", "2\n")),
+            row("a file that is read, as `$(< f)`", Value("R_INPUT", "2"), |home| put(home, ".input", "2\n")),
             row("a file that a loop reads, as `done < f`", Value("R_PAIR", "2"), |home| {
                 put(home, ".pairs", "R_PAIR=2\n");
             }),
@@ -158,16 +158,16 @@ pub(super) const HOMES: &[Home] = &[
                 put(home, ".config/tool/rc.sh", "export R_BEHIND=2\n");
             }),
             row(TESTED, Value("R_MAYBE", "1"), |home| put(home, ".maybe.sh", "export R_MAYBE=1\n")),
-            row("a file goes that a start-up file asks for", Value("R_MAYBE", ""), |home| {
+            row("a file disappears that a start-up file tests", Value("R_MAYBE", ""), |home| {
                 fs::remove_file(home.join(".maybe.sh")).unwrap();
             }),
-            row("a link in the place of a sourced file leads elsewhere", Value("R_LINKED", "2"), |home| {
+            row("a sourced file that is a link leads elsewhere", Value("R_LINKED", "2"), |home| {
                 link(home, "linked.sh", "linked-2.sh");
             }),
             row("the file that a link leads to", Value("R_LINKED", "3"), |home| {
                 put(home, "linked-2.sh", "export R_LINKED=3\n");
             }),
-            row("an editor puts another file in the place of a start-up file", Value("R_PROFILE", "3"), |home| {
+            row("an editor replaces a start-up file by another file", Value("R_PROFILE", "3"), |home| {
                 replace(home, ".profile", "export R_PROFILE=3\n. ~/.bashrc\n");
             }),
             row("as many bytes, and the time of the last write set back", Value("R_SECOND", "3"), |home| {
@@ -191,13 +191,13 @@ pub(super) const HOMES: &[Home] = &[
                 link(home, ".sdkman/candidates/java/current", "21");
             }),
             row(TOOL, Value("R_TOOL", "2"), |home| program(home, "bin/tool", "export R_TOOL=2")),
-            row("such a program whose name only the trace tells", Value("R_COMPUTED", "2"), |home| {
+            row("such a program whose name is only in the trace", Value("R_COMPUTED", "2"), |home| {
                 program(home, "lib/computed", "export R_COMPUTED=2");
             }),
-            row("such a program appears that a start-up file asks for", Value("R_LATER", "1"), |home| {
+            row("such a program appears that a start-up file looks for", Value("R_LATER", "1"), |home| {
                 program(home, "bin/later", "export R_LATER=1");
             }),
-            row("a file that such a program is given", Run, |home| put(home, ".colours", "red\n")),
+            row("a file that such a program gets as an argument", Run, |home| put(home, ".colours", "red\n")),
             row("starship's configuration, beside `starship init`", Run, |home| {
                 put(home, ".config/starship.toml", "add_newline = false\n");
             }),
@@ -229,7 +229,7 @@ pub(super) const HOMES: &[Home] = &[
             row("reading a start-up file", Nothing, |home| {
                 fs::read(home.join(".bashrc")).unwrap();
             }),
-            row("the same content written anew", Nothing, |home| {
+            row("the same content written again", Nothing, |home| {
                 let text = fs::read_to_string(home.join(".bashrc")).unwrap();
                 replace(home, ".bashrc", &text);
             }),
@@ -291,7 +291,7 @@ pub(super) const HOMES: &[Home] = &[
                 put(home, ".zsh/plugins/b.zsh", "export R_B=1\n");
             }),
             row(PRINTED, Value("R_PRINTED", "2"), |home| put(home, ".value", "2\n")),
-            row("a file that is read as `$(< f)`", Value("R_INPUT", "2"), |home| put(home, ".input", "2\n")),
+            row("a file that is read, as `$(< f)`", Value("R_INPUT", "2"), |home| put(home, ".input", "2\n")),
             row(TESTED, Value("R_MAYBE", "1"), |home| put(home, ".maybe.zsh", "export R_MAYBE=1\n")),
             row(APPEARS, Value("R_LOGIN", "1"), |home| put(home, ".zlogin", "export R_LOGIN=1\n")),
             row(TOOL, Value("R_TOOL", "2"), |home| program(home, "bin/tool", "export R_TOOL=2")),
@@ -346,7 +346,7 @@ pub(super) const HOMES: &[Home] = &[
             row(PRINTED, Value("R_PRINTED", "2"), |home| put(home, ".value", "2\n")),
             row(TESTED, Value("R_MAYBE", "1"), |home| put(home, ".maybe.fish", "set -gx R_MAYBE 1\n")),
             row(TOOL, Value("R_TOOL", "2"), |home| program(home, "bin/tool", "set -gx R_TOOL 2")),
-            row("a file beside the one that sources it, as `(status dirname)`", Value("R_BESIDE", "2"), |home| {
+            row("a file beside the file that sources it, as `(status dirname)`", Value("R_BESIDE", "2"), |home| {
                 put(home, ".config/fish/beside.fish", "set -gx R_BESIDE 2\n");
             }),
             row(TOUCHED, Nothing, |home| touch(home, ".config/fish/config.fish")),

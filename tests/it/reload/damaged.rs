@@ -47,7 +47,7 @@ async fn a_file_that_is_no_plugin_of_this_version_is_refused_by_what_it_is_and_w
     let (good, kept) = (daemon.session(&daemon.scripted(&[])).await, fs::read_to_string(file(&daemon)).unwrap());
     let whole = giving("two");
     let module = wat::parse_str("(module)").unwrap();
-    let made_for = |version: &str| format!("is made for version {version} of agentd:plugin/environment-provider");
+    let made_for = |version: &str| format!("is built for version {version} of agentd:plugin/environment-provider");
     for (bytes, words) in [
         (of_version("@0.9.0"), made_for("0.9.0")),
         (of_version("@1.1.0"), made_for("1.1.0")),

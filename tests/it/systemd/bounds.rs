@@ -78,7 +78,7 @@ async fn a_session_that_wants_more_memory_than_it_may_have_is_ended_and_says_so_
     assert_eq!(view["status"]["phase"], "idle", "{view:#}");
     let remark = ["AGENTD_SESSION", greedy.as_str()].join("=");
     let remarks = || lab.journalctl(&["-o", "cat", "SYSLOG_IDENTIFIER=agentd-keeper", &remark]);
-    until("the keeper remarks on it", || remarks().contains("the kernel killed a process for want of memory")).await;
+    until("the keeper remarks on it", || remarks().contains("the kernel killed a process: out of memory")).await;
 
     // The agent itself.
     let prompt = lab.try_worker(&["agentctl", "prompt", greedy.as_str(), "bigline 400000000"]);

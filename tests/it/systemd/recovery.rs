@@ -88,7 +88,7 @@ async fn a_service_that_failed_until_its_socket_failed_too_is_started_by_the_nex
     let refused = lab.try_worker(&["agentctl", "ls"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
-    assert!(said.contains("agentd.service fails each time"), "the unit is not named: {said}");
+    assert!(said.contains("agentd.service fails at each start"), "the unit is not named: {said}");
     assert_eq!(daemons(&lab), Vec::<String>::new());
 
     lab.write(drop_in, OLD_LIMITS);

@@ -108,9 +108,10 @@ async fn the_licence_servers_of_a_sessions_own_environment_are_those_that_are_as
     let refused = stage.daemon.create(&spec(",")).await;
     let view = refused.wait_for_phase(Phase::Failed).await;
     let message = view.status.message.unwrap_or_default();
-    let told = "licences (fail): no licence server of LM_LICENSE_FILE answers: 27000@lic2.corp.test (LM_LICENSE_FILE) refuses the connection; ";
+    let told = "licences (fail): no licence server of LM_LICENSE_FILE answers: 27000@lic2.corp.test \
+        (LM_LICENSE_FILE) refuses the connection; ";
     assert!(
-        message.starts_with(told) && message.contains("connect to the network that the licence servers are in"),
+        message.starts_with(told) && message.contains("connect to the network of the licence servers"),
         "{message}"
     );
     stage.daemon.session(&spec(":")).await;
@@ -128,7 +129,7 @@ async fn the_licence_servers_of_a_sessions_own_environment_are_those_that_are_as
         fact(&report, "27000@lic3.corp.test (LM_LICENSE_FILE)").starts_with("does not answer within"),
         "{report:#?}"
     );
-    assert_eq!(fact(&report, "way to 10.99.1.11"), "through vpn0, from 10.99.0.2");
+    assert_eq!(fact(&report, "route to 10.99.1.11"), "through vpn0, from 10.99.0.2");
     let without = stage.daemon.create(&stage.daemon.scripted(&[])).await;
     without.wait_for_phase(Phase::Failed).await;
     let report = stage.check_for("licences", &without, TIME).await;

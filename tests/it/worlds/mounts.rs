@@ -111,7 +111,7 @@ async fn a_mount_whose_server_is_dead_is_not_touched_and_one_that_hangs_is_told(
     let Some(stage) = stage.await else { return };
     let (world, export, memory) = (&stage.world, at(&stage.world, "export"), at(&stage.world, "memory"));
     let mut dead = dead(world, "export", "fuse.sshfs", "files.corp.test:/export");
-    let way = ("way to 10.99.9.9", "through vpn0, from 10.99.0.2");
+    let way = ("route to 10.99.9.9", "through vpn0, from 10.99.0.2");
     let facts = [("addresses", "10.99.9.9"), way, ("source", "files.corp.test:/export")];
     for (name, path, port) in [("export", &export, 22), ("memory", &memory, 2049)] {
         let report = stage.check(name, TIME).await;
@@ -188,7 +188,7 @@ async fn whatever_hangs_the_daemon_answers_and_keeps_no_more_processes_than_eigh
         round().await;
     }
     // The lookups of names that were ended with their time need a moment to be gone.
-    let only_asked = async || until("only looks for plugins hang", || looks(daemon) == ASKED).await;
+    let only_asked = async || until("only lookups for plugins hang", || looks(daemon) == ASKED).await;
     only_asked().await;
     let hangs = |report: &&CheckReport| report.summary.ends_with("is mounted and does not answer");
     let told = round().await;
@@ -196,7 +196,7 @@ async fn whatever_hangs_the_daemon_answers_and_keeps_no_more_processes_than_eigh
         told.iter().filter(hangs).all(|report| u128::from(report.took_ms) < TIME.as_millis()),
         "what hangs is known: {told:#?}"
     );
-    assert!(told.iter().any(|report| report.summary.starts_with("6 looks for plugins hang already")), "{told:#?}");
+    assert!(told.iter().any(|report| report.summary.starts_with("6 lookups for plugins hang")), "{told:#?}");
     // No thread waits for any of it: those that work for what blocks end when they have had nothing to
     // do for ten seconds, and what is left is what the daemon has from its start.
     until("no thread waits", || threads(daemon) <= THREADS).await;
@@ -211,7 +211,7 @@ async fn whatever_hangs_the_daemon_answers_and_keeps_no_more_processes_than_eigh
     until("nobody hangs", || looks(daemon) == 0).await;
     world.inside_names.be_silent(false);
     let report = stage.check("named", 3 * TIME).await;
-    let silent = "git.corp.test port 22 accepts the connection and says nothing within 1 s";
+    let silent = "git.corp.test port 22 accepts the connection but sends nothing within 1 s";
     assert_told(&report, Outcome::Fail, silent, &[("address", INSIDE_HOST)]);
     assert!(process::of(world.files()).is_empty());
     stage.pulse.judge();

@@ -23,7 +23,7 @@ async fn a_vpn_that_goes_down_and_comes_up_is_told_with_what_keeps_it_from_worki
     let check = async || stage.check("vpn", TIME).await;
     let passes = async || {
         let report = check().await;
-        let way = format!("way to {INSIDE_HOST}");
+        let way = format!("route to {INSIDE_HOST}");
         let facts = [("address", INSIDE_HOST), (way.as_str(), WAY_IN)];
         assert_told(&report, Outcome::Pass, "git.corp.test port 443 answers from inside", &facts);
     };
@@ -31,8 +31,8 @@ async fn a_vpn_that_goes_down_and_comes_up_is_told_with_what_keeps_it_from_worki
 
     // The name server is behind it: with another way out nobody answers, and without one nobody can be asked.
     world.disconnect();
-    let untold = "the address of git.corp.test cannot be had: the interface vpn0 is not connected";
-    let way_to_names = format!("way to {INSIDE_NAMES}");
+    let untold = "the address of git.corp.test is unavailable: the interface vpn0 is not connected";
+    let way_to_names = format!("route to {INSIDE_NAMES}");
     let facts =
         |way| [("name servers", INSIDE_NAMES), (way_to_names.as_str(), way), ("interface vpn0", "down, 10.99.0.2/16")];
     let report = check().await;
@@ -46,7 +46,7 @@ async fn a_vpn_that_goes_down_and_comes_up_is_told_with_what_keeps_it_from_worki
 
     // The name is in the hosts file, so it is the route alone that is missing; or it leads elsewhere.
     world.etc("hosts", &format!("{INSIDE_HOST} {HOST}\n"));
-    let (way, routes) = (format!("way to {INSIDE_HOST}"), format!("routes to {INSIDE_HOST}"));
+    let (way, routes) = (format!("route to {INSIDE_HOST}"), format!("routes to {INSIDE_HOST}"));
     let facts = |leads: [&'static str; 2], interface| {
         [
             ("addresses", INSIDE_HOST),
@@ -56,7 +56,7 @@ async fn a_vpn_that_goes_down_and_comes_up_is_told_with_what_keeps_it_from_worki
         ]
     };
     let report = check().await;
-    let none = "there is no way to git.corp.test";
+    let none = "there is no route to git.corp.test";
     assert_told(&report, Outcome::Fail, none, &facts(["none", "none"], "down, 10.99.0.2/16"));
     world.connect().await;
     passes().await;
@@ -76,7 +76,7 @@ async fn a_vpn_that_goes_down_and_comes_up_is_told_with_what_keeps_it_from_worki
     host.close().await;
     let report = check().await;
     assert_told(&report, Outcome::Fail, "git.corp.test port 443 refuses the connection", &[("addresses", INSIDE_HOST)]);
-    assert!(remedy(&report).starts_with("see whether git.corp.test runs and listens at port 443"), "{report:#?}");
+    assert!(remedy(&report).starts_with("check whether git.corp.test runs and listens at port 443"), "{report:#?}");
     stage.pulse.judge();
 }
 
@@ -103,20 +103,25 @@ async fn a_vpn_whose_names_are_asked_for_elsewhere_is_told_with_who_was_asked_an
     world.names_at(INSIDE_NAMES);
     world.inside_names.be_silent(true);
     let report = stage.check("vpn", TIME).await;
-    let silent = "the name service does not tell the address of git.corp.test, and nothing here says why";
+    let silent = "the name service did not resolve git.corp.test, and nothing on this machine explains why";
     assert_told(&report, Outcome::Unknown, silent, &[("name servers", INSIDE_NAMES)]);
 
     // A tunnel that is not there, then one whose program has gone, and all the same the way inside.
     let report = stage.check("tun", TIME).await;
-    let (absent, gone) = ("the interface tun0 is not there", "the interface tun0 is not connected");
-    let told = |why| format!("the address of git.corp.test cannot be had: {why}");
-    assert_told(&report, Outcome::Fail, &told(absent), &[("interface tun0", "is not there; there are lo, vpn0, wan0")]);
+    let (absent, gone) = ("the interface tun0 does not exist", "the interface tun0 is not connected");
+    let told = |why| format!("the address of git.corp.test is unavailable: {why}");
+    assert_told(
+        &report,
+        Outcome::Fail,
+        &told(absent),
+        &[("interface tun0", "does not exist; existing interfaces: lo, vpn0, wan0")],
+    );
     for line in ["tuntap add tun0 mode tun", "addr add 10.99.0.3/16 dev tun0", "link set vpn0 down", "link set tun0 up"]
     {
         world.ip(line);
     }
     let report = stage.check("tun", TIME).await;
-    let way = format!("way to {INSIDE_NAMES}");
+    let way = format!("route to {INSIDE_NAMES}");
     let facts = [("interface tun0", "up, not running, 10.99.0.3/16"), (way.as_str(), "through tun0, from 10.99.0.3")];
     assert_told(&report, Outcome::Fail, &told(gone), &facts);
     world.ip("link del tun0");
@@ -152,25 +157,30 @@ async fn a_peer_that_is_refused_lost_nameless_or_silent_is_told_as_what_it_is() 
     world.ip("neigh add 10.99.9.9 lladdr 02:00:00:00:00:09 dev vpn0 nud permanent");
     world.ip("route add blackhole 10.98.0.0/16");
     world.ip("route add prohibit 10.97.0.0/16");
-    let way = |to: &str| format!("way to {to}");
+    let way = |to: &str| format!("route to {to}");
     for (name, outcome, summary, facts) in [
-        ("answers", Outcome::Pass, "10.99.1.1 port 22 answers as it should", vec![("address".to_owned(), INSIDE_HOST)]),
+        (
+            "answers",
+            Outcome::Pass,
+            "10.99.1.1 port 22 answers with the expected banner",
+            vec![("address".to_owned(), INSIDE_HOST)],
+        ),
         (
             "silent",
             Outcome::Fail,
-            "10.99.1.11 port 22 accepts the connection and says nothing within 1 s",
+            "10.99.1.11 port 22 accepts the connection but sends nothing within 1 s",
             vec![("address".to_owned(), "10.99.1.11"), ("expected".to_owned(), "\"SSH-2\"")],
         ),
         (
             "other",
             Outcome::Fail,
-            "10.99.1.12 port 22 says something else than it should",
+            "10.99.1.12 port 22 does not send the expected banner",
             vec![("expected".to_owned(), "\"SSH-2\""), ("received".to_owned(), "\"220 mail\\r\\n\"")],
         ),
         ("refused", Outcome::Fail, "10.99.1.13 port 22 refuses the connection", vec![(way("10.99.1.13"), WAY_IN)]),
         ("lost", Outcome::Fail, "10.99.9.9 port 22 does not answer within 1 s", vec![(way("10.99.9.9"), WAY_IN)]),
-        ("blackhole", Outcome::Fail, "there is no way to 10.98.0.1", vec![(way("10.98.0.1"), "none")]),
-        ("prohibited", Outcome::Fail, "there is no way to 10.97.0.1", vec![(way("10.97.0.1"), "none")]),
+        ("blackhole", Outcome::Fail, "there is no route to 10.98.0.1", vec![(way("10.98.0.1"), "none")]),
+        ("prohibited", Outcome::Fail, "there is no route to 10.97.0.1", vec![(way("10.97.0.1"), "none")]),
         (
             "nameless",
             Outcome::Fail,
@@ -190,7 +200,7 @@ async fn a_peer_that_is_refused_lost_nameless_or_silent_is_told_as_what_it_is() 
     assert_eq!(peers.each_ref().map(Peer::accepted), [1, 1, 1]);
     world.inside_names.be_silent(true);
     let report = stage.check("nameless", TIME).await;
-    let silent = "the name service does not tell the address of gone.corp.test";
+    let silent = "the name service did not resolve gone.corp.test";
     assert_told(&report, Outcome::Fail, silent, &[("name servers", INSIDE_NAMES)]);
     assert!(fact(&report, "error").contains("did not answer within"), "{report:#?}");
     stage.pulse.judge();

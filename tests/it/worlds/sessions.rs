@@ -15,7 +15,8 @@ use crate::harness::{Client, Daemon, Response, Session, within};
 use crate::prerequisites_ctl::words;
 
 const ALL: &str = "required_by = \"all\"";
-const DISCONNECTED: &str = "vpn (fail): the address of git.corp.test cannot be had: the interface vpn0 is not connected; connect the VPN: its interface is vpn0";
+const DISCONNECTED: &str = "vpn (fail): the address of git.corp.test is unavailable: the interface vpn0 is not \
+    connected; connect the VPN: its interface is vpn0";
 
 /// The component's own times, where nothing else is said.
 fn vpn(more: &str, keys: &str) -> String {
@@ -69,7 +70,7 @@ async fn starts_when_the_vpn_comes_up(home: bool) {
     let session = waiting(&stage, "60").await;
     let condition = met(&session.view().await);
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "Waiting"));
-    assert!(condition.message.starts_with(&format!("{DISCONNECTED}; waited for until 20")), "{condition:?}");
+    assert!(condition.message.starts_with(&format!("{DISCONNECTED}; waiting until 20")), "{condition:?}");
     let up = Instant::now();
     stage.world.connect().await;
     session.wait_for("it is waited for no longer", |view| view.status.phase != Phase::Waiting).await;
@@ -97,7 +98,8 @@ async fn a_wait_that_runs_out_says_what_was_still_missing_of_the_real_things() {
     let view = session.wait_for_phase(Phase::Failed).await;
     let condition = met(&view);
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "WaitTimedOut"));
-    let missing = "the wait is over, and still missing is board (fail): 10.99.1.1 port 22 accepts the connection and says nothing within 1 s; ";
+    let missing = "the wait is over, and still missing is board (fail): 10.99.1.1 port 22 accepts the \
+        connection but sends nothing within 1 s; ";
     assert!(condition.message.starts_with(missing) && !condition.message.contains("vpn"), "{condition:?}");
     assert_eq!(view.status.message, Some(condition.message));
     stage.pulse.judge();
@@ -126,7 +128,7 @@ async fn a_vpn_that_drops_in_mid_session_is_seen_everywhere_within_its_interval_
     let report = &changed.reports[0];
     assert_eq!((changed.reports.len(), report.name.as_str(), report.outcome), (1, "vpn", Outcome::Fail));
     assert_eq!(fact(report, "interface vpn0"), "down, 10.99.0.2/16");
-    let told = "vpn (fail): the address of git.corp.test cannot be had: the interface vpn0 is not connected; \
+    let told = "vpn (fail): the address of git.corp.test is unavailable: the interface vpn0 is not connected; \
                 connect the VPN with `nmcli con up corp`";
     // The condition is of the same step as the event.
     let condition = met(&session.view().await);

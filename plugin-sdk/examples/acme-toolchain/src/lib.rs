@@ -30,9 +30,9 @@ impl Provider for AcmeToolchain {
         log::info(format!("the toolchain is {directory}"));
         Ok(vec![
             Change::prepend("PATH", format!("{directory}/bin")),
-            // A file of the session's, and its path in ACME_CONFIG.
+            // Writes a file for the session and sets ACME_CONFIG to its path.
             Change::file("ACME_CONFIG", "acme.conf", format!("toolchain = {directory}\n")),
-            // An hour later CURRENT is looked at again, and the session's user is told if it names another.
+            // After an hour agentd calls the plugin again, and tells the user if CURRENT names another release.
             Change::set("ACME_RELEASE", release).from_file(CURRENT).valid_for(Duration::from_hours(1)),
         ])
     }

@@ -1,4 +1,4 @@
-//! What the README shows is what is compiled and tested here.
+//! Checks that the README shows the source that is compiled and tested here.
 
 #[test]
 fn the_readme_shows_this_plugin() {

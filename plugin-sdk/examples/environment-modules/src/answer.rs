@@ -1,8 +1,10 @@
-//! Reading what `modulecmd` prints for the shell "r".
+//! Parser for the output of `modulecmd` for the shell "r".
 //!
-//! Of all the forms that modulecmd can print, this is the one that can be read to the byte: within `'…'` each `\` and each `'` has a `\`
-//! in front, and everything else stands for itself, newlines too. Of the forms for python, perl, ruby and lisp, only the quote has one,
-//! so that a value that ends with `\` looks as if it went on; and the form for sh cannot have a newline in a value.
+//! Of all output forms of modulecmd, only this one can be parsed exactly. Within `'…'` each `\` and each `'`
+//! follows a `\`, and every other byte has no special meaning, including newlines.
+//!
+//! The forms for python, perl, ruby and lisp escape only the quote, so the end of a value that ends with `\` is
+//! ambiguous. The form for sh cannot have a newline in a value.
 //!
 //! ```text
 //! Sys.setenv('NAME'='VALUE')
@@ -10,17 +12,17 @@
 //! mlstatus <- TRUE
 //! ```
 //!
-//! Between them stands what a modulefile prints by itself, and other statements for a shell (`setwd`, `system`): they are counted, and
-//! that is all.
+//! Other lines come from the modulefile's own output, or are statements for a shell (`setwd`, `system`). They
+//! are counted and otherwise ignored.
 
-/// What modulecmd wants to be done.
+/// The changes that modulecmd requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Variables in the order in which they were printed, none for one that is unset.
+    /// Variables in the order of output. `None` for a variable that is unset.
     pub(crate) variables: Vec<(String, Option<Vec<u8>>)>,
-    /// Whether it says that all went well. Releases before 4 say nothing of the kind.
+    /// Whether modulecmd reports success. `None` for releases before 4, which do not report it.
     pub(crate) status: Option<bool>,
-    /// Lines that are no variable's.
+    /// Number of lines that do not set or unset a variable.
     pub(crate) others: usize,
 }
 
@@ -28,7 +30,7 @@ const SET: &[u8] = b"Sys.setenv('";
 const UNSET: &[u8] = b"Sys.unsetenv('";
 const STATUS: &[u8] = b"mlstatus <- ";
 
-/// Takes all of the output apart; an error says what of it is not in the form.
+/// Parses the whole output. The error says which part is invalid.
 pub(crate) fn parse(output: &[u8]) -> Result<Answer, String> {
     let mut answer = Answer::default();
     let mut rest = output;
@@ -60,7 +62,7 @@ pub(crate) fn parse(output: &[u8]) -> Result<Answer, String> {
     Ok(answer)
 }
 
-/// What stands up to the quote that has no `\` in front, and what follows the quote.
+/// Returns the text up to the first quote without a preceding `\`, and the rest after that quote.
 fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut value = Vec::new();
     let mut bytes = text.iter().copied().enumerate();
@@ -77,10 +79,10 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 fn name_of(name: Vec<u8>) -> Result<String, String> {
     let name = String::from_utf8(name).map_err(|_| "a variable's name is not UTF-8")?;
     let is_name = !name.is_empty() && !name.contains(['=', '\0']);
-    is_name.then(|| name.clone()).ok_or_else(|| format!("{name:?} is no name of a variable"))
+    is_name.then(|| name.clone()).ok_or_else(|| format!("{name:?} is not a variable name"))
 }
 
-/// What follows a statement's end.
+/// Returns the text after the end of a statement.
 fn end_of(text: &[u8]) -> Option<&[u8]> {
     let after = text.strip_prefix(b")")?;
     match after.strip_prefix(b"\n") {
@@ -100,7 +102,7 @@ fn line(text: &[u8]) -> (&[u8], &[u8]) {
 mod tests {
     use super::*;
 
-    /// As modulecmd 5.2 writes a value: `regsub -all {([\\'])} $value {\\\1}`.
+    /// Writes a value as modulecmd 5.2 does: `regsub -all {([\\'])} $value {\\\1}`.
     fn written(name: &str, value: &[u8]) -> Vec<u8> {
         let mut text = format!("Sys.setenv('{name}'='").into_bytes();
         for byte in value {
@@ -115,9 +117,10 @@ mod tests {
 
     #[test]
     fn what_modulecmd_prints_is_read() {
-        // Recorded: modulecmd.tcl 5.2.0 r load odd.
+        // Recorded from `modulecmd.tcl r load odd`, release 5.2.0.
         let output = "Sys.unsetenv('GONE')\nSys.setenv('MANPATH'='/opt/odd/man')\n\
-            Sys.setenv('ODD'='it\\'s \\\\ a \"quote\"\nline2 é ends\\\\\\\\')\nSys.setenv('EMPTY'='')\necho hi\nmlstatus <- TRUE\n";
+            Sys.setenv('ODD'='it\\'s \\\\ a \"quote\"\nline2 é ends\\\\\\\\')\nSys.setenv('EMPTY'='')\necho \
+            hi\nmlstatus <- TRUE\n";
         let answer = parse(output.as_bytes()).unwrap();
         let set = |name: &str, value: &str| (name.to_owned(), Some(value.as_bytes().to_vec()));
         assert_eq!(

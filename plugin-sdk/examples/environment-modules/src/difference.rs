@@ -1,16 +1,16 @@
-//! From what a module did to a variable to the change that says it best.
+//! Turns a module's effect on a variable into the most specific change.
 //!
-//! What it added to a list is an entry in front or behind, so that who asks where a part of PATH is from is told the modulefile, and a
-//! later change of the list's middle stays. Everything else is the new value.
+//! Entries that the module added to a list become prepended or appended entries. So the origin of each part of
+//! PATH is known, and later changes in the middle of the list are kept. Any other effect becomes the new value.
 
 use std::collections::BTreeSet;
 
 use agentd_plugin_sdk::Change;
 
-/// modulecmd's own notes. They have colons, and are no lists of paths.
+/// Internal variables of modulecmd. They have colons but are not lists of paths.
 const NOTES: &[&str] = &["LOADEDMODULES", "_LMFILES_", "__MODULES_", "MODULES_LM", "_ModuleTable"];
 
-/// The changes that make `after` of `before`.
+/// Returns the changes that turn `before` into `after`.
 pub(crate) fn changes(name: &str, before: Option<&[u8]>, after: Option<&[u8]>, why: &str) -> Vec<Change> {
     match (before, after) {
         (before, after) if before == after => Vec::new(),
@@ -22,16 +22,16 @@ pub(crate) fn changes(name: &str, before: Option<&[u8]>, after: Option<&[u8]>, w
     }
 }
 
-/// Entries around a list that is as it was; none if it is not.
+/// Returns the entries around an unchanged list, or `None` if the list changed otherwise.
 fn added(name: &str, before: &[u8], after: &[u8]) -> Option<Vec<Change>> {
     let entries = |list: &'_ [u8]| list.split(|byte| *byte == b':').map(<[u8]>::to_vec).collect::<Vec<_>>();
     let (old, new) = (entries(before), entries(after));
     if old.len() == 1 && old[0].is_empty() {
-        return None; // it was no list yet
+        return None; // it was not a list yet
     }
     let at = new.windows(old.len()).position(|window| window == old)?;
     let (front, back) = (&new[..at], &new[at + old.len()..]);
-    // An entry that is there twice would be moved, and an empty one is none.
+    // An existing equal entry would be moved, and an empty entry is invalid.
     let mut seen: BTreeSet<&[u8]> = old.iter().map(Vec::as_slice).collect();
     let fresh = front.iter().chain(back).all(|entry| !entry.is_empty() && seen.insert(entry));
     let prepended = front.iter().rev().map(|entry| Change::prepend(name, entry.as_slice()));

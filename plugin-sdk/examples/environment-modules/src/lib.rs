@@ -1,10 +1,13 @@
-//! `environment-modules`: loads a list of Environment Modules into a session's environment, by `modulecmd` and without a shell.
+//! `environment-modules`: loads a list of Environment Modules into a session's environment with `modulecmd`,
+//! without a shell.
 //!
-//! Each module is loaded by a run of its own, in the environment so far with what the modules before it changed: so an error is told
-//! with the module it is of, and each change with the modulefile that made it. The first module that cannot be loaded fails the
-//! whole, in its own words: a session with half of its tools is worse than none.
+//! Each module is loaded by its own run of modulecmd, with the environment that the modules before it produced.
+//! Thus each error names its module, and each change names its modulefile.
 //!
-//! modulecmd ends with status 0 whatever came of it. What it says decides: its `mlstatus`, and the errors that it prints.
+//! The first module that cannot be loaded fails the whole call with modulecmd's message. A session with half of
+//! its tools is worse than none.
+//!
+//! The program modulecmd always exits with status 0. Its `mlstatus` and its error messages tell whether it succeeded.
 
 mod answer;
 mod difference;
@@ -17,10 +20,10 @@ use agentd_plugin_sdk::{
     Capability, Change, Description, Effect, Failure, Provider, Request, Variable, export_provider, log,
 };
 
-/// Where Debian has it on this architecture.
+/// The path of modulecmd in Debian on this architecture.
 const PROGRAM: &str = "/usr/lib/x86_64-linux-gnu/modulecmd.tcl";
 
-/// What modulecmd itself is to be like, whatever its user has set: read and write UTF-8, and plain text. None of these is a change.
+/// Variables for modulecmd itself, independent of the user's: UTF-8 and plain text. They are not changes.
 const FOR_MODULECMD: [(&str, &str); 3] = [("LC_ALL", "C.UTF-8"), ("MODULES_COLOR", "never"), ("MODULES_PAGER", "")];
 
 struct EnvironmentModules;
@@ -60,7 +63,7 @@ impl Provider for EnvironmentModules {
 
 export_provider!(EnvironmentModules);
 
-/// The modules to load. What modulecmd would take for an option, or for two names, is refused.
+/// Returns the modules to load. Refuses names that modulecmd would take for an option or for two names.
 fn names(request: &Request) -> Result<&[String], Failure> {
     let modules = request.required_settings("modules")?;
     let is_name = |name: &String| !name.is_empty() && !name.starts_with('-') && !name.contains(char::is_whitespace);
@@ -70,10 +73,10 @@ fn names(request: &Request) -> Result<&[String], Failure> {
     }
 }
 
-/// The environment while modules are loaded into it, and what they changed.
+/// The environment while modules are loaded into it, and the changes so far.
 struct Loading<'a> {
     program: &'a str,
-    /// What the session had.
+    /// The session's environment before the first module.
     before: BTreeMap<&'a str, &'a [u8]>,
     environment: BTreeMap<String, Vec<u8>>,
     changes: Vec<Change>,
@@ -108,7 +111,7 @@ impl<'a> Loading<'a> {
         self.environment.get(name).map(Vec::as_slice)
     }
 
-    /// Asks modulecmd, and takes over what it says.
+    /// Runs modulecmd and applies its output.
     fn run(&mut self, arguments: &[&str], what: &str, why: &str) -> Result<(), Failure> {
         let variables: Vec<Variable> =
             self.environment.iter().map(|(name, value)| Variable::new(name.as_str(), value.as_slice())).collect();
@@ -121,8 +124,8 @@ impl<'a> Loading<'a> {
             log::info(format!("{what}: {note}"));
         }
         let spoilt =
-            |wrong: String| Failure::failed(format!("{what}: the output of {} cannot be read: {wrong}", self.program));
-        // What went wrong is told before what is odd about the output of a program that went wrong.
+            |wrong: String| Failure::failed(format!("{what}: the output of {} is invalid: {wrong}", self.program));
+        // Errors come before complaints about the output, because a failing program may print anything.
         if !errors.is_empty() {
             let missing = errors.iter().any(|error| words::is_missing(error));
             let words = format!("{what}: {}", errors.join("; "));
@@ -136,23 +139,23 @@ impl<'a> Loading<'a> {
         }
         let answer = answer::parse(&completed.output).map_err(spoilt)?;
         if answer.status == Some(false) {
-            return Err(Failure::failed(format!("{what}: {} says that it failed, and not why", self.program)));
+            return Err(Failure::failed(format!("{what}: {} failed without an error message", self.program)));
         }
         if answer.status.is_none() && answer.variables.is_empty() && answer.others > 0 {
-            return Err(spoilt("it is not in the form that modulecmd has for R".to_owned()));
+            return Err(spoilt("it is not modulecmd's output for R".to_owned()));
         }
         if answer.others > 0 {
-            log::debug(format!("{what}: {} lines of its output are for a shell, and left out", answer.others));
+            log::debug(format!("{what}: ignored {} lines of output that are for a shell", answer.others));
         }
         self.take(answer.variables, what, why)
     }
 
     fn take(&mut self, variables: Vec<(String, Option<Vec<u8>>)>, what: &str, why: &str) -> Result<(), Failure> {
-        // modulecmd reads what is not UTF-8 as something else, and writes that.
+        // modulecmd replaces bytes that are not UTF-8, and would write the replaced value.
         let is_text = |name: &String| self.value(name).is_none_or(|value| std::str::from_utf8(value).is_ok());
         if let Some((name, _)) = variables.iter().find(|(name, value)| value.is_some() && !is_text(name)) {
             let text = format!(
-                "{what}: {name} is changed, and is not UTF-8 in the environment so far; modulecmd would spoil it"
+                "{what}: the module changes {name}, whose current value is not UTF-8; modulecmd would corrupt it"
             );
             return Err(Failure::failed(text));
         }
@@ -164,7 +167,8 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// The modulefile that was loaded, if it was one: with several, who changed what is not told.
+    /// Returns the modulefile that was loaded, if it was only one. With several, the origin of a change is
+    /// unknown.
     fn only_new_file(&self, files: &[u8]) -> Option<String> {
         let entries = |list: &[u8]| String::from_utf8_lossy(list).split(':').map(str::to_owned).collect::<Vec<_>>();
         let known = entries(self.value("_LMFILES_").unwrap_or_default());
@@ -174,12 +178,12 @@ impl<'a> Loading<'a> {
 
     fn apply(&mut self, name: &str, value: Option<Vec<u8>>, why: &str, origin: Option<&str>) {
         let made = difference::changes(name, self.value(name), value.as_deref(), why);
-        // A new value, or none, makes what was done to it before pointless.
+        // Setting or unsetting a variable makes earlier changes of it obsolete.
         if made.iter().any(|change| matches!(change.effect, Effect::Set(_) | Effect::Unset(_))) {
             self.changes.retain(|change| change.name() != name);
         }
         for change in made {
-            // A variable that the session did not have, and has not after all, is no change.
+            // Removing a variable that the session did not have is not a change.
             if matches!(change.effect, Effect::Unset(_)) && !self.before.contains_key(name) {
                 continue;
             }

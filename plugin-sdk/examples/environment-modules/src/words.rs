@@ -1,6 +1,6 @@
-//! What `modulecmd` says on its standard error: which of it is an error, in the words of the module or of modulecmd.
+//! Parses the standard error of `modulecmd` into errors and other messages.
 
-/// The errors, each as one line; and what else was said.
+/// Returns the errors, each on one line, and the other messages.
 pub(crate) fn split(said: &[u8]) -> (Vec<String>, Vec<String>) {
     let said = String::from_utf8_lossy(said);
     let (mut errors, mut notes) = (Vec::new(), Vec::new());
@@ -16,7 +16,8 @@ pub(crate) fn split(said: &[u8]) -> (Vec<String>, Vec<String>) {
     (errors, notes)
 }
 
-/// In releases 4 and 5 `  ERROR: …` and `  Module ERROR: …`, in 3 `ModuleCmd_Load.c(213):ERROR:105: …`.
+/// Returns the message of an error line: `  ERROR: …` and `  Module ERROR: …` in releases 4 and 5,
+/// `ModuleCmd_Load.c(213):ERROR:105: …` in release 3.
 fn error(line: &str) -> Option<&str> {
     let (before, words) = line.split_once("ERROR:")?;
     match before.trim() {
@@ -29,12 +30,12 @@ fn error(line: &str) -> Option<&str> {
     }
 }
 
-/// Whether an error says that there is no such module.
+/// Reports whether an error says that the module does not exist.
 pub(crate) fn is_missing(error: &str) -> bool {
     error.starts_with("Unable to locate a modulefile for")
 }
 
-/// One line, without control characters.
+/// Replaces control characters by spaces.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -53,7 +54,8 @@ mod tests {
             ("ERROR: Unable to locate a modulefile for 'gcc/99'\n", "Unable to locate a modulefile for 'gcc/99'"),
             ("\nLoading conf\n  ERROR: Conflicting odd is loaded\n", "Conflicting odd is loaded"),
             (
-                "Loading conf\n  ERROR: Module cannot be loaded due to a conflict.\n    HINT: Might try \"module unload odd\" first.\n",
+                "Loading conf\n  ERROR: Module cannot be loaded due to a conflict.\n    HINT: Might try \
+                    \"module unload odd\" first.\n",
                 "Module cannot be loaded due to a conflict. HINT: Might try \"module unload odd\" first.",
             ),
             (

@@ -1,15 +1,16 @@
-//! Texts in base64 (RFC 4648): documents and keys are put into variables so, since a variable has one line.
+//! Decodes base64 (RFC 4648). Documents and keys are put into variables in base64, because a variable has one
+//! line.
 
-/// What is shorter has no secret with a name in it.
+/// Minimum length of a word to decode. A shorter word cannot hold a secret with its name.
 const SHORTEST: usize = 24;
 
-/// Each word of the value that is a text in base64, decoded.
+/// Returns each word of the value that is base64 of a text, decoded.
 pub(crate) fn texts(value: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let words = value.split(|byte| !is_of_alphabet(*byte) && *byte != b'=');
     words.filter(|word| word.len() >= SHORTEST).filter_map(decode).filter(|text| is_text(text))
 }
 
-/// What a word says in base64, of either alphabet, padded or not.
+/// Decodes a word of base64 in either alphabet, with or without padding.
 pub(crate) fn decode(word: &[u8]) -> Option<Vec<u8>> {
     let end = word.iter().rposition(|byte| *byte != b'=')? + 1;
     let mut decoded = Vec::with_capacity(end * 3 / 4);

@@ -1,6 +1,7 @@
-//! The look of a secret's name. It looks at words, not at letters: `TOKENIZERS_PARALLELISM`, `MONKEY` and `AUTHOR` are none.
+//! The rule for names. It looks at words and not at letters, so `TOKENIZERS_PARALLELISM`, `MONKEY` and `AUTHOR`
+//! are not secrets.
 
-/// A word that ends in one of these makes the name a secret's, wherever it stands: `GITHUB_TOKEN`, `PGPASSWORD`, `npmAuthToken`.
+/// Endings of words that make the name secret in any position: `GITHUB_TOKEN`, `PGPASSWORD`, `npmAuthToken`.
 const ENDINGS: &[&str] = &[
     "TOKEN",
     "SECRET",
@@ -26,21 +27,23 @@ const ENDINGS: &[&str] = &[
     "PASSKEY",
     "STOREPASS",
     "USERPASS",
-    "USERPWD", // of GDAL: a user and a password
+    "USERPWD", // GDAL: a user and a password
 ];
 
-/// Words that do so only whole, wherever they stand.
+/// Whole words that make the name secret in any position.
 const WORDS: &[&str] =
     &["TOKENS", "CRED", "CREDS", "BEARER", "JWT", "AUTHORIZATION", "DSN", "SSHPASS", "PGPASS", "CONNSTR", "WEBHOOK"];
 
-/// Words that do so at the end of a name of more words: `DB_PASS`, `MYSQL_PWD` (and not `PWD`), `GH_PAT`, `OTEL_EXPORTER_OTLP_HEADERS`.
-/// What is given in base64 is a key or a document with one: `ANDROID_KEYSTORE_BASE64`.
+/// Words that make the name secret at the end of a longer name: `DB_PASS`, `MYSQL_PWD` (but not `PWD`),
+/// `GH_PAT`, `OTEL_EXPORTER_OTLP_HEADERS`. A value in base64 is a key, or a document that contains one:
+/// `ANDROID_KEYSTORE_BASE64`.
 const LAST: &[&str] = &[
     "KEY", "KEYS", "PASS", "PW", "PWD", "PSWD", "PAT", "OTP", "AUTH", "OAUTH", "HEADER", "HEADERS", "COOKIE",
     "COOKIES", "BASE64", "B64",
 ];
 
-/// Words that do so one after the other, wherever they stand: `AWS_ACCESS_KEY_ID`, `API_KEY_OF_SOMETHING`.
+/// Pairs of consecutive words that make the name secret in any position: `AWS_ACCESS_KEY_ID`,
+/// `API_KEY_OF_SOMETHING`.
 const PAIRS: &[(&str, &str)] = &[
     ("API", "KEY"),
     ("API", "KEYS"),
@@ -51,10 +54,10 @@ const PAIRS: &[(&str, &str)] = &[
     ("ENCRYPTION", "KEY"),
     ("CONNECTION", "STRING"),
     ("CONN", "STR"),
-    ("AUTH", "IDENT"), // of yarn: a user and a password
+    ("AUTH", "IDENT"), // yarn: a user and a password
 ];
 
-/// What the URL of one of these says after its scheme is a user and a password: `DATABASE_URL`, `CELERY_BROKER_URL`.
+/// Services whose URLs usually contain a user and a password: `DATABASE_URL`, `CELERY_BROKER_URL`.
 const SERVICES: &[&str] = &[
     "DATABASE",
     "DB",
@@ -76,9 +79,11 @@ const SERVICES: &[&str] = &[
     "ELASTICSEARCH",
 ];
 
-/// Names that no rule tells: what stands in them is a configuration, and keys stand in it (opencode.ai/docs/config,
-/// codex-acp's README, docs.gitlab.com on `DOCKER_AUTH_CONFIG`, direnv's record of the values it replaced, Code Climate's id of a
-/// repository, which is its key, and `NuGet`'s credential provider).
+/// Whole names that no other rule covers. Their values are configurations that contain keys.
+///
+/// Sources: opencode.ai/docs/config, codex-acp's README, docs.gitlab.com on `DOCKER_AUTH_CONFIG`, direnv's
+/// record of replaced values, Code Climate's repository id (which is its key), and `NuGet`'s credential
+/// provider.
 const NAMES: &[&str] = &[
     "OPENCODE_CONFIG_CONTENT",
     "OPENCODE_AUTH_CONTENT",
@@ -90,7 +95,7 @@ const NAMES: &[&str] = &[
     "VSS_NUGET_EXTERNAL_FEED_ENDPOINTS",
 ];
 
-/// A name that ends in one of these says where a secret lies, or how long it lasts, and not what it is: `SSH_AUTH_SOCK`,
+/// Last words of names that describe a secret's location or lifetime instead of the secret: `SSH_AUTH_SOCK`,
 /// `AWS_SHARED_CREDENTIALS_FILE`, `CLAUDE_CODE_API_KEY_HELPER_TTL_MS`.
 const ABOUT: &[&str] = &[
     "SOCK",
@@ -112,13 +117,13 @@ const ABOUT: &[&str] = &[
     "LIMIT",
 ];
 
-/// Tokens that are counted are pieces of text: `MAX_THINKING_TOKENS`.
+/// Words beside which `TOKENS` means pieces of text: `MAX_THINKING_TOKENS`.
 const COUNTED: &[&str] = &["MAX", "MIN", "NUM", "COUNT", "LIMIT", "BUDGET", "WINDOW"];
 
-/// A name with one of these before `AUTH` is a switch: `CLAUDE_CODE_SKIP_BEDROCK_AUTH`.
+/// Words before `AUTH` that make the name a switch: `CLAUDE_CODE_SKIP_BEDROCK_AUTH`.
 const SWITCHES: &[&str] = &["SKIP", "NO", "DISABLE", "ENABLE", "USE", "ALWAYS"];
 
-/// Whether an option of this name takes a secret away: `no-password`.
+/// Reports whether an option of this name disables a secret: `no-password`.
 pub(crate) fn is_switched_off(name: &str) -> bool {
     ["no-", "skip-", "disable-"].iter().any(|beginning| name.starts_with(beginning))
 }
@@ -137,13 +142,13 @@ fn in_words(name: &str) -> String {
     upper
 }
 
-/// Whether a variable of this name is treated as a secret.
+/// Reports whether a variable of this name is treated as a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let upper = in_words(name);
     if NAMES.contains(&upper.as_str()) {
         return true;
     }
-    // A number at the end of a word is which one it is: TOKEN2, API_KEY_1.
+    // A number at the end of a word is an index: TOKEN2, API_KEY_1.
     let words: Vec<&str> = upper
         .split(|c: char| !c.is_ascii_alphanumeric())
         .map(|word| if LAST.contains(&word) { word } else { word.trim_end_matches(|c: char| c.is_ascii_digit()) })
@@ -165,7 +170,7 @@ pub fn is_secret_name(name: &str) -> bool {
         || matches!(*last, "URL" | "URI" | "URLS") && before.iter().any(|word| SERVICES.contains(word))
 }
 
-/// `str::ends_with`, for a list of which nearly none has the word's last letter.
+/// `str::ends_with` with a fast path, because most words do not end with the last letter of an ending.
 fn ends(word: &str, ending: &str) -> bool {
     word.as_bytes().last() == ending.as_bytes().last() && word.ends_with(ending)
 }

@@ -1,17 +1,18 @@
-//! Values behind a name that is a secret's: options of programs, connection strings, queries of URLs, JSON, YAML, INI, XML, headers of
-//! HTTP and netrc.
+//! Finds values that follow the name of a secret: in program options, connection strings, URL queries, JSON,
+//! YAML, INI, XML, HTTP headers and netrc files.
 
 use crate::encoded;
 use crate::names::{is_secret_name, is_switched_off};
 
-/// Names that say too little for a variable's, and enough before a value.
+/// Names that are too short to make a variable secret, but sufficient in front of a value.
 const ALONE: &[&str] = &["PASS", "PWD", "PW", "AUTH"];
 
-/// What signs a URL (learn.microsoft.com on SAS, docs.aws.amazon.com on presigned URLs). What is shorter is another thing of that name.
+/// Names of URL signatures (learn.microsoft.com on SAS, docs.aws.amazon.com on presigned URLs).
 const SIGNATURES: &[&str] = &["SIG", "SIGNATURE"];
+/// Minimum length of a URL signature. A shorter value has another meaning.
 const SHORTEST_SIGNATURE: usize = 16;
 
-/// Settings that are called like a secret and are none: switches, and kinds of authentication.
+/// Values that are not secrets although their name is a secret's: switches, and kinds of authentication.
 const NO_SECRETS: &[&str] = &[
     "0",
     "1",
@@ -41,7 +42,7 @@ const NO_SECRETS: &[&str] = &[
     "legacy",
 ];
 
-/// The value of the first name of a secret before `=`, `: `, `":` or in `<name>`.
+/// Returns the value of the first secret name that is followed by `=`, `: ` or `":`, or that is in `<name>`.
 pub(crate) fn named(value: &[u8]) -> Option<&[u8]> {
     let separators = value.iter().enumerate().filter(|(_, byte)| matches!(byte, b'=' | b':' | b'>'));
     separators.map(|(at, _)| at).find_map(|at| of_separator(value, at))
@@ -77,7 +78,7 @@ fn of_separator(value: &[u8], at: usize) -> Option<&[u8]> {
         Some(quote @ (b'"' | b'\'')) => until(&behind[1..], |byte| byte == *quote || byte == b'\\'),
         _ if separator == b'>' => until(behind, |byte| byte == b'<'),
         _ if name.starts_with(b"-") => until(behind, |byte| byte.is_ascii_whitespace()),
-        // The rest of a header's line.
+        // The value of a header is the rest of its line.
         _ if separator == b':' && is_quoted_name => until(behind, |byte| matches!(byte, b',' | b'}' | b'\n')),
         _ if separator == b':' => until(behind, |byte| matches!(byte, b',' | b'}' | b'\n' | b'"' | b'\'')),
         _ => until(behind, |byte| byte.is_ascii_whitespace() || b";&|\"'<>".contains(&byte)),
@@ -86,7 +87,8 @@ fn of_separator(value: &[u8], at: usize) -> Option<&[u8]> {
     (text.len() >= shortest && is_secret_text(text) && !is_directory).then_some(text)
 }
 
-/// The value in a word of its own: `--password hunter2`, `-u kim:hunter2`, netrc's `password hunter2` and `Bearer ...`.
+/// Returns the value in a separate word: `--password hunter2`, `-u kim:hunter2`, netrc's `password hunter2` and
+/// `Bearer ...`.
 pub(crate) fn by_words(value: &[u8]) -> Option<&[u8]> {
     let words = || value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let is_netrc = words().any(|word| word == b"machine" || word == b"default") && words().any(|word| word == b"login");
@@ -122,7 +124,8 @@ fn unquoted(word: &[u8]) -> &[u8] {
     &word[begin..end]
 }
 
-/// How long a value behind this name is at least, if it is a secret's name. A `D` behind a dash is Java's.
+/// Returns the minimum length of a value that follows this name, or `None` if the name is not a secret's. `-D`
+/// is Java's prefix.
 fn of_secret(name: &[u8]) -> Option<usize> {
     let name = std::str::from_utf8(name).ok()?;
     let plain = name.trim_start_matches('-');
@@ -138,7 +141,8 @@ fn of_secret(name: &[u8]) -> Option<usize> {
     (is_alone || is_secret_name(plain)).then_some(1)
 }
 
-/// Whether it may be a secret: it says something, and is no switch and no reference to another variable.
+/// Reports whether a text may be a secret: it is not empty, not a switch and not a reference to another
+/// variable.
 fn is_secret_text(text: &[u8]) -> bool {
     let is_none = NO_SECRETS.iter().any(|none| text.eq_ignore_ascii_case(none.as_bytes()));
     let is_reference =

@@ -1,7 +1,7 @@
-//! Tokens by the beginning that their issuers mark them with.
+//! Recognises tokens by the prefixes of their issuers.
 
-/// How tokens begin, by those who issue them: `OpenAI` and Anthropic, GitHub, GitLab, Slack, npm, Google, Hugging Face (patterns of
-/// GitHub's and GitLab's secret scanning).
+/// Prefixes of tokens by issuer: `OpenAI` and Anthropic, GitHub, GitLab, Slack, npm, Google, Hugging Face.
+/// Source: patterns of GitHub's and GitLab's secret scanning.
 const PREFIXES: &[&[u8]] = &[
     b"sk-",
     b"ghp_",
@@ -19,8 +19,10 @@ const PREFIXES: &[&[u8]] = &[
     b"hf_",
 ];
 
-/// Tokens that are known wherever they stand in a value: how each begins, how many characters follow at least, and which besides letters
-/// and digits. It is the list that the keeper hides by (`tokens.rs` there); a test compares the two.
+/// Tokens that are recognised anywhere in a value: the prefix, the minimum number of characters after it, and
+/// the characters allowed besides letters and digits.
+///
+/// The keeper masks by the same list (`tokens.rs` there); a test compares the two.
 const ANYWHERE: &[(&[u8], usize, &[u8])] = &[
     (b"ghp_", 36, b""),
     (b"gho_", 36, b""),
@@ -86,10 +88,10 @@ const ANYWHERE: &[(&[u8], usize, &[u8])] = &[
     (b"PMAK-", 40, b"-"),
 ];
 
-/// Fewer bytes than this behind a prefix are a word that happens to begin so.
+/// Minimum number of bytes after a prefix. A shorter value is a word that happens to begin with the prefix.
 const SHORTEST: usize = 16;
 
-/// Whether the value is a token and nothing else.
+/// Reports whether the whole value is a token.
 pub(crate) fn is_token(value: &[u8]) -> bool {
     let of_a_token = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     PREFIXES
@@ -98,11 +100,11 @@ pub(crate) fn is_token(value: &[u8]) -> bool {
         .any(|rest| rest.len() >= SHORTEST && rest.iter().all(of_a_token))
 }
 
-/// Whether a token of a known form stands somewhere in the value.
+/// Reports whether the value contains a token of a known form.
 pub(crate) fn has_token(value: &[u8]) -> bool {
     (0..value.len()).any(|at| {
         let before = value[..at].last();
-        // The first letters of all of them; the rest of most values is passed over by this alone.
+        // The first letters of all prefixes. This check alone skips most bytes of most values.
         if !b"gAxsrnpdhSeGywltNP".contains(&value[at])
             || before.is_some_and(|last| last.is_ascii_alphanumeric() || b"_-+/".contains(last))
         {

@@ -1,15 +1,15 @@
-//! Passwords in URLs, and in addresses that leave out the scheme.
+//! Finds passwords in URLs, and in addresses without a scheme.
 
 use crate::tokens;
 use crate::values::find;
 
-/// A part of a path that is shorter is no token.
+/// Minimum length of a token in a URL's path.
 const SHORTEST_PART: usize = 8;
 
-/// A user of a URL that is as long, with digits in it and no password, is a token.
+/// Minimum length of a URL's user that has digits and no password and is therefore treated as a token.
 const SHORTEST_USER: usize = 20;
 
-/// Addresses that need no other password, up to the part that is the secret (api.slack.com/messaging/webhooks,
+/// URLs that act as a password, up to the part that is secret (api.slack.com/messaging/webhooks,
 /// discord.com/developers/docs/resources/webhook, learn.microsoft.com on Teams).
 const WEBHOOKS: &[&[u8]] = &[
     b"hooks.slack.com/services/",
@@ -18,11 +18,13 @@ const WEBHOOKS: &[&[u8]] = &[
     b".webhook.office.com/webhookb2/",
 ];
 
-/// What stands before user and password in Oracle's JDBC URLs (docs.oracle.com, "Oracle Style Database URLs").
+/// The part before user and password in Oracle's JDBC URLs (docs.oracle.com, "Oracle Style Database URLs").
 const ORACLE: &[&[u8]] = &[b"jdbc:oracle:thin:", b"jdbc:oracle:oci:"];
 
-/// The first secret in a URL. The authority ends at the first `/`, `?` or `#` (RFC 3986); what stands before its last `@` is the user,
-/// and behind the first `:` the password. A value may hold several URLs.
+/// Returns the first secret in a URL.
+///
+/// The authority ends at the first `/`, `?` or `#` (RFC 3986). The user information ends at the last `@`, and
+/// the password begins after the first `:`. A value may contain several URLs.
 pub(crate) fn password(value: &[u8]) -> Option<&[u8]> {
     in_oracle(value).or_else(|| webhook(value)).or_else(|| in_authority(value))
 }
@@ -47,7 +49,7 @@ fn in_authority(value: &[u8]) -> Option<&[u8]> {
         } else if let Some(password) = with_a_slash(authority, whole) {
             return Some(password);
         }
-        // A channel of conda: `https://host/t/TOKEN/channel`.
+        // A conda channel: `https://host/t/TOKEN/channel`.
         let path = authority.strip_prefix(whole).and_then(|path| path.strip_prefix(b"/t/"));
         let token = path.map(|path| &path[..path.iter().position(|b| *b == b'/').unwrap_or(path.len())]);
         if let Some(token) = token.filter(|token| token.len() >= SHORTEST_PART) {
@@ -58,7 +60,7 @@ fn in_authority(value: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// The password of a URL in which it has a `/`, `?` or `#` that should be written with a percent sign, and is not.
+/// Returns the password of a URL if it contains `/`, `?` or `#` that should be percent-encoded.
 fn with_a_slash<'a>(authority: &'a [u8], whole: &[u8]) -> Option<&'a [u8]> {
     let colon = whole.iter().position(|b| *b == b':')?;
     let is_port = whole[colon + 1..].iter().all(u8::is_ascii_digit);
@@ -94,8 +96,11 @@ fn in_oracle(value: &[u8]) -> Option<&[u8]> {
     (!password.is_empty()).then_some(password)
 }
 
-/// The password of `user:password@host:port`, of Go's `user:password@tcp(host)/database`, and of `:pserver:user:password@host:/root`.
-/// The `@` of `27000@server:27001@other` stands before its first `:`, and a container's `image:tag@sha256:...` has no port.
+/// Returns the password of `user:password@host:port`, of Go's `user:password@tcp(host)/database`, or of
+/// `:pserver:user:password@host:/root`.
+///
+/// In `27000@server:27001@other` the `@` comes before the first `:`, and `image:tag@sha256:...` of a container
+/// has no port. Neither matches.
 pub(crate) fn without_scheme(value: &[u8]) -> Option<&[u8]> {
     let words = value.split(|b| ends_url(*b) || matches!(b, b'=' | b';'));
     words.filter(|word| find(word, b"://").is_none()).find_map(|word| {
@@ -110,7 +115,7 @@ pub(crate) fn without_scheme(value: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Whether it is a host's name with a port, and perhaps a path.
+/// Reports whether the text is a host name with a port, possibly followed by a path.
 fn has_port(host: &[u8]) -> bool {
     let Some(colon) = host.iter().position(|b| *b == b':') else { return false };
     let port = &host[colon + 1..];

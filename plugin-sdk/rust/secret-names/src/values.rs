@@ -1,15 +1,20 @@
-//! The shapes of values that are secrets whatever the variable is called: a URL with a password in it, a connection string, an option
-//! or a document that names one, a private key, a token of an issuer that marks its own, and each of these in base64.
+//! The rule for values. These shapes are secrets under any variable name:
+//!
+//! - a URL with a password, a connection string
+//! - an option or a document that names a secret
+//! - a private key
+//! - a token with a known prefix
+//! - base64 of any of these
 
 use crate::{encoded, pairs, tokens, urls};
 
-/// What Nix's configuration calls tokens, in `NIX_CONFIG` (nix.conf(5)).
+/// The setting for tokens in Nix's configuration, which `NIX_CONFIG` may contain (nix.conf(5)).
 const ACCESS_TOKENS: &[u8] = b"access-tokens";
 
-/// How private keys begin that are no PEM: age's, and those of `PuTTY`.
+/// Prefixes of private keys that are not PEM: age and `PuTTY`.
 const KEYS: &[&[u8]] = &[b"AGE-SECRET-KEY-1", b"PuTTY-User-Key-File-"];
 
-/// Whether the value is a secret by its shape.
+/// Reports whether the value has the shape of a secret.
 pub fn is_secret_value(value: &[u8]) -> bool {
     is_plain_secret(value) || encoded::texts(value).any(|text| is_plain_secret(&text))
 }
@@ -22,16 +27,18 @@ fn is_plain_secret(value: &[u8]) -> bool {
         || find(value, ACCESS_TOKENS).is_some()
 }
 
-/// The first password in a URL (`https://user:password@host`), in a connection string (`Server=s;Password=...;`), in an option of a
-/// program (`-Dhttp.proxyPassword=...`) or in a document (`{"password": "..."}`): what must not be seen even where the rest may. As it
-/// stands: a URL's percent signs are not resolved.
+/// Returns the first password in a value, to be masked even if the rest may be shown.
+///
+/// The value may be a URL (`https://user:password@host`), a connection string (`Server=s;Password=...;`), an
+/// option (`-Dhttp.proxyPassword=...`) or a document (`{"password": "..."}`). Percent-encoding is not decoded.
 pub fn password(value: &[u8]) -> Option<&[u8]> {
     let found = [urls::password(value), urls::without_scheme(value), pairs::named(value), pairs::by_words(value)];
     let place = |part: &&[u8]| part.as_ptr().addr() - value.as_ptr().addr();
     found.into_iter().flatten().min_by_key(place)
 }
 
-/// PEM (RFC 7468) in any of its kinds of private key, by itself or in a document.
+/// Reports whether the value contains a PEM private key of any kind (RFC 7468), or a private key of another
+/// known format.
 fn is_private_key(value: &[u8]) -> bool {
     let is_pem = find(value, b"-----BEGIN ").is_some_and(|at| find(&value[at..], b"PRIVATE KEY").is_some());
     is_pem || KEYS.iter().any(|key| find(value, key).is_some())

@@ -1,6 +1,8 @@
-//! Programs of the machine. Grant: `command = [patterns]`, each the program and its arguments with a space between.
+//! The capability `command`: runs programs. Grant: `command = [patterns]`, each a program and its arguments
+//! separated by single spaces.
 //!
-//! A program is run without a shell and without a terminal, and gets no variable that it is not given here.
+//! A program runs without a shell and without a terminal. Its environment has the given variables and, unless
+//! given, a default `PATH`.
 
 use std::time::Duration;
 
@@ -9,12 +11,13 @@ use crate::{Failure, Variable};
 
 pub use crate::bindings::provider::agentd::plugin::command::{Completed, Ending, Invocation};
 
-/// What is run, and with what.
+/// A program to run, with its arguments, environment and input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command(Invocation);
 
 impl Command {
-    /// `program` is an absolute path, or a name that is looked up in the machine's own directories of programs.
+    /// Makes a command. `program` is an absolute path, or a name that is looked up in the standard directories
+    /// of programs.
     pub fn new(program: impl Into<String>) -> Self {
         Self(Invocation {
             program: program.into(),
@@ -26,19 +29,21 @@ impl Command {
         })
     }
 
+    /// Adds an argument.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.0.arguments.push(argument.into());
         self
     }
 
+    /// Adds arguments.
     #[must_use]
     pub fn arguments<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.0.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// A variable of its environment, in the place of one with this name.
+    /// Sets a variable of the program's environment. Replaces a variable of the same name.
     #[must_use]
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         let variable = Variable::new(name, value);
@@ -47,7 +52,7 @@ impl Command {
         self
     }
 
-    /// Variables of its environment, such as those of a request.
+    /// Sets variables of the program's environment, for example those of a request.
     #[must_use]
     pub fn environment<'a>(self, variables: impl IntoIterator<Item = &'a Variable>) -> Self {
         variables
@@ -55,33 +60,35 @@ impl Command {
             .fold(self, |command, variable| command.variable(variable.name.as_str(), variable.value.as_slice()))
     }
 
-    /// Where it starts: `{cwd}`, `{session}` or `{config}`; `/` if not said.
+    /// Sets the working directory: `{cwd}`, `{session}` or `{config}`. The default is `/`.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<String>) -> Self {
         self.0.directory = Some(directory.into());
         self
     }
 
-    /// What it reads from its standard input.
+    /// Sets the program's standard input.
     #[must_use]
     pub fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
         self.0.input = input.into();
         self
     }
 
-    /// When it is ended, with everything that it started; if not said, when the call's own time is over.
+    /// Sets the time after which the program and its descendants are killed. The default is the remaining time
+    /// of the call.
     #[must_use]
     pub fn time(mut self, time: Duration) -> Self {
         self.0.time = Some(milliseconds(time));
         self
     }
 
-    /// Runs it. A program that ends with another status than 0 is no failure.
+    /// Runs the program. An exit status other than 0 is not a failure.
     pub fn run(&self) -> Result<Completed, Failure> {
         host::command::run(&self.0)
     }
 
-    /// Runs it, and takes another end than with status 0 for a failure that has its last words.
+    /// Runs the program and returns its standard output. An exit status other than 0 is a failure with the last
+    /// line of standard error.
     pub fn output(&self) -> Result<Vec<u8>, Failure> {
         let completed = self.run()?;
         if completed.success() {
@@ -98,12 +105,12 @@ impl Command {
 }
 
 impl Completed {
-    /// Whether it ended with status 0.
+    /// Reports whether the program exited with status 0.
     pub fn success(&self) -> bool {
         self.ending == Ending::Exited(0)
     }
 
-    /// The last line of its standard error that is not empty.
+    /// Returns the last non-empty line of standard error.
     pub fn last_words(&self) -> String {
         let errors = String::from_utf8_lossy(&self.errors);
         errors.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()

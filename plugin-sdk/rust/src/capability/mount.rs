@@ -1,4 +1,4 @@
-//! File systems. Grant: `mount = [patterns]` of the paths where they are mounted.
+//! The capability `mount`: file systems. Grant: `mount = [patterns]` of mount points.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::Failure;
 
 pub use crate::bindings::provider::agentd::plugin::mount::{Liveness, Mounted};
 
-/// Those in the mount table that match the grant, in its order.
+/// Returns the entries of the mount table that match the grant, in the table's order.
 pub fn mounts() -> Result<Vec<Mounted>, Failure> {
     host::mount::mounts()
 }
 
-/// Whether a path can be looked at. A dead server costs no more than `time`.
+/// Checks whether a path responds. A dead server delays the call for at most `time`.
 pub fn probe(path: &str, time: Duration) -> Result<Liveness, Failure> {
     host::mount::probe(path, milliseconds(time))
 }

@@ -1,4 +1,4 @@
-//! The network. Grant: `network = [patterns]` of `host:port`.
+//! The capability `network`. Grant: `network = [patterns]` of `host:port`.
 
 use std::time::Duration;
 
@@ -9,55 +9,55 @@ pub use crate::bindings::provider::agentd::plugin::network::{
     Ending, Exchanged, NameService, NetworkInterface, Problem, Route, Step, Way,
 };
 
-/// The addresses of a host name, as programs of this machine get them.
+/// Resolves a host name to addresses, as programs of this machine do.
 pub fn resolve(host: &str) -> Result<Vec<String>, Problem> {
     host::network::resolve(host)
 }
 
-/// Connects by TCP, makes the steps, closes. `time` is for all of it.
+/// Connects by TCP, performs the steps and closes the connection. `time` limits the whole exchange.
 pub fn exchange(host: &str, port: u16, steps: &[Step], time: Duration) -> Result<Exchanged, Problem> {
     host::network::exchange(host, port, steps, milliseconds(time))
 }
 
-/// Whether somebody listens there: connects, and closes.
+/// Connects by TCP and closes the connection, to check whether a server listens.
 pub fn connect(host: &str, port: u16, time: Duration) -> Result<Exchanged, Problem> {
     exchange(host, port, &[], time)
 }
 
-/// This machine's network interfaces.
+/// Returns this machine's network interfaces.
 pub fn interfaces() -> Result<Vec<NetworkInterface>, Failure> {
     host::network::interfaces()
 }
 
-/// The main routing table.
+/// Returns the main routing table.
 pub fn routes() -> Result<Vec<Route>, Failure> {
     host::network::routes()
 }
 
-/// Which way packets to an address go; none where there is no route.
+/// Returns the route to an address, or `None` if the address is unreachable.
 pub fn way_to(address: &str) -> Result<Option<Way>, Failure> {
     host::network::way_to(address)
 }
 
-/// The name servers, and the domains that are searched.
+/// Returns the name servers and the search domains.
 pub fn name_service() -> Result<NameService, Failure> {
     host::network::name_service_facts()
 }
 
 impl Step {
-    /// What is sent; nothing is waited for.
+    /// Makes a step that sends bytes and receives nothing.
     pub fn send(bytes: impl Into<Vec<u8>>) -> Self {
         Self { send: bytes.into(), receive: 0, until: Vec::new() }
     }
 
-    /// How many bytes are waited for, at most 64 KiB.
+    /// Sets the number of bytes to receive, at most 64 KiB.
     #[must_use]
     pub fn receive(mut self, bytes: u32) -> Self {
         self.receive = bytes;
         self
     }
 
-    /// Fewer are enough once these came.
+    /// Ends the step early once these bytes have been received.
     #[must_use]
     pub fn until(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.until = bytes.into();
@@ -66,7 +66,7 @@ impl Step {
 }
 
 impl Problem {
-    /// Its words, without its kind.
+    /// Returns the problem's text, without its kind.
     pub fn message(&self) -> &str {
         match self {
             Self::NoSuchHost(text)
@@ -79,7 +79,7 @@ impl Problem {
     }
 }
 
-/// For a plugin to which an exchange that does not come about is a failure like any other.
+/// Converts the problem into a failure, for plugins that do not distinguish network problems.
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         match problem {

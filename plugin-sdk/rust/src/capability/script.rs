@@ -1,4 +1,4 @@
-//! Environment scripts. Grant: `script = [patterns]`.
+//! The capability `script`: environment scripts. Grant: `script = [patterns]`.
 //!
 //! A path is absolute, or begins with `{config}`, `{cwd}` or `{session}`.
 
@@ -7,12 +7,12 @@ use crate::{Failure, Variable};
 
 pub use crate::bindings::provider::agentd::plugin::script::Sourced;
 
-/// Where these scripts are, placeholders resolved, in the same order; none for what is not there.
+/// Returns the resolved paths of these scripts in the same order, with `None` for each that does not exist.
 pub fn locate(paths: &[String]) -> Result<Vec<Option<String>>, Failure> {
     host::script::locate(paths)
 }
 
-/// Sources a file in a fresh shell that is given only `environment`.
+/// Sources a script in a new shell that has only `environment`.
 pub fn source(path: &str, environment: &[Variable]) -> Result<Sourced, Failure> {
     host::script::source(path, environment)
 }

@@ -1,9 +1,11 @@
-//! Secrets that the configuration names. Grant: `secret = [patterns]` of their names.
+//! The capability `secret`: secrets that the configuration declares. Grant: `secret = [patterns]` of their
+//! names.
 
 use super::host;
 use crate::Failure;
 
-/// The value. To put it in a variable, give [`Change::secret`](crate::Change::secret) instead, and never see it.
+/// Returns a secret's value. To put the secret into a variable, use [`Change::secret`](crate::Change::secret)
+/// instead, which does not reveal the value to the plugin.
 pub fn read(name: &str) -> Result<Vec<u8>, Failure> {
     host::secret::read(name)
 }

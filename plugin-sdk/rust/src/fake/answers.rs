@@ -1,4 +1,4 @@
-//! The answers that a test gives, capability by capability.
+//! The answers that a test gives for each capability.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -10,7 +10,7 @@ use crate::mount::{Liveness, Mounted};
 use crate::network::{self, Exchanged, NameService, NetworkInterface, Problem, Route, Step, Way};
 use crate::{Failure, Variable};
 
-/// What is in a file, or in a secret; or why it cannot be had.
+/// Content of a file or secret, or the failure of reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content(pub(super) Result<Vec<u8>, Failure>);
 
@@ -49,12 +49,12 @@ impl From<Failure> for Content {
     }
 }
 
-/// A program that ended with this status, and what it printed.
+/// Makes the result of a program that ended with this status and output.
 pub fn completed(status: u8, output: impl Into<Vec<u8>>, errors: impl Into<Vec<u8>>) -> Completed {
     Completed { ending: Ending::Exited(status), output: output.into(), errors: errors.into() }
 }
 
-/// An exchange that was made as a whole, and what came in each of its steps.
+/// Makes the result of a completed exchange, with the bytes that each step received.
 pub fn exchanged<B: Into<Vec<u8>>>(address: &str, received: impl IntoIterator<Item = B>) -> Exchanged {
     Exchanged {
         address: address.to_owned(),
@@ -64,7 +64,7 @@ pub fn exchanged<B: Into<Vec<u8>>>(address: &str, received: impl IntoIterator<It
     }
 }
 
-/// An environment by name, as a script of a test sees and changes it.
+/// An environment by name, as a test's script sees and changes it.
 pub(super) type Environment = BTreeMap<String, Vec<u8>>;
 type Script = Box<dyn FnMut(&mut Environment) -> Result<(), Failure>>;
 type Program = Box<dyn FnMut(&Invocation) -> Result<Completed, Failure>>;
@@ -79,11 +79,12 @@ pub(super) struct Entry {
     pub(super) names: Vec<String>,
 }
 
+/// All answers of a test.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) login: Option<Result<Vec<Variable>, Failure>>,
     pub(super) scripts: BTreeMap<String, Script>,
-    /// Patterns of paths where there is nothing.
+    /// Patterns of paths at which nothing exists.
     pub(super) nothing: Vec<String>,
     pub(super) programs: Vec<(String, Program)>,
     pub(super) files: BTreeMap<String, Entry>,
@@ -100,20 +101,20 @@ pub(super) struct Answers {
 }
 
 impl Host {
-    /// What the login shell gives.
+    /// Sets the login shell's environment.
     #[must_use]
     pub fn login<N: Into<String>, V: Into<Vec<u8>>>(self, environment: impl IntoIterator<Item = (N, V)>) -> Self {
         let variables = environment.into_iter().map(|(name, value)| Variable::new(name, value)).collect();
         self.answer(|answers| answers.login = Some(Ok(variables)))
     }
 
-    /// Why the login shell gave nothing.
+    /// Makes the login shell fail.
     #[must_use]
     pub fn login_fails(self, failure: Failure) -> Self {
         self.answer(|answers| answers.login = Some(Err(failure)))
     }
 
-    /// A script, as what it does to the environment that it is given.
+    /// Adds a script, as a function that changes the environment it receives.
     #[must_use]
     pub fn script(self, path: &str, mut script: impl FnMut(&mut BTreeMap<String, Vec<u8>>) + 'static) -> Self {
         self.answer_at(path, |answers, path| {
@@ -125,19 +126,21 @@ impl Host {
         })
     }
 
-    /// A script that is there, and that the host does not source, or that fails.
+    /// Adds a script that exists and that fails or is not sourced by the host.
     #[must_use]
     pub fn script_fails(self, path: &str, failure: Failure) -> Self {
         self.answer_at(path, |answers, path| answers.scripts.insert(path, Box::new(move |_| Err(failure.clone()))))
     }
 
-    /// There is no file and no script at such a path (a pattern, as in a grant) unless the test gave one.
+    /// Declares that no file and no script exists at paths that match a pattern (as in a grant), except those
+    /// that the test adds.
     #[must_use]
     pub fn nothing_at(self, pattern: &str) -> Self {
         self.answer_at(pattern, |answers, pattern| answers.nothing.push(pattern))
     }
 
-    /// A program, for invocations that match this pattern (as in a grant). Of several, the first that matches is asked.
+    /// Adds a program for invocations that match this pattern (as in a grant). If several match, the first one
+    /// answers.
     #[must_use]
     pub fn command(
         self,
@@ -147,21 +150,21 @@ impl Host {
         self.answer(|answers| answers.programs.push((pattern.to_owned(), Box::new(program))))
     }
 
-    /// A program that prints this and ends with status 0.
+    /// Adds a program that prints this output and exits with status 0.
     #[must_use]
     pub fn output(self, pattern: &str, output: impl Into<Vec<u8>>) -> Self {
         let output = output.into();
         self.command(pattern, move |_| Ok(completed(0, output.clone(), "")))
     }
 
-    /// A file, last changed at the host's time of day; or why it cannot be read.
+    /// Adds a file that was modified at the host's current time, or a file that cannot be read.
     #[must_use]
     pub fn file(self, path: &str, content: impl Into<Content>) -> Self {
         let Content(content) = content.into();
         self.entry(path, Kind::File, content, Vec::new())
     }
 
-    /// A directory, and the names in it.
+    /// Adds a directory with these names.
     #[must_use]
     pub fn directory<N: Into<String>>(self, path: &str, names: impl IntoIterator<Item = N>) -> Self {
         let mut names: Vec<String> = names.into_iter().map(Into::into).collect();
@@ -169,13 +172,13 @@ impl Host {
         self.entry(path, Kind::Directory, Ok(Vec::new()), names)
     }
 
-    /// The addresses of a host's name, or why there are none.
+    /// Sets the addresses of a host name, or the problem of resolving it.
     #[must_use]
     pub fn resolves(self, host: &str, addresses: Result<Vec<String>, Problem>) -> Self {
         self.answer(|answers| answers.hosts.insert(host.to_ascii_lowercase(), addresses))
     }
 
-    /// Who answers at a port; see [`exchanged`].
+    /// Adds a server that listens on a port; see [`exchanged`].
     #[must_use]
     pub fn listens(
         self,
@@ -186,49 +189,49 @@ impl Host {
         self.answer(|answers| answers.listeners.insert((host.to_ascii_lowercase(), port), Box::new(listener)))
     }
 
-    /// The machine's network interfaces.
+    /// Sets the machine's network interfaces.
     #[must_use]
     pub fn interfaces(self, interfaces: Vec<NetworkInterface>) -> Self {
         self.answer(|answers| answers.interfaces = Some(interfaces))
     }
 
-    /// The main routing table.
+    /// Sets the main routing table.
     #[must_use]
     pub fn routes(self, routes: Vec<Route>) -> Self {
         self.answer(|answers| answers.routes = Some(routes))
     }
 
-    /// Which way packets to an address go.
+    /// Sets the route to an address.
     #[must_use]
     pub fn way_to(self, address: &str, way: Option<Way>) -> Self {
         self.answer(|answers| answers.ways.insert(address.to_owned(), way))
     }
 
-    /// Name servers and search domains.
+    /// Sets the name servers and search domains.
     #[must_use]
     pub fn name_service(self, facts: NameService) -> Self {
         self.answer(|answers| answers.name_service = Some(facts))
     }
 
-    /// The mount table. A plugin gets of it what it wants and was granted.
+    /// Sets the mount table. The plugin gets the entries that its wants and grants cover.
     #[must_use]
     pub fn mounts(self, mounts: Vec<Mounted>) -> Self {
         self.answer(|answers| answers.mounts = Some(mounts))
     }
 
-    /// What comes of a look at a path.
+    /// Sets the result of probing a path.
     #[must_use]
     pub fn probe(self, path: &str, liveness: Result<Liveness, Failure>) -> Self {
         self.answer_at(path, |answers, path| answers.probes.insert(path, liveness))
     }
 
-    /// How many processes of this name run.
+    /// Sets the number of running processes with this name.
     #[must_use]
     pub fn running(self, name: &str, count: u32) -> Self {
         self.answer(|answers| answers.processes.insert(name.to_owned(), count))
     }
 
-    /// A secret's value; or why it cannot be had.
+    /// Sets the value of a secret, or the failure of reading it.
     #[must_use]
     pub fn secret(self, name: &str, value: impl Into<Content>) -> Self {
         let value = value.into();
@@ -242,13 +245,13 @@ impl Host {
         })
     }
 
-    /// With the path as the host sees it.
+    /// Adds an answer for a path, after replacing its placeholder.
     fn answer_at<T>(self, path: &str, give: impl FnOnce(&mut Answers, String) -> T) -> Self {
         let path = self.state.borrow().places.resolve(path);
         self.answer(|answers| give(answers, path))
     }
 
-    /// An answer takes the place of one that was given before.
+    /// Adds an answer. A later answer replaces an earlier one.
     fn answer<T>(self, give: impl FnOnce(&mut Answers) -> T) -> Self {
         let _ = give(&mut self.state.borrow_mut().answers);
         self

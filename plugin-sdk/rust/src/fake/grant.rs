@@ -1,15 +1,15 @@
-//! Whether a pattern of a grant, or of a want, allows a call: the grammar of grants.
+//! Decides whether a pattern of a grant or want allows a call. Implements the grammar of grants.
 //!
-//! The daemon's own rules are its own; a test says what they come to in the same cases.
+//! The daemon has its own implementation. A test checks that both agree on the same cases.
 
 use super::places::Places;
 use crate::Capability;
 use crate::pattern::matches;
 
-/// Whether it is a pattern at all.
+/// Reports whether the text is a valid pattern of the capability.
 pub(super) fn is_pattern(capability: Capability, pattern: &str) -> bool {
     match capability {
-        Capability::ShellEnvironment => false, // it has none
+        Capability::ShellEnvironment => false, // it has no patterns
         Capability::Script | Capability::File | Capability::Mount => is_path(pattern),
         Capability::Command => {
             let words: Vec<&str> = pattern.split(' ').collect();
@@ -37,14 +37,15 @@ fn is_path(pattern: &str) -> bool {
     begins && !pattern.split('/').any(|name| name == "..")
 }
 
-/// A path, placeholders resolved: `*` and `?` stay within a name, `**` is any text, and `..` is nowhere.
+/// Matches a path with resolved placeholders: `*` and `?` stay within a name, `**` is any text, and `..` never
+/// matches.
 pub(super) fn path(pattern: &str, path: &str, places: &Places) -> bool {
-    let everywhere = matches!(pattern, "*" | "**"); // what a want says that cannot say
+    let everywhere = matches!(pattern, "*" | "**"); // for a want that cannot be narrower
     let climbs = path.split('/').any(|name| name == "..");
     !climbs && (everywhere || glob(places.resolve(pattern).as_bytes(), path.as_bytes()))
 }
 
-/// A program and its arguments, a word for each.
+/// Matches a program and its arguments. Each word of the pattern matches one argument.
 pub(super) fn command(pattern: &str, program: &str, arguments: &[String]) -> bool {
     if pattern == "**" {
         return true;
@@ -65,7 +66,7 @@ pub(super) fn command(pattern: &str, program: &str, arguments: &[String]) -> boo
     allowed && enough && words.iter().zip(arguments).all(|(word, argument)| matches(word, argument))
 }
 
-/// A host, and a port where one is asked for.
+/// Matches a host, and a port if there is one.
 pub(super) fn network(pattern: &str, host: &str, port: Option<u16>) -> bool {
     let Some((host_pattern, port_pattern)) = pattern.rsplit_once(':') else { return false };
     let bare = |text: &str| text.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
@@ -79,7 +80,7 @@ pub(super) fn network(pattern: &str, host: &str, port: Option<u16>) -> bool {
     matches(&bare(host_pattern), &bare(host)) && port.is_none_or(port_matches)
 }
 
-/// `**` crosses `/`, `*` and `?` do not.
+/// Matches bytes: `**` crosses `/`, `*` and `?` do not.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match pattern {
         [] => text.is_empty(),

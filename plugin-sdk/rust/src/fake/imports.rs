@@ -1,4 +1,4 @@
-//! The functions of the interface, under its names, as the host of this thread answers them.
+//! The functions of the interface under their WIT names. The fake host of the current thread answers them.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ thread_local! {
     static HOST: RefCell<Option<Rc<RefCell<State>>>> = const { RefCell::new(None) };
 }
 
-/// Puts the host that was there before back.
+/// Restores the previous host of the thread when dropped.
 pub(super) struct Installed(Option<Rc<RefCell<State>>>);
 
 impl Drop for Installed {
@@ -20,21 +20,25 @@ impl Drop for Installed {
     }
 }
 
+/// Makes this the host of the current thread.
 pub(super) fn install(state: &Rc<RefCell<State>>) -> Installed {
     Installed(HOST.replace(Some(Rc::clone(state))))
 }
 
-/// Looks at this thread's host.
+/// Accesses the current thread's host.
 fn with<T>(what: &dyn Debug, look: impl FnOnce(&mut State) -> T) -> T {
     let host = HOST.with_borrow(Clone::clone);
     let host = host.unwrap_or_else(|| {
-        panic!("the plugin called {what:?}, and there is no host: in a test, agentd_plugin_sdk::fake::Host runs it")
+        panic!(
+            "the plugin called {what:?} without a host: in a test, call the plugin through \
+            agentd_plugin_sdk::fake::Host"
+        )
     });
     let mut state = host.borrow_mut();
     look(&mut state)
 }
 
-/// Records a call, and answers it.
+/// Records a call and answers it.
 fn called<T>(call: Call, answer: impl FnOnce(&mut State) -> T) -> T {
     with(&call.clone(), |state| {
         let describing = state.describing;
@@ -47,7 +51,7 @@ fn called<T>(call: Call, answer: impl FnOnce(&mut State) -> T) -> T {
     })
 }
 
-/// Whether a pattern of the wants and one of the grants cover it.
+/// Checks that both the wants and the grants cover the request.
 fn admit(state: &State, capability: Capability, subject: &str, covers: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let covered = |of: Capability, patterns: &[String]| {
         let all = capability == Capability::ShellEnvironment;
@@ -62,9 +66,9 @@ fn admit(state: &State, capability: Capability, subject: &str, covers: impl Fn(&
     Ok(())
 }
 
-/// The path with its placeholder resolved, if it may be used.
+/// Replaces the placeholder of a path and checks that the path may be used.
 fn admit_path(state: &State, capability: Capability, what: &str, path: &str) -> Result<String, Failure> {
-    // A pattern can begin with `{home}`, what is asked for cannot.
+    // A pattern may begin with `{home}`, but a requested path may not.
     if !path.starts_with('/') && !["{cwd}", "{session}", "{config}"].iter().any(|place| path.starts_with(place)) {
         let rule = "is neither absolute nor begins with {cwd}, {session} or {config}";
         return Err(Failure::Failed(format!("{what} {path:?} {rule}")));
@@ -74,20 +78,20 @@ fn admit_path(state: &State, capability: Capability, what: &str, path: &str) -> 
     Ok(path)
 }
 
-/// Whether the test said that there is nothing at this path.
+/// Reports whether the test declared that nothing exists at this path.
 fn is_nothing(state: &State, path: &str) -> bool {
     state.answers.nothing.iter().any(|pattern| grant::path(pattern, path, &state.places))
 }
 
 fn no_answer(subject: &str, method: &str) -> ! {
-    panic!("the plugin asked for {subject}, and the test's fake::Host has no answer: give one with {method}")
+    panic!("the plugin requested {subject}, and the test's fake::Host has no answer: add one with {method}")
 }
 
 pub(crate) mod log {
     use super::HOST;
     use crate::log::Level;
 
-    /// A message of the plugin; without a host it goes to stderr.
+    /// Records a log message. Without a host, prints it to stderr.
     pub(crate) fn write(level: Level, message: &str) {
         match HOST.with_borrow(Clone::clone) {
             Some(host) => host.borrow_mut().log.push((level, message.to_owned())),
@@ -274,7 +278,7 @@ pub(crate) mod network {
         fact(Call::NameService, "name_service", facts)
     }
 
-    /// Who was granted any of the network may ask.
+    /// Answers a request for facts of the network. Any network grant allows it.
     fn fact<T>(call: Call, method: &str, answer: impl FnOnce(&State) -> Option<T>) -> Result<T, Failure> {
         let subject = format!("the network's facts ({call:?})");
         called(call, |state| {
@@ -304,9 +308,9 @@ pub(crate) mod mount {
 
     pub(crate) fn probe(path: &str, time: u64) -> Result<Liveness, Failure> {
         called(Call::Probe { path: path.to_owned(), time: Duration::from_millis(time) }, |state| {
-            let path = admit_path(state, Capability::Mount, "a look at", path)?;
+            let path = admit_path(state, Capability::Mount, "the path", path)?;
             let answer = state.answers.probes.get(&path);
-            answer.cloned().unwrap_or_else(|| no_answer(&format!("a look at {path}"), "probe"))
+            answer.cloned().unwrap_or_else(|| no_answer(&format!("the path {path}"), "probe"))
         })
     }
 }
@@ -317,7 +321,7 @@ pub(crate) mod process {
 
     pub(crate) fn running(name: &str) -> Result<u32, Failure> {
         called(Call::Running(name.to_owned()), |state| {
-            let subject = format!("processes of the name {name:?}");
+            let subject = format!("processes named {name:?}");
             admit(state, Capability::Process, &subject, |pattern| matches(pattern, name))?;
             let answer = state.answers.processes.get(name);
             Ok(answer.copied().unwrap_or_else(|| no_answer(&subject, "running")))
@@ -337,7 +341,7 @@ pub(crate) mod secret {
         })
     }
 
-    /// A variable whose value is a secret is granted as this is.
+    /// Checks that a secret may be used. The rule also applies to changes that set a variable to a secret.
     pub(in crate::fake) fn admit_secret(state: &State, name: &str) -> Result<(), Failure> {
         admit(state, Capability::Secret, &format!("the secret {name:?}"), |pattern| matches(pattern, name))
     }

@@ -1,4 +1,4 @@
-//! A host for tests: a plugin runs natively, in plain `cargo test`, and what it asks the host for is answered by the test.
+//! A fake host for tests. The plugin runs natively in plain `cargo test`, and the test answers its host calls.
 //!
 //! ```
 //! use agentd_plugin_sdk::{Capability, Change, Description, Failure, Provider, Request, command::Command, fake};
@@ -23,18 +23,22 @@
 //! let host = fake::Host::new().setting("tool", ["gcc"]).output("/usr/bin/gcc --version", "12.2");
 //! assert_eq!(host.provide::<Version>(), Ok(vec![Change::set("TOOL_VERSION", "12.2")]));
 //!
-//! // What the daemon checks before it asks a plugin anything is checked here too: a setting is missing.
+//! // The checks of the daemon before a call happen here too. This one finds that a setting is missing.
 //! let failure = fake::Host::new().provide::<Version>().unwrap_err();
 //! assert_eq!(failure, Failure::configuration("tool", "must be set, and is not"));
 //! ```
 //!
-//! As in the daemon, a call must be covered by what the plugin's description wants and, where the test gives grants, by one of them;
-//! else it gets [`Failure::NotGranted`]. A call that is covered, and that the test has no answer for, fails the test and says
-//! which it was. What a plugin gives is checked as the daemon checks it.
+//! As in the daemon, the wants of the plugin's description must cover each call. If the test adds grants, one
+//! of them must cover the call too. Otherwise the call fails with [`Failure::NotGranted`].
 //!
-//! The host is the calling thread's while [`Host::provide`], [`Host::check`] or [`Host::run`] run, so tests run side by side. It does
-//! not know time or memory: a call that never ends is ended by the daemon alone. How a component behaves in its box is shown by
-//! `agentctl plugin test`.
+//! A covered call without an answer fails the test and names the call. The plugin's results are checked as in
+//! the daemon.
+//!
+//! The host belongs to the calling thread during [`Host::provide`], [`Host::check`] and [`Host::run`], so tests
+//! can run in parallel.
+//!
+//! The fake host does not limit time or memory; only the daemon ends a call that never returns. `agentctl
+//! plugin test` runs a component in its real sandbox.
 
 mod answers;
 mod grant;
@@ -58,7 +62,7 @@ use answers::Answers;
 pub use answers::{Content, completed, exchanged};
 pub use places::Places;
 
-/// What a plugin asked the host for.
+/// A host call of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Call {
@@ -81,7 +85,7 @@ pub enum Call {
     Secret(String),
 }
 
-/// Which answers there are, what was granted, and for whom the plugin is called.
+/// A fake host: its answers, its grants, and the session that the plugin is called for.
 pub struct Host {
     session: Session,
     environment: Vec<Variable>,
@@ -89,13 +93,13 @@ pub struct Host {
     state: Rc<RefCell<State>>,
 }
 
-/// What host calls look at and leave behind.
+/// The state that host calls read and change.
 struct State {
     answers: Answers,
     places: Places,
-    /// None where everything is granted.
+    /// The grants. `None` if everything is granted.
     grants: Option<Vec<(Capability, Vec<String>)>>,
-    /// None outside of [`Host::provide`] and [`Host::check`].
+    /// The plugin's wants. `None` outside of [`Host::provide`] and [`Host::check`].
     wants: Option<Vec<Want>>,
     describing: bool,
     wall: u64,
@@ -105,7 +109,8 @@ struct State {
 }
 
 impl Host {
-    /// A host that grants everything and has no answer; a session in `/work`, an empty environment, no settings.
+    /// Makes a host that grants everything and has no answers. The session runs in `/work`, with an empty
+    /// environment and no settings.
     pub fn new() -> Self {
         let places = Places::default();
         Self {
@@ -132,7 +137,7 @@ impl Host {
         }
     }
 
-    /// The session that the plugin is called for; its directory is `{cwd}`.
+    /// Sets the session. Its directory becomes `{cwd}`.
     #[must_use]
     pub fn session(mut self, session: Session) -> Self {
         self.state.borrow_mut().places.cwd.clone_from(&session.directory);
@@ -140,14 +145,14 @@ impl Host {
         self
     }
 
-    /// The name of the session's agent.
+    /// Sets the name of the session's agent.
     #[must_use]
     pub fn agent(mut self, agent: &str) -> Self {
         agent.clone_into(&mut self.session.agent);
         self
     }
 
-    /// A variable of the environment so far.
+    /// Sets a variable of the environment that the plugin receives.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl Into<Vec<u8>>) -> Self {
         self.environment.retain(|variable| variable.name != name);
@@ -156,7 +161,7 @@ impl Host {
         self
     }
 
-    /// A setting, with its values; a scalar is one value.
+    /// Sets a setting. A scalar is one value.
     #[must_use]
     pub fn setting<V: Into<String>>(mut self, key: &str, values: impl IntoIterator<Item = V>) -> Self {
         self.settings.retain(|setting| setting.key != key);
@@ -164,39 +169,39 @@ impl Host {
         self
     }
 
-    /// Grants this, and nothing else that no other grant allows. Without any, all is granted.
+    /// Grants these patterns. Without any grant, everything is granted.
     #[must_use]
     pub fn grant<P: Into<String>>(self, capability: Capability, patterns: impl IntoIterator<Item = P>) -> Self {
         let patterns: Vec<String> = patterns.into_iter().map(Into::into).collect();
         if let Some(wrong) = patterns.iter().find(|pattern| !grant::is_pattern(capability, pattern)) {
-            panic!("{wrong:?} is no pattern of {capability:?}");
+            panic!("{wrong:?} is not a pattern of {capability:?}");
         }
         self.state.borrow_mut().grants.get_or_insert_default().push((capability, patterns));
         self
     }
 
-    /// Grants nothing but what is granted besides.
+    /// Grants nothing, except what other calls grant.
     #[must_use]
     pub fn grant_nothing(self) -> Self {
         self.state.borrow_mut().grants.get_or_insert_default();
         self
     }
 
-    /// The time of day: milliseconds since 1970.
+    /// Sets the wall clock, in milliseconds since 1970.
     #[must_use]
     pub fn clock(self, wall: u64) -> Self {
         self.state.borrow_mut().wall = wall;
         self
     }
 
-    /// Moves both clocks on.
+    /// Advances both clocks.
     pub fn time_passes(&self, time: Duration) {
         let mut state = self.state.borrow_mut();
         state.wall += u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         state.monotonic += u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Asks a provider, as the daemon does: its description, whether the settings fit it, its changes.
+    /// Calls a provider as the daemon does: gets its description, checks the settings, and returns its changes.
     pub fn provide<P: Provider>(&self) -> Result<Vec<Change>, Failure> {
         let description = self.described(P::describe);
         self.admit(&description)?;
@@ -217,12 +222,12 @@ impl Host {
         })
     }
 
-    /// Asks a prerequisite, for this session.
+    /// Calls a prerequisite for this session.
     pub fn check<P: Prerequisite>(&self) -> Result<Report, Failure> {
         self.check_for::<P>(Some(self.session.clone()))
     }
 
-    /// Asks a prerequisite, for no session.
+    /// Calls a prerequisite without a session.
     pub fn check_without_session<P: Prerequisite>(&self) -> Result<Report, Failure> {
         self.check_for::<P>(None)
     }
@@ -236,23 +241,23 @@ impl Host {
         Ok(report)
     }
 
-    /// Runs a part of a plugin with this host; no wants are asked for.
+    /// Runs a part of a plugin with this host. Calls need no wants.
     pub fn run<T>(&self, part: impl FnOnce() -> T) -> T {
         let _installed = imports::install(&self.state);
         part()
     }
 
-    /// What was logged, in order.
+    /// Returns the log messages in order.
     pub fn log(&self) -> Vec<(Level, String)> {
         self.state.borrow().log.clone()
     }
 
-    /// What was asked for, in order; what was refused too.
+    /// Returns the plugin's host calls in order, including refused ones.
     pub fn calls(&self) -> Vec<Call> {
         self.state.borrow().calls.clone()
     }
 
-    /// The description, of which nothing but the log and the clocks can be a part.
+    /// Gets the description. Only the log and the clocks are available to the plugin.
     fn described<D>(&self, describe: impl FnOnce() -> D) -> D {
         self.state.borrow_mut().describing = true;
         let description = self.run(describe);
@@ -267,13 +272,13 @@ impl Host {
         result
     }
 
-    /// What the daemon refuses when it loads a plugin.
+    /// Makes the checks of the daemon when it loads a plugin.
     fn admit(&self, description: &Description) -> Result<(), Failure> {
         valid::description(description);
         for Setting { key, .. } in &self.settings {
             if !description.settings.iter().any(|known| known.key == *key) {
                 let known: Vec<&str> = description.settings.iter().map(|known| known.key.as_str()).collect();
-                let what = format!("there is no setting {key:?}; there are {}", known.join(", "));
+                let what = format!("unknown setting {key:?}; known settings: {}", known.join(", "));
                 return Err(Failure::configuration(key, what));
             }
         }

@@ -1,11 +1,15 @@
-//! Where the placeholders of paths are.
+//! The directories that replace the placeholders of paths.
 
-/// The directories behind `{cwd}`, `{session}`, `{config}` and `{home}`.
+/// The directories for `{cwd}`, `{session}`, `{config}` and `{home}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
+    /// The session's working directory.
     pub cwd: String,
+    /// The session's state directory.
     pub session: String,
+    /// The user's configuration directory of agentd.
     pub config: String,
+    /// The user's home directory.
     pub home: String,
 }
 
@@ -21,7 +25,7 @@ impl Default for Places {
 }
 
 impl Places {
-    /// The path, or pattern of paths, with what stands for its placeholder.
+    /// Replaces the placeholder of a path or of a pattern of paths.
     pub(crate) fn resolve(&self, path: &str) -> String {
         let places =
             [("{cwd}", &self.cwd), ("{session}", &self.session), ("{config}", &self.config), ("{home}", &self.home)];

@@ -7,14 +7,14 @@ use crate::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What the test is told when it ends.
+/// Returns the message with which the test fails.
 fn ends_with(part: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(part)).expect_err("the test goes on");
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// A provider that wants one directory of files, and reads the file that its setting names.
+/// A provider that wants the files of one directory, and reads the file that its setting names.
 struct Reader;
 
 impl Provider for Reader {
@@ -45,8 +45,8 @@ fn a_call_without_an_answer_ends_the_test_and_says_which_call_and_what_would_ans
         (Box::new(|| drop(network::connect("h", 80, Duration::ZERO))), "an exchange with h:80"),
         (Box::new(|| drop(network::routes())), "Routes"),
         (Box::new(|| drop(mount::mounts())), "the mount table"),
-        (Box::new(|| drop(mount::probe("/m", Duration::ZERO))), "a look at /m"),
-        (Box::new(|| drop(process::running("p"))), "processes of the name \"p\""),
+        (Box::new(|| drop(mount::probe("/m", Duration::ZERO))), "the path /m"),
+        (Box::new(|| drop(process::running("p"))), "processes named \"p\""),
         (Box::new(|| drop(secret::read("s"))), "the secret \"s\""),
     ] {
         let told = ends_with(|| host.run(part));
@@ -148,7 +148,7 @@ fn time_goes_on_when_the_test_says_so() {
     });
 }
 
-/// A check of a server, that asks for everything that a check can.
+/// A prerequisite that uses every capability that a check can use.
 struct Server;
 
 impl Prerequisite for Server {
@@ -201,7 +201,7 @@ fn a_prerequisite_is_asked_with_and_without_a_session() {
     assert!(matches!(host("!").grant_nothing().check::<Server>(), Err(Failure::NotGranted(_))));
 }
 
-/// A provider whose every answer the daemon refuses.
+/// A provider whose results the daemon refuses.
 struct Wrong;
 
 impl Provider for Wrong {
@@ -226,11 +226,11 @@ fn what_the_daemon_would_refuse_of_an_answer_ends_the_test() {
         let told = ends_with(|| drop(Host::new().setting("how", [how]).provide::<Wrong>()));
         assert!(told.starts_with("the daemon refuses"), "{how}: {told}");
     }
-    // A secret is a matter of the grant.
+    // Whether a secret may be used depends on the grant.
     assert!(matches!(Host::new().setting("how", ["secret"]).provide::<Wrong>(), Err(Failure::NotGranted(_))));
 }
 
-/// A provider that looks around while it is described.
+/// A provider that makes a host call in `describe`.
 struct Early;
 
 impl Provider for Early {

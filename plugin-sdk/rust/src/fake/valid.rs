@@ -1,9 +1,10 @@
-//! What the daemon would refuse of a plugin's answer: a mistake of the plugin's, and here the end of the test.
+//! Checks of a plugin's results that the daemon makes too. A violation is a mistake in the plugin and fails the
+//! test.
 
 use super::grant;
 use crate::{Change, Description, Effect, Report, Want};
 
-/// What a plugin says of itself.
+/// Checks a plugin's description.
 pub(super) fn description(description: &Description) {
     let Description { name, version, summary, .. } = description;
     let name_is_one =
@@ -21,18 +22,18 @@ pub(super) fn description(description: &Description) {
             let is_one = grant::is_pattern(*capability, pattern);
             assert!(
                 is_one,
-                "the daemon refuses the want {capability:?} {pattern:?}: it is no pattern of this capability"
+                "the daemon refuses the want {capability:?} {pattern:?}: it is not a pattern of this capability"
             );
         }
     }
 }
 
-/// What a provider gives.
+/// Checks the changes of a provider.
 pub(super) fn changes(changes: &[Change]) {
     for change in changes {
         let name = change.name();
         let is_one = !name.is_empty() && !name.contains(['=', '\0']);
-        assert!(is_one, "the daemon refuses the variable {name:?}: a name is neither empty nor with = or NUL");
+        assert!(is_one, "the daemon refuses the variable {name:?}: a name is not empty and has neither = nor NUL");
         match &change.effect {
             Effect::Set(variable) => {
                 assert!(!variable.value.contains(&0), "the daemon refuses the value of {name}: it has a NUL");
@@ -57,7 +58,7 @@ pub(super) fn changes(changes: &[Change]) {
     }
 }
 
-/// What a prerequisite gives.
+/// Checks the report of a prerequisite.
 pub(super) fn report(report: &Report) {
     line("summary", &report.summary);
     for fact in &report.facts {

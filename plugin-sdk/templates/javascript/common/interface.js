@@ -1,20 +1,24 @@
-// What the interface needs and the language has not: the text in wit/deps/ in JavaScript's words.
+// Helpers for the interface, whose text is in wit/deps/, in JavaScript.
 //
-// A record is an object, its names in camelCase; an option is the value or null, and may be left out of what is given; a variant is
-// { tag, val }; an enum is a string; a list<u8> is a Uint8Array; every number is a number. A failure is thrown: the host's calls throw
-// an Error whose `payload` is the variant, and what is thrown here is the variant itself or such an Error.
+// The types of the interface in JavaScript:
+// - A record is an object with names in camelCase.
+// - An option is the value or null, and may be left out of results.
+// - A variant is { tag, val }, and an enum is a string.
+// - A list<u8> is a Uint8Array, and every number is a number.
+// - A failure is thrown. The host's calls throw an Error whose `payload` is the variant. A plugin throws the
+//   variant or such an Error.
 
-/** A text as the bytes that it is in UTF-8. The engine in the component has no TextEncoder. */
+/** Encodes a text as UTF-8. The JavaScript engine of the component has no TextEncoder. */
 export function bytes(text) {
   return Uint8Array.from(unescape(encodeURIComponent(text)), (character) => character.charCodeAt(0));
 }
 
-/** Several pieces of bytes as one. */
+/** Concatenates several byte arrays. */
 export function join(...pieces) {
   return Uint8Array.from(pieces.flatMap((piece) => [...piece]));
 }
 
-/** Bytes without the ASCII white space around them. */
+/** Returns the bytes without leading and trailing ASCII white space. */
 export function trimmed(value) {
   const white = (byte) => byte === 32 || (byte >= 9 && byte <= 13);
   let [begin, end] = [0, value.length];
@@ -23,17 +27,17 @@ export function trimmed(value) {
   return value.slice(begin, end);
 }
 
-/** A setting that is wrong, as the person who wrote it is told. */
+/** Makes the failure for a wrong setting. */
 export function wrong(key, message) {
   return { tag: "configuration", val: { key, message } };
 }
 
-/** What the host says of a call that it could not do, as its variant. */
+/** Returns the variant of a host's failure. */
 export function failure(error) {
   return error instanceof Error && "payload" in error ? error.payload : error;
 }
 
-/** A mistake in this program ends the call; its text goes to the journal, since the crash itself says nothing. */
+/** Runs `work` and logs an uncaught error, because the crash itself carries no message. */
 export function told(write, work) {
   try {
     return work();

@@ -1,6 +1,6 @@
-// Checks that a server of the company's can be reached.
+// Checks that a server can be reached.
 //
-// Each call runs in an instance of its own: a global does not outlive it.
+// Each call runs in a new instance: a global does not keep its value between calls.
 
 import { failure, wrong } from "./interface.js";
 
@@ -23,7 +23,7 @@ export function describe() {
   };
 }
 
-/** What is configured, checked. */
+/** Validates the settings. */
 function checked(given) {
   const one = (key, ...otherwise) => {
     const values = given.find((setting) => setting.key === key)?.values ?? otherwise;
@@ -43,13 +43,13 @@ function checked(given) {
   return { host, port: number("port", 65535), time: number("time", 60000, "2000"), remedy };
 }
 
-/** The report; `host` has the functions of the interface that this plugin imports. */
+/** Returns the report. `host` has the functions of the interface that this plugin imports. */
 export function check(request, host) {
   const settings = checked(request.settings);
   const server = `${settings.host}:${settings.port}`;
   const fails = (summary) => ({ outcome: "fail", summary, facts: [], remedy: settings.remedy });
   try {
-    // Without a step it only connects.
+    // An exchange without steps only connects.
     const { address, connected } = host.exchange(settings.host, settings.port, [], settings.time);
     const facts = [{ name: "address", value: address }, { name: "connected after", value: `${connected} ms` }];
     return { outcome: "pass", summary: `${server} answers`, facts };
@@ -61,8 +61,8 @@ export function check(request, host) {
       case "unreachable": return fails(`there is no way to ${server}`);
       case "timed-out": return fails(`${server} did not answer within ${settings.time} ms`);
       case "not-resolved":
-        return { outcome: "unknown", summary: `the address of "${settings.host}" cannot be told: ${val}`, facts: [] };
-      case "other": throw val; // what the host says is this call's failure as it is
+        return { outcome: "unknown", summary: `the address of "${settings.host}" cannot be determined: ${val}`, facts: [] };
+      case "other": throw val; // return the host's failure unchanged
       default: throw error;
     }
   }

@@ -1,4 +1,5 @@
-// my-plugin: what the component exports, with the host's functions put in. What it does is in toolchain.js, which `node --test` can run.
+// my-plugin: the component's exports, connected to the host's functions. The logic is in toolchain.js, which
+// `node --test` can run.
 
 import { read } from "agentd:plugin/file@1.0.0";
 import { write } from "agentd:plugin/log@1.0.0";

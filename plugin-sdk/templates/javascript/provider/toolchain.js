@@ -1,6 +1,6 @@
 // Puts a toolchain into a session's environment.
 //
-// Each call runs in an instance of its own: a global does not outlive it.
+// Each call runs in a new instance: a global does not keep its value between calls.
 
 import { bytes, join, trimmed, wrong } from "./interface.js";
 
@@ -23,7 +23,7 @@ export function describe() {
   };
 }
 
-/** What is configured, checked. */
+/** Validates the settings. */
 function checked(given) {
   const all = (key, otherwise) => given.find((setting) => setting.key === key)?.values ?? otherwise;
   const one = (key, ...otherwise) => {
@@ -46,11 +46,11 @@ function checked(given) {
   return { root, bin, versionFile: one("version-file", "VERSION"), drop: all("drop", []), hours: Number(hours) };
 }
 
-/** The changes; `host` has the functions of the interface that this plugin imports. */
+/** Returns the changes. `host` has the functions of the interface that this plugin imports. */
 export function provide(request, host) {
   const { root, bin, versionFile, drop, hours } = checked(request.settings);
   const path = `${root}/${versionFile}`;
-  // What the host says of a file that it cannot give is thrown by `read`, and is this call's failure as it is.
+  // If the file cannot be read, `read` throws the host's failure, which becomes this call's failure.
   const version = trimmed(host.read(path));
   if (version.length === 0) throw { tag: "failed", val: `there is no version in "${path}"` };
   host.write("info", `the toolchain is at ${root}`);
@@ -64,12 +64,12 @@ export function provide(request, host) {
       .map((name) => ({
         effect: { tag: "unset", val: { name, reason: `it would disturb the toolchain at ${root}` } },
       })),
-    // The last that is put in front is the first.
+    // The entry that is prepended last comes first in PATH.
     ...[...bin].reverse().map((directory) => ({
       effect: { tag: "prepend", val: { name: "PATH", entry: bytes(`${root}/${directory}`) } },
     })),
     { effect: { tag: "set", val: { name: "TOOLCHAIN_ROOT", value: bytes(root) } } },
-    // Values are bytes, whatever their encoding.
+    // Values are bytes in any encoding.
     { effect: { tag: "set", val: { name: "TOOLCHAIN_VERSION", value: version } }, origin: path, validFor },
     {
       effect: { tag: "file", val: { name: "TOOLCHAIN_CONFIG", fileName: "toolchain.conf", content } },

@@ -1,6 +1,6 @@
-"""my-plugin: checks that a server of the company's can be reached.
+"""my-plugin: checks that a server can be reached.
 
-The text in wit/deps/ says what everything here means. Each call runs in an instance of its own: a global does not outlive it.
+The types are documented in wit/deps/. Each call runs in a new instance: a global does not keep its value between calls.
 """
 
 from componentize_py_types import Err
@@ -17,12 +17,12 @@ from wit_world.imports.types import (
 
 
 def wrong(key, message):
-    """A setting that is wrong, as the person who wrote it is told."""
+    """Makes the failure for a wrong setting."""
     return Err(Failure_Configuration(SettingError(key, message)))
 
 
 def mistake(error):
-    """Where this program is wrong. What `traceback` would say it reads from files, and there are none."""
+    """Describes an exception and its line. `traceback` does not work here, because it reads source files."""
     place = error.__traceback__
     while place.tb_next:
         place = place.tb_next
@@ -30,7 +30,7 @@ def mistake(error):
 
 
 class Settings:
-    """What is configured, checked."""
+    """The settings, validated."""
 
     def __init__(self, settings):
         self._given = {setting.key: setting.values for setting in settings}
@@ -77,7 +77,7 @@ class PrerequisiteCheck:
         except Err:
             raise
         except Exception as error:
-            # A mistake in this program ends the call; the crash itself says nothing.
+            # An uncaught exception ends the call. The crash itself carries no message, so log it.
             log.write(log.Level.ERROR, mistake(error))
             raise
 
@@ -90,7 +90,7 @@ def check(request):
         return Report(Outcome.FAIL, summary, [], settings.remedy, None)
 
     try:
-        # Without a step it only connects.
+        # An exchange without steps only connects.
         done = network.exchange(settings.host, settings.port, [], settings.time)
     except Err as error:
         match error.value:
@@ -103,9 +103,9 @@ def check(request):
             case network.Problem_TimedOut():
                 return fails(f"{server} did not answer within {settings.time} ms")
             case network.Problem_NotResolved(why):
-                summary = f'the address of "{settings.host}" cannot be told: {why}'
+                summary = f'the address of "{settings.host}" cannot be determined: {why}'
                 return Report(Outcome.UNKNOWN, summary, [], None, None)
             case network.Problem_Other(failure):
-                raise Err(failure)  # what the host says is this call's failure as it is
+                raise Err(failure)  # return the host's failure unchanged
     facts = [Fact("address", done.address), Fact("connected after", f"{done.connected} ms")]
     return Report(Outcome.PASS, f"{server} answers", facts, None, None)

@@ -1,6 +1,6 @@
 """my-plugin: puts a toolchain into a session's environment.
 
-The text in wit/deps/ says what everything here means. Each call runs in an instance of its own: a global does not outlive it.
+The types are documented in wit/deps/. Each call runs in a new instance: a global does not keep its value between calls.
 """
 
 from componentize_py_types import Err
@@ -30,12 +30,12 @@ HOUR = 3_600_000  # milliseconds
 
 
 def wrong(key, message):
-    """A setting that is wrong, as the person who wrote it is told."""
+    """Makes the failure for a wrong setting."""
     return Err(Failure_Configuration(SettingError(key, message)))
 
 
 def mistake(error):
-    """Where this program is wrong. What `traceback` would say it reads from files, and there are none."""
+    """Describes an exception and its line. `traceback` does not work here, because it reads source files."""
     place = error.__traceback__
     while place.tb_next:
         place = place.tb_next
@@ -43,7 +43,7 @@ def mistake(error):
 
 
 class Settings:
-    """What is configured, checked."""
+    """The settings, validated."""
 
     def __init__(self, settings):
         given = {setting.key: setting.values for setting in settings}
@@ -92,7 +92,7 @@ class EnvironmentProvider:
         except Err:
             raise
         except Exception as error:
-            # A mistake in this program ends the call; the crash itself says nothing.
+            # An uncaught exception ends the call. The crash itself carries no message, so log it.
             log.write(log.Level.ERROR, mistake(error))
             raise
 
@@ -100,7 +100,7 @@ class EnvironmentProvider:
 def provide(request):
     settings = Settings(request.settings)
     path = f"{settings.root}/{settings.version_file}"
-    # What the host says of a file that it cannot give is raised by `read`, and is this call's failure as it is.
+    # If the file cannot be read, `read` raises the host's failure, which becomes this call's failure.
     version = file.read(path).strip()
     if not version:
         raise Err(Failure_Failed(f'there is no version in "{path}"'))
@@ -113,12 +113,12 @@ def provide(request):
         for name in settings.drop
         if name in names
     ]
-    # The last that is put in front is the first.
+    # The entry that is prepended last comes first in PATH.
     for directory in reversed(settings.bin):
         entry = f"{settings.root}/{directory}".encode()
         changes.append(Change(Effect_Prepend(PathEntry("PATH", entry)), None, None))
     changes.append(Change(Effect_Set(Variable("TOOLCHAIN_ROOT", root)), None, None))
-    # Values are bytes, whatever their encoding.
+    # Values are bytes in any encoding.
     valid_for = settings.hours * HOUR
     changes.append(Change(Effect_Set(Variable("TOOLCHAIN_VERSION", version)), path, valid_for))
     content = b"root = " + root + b"\nversion = " + version + b"\n"

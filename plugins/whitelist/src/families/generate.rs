@@ -1,6 +1,6 @@
-//! Makes the table of `families/*.toml`, so that the component reads no file and parses nothing when it runs.
+//! Generates the table from `families/*.toml`, so that the component reads and parses no file at run time.
 //!
-//! The files are TOML. What of TOML is read is a key with a text or a list of texts, and comments on lines of their own.
+//! The parser supports a subset of TOML: keys with a text or a list of texts, and comments on their own lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::{env, fs};
 
 /// The lists that a family may have.
 const LISTS: [&str; 5] = ["names", "patterns", "passwords", "state", "state_with"];
-/// With this variable the test writes the table, where it would compare it.
+/// With this environment variable the test writes the table instead of comparing it.
 const WRITE: &str = "AGENTD_WRITE_FAMILIES";
 const WIDEST: usize = 116;
 
@@ -21,7 +21,7 @@ fn the_table_is_what_the_files_of_the_families_say() {
         fs::write(&file, &table).expect("the table can be written");
     }
     let written = fs::read_to_string(&file).unwrap_or_default();
-    assert!(written == table, "run {WRITE}=1 cargo test -p agentd-plugin-whitelist, in plugins/");
+    assert!(written == table, "run {WRITE}=1 cargo test -p agentd-plugin-whitelist in plugins/");
 }
 
 fn table(folder: &Path) -> String {
@@ -29,7 +29,7 @@ fn table(folder: &Path) -> String {
         fs::read_dir(folder).expect("the families").map(|entry| entry.expect("a family").path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
-    let mut table = "//! Made of `families/*.toml` by `generate.rs`.\n\nuse super::Family;\n\n".to_owned();
+    let mut table = "//! Generated from `families/*.toml` by `generate.rs`.\n\nuse super::Family;\n\n".to_owned();
     table.push_str("pub(crate) const FAMILIES: &[Family] = &[\n");
     for path in files {
         let text = fs::read_to_string(&path).expect("a family can be read");
@@ -68,7 +68,7 @@ fn wrapped(list: &[String]) -> String {
     text + "\n            " + line.trim_end() + "\n        "
 }
 
-/// The keys of a file, a text as a list of one.
+/// Parses the keys of a file. A single text becomes a list of one.
 fn parse(path: &Path, text: &str) -> BTreeMap<String, Vec<String>> {
     let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut open: Option<String> = None;

@@ -1,4 +1,4 @@
-//! Made of `families/*.toml` by `generate.rs`.
+//! Generated from `families/*.toml` by `generate.rs`.
 
 use super::Family;
 

@@ -1,94 +1,106 @@
-//! The records of a session's environment. They hold names, never a value.
+//! Records about a session's environment. They hold names and never a value.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// Data of the record `environment.built`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvironmentBuilt {
+    /// Number of the launch, counted from 1.
     pub launch: u64,
-    /// SHA-256 over every name and value, hex.
+    /// SHA-256 over all names and values, in hexadecimal.
     pub digest: String,
-    /// How many variables there are.
+    /// Number of variables.
     pub variables: u32,
-    /// The names that a provider took away.
+    /// Names of the variables that a provider removed.
     #[serde(default)]
     pub dropped: Vec<String>,
-    /// Names whose value differs from the launch before, or that it had not.
+    /// Names of variables that are new, or whose value differs from the previous launch.
     #[serde(default)]
     pub changed: Vec<String>,
-    /// Names that the launch before had.
+    /// Names of variables that only the previous launch had.
     #[serde(default)]
     pub removed: Vec<String>,
-    /// The same, with who did it; names only, for both sides.
+    /// `changed` and `removed` with the providers that caused each change. Names only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<VariableChange>,
-    /// The agent's home directory, below which most agents keep their conversations.
+    /// The agent's home directory. Most agents keep their conversations below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
-    /// Processes that the login shell and the scripts had started in the background, and that were ended with them.
+    /// Number of background processes of the login shell and the scripts that agentd killed afterwards.
     #[serde(default)]
     pub killed: u32,
-    /// The number that is left running (`environment.children = "leave"`).
+    /// Number of background processes that were left running (`environment.children = "leave"`).
     #[serde(default)]
     pub left: u32,
-    /// How long the providers took, in microseconds.
+    /// Time that the providers took, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
-    /// When the first of it expires, where something does.
+    /// Earliest time at which a variable or file of the environment expires. Absent if nothing expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// When its providers are asked again, which is before that. Journals of older releases have none: there it is when it expires.
+    /// Time at which agentd calls the providers again, which is before `expires_at`. Absent in journals of
+    /// older releases, which used `expires_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_at: Option<Timestamp>,
 }
 
-/// Never a value, nor a file's content.
+/// Data of the record `environment.refreshed`. Holds no value and no file's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvironmentRefreshed {
+    /// Number of the launch, counted from 1.
     pub launch: u64,
-    /// The files that were written anew, by name.
+    /// Names of the files that were written again.
     #[serde(default)]
     pub files: Vec<String>,
-    /// The variables that hold no longer: the agent has what they were.
+    /// Variables whose values have expired. The running agent keeps the old values.
     #[serde(default)]
     pub stale: Vec<StaleVariable>,
-    /// When the next of it expires, where something does.
+    /// Earliest time at which something else expires. Absent if nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// As of `environment.built`.
+    /// Time at which agentd calls the providers again, which is before `expires_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_at: Option<Timestamp>,
 }
 
-/// A variable of a running agent that would be another now.
+/// A variable of a running agent that would now have another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleVariable {
+    /// Name of the variable.
     pub name: String,
-    /// The provider that gave what the agent has, or would give it now.
+    /// The provider that set the agent's value, or that would set the new value.
     pub provider: String,
-    /// Since when what the agent has holds no longer. It is in the future where the provider gave another value early.
+    /// Time at which the agent's value became invalid. In the future if the provider gave the new value early.
     pub since: Timestamp,
 }
 
-/// What became of a variable since the launch before. Never its value.
+/// How a variable changed since the previous launch. Never holds its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VariableChange {
+    /// Name of the variable.
     pub name: String,
+    /// Whether the variable was added, changed or removed.
     pub kind: VariableChangeKind,
-    /// The provider that set it last in the launch before.
+    /// Provider that set the variable last in the previous launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// The provider that sets it now, or that takes it away.
+    /// Provider that now sets or removes the variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
+/// The kind of change of a variable between two launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VariableChangeKind {
+    /// The previous launch did not have the variable.
     Added,
+    /// The value differs.
     Changed,
+    /// Only the previous launch had the variable.
     Removed,
+    /// A kind newer than this reader.
     #[serde(other)]
     Unknown,
 }

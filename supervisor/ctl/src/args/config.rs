@@ -1,4 +1,4 @@
-//! The command line of `agentctl config`.
+//! Defines the command line of `agentctl config`.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say what is wrong with the configuration, with file, line and column; exit status 1 where something is
+    /// Print the mistakes of the configuration with file, line and column; exit status 1 if there is a mistake
     Check {
-        /// Check each of these as if it were your agentd.toml, beside the administrator's files
+        /// Check each of these files as your agentd.toml, beside the administrator's files
         files: Vec<PathBuf>,
-        /// Check each as if it were one of the administrator's files
+        /// Check each file as one of the administrator's files
         #[arg(long, requires = "files")]
         system: bool,
     },
     /// Show every value that a file sets, merged, with the file and line that set it; secrets are masked
     Show,
-    /// List the files and the folder that the configuration is read from, first to last
+    /// List the files and the directory of the configuration, in the order of reading
     Path,
 }

@@ -1,46 +1,47 @@
-//! The command line of `agentctl plugin`.
+//! Defines the command line of `agentctl plugin`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// A subcommand that asks a daemon says so in [`PluginCommand::asks_the_daemon`].
+/// Subcommands of `agentctl plugin`. Those that call a daemon must be listed in [`PluginCommand::asks_the_daemon`].
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
-    /// List the plugins of the daemon's configuration; exit status 1 where one is not in use
+    /// List the plugins of the daemon's configuration; exit status 1 if a plugin is not in use
     Ls,
-    /// Show what a plugin is and may do, and how it does
+    /// Show a plugin's description, grants and state
     Show {
-        /// Its name in the configuration
+        /// Name in the configuration
         name: String,
     },
-    /// Begin a plugin: a directory with its source, a test, and a build of one command
+    /// Create a plugin: a directory with its source, a test, and a build script
     New(NewPluginArgs),
-    /// Say what a component is: its name and version, what it imports and wants, its settings, size and hash
+    /// Describe a component: name and version, imports and requests, settings, size and hash
     Inspect {
-        /// The component, a .wasm file
+        /// Component, a .wasm file
         file: PathBuf,
     },
-    /// Say how a component stands beside the configuration: what it would be refused, what is granted for nothing, and the pin
+    /// Compare a component with the configuration: refused requests, unused grants, and the pin
     ///
-    /// The configuration is read as agentd reads it; no daemon is needed. The lines that would grant what is missing are printed. Exit
-    /// status 1 where it would not be loaded, or something that it wants is refused.
+    /// The configuration is read as agentd reads it; no daemon is needed. The lines that would grant missing
+    /// requests are printed. Exit status 1 if agentd would not load the component, or would refuse one of its
+    /// requests.
     Check(CheckArgs),
-    /// Run a component on cases, in the box that agentd runs it in and against the answers in the case, and compare
+    /// Run a component on cases, in agentd's sandbox and with the recorded answers, and compare the results
     ///
-    /// Nothing of this machine is looked at, and no daemon is needed. Exit status 1 where a case fails.
+    /// The test does not access this machine, and needs no daemon. Exit status 1 if a case fails.
     Test(TestArgs),
-    /// Print a case for test from a session: its facts and the environment of its last launch, without secrets
+    /// Print a case for `test` from a session: its facts and the environment of its last launch, without secrets
     Case {
         session: String,
-        /// What this plugin of the configuration was given, with its settings
+        /// Use the input of this plugin, with its settings
         #[arg(long, value_name = "NAME")]
         plugin: Option<String>,
     },
 }
 
 impl PluginCommand {
-    /// Whether it needs a daemon that runs; the author's tools do without.
+    /// Reports whether the subcommand needs a running daemon; the author's tools need none.
     pub(crate) fn asks_the_daemon(&self) -> bool {
         match self {
             Self::Ls | Self::Show { .. } | Self::Case { .. } => true,
@@ -55,34 +56,34 @@ pub(crate) struct NewPluginArgs {
     pub(crate) name: String,
     #[arg(long, value_enum)]
     pub(crate) lang: Language,
-    /// What it is for: `provider` contributes to sessions' environments, `prerequisite` checks what they need
+    /// Purpose: `provider` contributes to sessions' environments, `prerequisite` checks their requirements
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
-    /// Where; a directory of its name here where it is not given
+    /// Directory of the project; by default one with the plugin's name here
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The component, a .wasm file
+    /// Component, a .wasm file
     pub(crate) file: PathBuf,
-    /// Its name in the configuration; without it, that of the plugin that has this file, or the component's own
+    /// Name in the configuration; by default that of the plugin with this file, or the component's own
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Cases of a provider, which show the variables that it gives: they are compared with those that it is granted
+    /// Cases of a provider, which show its variables; these are compared with the granted variables
     #[arg(long = "case", value_name = "CASE", num_args = 1..)]
     pub(crate) cases: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TestArgs {
-    /// The component, a .wasm file
+    /// Component, a .wasm file
     pub(crate) file: PathBuf,
-    /// The cases: a session, an environment, settings, answers of the host, and what is expected
+    /// Cases: a session, an environment, settings, answers of the host, and the expected result
     #[arg(long = "case", value_name = "CASE", required = true, num_args = 1..)]
     pub(crate) cases: Vec<PathBuf>,
-    /// Write what the component gives as what is expected, where it is something else
+    /// Write the component's results as the expected results, where they differ
     #[arg(long)]
     pub(crate) update: bool,
 }

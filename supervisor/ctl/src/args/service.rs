@@ -1,4 +1,4 @@
-//! The command line of `agentctl service`.
+//! Defines the command line of `agentctl service`.
 
 use std::path::PathBuf;
 
@@ -6,29 +6,31 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServiceCommand {
-    /// Install agentd, or the build that this agentctl belongs to in the place of another; sessions go on meanwhile
+    /// Install agentd, or replace another build by the build of this agentctl; sessions continue meanwhile
     ///
-    /// The programs that lie beside this agentctl are copied, the units written, and the socket enabled and started: the first
-    /// request starts agentd. Each step is told. What fails is undone. Doing it again changes nothing.
+    /// Copies the programs beside this agentctl, writes the units, completion scripts and man pages, and
+    /// enables and starts the socket. The first request starts agentd. Each step is printed; if a step fails,
+    /// all steps are undone. Repeating the command changes nothing.
     Install(InstallArgs),
-    /// Remove what install put there, and nothing else; sessions, state and configuration stay
+    /// Remove the installed files only; sessions, state and configuration stay
     Uninstall(UninstallArgs),
-    /// Show what is installed and what runs; exit status 0 where agentd runs, 3 where it does not, and it is not started
+    /// Show the installed files and running daemons without starting agentd; exit status 0 if agentd runs,
+    /// otherwise 3
     Status(WhichArgs),
     /// Show the log of agentd and of its sessions
     Logs(LogsArgs),
 }
 
-/// Which service is meant.
+/// Selection of a service.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct WhichArgs {
-    /// The service manager; the one that runs where it is not given
+    /// Service manager; by default the running manager
     #[arg(long, value_enum)]
     pub(crate) manager: Option<ManagerName>,
-    /// For named users of this machine, by its administrator: the template agentd@USER of the system's systemd
+    /// Act on the template agentd@USER of the system's systemd, as the administrator
     #[arg(long)]
     pub(crate) system: bool,
-    /// Of this user
+    /// Act on the template's instance of this user
     #[arg(long, value_name = "NAME", requires = "system")]
     pub(crate) user: Option<String>,
 }
@@ -43,25 +45,25 @@ pub(crate) enum ManagerName {
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     pub(crate) which: WhichArgs,
-    /// Where the programs go: ~/.local/bin, or /usr/local/bin with --system
+    /// Directory of the programs: ~/.local/bin, or /usr/local/bin with --system
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) linger: LingerArgs,
-    /// Write over files that are not as an install left them
+    /// Overwrite files that were changed since the install or have another origin
     #[arg(long)]
     pub(crate) force: bool,
-    /// Print the steps, and change nothing
+    /// Print the steps without taking them
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct LingerArgs {
-    /// Let sessions outlive your logout; you are asked on a terminal where nothing is said
+    /// Let sessions outlive your logout; without --linger and --no-linger, a terminal asks
     #[arg(long, conflicts_with = "no_linger")]
     pub(crate) linger: bool,
-    /// Do not, and do not ask
+    /// Do not let sessions outlive your logout, and do not ask
     #[arg(long)]
     pub(crate) no_linger: bool,
 }
@@ -70,13 +72,13 @@ pub(crate) struct LingerArgs {
 pub(crate) struct UninstallArgs {
     #[command(flatten)]
     pub(crate) which: WhichArgs,
-    /// Stop the sessions first; without it they go on, and nobody looks after them
+    /// Stop the sessions first; otherwise they continue without supervision
     #[arg(long)]
     pub(crate) drain: bool,
-    /// Remove files that were changed since they were installed, too
+    /// Also remove files that were changed since the install
     #[arg(long)]
     pub(crate) force: bool,
-    /// Print the steps, and change nothing
+    /// Print the steps without taking them
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -85,16 +87,16 @@ pub(crate) struct UninstallArgs {
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     pub(crate) which: WhichArgs,
-    /// What concerns this session alone: of agentd, of its keeper and of its agent
+    /// Only the lines of this session: from agentd, its keeper and its agent
     #[arg(long)]
     pub(crate) session: Option<String>,
-    /// Go on with what comes
+    /// Follow the log
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// The last lines only
+    /// Only the last N lines
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) lines: Option<u32>,
-    /// Begin here, as journalctl takes it: `-1h`, `today`, `2026-01-31 12:00`
+    /// Begin at a time in journalctl's form: `-1h`, `today`, `2026-01-31 12:00`
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) since: Option<String>,
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use agentd_api::environment::Moment;
 use clap::CommandFactory;
 use clap::builder::ValueParser;
 
@@ -97,9 +98,9 @@ fn every_size_and_time_of_the_command_line_takes_the_one_grammar() {
                 Cli::try_parse_from(line.split(' '))
             };
             let (right, wrong, said) = if kind == sizes {
-                (["2G", "1.5M", "512"], ["2GB", "-1", "much"], "is no size")
+                (["2G", "1.5M", "512"], ["2GB", "-1", "much"], "is not a size")
             } else {
-                (["10m", "1h30m", "250ms"], ["10x", "m", "soon"], "is no length of time")
+                (["10m", "1h30m", "250ms"], ["10x", "m", "soon"], "is not a duration")
             };
             for value in right {
                 assert!(parse(value).is_ok(), "--{name}={value}");

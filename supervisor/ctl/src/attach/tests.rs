@@ -19,7 +19,8 @@ fn attachment(after: u64, view: Option<Value>, goal: Goal) -> Attachment {
 fn view(last_seq: u64, status: &Value) -> Value {
     let time = "2026-01-01T00:00:00Z";
     let mut whole = json!({
-        "phase": "busy", "observed_generation": 1, "conditions": [], "launches": 1, "last_seq": last_seq, "updated": time,
+        "phase": "busy", "observed_generation": 1, "conditions": [], "launches": 1, "last_seq": last_seq,
+        "updated": time,
     });
     whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
     json!({ "id": "s", "generation": 1, "created": time, "spec": { "directory": "/" }, "status": whole })

@@ -1,4 +1,5 @@
-//! audit: shows the calls that changed or revealed something, with their callers and outcomes.
+//! Implements `agentctl audit`: shows the calls that changed or revealed something, with their callers and
+//! outcomes.
 
 use std::path::Path;
 
@@ -68,7 +69,8 @@ mod tests {
     fn a_row_says_who_called_what_and_what_came_of_it() {
         let record = serde_json::json!({
             "time": "2026-01-01T00:00:00.5Z", "request": "1-2", "method": "POST", "path": "/v1/drain",
-            "requester": { "uid": 1000, "pid": 7, "program": "/usr/bin/curl", "session": "abcdefghjkmn" }, "status": 403, "code": "forbidden",
+            "requester": { "uid": 1000, "pid": 7, "program": "/usr/bin/curl", "session": "abcdefghjkmn" },
+            "status": 403, "code": "forbidden",
             "unrecorded": 3,
         });
         let list = AuditList { records: vec![serde_json::from_value(record).unwrap()], unreadable: 0 };

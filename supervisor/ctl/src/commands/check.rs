@@ -1,7 +1,7 @@
-//! check: what sessions need of the world, looked at now.
+//! Implements `agentctl check`: checks the prerequisites of sessions now.
 //!
-//! Each check runs in the daemon, side by side with the others; one that cannot be made spoils no other. What looks at an environment
-//! is checked for a session, and without one only shown as it was last.
+//! The daemon runs the checks concurrently, and a failed check does not affect the others. A check of an
+//! environment needs a session; without a session its last result is shown.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use agentd_api::{Code, Problem, SessionId};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
-use super::list::age;
 use super::{Context, print, tell};
 use crate::args::CheckArgs;
 use crate::error::{Error, exit};
 use crate::prerequisite;
+use crate::table::age;
 use crate::table::{Cut, Table};
 use crate::terminal::{self, Look, Screen};
 
-/// Between two rounds that are watched.
+/// Pause between two rounds of `--watch`.
 const PAUSE: Duration = Duration::from_secs(2);
-/// To the top left, and nothing below it.
+/// Moves the cursor to the top left, and clears the rest of the screen.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 const CLEAR_LINE: &str = "\r\x1b[K";
 
@@ -46,7 +46,7 @@ pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Erro
     }
     let mut before: Option<Vec<Row>> = None;
     loop {
-        // Of the first there is nothing yet to look at.
+        // Only the first round has no earlier results to show.
         let progress = before.is_none() && stdout.terminal && stderr.terminal && !context.json;
         let rows = round(context, name, session, progress).await?;
         match &before {
@@ -63,14 +63,14 @@ pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Erro
     }
 }
 
-/// Makes every check that can be made.
+/// Runs every check that is possible.
 async fn round(
     context: &Context,
     name: Option<&str>,
     session: Option<&SessionId>,
     progress: bool,
 ) -> Result<Vec<Row>, Error> {
-    // One that is asked for by name need not be one that the session needs.
+    // A check requested by name need not be a prerequisite of the session.
     let of = session.filter(|_| name.is_none());
     let mut views = context.client.prerequisites(of).await?.prerequisites;
     if let Some(name) = name {
@@ -83,7 +83,7 @@ async fn round(
     let mut rows: Vec<Row> = views.into_iter().map(|view| Row { view, checked: false }).collect();
     let mut checks = JoinSet::new();
     for (at, row) in rows.iter().enumerate() {
-        // Of a single one the daemon's own refusal is what is to be seen.
+        // For a single check the daemon's refusal is reported.
         if row.view.moment == Moment::AfterEnvironment && session.is_none() && name.is_none() {
             continue;
         }
@@ -108,15 +108,15 @@ async fn round(
     Ok(rows)
 }
 
-/// One line that is written again, and gone at the end.
+/// Rewrites the progress line, and clears it at the end.
 fn say_progress(rows: &[Row], all: usize, left: usize) -> Result<(), Error> {
     let mut line = CLEAR_LINE.to_owned();
     if left > 0 {
         let done = all - left;
         let failing: Vec<&str> = rows.iter().filter(|row| fails(row)).map(|row| row.view.name.as_str()).collect();
-        let failing = if failing.is_empty() { String::new() } else { format!(", not there: {}", failing.join(" ")) };
+        let failing = if failing.is_empty() { String::new() } else { format!(", failed: {}", failing.join(" ")) };
         let text = Screen::stderr().line(&format!("checked {done} of {all}{failing}"));
-        // A line that is broken in two could not be taken away.
+        // A wrapped line could not be cleared.
         let room = terminal::columns().unwrap_or(80).saturating_sub(1);
         line.push_str(&text.chars().take(room).collect::<String>());
     }
@@ -132,27 +132,27 @@ fn show(context: &Context, rows: &[Row]) -> Result<(), Error> {
     }
     let screen = Screen::stdout();
     if rows.is_empty() {
-        return tell("nothing is required: see [prerequisites.NAME] in the configuration");
+        return tell("no prerequisites: see [prerequisites.NAME] in the configuration");
     }
     Context::table(&table(rows, screen, Timestamp::now()))?;
     print(&remarks(rows, screen))?;
     let unchecked: Vec<&str> = rows.iter().filter(|row| !row.checked).map(|row| row.view.name.as_str()).collect();
     if !unchecked.is_empty() {
         let names = unchecked.join(", ");
-        // On a terminal it is the last of several paragraphs.
+        // On a terminal this is the last of several paragraphs.
         let begin = if Screen::stderr().terminal { "\n" } else { "" };
-        let text = "looks at a session's environment, and is not checked without one";
+        let text = "needs a session's environment, and was not checked";
         tell(&format!("{begin}{text}: {names}: agentctl check --session S"))?;
     }
     Ok(())
 }
 
-/// Whether what was checked now is not there, or cannot be told.
+/// Reports whether this round's check failed or had no definite result.
 fn fails(row: &Row) -> bool {
     row.checked && matches!(outcome(row), Some(Outcome::Fail | Outcome::Unknown))
 }
 
-/// What could not be checked cannot be told; nothing is known of what nobody has checked yet.
+/// Returns the outcome of a prerequisite: unknown if the check was impossible, `None` if it never ran.
 fn outcome(row: &Row) -> Option<Outcome> {
     match (&row.view.problem, &row.view.report) {
         (Some(_), _) => Some(Outcome::Unknown),
@@ -184,7 +184,7 @@ fn table(rows: &[Row], screen: Screen, now: Timestamp) -> Table {
     table
 }
 
-/// Facts and remedy of each that does not pass.
+/// Formats the facts and the remedy of each check that did not pass.
 fn remarks(rows: &[Row], screen: Screen) -> String {
     let mut text = Vec::new();
     for row in rows {
@@ -204,7 +204,7 @@ fn remarks(rows: &[Row], screen: Screen) -> String {
     text.concat()
 }
 
-/// A line for each that is other than it was.
+/// Formats a line for each outcome that changed.
 fn changes(before: &[Row], rows: &[Row], now: Timestamp) -> String {
     let known = |name: &str| before.iter().find(|row| row.view.name == name).and_then(outcome);
     let mut text = Vec::new();
@@ -235,7 +235,8 @@ mod tests {
 
     fn row(name: &str, report: serde_json::Value) -> Row {
         let mut view = serde_json::json!({
-            "name": name, "plugin": "vpn", "moment": "before-environment", "on_failure": "fail", "required_by": { "all": true },
+            "name": name, "plugin": "vpn", "moment": "before-environment", "on_failure": "fail",
+            "required_by": { "all": true },
             "settings": {}, "used_by": [],
         });
         if let serde_json::Value::Object(mut report) = report {
@@ -248,13 +249,15 @@ mod tests {
     }
 
     fn rows() -> Vec<Row> {
-        let facts = serde_json::json!([{ "name": "route", "value": "none\nat all" }, { "name": "interface", "value": "wg0: down" }]);
+        let facts = serde_json::json!([{ "name": "route", "value": "none\nat \
+             all" }, { "name": "interface", "value": "wg0: down" }]);
         vec![
             row("lab", serde_json::json!({ "outcome": "pass", "summary": "it answers" })),
             row(
                 "vpn",
                 serde_json::json!({
-                    "outcome": "fail", "summary": "git.corp.example resolves to no address of the inside network 10.0.0.0/8",
+                    "outcome": "fail", "summary": "git.corp.example resolves to no address of the inside \
+                         network 10.0.0.0/8",
                     "facts": facts, "remedy": "connect the VPN",
                 }),
             ),

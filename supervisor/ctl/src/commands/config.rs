@@ -1,14 +1,15 @@
-//! config: the configuration's mistakes, its values with their places, and where it is looked for. No daemon is asked.
+//! Implements `agentctl config`: mistakes of the configuration, its values with their places, and its files. No
+//! daemon is needed.
 
 use std::ffi::OsString;
 
 use agentd_api::configuration::{ConfigurationCheck, ConfigurationPaths, ConfigurationShow, ConfigurationValue};
 
-use super::tool::{Document, ask_of};
 use super::{Context, print, print_document, tell};
 use crate::args::config::ConfigCommand;
 use crate::error::{Error, exit};
 use crate::terminal::Screen;
+use crate::tool::{Document, ask_of};
 
 const TOOL: &str = "config-tool";
 
@@ -26,7 +27,7 @@ pub(super) async fn config(context: &Context, command: ConfigCommand) -> Result<
     }
 }
 
-/// The exit status is 1 where there is a mistake.
+/// Prints the mistakes. Returns exit status 1 if there is a mistake.
 fn check(context: &Context, document: &Document<ConfigurationCheck>) -> Result<u8, Error> {
     let found = &document.value;
     let status = if found.mistakes.is_empty() { 0 } else { exit::FAILED };
@@ -43,7 +44,7 @@ fn check(context: &Context, document: &Document<ConfigurationCheck>) -> Result<u
     }
     if found.mistakes.is_empty() {
         let files = match found.files.len() {
-            0 => "there is no configuration file; the defaults hold".to_owned(),
+            0 => "there is no configuration file; the defaults apply".to_owned(),
             1 => "1 file has no mistake".to_owned(),
             count => format!("{count} files have no mistake"),
         };
@@ -67,7 +68,7 @@ fn show(context: &Context, document: &Document<ConfigurationShow>) -> Result<u8,
     Ok(status)
 }
 
-/// TOML that can be read again, with the value's place behind it.
+/// Formats a value as a line of valid TOML, with the value's place as a comment.
 fn line(value: &ConfigurationValue) -> String {
     let ConfigurationValue { key, value, file, line } = value;
     match (file, line) {

@@ -1,4 +1,4 @@
-//! drain: has the daemon stop every session and launch none, and undoes that.
+//! Implements `agentctl drain`: makes the daemon stop every session and launch none, or undoes a drain.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{Context, print, print_document, tell};
 use crate::client::Document;
 use crate::error::Error;
 
-/// How often it is told how far it is.
+/// Interval between progress reports.
 const PROGRESS: Duration = Duration::from_secs(1);
 
 pub(super) async fn drain(context: &Context, undo: bool, no_wait: bool) -> Result<u8, Error> {
@@ -29,14 +29,14 @@ pub(super) async fn drain(context: &Context, undo: bool, no_wait: bool) -> Resul
     Ok(0)
 }
 
-/// The answer when every session is stopped; those that are left are told each time that some have gone.
+/// Waits until every session is stopped, and reports the remaining sessions when their number changes. Returns
+/// the last answer.
 async fn stopped(context: &Context, mut document: Document<DrainView>) -> Result<Document<DrainView>, Error> {
     let mut told = BTreeSet::new();
     while !document.value.active.is_empty() {
         if !document.value.draining {
-            let detail =
-                "the drain was undone, or agentd has started anew, before every session was stopped".to_owned();
-            return Err(Error::Session { detail, hint: Some("agentctl ls lists those that are active".to_owned()) });
+            let detail = "the drain was undone, or agentd was restarted, before every session was stopped".to_owned();
+            return Err(Error::Session { detail, hint: Some("agentctl ls lists the active sessions".to_owned()) });
         }
         let left: BTreeSet<String> = document.value.active.iter().map(label).collect();
         if left != told {

@@ -1,4 +1,4 @@
-//! events: the record lines as they are.
+//! Implements `agentctl events`: prints the lines of the journal's records unchanged.
 
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ pub(super) async fn events(
                     .and_then(|()| out.flush())
                     .map_err(Error::Output)?;
             }
-            Some(Next::Away) => tell("agentd is away; this goes on as soon as it is back")?,
+            Some(Next::Away) => tell("agentd is unreachable; agentctl reconnects when agentd is back")?,
             Some(Next::Failed(error)) => return Err(error),
             Some(Next::Deleted) | None => return Ok(0),
         }

@@ -1,4 +1,4 @@
-//! agents and version.
+//! Implements `agentctl agents` and `agentctl version`.
 
 use super::{Context, print, print_document};
 use crate::error::Error;
@@ -21,7 +21,8 @@ pub(super) async fn agents(context: &Context) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// Tells what runs, so it starts nothing: without a daemon its own version is told, and the status says that none answers.
+/// Prints the versions. Starts no daemon: without a daemon only the own version is printed, and the exit status
+/// is 3.
 pub(super) async fn version(context: &Context) -> Result<u8, Error> {
     let client = env!("CARGO_PKG_VERSION");
     let daemon = context.client.version().await;
@@ -46,7 +47,7 @@ pub(super) async fn version(context: &Context) -> Result<u8, Error> {
             screen.line(&view.state_directory.to_string_lossy()),
         ))?;
         if view.draining {
-            print("  drained: it launches nothing until `agentctl drain --undo`\n")?;
+            print("  drained: agentd launches nothing until `agentctl drain --undo`\n")?;
         }
     }
     Ok(0)

@@ -1,30 +1,24 @@
-//! Sessions come and go: new, cancel, stop, resume, rm.
+//! Implements `agentctl new`, `cancel`, `stop`, `resume` and `rm`: the life of sessions.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_api::doctor::shell_word;
-use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
-use agentd_api::isolation::Isolation;
-use agentd_api::quantity::Time;
 use agentd_api::reason::is_progress;
-use agentd_api::session::{
-    ConditionType, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView,
-};
+use agentd_api::session::{ConditionType, Phase, SessionView};
 use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
-use crate::args::{EnvFrom, Level, NewArgs, Note, Permissions, RefreshPolicy, Restart, SpecArgs, TermsArgs};
+use crate::args::{NewArgs, TermsArgs};
 use crate::client::{Document, Terms};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::prerequisite::{Missing, awaited};
+use crate::session;
+use crate::spec::{create, is_no_prompt, spec};
 use crate::stream::{self, EventStream, Next, patiently};
 
-/// The number of events that a failure is explained from: those of a whole launch, in all but a few cases.
+/// Number of events read to explain a failure; nearly always those of a whole launch.
 const EXPLAINING: u64 = 500;
 
 impl From<TermsArgs> for Terms {
@@ -34,12 +28,12 @@ impl From<TermsArgs> for Terms {
 }
 
 pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
-    is_no_prompt(context, &args.spec).await?;
-    // A week at most, so that the end of the wait can be counted.
+    is_no_prompt(&context.client, &args.spec).await?;
+    // Bounded by a week, so that the sum with the present time does not overflow.
     let wait = args.ready.map(|time| time.0.min(Duration::from_hours(24 * 7)));
     let begun = Instant::now();
-    let document = super::snapshot::create(context, spec(args.spec)?, args.terms.into()).await?;
-    // The id comes first: the session is there, whatever becomes of the wait.
+    let document = create(&context.client, spec(args.spec)?, args.terms.into()).await?;
+    // The id is printed first: the session exists, whatever the result of the wait.
     if !context.json {
         print(&format!("{}\n", document.value.id))?;
     }
@@ -51,7 +45,7 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     if context.json {
         print_document(document.as_ref().map_or(&made, |document| &document.raw))?;
     }
-    // Without a wait nothing is known yet.
+    // Without a wait the result is not known yet.
     if wait.is_some() { ready(context, &document?.value, wait).await } else { Ok(0) }
 }
 
@@ -101,7 +95,7 @@ pub(super) async fn resume(
 ) -> Result<u8, Error> {
     let id = context.client.find(session).await?.value.id;
     let wait = (!no_wait).then_some(START_WAIT);
-    // One that may wait for long is looked at, so that the person sees what for.
+    // A launch that may wait for long is followed, so that the user sees its progress.
     let (at_once, begun) = (wait.filter(|_| terms.wait.is_none()), Instant::now());
     let wait = wait.map(|wait| wait + terms.wait.unwrap_or_default());
     let mut document = context.client.resume(id.as_str(), at_once, fresh, terms).await?;
@@ -114,8 +108,8 @@ pub(super) async fn resume(
     ready(context, &document.value, wait).await
 }
 
-/// Follows the session until its launch has succeeded or failed, or until the deadline. Tells what it waits for, each time that
-/// changes. The daemon may be replaced meanwhile: the wait is the session's.
+/// Follows the session until its launch has succeeded or failed, or until the deadline. Prints the missing
+/// prerequisites when they change. The wait continues if the daemon is replaced.
 async fn settled(
     context: &Context,
     mut document: Document<SessionView>,
@@ -126,8 +120,8 @@ async fn settled(
     }
     let (id, after) = (document.value.id.to_string(), document.value.status.last_seq);
     let mut told = None;
-    waits(&mut told, super::list::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
-    waits(&mut told, super::list::progress(&document.value).map(str::to_owned))?;
+    waits(&mut told, session::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
+    waits(&mut told, session::progress(&document.value).map(str::to_owned))?;
     let mut events =
         EventStream::follow(context.client.clone(), id.clone(), stream::From::After(after), context.starter.clone());
     while !document.value.status.phase.is_settled() {
@@ -149,7 +143,7 @@ async fn settled(
                 }
                 _ => {}
             },
-            Some(Next::Away) => tell("agentd is away; this goes on as soon as it is back")?,
+            Some(Next::Away) => tell("agentd is unreachable; agentctl reconnects when agentd is back")?,
             Some(Next::Failed(error)) => return Err(error),
             Some(Next::Deleted) | None => {
                 return Err(Error::Session { detail: format!("session {id:?} was removed"), hint: None });
@@ -159,7 +153,7 @@ async fn settled(
     Ok(document)
 }
 
-/// Tells what is waited for, where that is news: a line for each check.
+/// Prints the missing prerequisites, a line for each check, if they changed since the last call.
 fn waits(told: &mut Option<String>, missing: Option<String>) -> Result<(), Error> {
     if let Some(missing) = missing.filter(|missing| told.as_ref() != Some(missing)) {
         awaited(&missing).iter().try_for_each(|line| tell(line))?;
@@ -183,7 +177,7 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> R
     Ok(status)
 }
 
-/// Of several sessions each is tried; the status is that of the first that failed.
+/// Returns the status of several sessions' commands: that of the first failure. Every session is tried.
 fn first(context: &Context, before: u8, result: Result<u8, Error>) -> u8 {
     let status = result.unwrap_or_else(|error| {
         error.report(context.json);
@@ -192,13 +186,13 @@ fn first(context: &Context, before: u8, result: Result<u8, Error>) -> u8 {
     if before == 0 { status } else { before }
 }
 
-/// Whether a session that was waited for became what it should.
+/// Reports whether a session became ready, as an exit status or an error.
 async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
     let label = label(view);
     match view.status.phase {
         Phase::Failed => {
             let mut failure = Failure::of(view);
-            if super::list::missing(view).is_some() {
+            if session::missing(view).is_some() {
                 failure.message = unmet(&failure.message);
             } else {
                 explain(context, view.id.as_str(), &mut failure).await;
@@ -225,10 +219,10 @@ async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) ->
     }
 }
 
-/// Adds what only the events have: the agent's stderr, and how it can be signed in.
+/// Adds the details that only the events have: the agent's stderr, and its sign-in methods.
 async fn explain(context: &Context, id: &str, failure: &mut Failure) {
     let mut conversation = Conversation::default();
-    // Where they cannot be had, the message is all there is to say.
+    // Without events the message is the only explanation.
     let Ok(events) = stream::recent(&context.client, id, EXPLAINING).await else { return };
     for event in &events {
         conversation.apply(event);
@@ -242,7 +236,7 @@ async fn explain(context: &Context, id: &str, failure: &mut Failure) {
     }
 }
 
-/// What a session failed for: of several checks each has its line.
+/// Formats the message of a failed session: one line for each of several checks.
 fn unmet(message: &str) -> String {
     match Missing::of(message) {
         Missing { begins, lines } if lines.len() > 1 => {
@@ -251,121 +245,6 @@ fn unmet(message: &str) -> String {
         }
         _ => message.to_owned(),
     }
-}
-
-/// Refuses a single word as a prompt that is the name of an agent or of a directory: a flag was forgotten.
-pub(super) async fn is_no_prompt(context: &Context, args: &SpecArgs) -> Result<(), Error> {
-    let [word] = args.text.as_slice() else { return Ok(()) };
-    let flag = if word.contains('/') && Path::new(word).is_dir() || word == "." || word == ".." {
-        "--dir"
-    } else if args.agent.is_none()
-        && args.command.is_empty()
-        && context.client.agents().await?.value.agents.iter().any(|agent| agent.name == *word)
-    {
-        "--agent"
-    } else {
-        return Ok(());
-    };
-    let what = if flag == "--dir" { "a directory" } else { "the name of an agent" };
-    let quoted = shell_word(word);
-    // A word that begins so would be another flag.
-    let prompt = if word.starts_with('-') { format!("--prompt={quoted}") } else { format!("--prompt {quoted}") };
-    Err(Error::Usage {
-        detail: format!("{word:?} is {what}, and would be sent as a prompt"),
-        hint: format!("give {flag} {quoted}, or {prompt} to send it"),
-    })
-}
-
-/// The spec that the arguments ask for. What only the daemon can know, it refuses.
-pub(super) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
-    let env_setup = args
-        .env_setup
-        .map(|path| std::fs::read_to_string(&path).map_err(|source| Error::File { path, source }))
-        .transpose()?;
-    let prompt = args.prompt.or_else(|| (!args.text.is_empty()).then(|| args.text.join(" ")));
-    Ok(SessionSpec {
-        name: args.name,
-        agent: args.agent,
-        command: Some(args.command).filter(|command| !command.is_empty()),
-        initial_prompt: prompt.map(|prompt| super::talk::prompt_text(&prompt)).transpose()?,
-        env_setup,
-        permissions: match args.permissions {
-            Permissions::Ask => PermissionPolicy::Ask,
-            Permissions::Allow => PermissionPolicy::Allow,
-            Permissions::Deny => PermissionPolicy::Deny,
-        },
-        restart: args.restart.map(|restart| match restart {
-            Restart::Never => RestartPolicy::Never,
-            Restart::OnFailure => RestartPolicy::OnFailure,
-        }),
-        environment: EnvironmentSpec {
-            source: args.env_from.map(|from| match from {
-                EnvFrom::LoginShell => SnapshotSource::LoginShell,
-                EnvFrom::Terminal => SnapshotSource::Terminal,
-                EnvFrom::Stored => SnapshotSource::Stored,
-            }),
-            refresh: args.refresh.map(|refresh| match refresh {
-                RefreshPolicy::Fresh => Refresh::Fresh,
-                RefreshPolicy::Stored => Refresh::Stored,
-                RefreshPolicy::Warn => Refresh::Warn,
-            }),
-            env: given(args.env)?,
-            allow: args.allow,
-            drop: args.drop,
-            ..EnvironmentSpec::default()
-        },
-        resume_note: args.resume_note.map(|note| match note {
-            Note::Off => ResumeNote::Off,
-            Note::Brief => ResumeNote::Brief,
-            Note::Full => ResumeNote::Full,
-        }),
-        limits: SessionLimits {
-            memory: args.memory.map(|size| size.0),
-            tasks: args.tasks,
-            cpu_weight: args.cpu_weight,
-            idle_seconds: args.idle.map(Time::seconds),
-            turn_seconds: args.turn_limit.map(Time::seconds),
-            permission_seconds: args.permission_limit.map(Time::seconds),
-            ..SessionLimits::default()
-        },
-        requires: args.require,
-        tags: args.tag,
-        isolation: args.isolation.map(|level| match level {
-            Level::None => Isolation::None,
-            Level::Guard => Isolation::Guard,
-        }),
-        ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
-    })
-}
-
-/// Parses the variables of `--env NAME=VALUE`. The last value of a name counts. The daemon validates them.
-fn given(words: Vec<String>) -> Result<BTreeMap<String, String>, Error> {
-    let pair = |word: String| match word.split_once('=') {
-        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        // Without a `=` the whole word may be a secret's value.
-        None => Err(Error::Usage {
-            detail: "--env is given a word without a `=`".to_owned(),
-            hint: "give --env NAME=VALUE; --allow NAME keeps a variable that the login shell has".to_owned(),
-        }),
-    };
-    words.into_iter().map(pair).collect()
-}
-
-/// Makes a path absolute, because the daemon's working directory is another. Only the daemon refuses one that does not exist.
-pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    let absolute = path.canonicalize().or_else(|_| std::path::absolute(path)).map_err(|source| {
-        if source.kind() == std::io::ErrorKind::NotFound {
-            let detail = "the current directory was removed".to_owned();
-            return Error::Usage { detail, hint: "change to a directory that exists, or name one by --dir".to_owned() };
-        }
-        Error::File { path: path.to_owned(), source }
-    })?;
-    if absolute.to_str().is_none() {
-        let shown = absolute.as_os_str().as_encoded_bytes().escape_ascii();
-        let detail = format!("the name of the directory \"{shown}\" is not UTF-8");
-        return Err(Error::Usage { detail, hint: "rename it, or choose another directory".to_owned() });
-    }
-    Ok(absolute)
 }
 
 #[cfg(test)]

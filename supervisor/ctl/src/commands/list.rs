@@ -1,16 +1,14 @@
-//! ls and show.
-
-use std::path::Path;
+//! Implements `agentctl ls` and `agentctl show`.
 
 use agentd_api::isolation::Isolation;
-use agentd_api::reason::is_progress;
-use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
+use agentd_api::session::{Phase, SessionView};
 use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
 use crate::error::Error;
 use crate::prerequisite::Missing;
-use crate::table::{Cut, Table};
+use crate::session::{agent, missing, progress};
+use crate::table::{Cut, Table, age};
 use crate::terminal::Screen;
 
 pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
@@ -27,7 +25,7 @@ pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
 
     Context::table(&table(&sessions, Screen::stdout(), Timestamp::now()))?;
     for unreadable in &list.unreadable {
-        tell(&format!("session {} cannot be read: {}", unreadable.id, unreadable.reason))?;
+        tell(&format!("cannot read session {}: {}", unreadable.id, unreadable.reason))?;
     }
     if hidden > 0 && Screen::stderr().terminal {
         tell(&format!("{hidden} stopped: agentctl ls --all"))?;
@@ -35,7 +33,7 @@ pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// What is missing has a column where something is.
+/// Builds the table of sessions. The column MISSING exists if a session misses something.
 fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
     let mut columns = vec![
         ("ID", Cut::Never),
@@ -66,29 +64,6 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
         table.row(row);
     }
     table
-}
-
-/// What a launch waits for besides prerequisites: plugins ("compiling NAME"), or a configuration without a mistake.
-pub(super) fn progress(view: &SessionView) -> Option<&str> {
-    let is_it =
-        |condition: &&Condition| condition.kind == ConditionType::EnvironmentReady && is_progress(&condition.reason);
-    let condition = view.status.conditions.iter().find(is_it).filter(|_| view.status.phase == Phase::Preparing);
-    condition.map(|condition| condition.message.as_str())
-}
-
-/// What the session needs of the world and is not there: room for its journal, what it waits for, failed for, or has lost while it runs.
-pub(super) fn missing(view: &SessionView) -> Option<String> {
-    let is_refused = |condition: &&Condition| {
-        condition.kind == ConditionType::JournalWritable && condition.status == ConditionStatus::False
-    };
-    if let Some(refused) = view.status.conditions.iter().find(is_refused) {
-        return Some(refused.message.clone());
-    }
-    let phase = view.status.phase;
-    let of_interest = phase.is_active() || matches!(phase, Phase::BackingOff | Phase::Failed);
-    let mut conditions = view.status.conditions.iter();
-    let met = conditions.find(|condition| condition.kind == ConditionType::PrerequisitesMet)?;
-    (of_interest && met.status == ConditionStatus::False).then(|| met.message.clone())
 }
 
 pub(super) async fn show(context: &Context, session: &str) -> Result<u8, Error> {
@@ -175,7 +150,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     lines.concat()
 }
 
-/// What the agent is kept from, and what that lacks; before an agent runs, what was asked for.
+/// Returns the agent's isolation and its missing parts. Before an agent runs, returns the requested level.
 fn isolation(view: &SessionView) -> String {
     let Some(held) = &view.status.isolation else {
         return view.spec.isolation.map_or("as the agent is configured", Isolation::as_str).to_owned();
@@ -184,52 +159,17 @@ fn isolation(view: &SessionView) -> String {
     without.fold(held.level.as_str().to_owned(), |text, without| text + &without)
 }
 
-/// What was asked for: a configured agent, or a program of one's own.
-pub(super) fn agent(view: &SessionView) -> String {
-    if let Some(agent) = &view.spec.agent {
-        return agent.to_string();
-    }
-    let program = view.spec.command.as_ref().and_then(|command| command.first());
-    match program {
-        Some(program) => Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        None => view.status.agent.as_ref().map_or_else(|| "(default)".to_owned(), |agent| agent.name.clone()),
-    }
-}
-
-/// The turn that runs, or what the launch waits for.
+/// Returns the running turn, or the progress of the launch.
 fn turn(view: &SessionView) -> String {
     let Some(turn) = &view.status.turn else { return progress(view).map(str::to_owned).unwrap_or_default() };
     if view.status.permissions.is_empty() { turn.prompt.clone() } else { format!("? {}", turn.prompt) }
 }
 
-/// A time ago in its largest unit, as kubectl prints it.
-pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m", seconds / 60),
-        3_600..86_400 => format!("{}h", seconds / 3_600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use agentd_api::session::{ConditionStatus, ConditionType};
 
-    #[test]
-    fn an_age_is_told_in_its_largest_unit_and_a_clock_that_went_back_is_no_age() {
-        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
-        for (since, told) in [
-            ("2026-01-01T23:59:30Z", "30s"),
-            ("2026-01-01T23:50:30Z", "9m"),
-            ("2026-01-01T00:00:01Z", "23h"),
-            ("2025-12-30T00:00:00Z", "3d"),
-            ("2026-01-02T00:01:00Z", "0s"),
-        ] {
-            assert_eq!(age(since.parse().unwrap(), now), told);
-        }
-    }
+    use super::*;
 
     #[test]
     fn ls_says_what_a_session_waits_for_and_what_one_that_runs_has_lost() {
@@ -238,7 +178,8 @@ mod tests {
             serde_json::from_value(serde_json::json!({
                 "id": id, "generation": 1, "created": time, "spec": { "directory": "/home/kim/project" },
                 "status": {
-                    "phase": phase, "observed_generation": 1, "launches": 1, "last_seq": 9, "updated": time, "conditions": [{
+                    "phase": phase, "observed_generation": 1, "launches": 1, "last_seq": 9, "updated": time,
+                    "conditions": [{
                         "type": "PrerequisitesMet", "status": status, "reason": "R", "message": message,
                         "last_transition_time": time, "observed_generation": 1,
                     }],
@@ -252,7 +193,7 @@ mod tests {
         assert!(failed.contains(" board, vpn: the wait is"), "{failed}");
         let waits = session("aaaaaaaaaaaa", "waiting", "False", "vpn (fail): no route to 10.0.0.0/8; connect the VPN");
         let lost = session("bbbbbbbbbbbb", "idle", "False", "lab (unknown): silent");
-        let well = session("cccccccccccc", "idle", "True", "checked and there: vpn");
+        let well = session("cccccccccccc", "idle", "True", "all prerequisites passed: vpn");
         let over = session("dddddddddddd", "stopped", "False", "Stopped");
         let text = table(&[&waits, &lost, &well, &over], screen, now).render(Some(100));
         let rows: Vec<&str> = text.lines().collect();
@@ -283,10 +224,12 @@ mod tests {
         let view: SessionView = serde_json::from_value(serde_json::json!({
             "id": "abc", "generation": 1, "created": time, "spec": { "directory": "/d", "name": "fix" },
             "status": {
-                "phase": "busy", "observed_generation": 1, "conditions": [], "launches": 1, "last_seq": 9, "updated": time,
+                "phase": "busy", "observed_generation": 1, "conditions": [], "launches": 1, "last_seq": 9,
+                "updated": time,
                 "turn": { "id": "t1", "prompt": "two\nlines" },
                 "permissions": [{
-                    "id": "p1", "title": "rm", "details": { "command": "rm -rf x" }, "options": [{ "id": "x", "name": "Yes", "kind": "allow_once" }],
+                    "id": "p1", "title": "rm", "details": { "command": "rm -rf \
+                         x" }, "options": [{ "id": "x", "name": "Yes", "kind": "allow_once" }],
                 }],
             },
         }))

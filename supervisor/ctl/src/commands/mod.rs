@@ -1,4 +1,4 @@
-//! One function for each command: arguments to calls, answers to text.
+//! Implements the commands: one function per command turns arguments into calls and answers into text.
 
 mod audit;
 mod check;
@@ -10,22 +10,17 @@ mod events;
 mod info;
 mod life;
 mod list;
+mod man;
 mod plugin;
-mod reach;
 mod reload;
-mod scripts;
 mod secret;
 mod service;
 mod snapshot;
 mod talk;
-mod tool;
 mod upgrade;
 mod validate;
 
-pub(crate) use environment::{KeepArgs, count_of_terminal};
 pub(crate) use plugin::NewError;
-pub(crate) use reach::bring_up;
-pub(crate) use service::ServiceError;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -37,31 +32,41 @@ use hyper::body::Bytes;
 use crate::args::{Cli, Command, Global};
 use crate::client::Client;
 use crate::demo_agent;
+use crate::documents;
 use crate::error::Error;
+use crate::reach::reach;
 use crate::start::Starter;
 use crate::table::Table;
 use crate::terminal::{self, Screen};
 use crate::way::Way;
 
-/// How long to wait for an agent that starts.
+/// Time limit of an agent's start.
 const START_WAIT: Duration = Duration::from_mins(1);
-/// How long to wait for one that ends: longer than its orderly end takes.
+/// Time limit of an agent's end, longer than an orderly end takes.
 const STOP_WAIT: Duration = Duration::from_secs(30);
 
-/// What every command has.
+/// State that every command receives.
 struct Context {
     client: Client,
-    /// Where this program may start the daemon.
+    /// Starts the daemon; `None` if this program must not.
     starter: Option<Starter>,
     json: bool,
     verbose: bool,
 }
 
-/// Runs a command; its exit status.
+/// Runs a command and returns its exit status.
 pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
     if matches!(cli.command, Command::DemoAgent) {
         let settings = demo_agent::Settings::of_this_process().map_err(Error::Setup)?;
         return demo_agent::serve(io::stdin(), io::stdout(), settings).map(|()| 0).map_err(Error::Output);
+    }
+    match &cli.command {
+        Command::Completions { shell } => {
+            let script = documents::completions(*shell).map_err(Error::Setup)?;
+            return print(&script).map(|()| 0);
+        }
+        Command::Man { directory } => return man::man(directory.as_deref()),
+        _ => {}
     }
     let mut context = Context::new(&cli.global)?;
     crate::runtime()?.block_on(dispatch(&mut context, cli.command))
@@ -79,7 +84,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         _ => false,
     };
     if !alone {
-        context.reach().await?;
+        reach(context.starter.as_ref(), &mut context.client).await?;
     }
     match command {
         Command::Run(args) => talk::run(context, args).await,
@@ -115,7 +120,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
         Command::UpgradeCheck { program } => upgrade::check(context, program).await,
-        Command::DemoAgent => unreachable!("it is no client, and was run before"),
+        Command::Completions { .. } | Command::Man { .. } | Command::DemoAgent => {
+            unreachable!("`run` handles commands that need no context")
+        }
     }
 }
 
@@ -138,14 +145,10 @@ impl Context {
         Ok(Self { client: Client::new(socket), starter, json: global.json, verbose: global.verbose })
     }
 
-    /// Prints a table, cut to the terminal where it is one.
+    /// Prints a table, cut to the width of the terminal.
     fn table(table: &Table) -> Result<(), Error> {
         print(&Screen::stdout().text(&table.render(terminal::columns())))
     }
-}
-
-pub(crate) fn nobody_listens(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 fn default_socket() -> PathBuf {
@@ -161,21 +164,21 @@ fn print(text: &str) -> Result<(), Error> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
 }
 
-/// Prints a document as it came, as one line.
+/// Prints a document unchanged, as one line.
 fn print_document(raw: &Bytes) -> Result<(), Error> {
     let mut out = io::stdout();
     let document = raw.trim_ascii();
     out.write_all(document).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()).map_err(Error::Output)
 }
 
-/// Tells the person something that is no error and no output.
+/// Prints a remark on standard error: neither an error nor output.
 fn tell(text: &str) -> Result<(), Error> {
     let screen = Screen::stderr();
     let text = screen.paint(terminal::Look::Dim, &screen.text(text));
     io::stderr().write_all(format!("{text}\n").as_bytes()).map_err(Error::Output)
 }
 
-/// How a person calls a session.
+/// Returns the user's name for a session: its name, else its id.
 fn label(view: &SessionView) -> String {
     view.spec.name.as_ref().map_or_else(|| view.id.to_string(), ToString::to_string)
 }

@@ -1,4 +1,5 @@
-//! reload: has the daemon read its configuration again, or say what that would do.
+//! Implements `agentctl reload`: makes the daemon read its configuration again, or shows the changes that a
+//! reload would make.
 
 use agentd_api::Code;
 use agentd_api::configuration::{Effect, Mistake};
@@ -8,13 +9,13 @@ use super::{Context, print, print_document, tell};
 use crate::error::{Error, exit};
 use crate::terminal::Screen;
 
-/// The exit status is 1 where something is not in force as the files say it.
+/// Reloads the configuration. Returns exit status 1 if a part of the files is not in force.
 pub(super) async fn reload(context: &Context, dry_run: bool) -> Result<u8, Error> {
     let document = if dry_run {
         context.client.foresee_reload().await.map_err(|error| match error.code() {
             Some(Code::MethodNotAllowed | Code::NoSuchPath) => Error::Session {
-                detail: "the agentd that runs is too old for --dry-run; nothing was changed".to_owned(),
-                hint: Some("agentctl config check looks at the files without it".to_owned()),
+                detail: "the running agentd is too old for --dry-run; nothing was changed".to_owned(),
+                hint: Some("agentctl config check checks the files without a daemon".to_owned()),
             },
             _ => error,
         })?
@@ -31,7 +32,7 @@ pub(super) async fn reload(context: &Context, dry_run: bool) -> Result<u8, Error
     view.mistakes.iter().try_for_each(|mistake| tell(&told(mistake)))?;
     if !view.compiling.is_empty() {
         let names = view.compiling.join(", ");
-        tell(&format!("still being compiled: {names}; a launch that needs one waits for it"))?;
+        tell(&format!("still compiling: {names}; a launch that needs one of them waits"))?;
     }
     if context.verbose {
         for file in &view.files {
@@ -51,7 +52,7 @@ fn changes(view: &ReloadView) -> String {
     if view.changed.is_empty() {
         return format!("{nothing}\n");
     }
-    // A daemon of before there were effects names only those that wait for its next start.
+    // A daemon of an older release lists only the keys that take effect at its next start.
     let effect = |key: &String| {
         let known = view.changes.iter().find(|change| change.key == *key).map(|change| change.effect);
         known.or_else(|| view.restart.contains(key).then_some(Effect::NextStart))

@@ -1,4 +1,5 @@
-//! secret: the named secrets of the configuration, and whether they can be had.
+//! Implements `agentctl secret`: lists the named secrets of the configuration, and checks whether they are
+//! available.
 
 use agentd_api::secret::{SecretList, SecretView};
 
@@ -40,7 +41,7 @@ fn receivers(secret: &SecretView) -> String {
     let agents = if secret.agents.is_empty() { "all agents".to_owned() } else { secret.agents.join(", ") };
     let place =
         if secret.directories.is_empty() { String::new() } else { format!(" in {}", secret.directories.join(", ")) };
-    let need = if secret.required { "" } else { ", if there is one" };
+    let need = if secret.required { "" } else { ", if available" };
     format!("{agents}{place}{need}")
 }
 
@@ -74,7 +75,7 @@ mod tests {
             [
                 "NAME VARIABLE FROM GIVEN TO",
                 "key API_KEY file /k claude in /work/*",
-                "B B command pass show b all agents, if there is one",
+                "B B command pass show b all agents, if available",
             ]
         );
         list["secrets"][0]["available"] = true.into();

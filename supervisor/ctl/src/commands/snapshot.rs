@@ -1,24 +1,19 @@
-//! snapshot: what sessions' environments begin with; and this terminal's own, where a session is to begin with that.
+//! Implements `agentctl snapshot`: shows, refreshes and deletes the environments with which sessions begin.
 
 use std::time::Duration;
 
-use agentd_api::environment::SnapshotSource;
-use agentd_api::session::{SessionSpec, SessionView};
-use agentd_api::snapshot::{
-    LoginSnapshotView, SnapshotList, SnapshotQuality, SnapshotState, TerminalSnapshot, TerminalVariable,
-};
-use agentd_api::{ByteString, Code};
+use agentd_api::snapshot::{LoginSnapshotView, SnapshotList, SnapshotQuality, SnapshotState};
 use jiff::Timestamp;
 
-use super::list::age;
 use super::{Context, print, print_document, tell};
 use crate::args::SnapshotCommand;
-use crate::client::{Document, Terms};
+use crate::client::Document;
 use crate::error::Error;
+use crate::table::age;
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
 
-/// A login shell may take its whole deadline, twice.
+/// Time limit of a refresh: a login shell may take its whole deadline twice.
 const REFRESH_WAIT: Duration = Duration::from_mins(5);
 
 pub(super) async fn snapshot(context: &Context, command: SnapshotCommand) -> Result<u8, Error> {
@@ -32,8 +27,8 @@ pub(super) async fn snapshot(context: &Context, command: SnapshotCommand) -> Res
     match list.login_shells.iter().find(|view| stale(view)) {
         Some(view) if matches!(command, SnapshotCommand::Refresh) => {
             let (shell, is_weak) = (view.shell.display(), view.quality == Some(SnapshotQuality::Degraded));
-            let what = if is_weak { "gave less than a terminal has" } else { "could not be run anew" };
-            let kept = if is_weak { "there is no better one" } else { "the last good one is kept" };
+            let what = if is_weak { "returned less than a terminal has" } else { "failed to run again" };
+            let kept = if is_weak { "there is no better snapshot" } else { "the last good snapshot is kept" };
             Err(Error::Session { detail: format!("the login shell {shell} {what}; {kept}"), hint: None })
         }
         _ => Ok(0),
@@ -116,19 +111,19 @@ fn state(state: SnapshotState) -> &'static str {
     }
 }
 
-/// What the table has no column for.
+/// Formats the facts that have no column in the table.
 fn remarks(view: &LoginSnapshotView) -> Vec<String> {
     let mut remarks: Vec<String> = view.reason.iter().map(|why| format!("{}: {why}", state(view.state))).collect();
     if view.quality == Some(SnapshotQuality::Degraded) {
         remarks.push(
-            "no better capture is there: sessions begin with this one, which is less than a terminal has".to_owned(),
+            "there is no better capture: sessions begin with this capture, which has less than a terminal".to_owned(),
         );
     }
     if view.captured.is_some() && !view.complete {
         let until = view.expires.map(|expires| format!(" ({expires:.0})")).unwrap_or_default();
         remarks.push(format!(
-            "{} does not tell all files that it reads, so the snapshot expires sooner{until}: a change that it cannot tell \
-             shows then, or after `agentctl snapshot refresh`",
+            "{} does not report all files that it reads, so the snapshot expires sooner{until}: an unnoticed change \
+             takes effect then, or after `agentctl snapshot refresh`",
             view.shell.display()
         ));
     }
@@ -146,7 +141,10 @@ fn remarks(view: &LoginSnapshotView) -> Vec<String> {
     }
     if !view.unanswered.is_empty() {
         let files: Vec<String> = view.unanswered.iter().map(|file| file.display().to_string()).collect();
-        remarks.push(format!("no file server answers for {}: a change there shows later", files.join(", ")));
+        remarks.push(format!(
+            "the file server of {} does not answer: a change there takes effect later",
+            files.join(", ")
+        ));
     }
     let written =
         view.unwatched.iter().map(|file| format!("{} is written at every run, and is not watched", file.display()));
@@ -155,32 +153,6 @@ fn remarks(view: &LoginSnapshotView) -> Vec<String> {
         remarks.push(format!("the last run left {} processes in the background", view.left));
     }
     remarks
-}
-
-/// Creates a session; where it is to begin with this terminal's environment, that is sent first.
-pub(super) async fn create(
-    context: &Context,
-    mut spec: SessionSpec,
-    terms: Terms,
-) -> Result<Document<SessionView>, Error> {
-    let client = &context.client;
-    if spec.environment.source != Some(SnapshotSource::Terminal) {
-        match client.create(&spec, terms).await {
-            // The configuration has it so.
-            Err(error) if error.code() == Some(Code::SnapshotNeeded) => {}
-            other => return other,
-        }
-    }
-    spec.environment.snapshot = Some(client.add_snapshot(&of_this_terminal()).await?.id);
-    client.create(&spec, terms).await
-}
-
-/// A name that is not UTF-8 cannot be spoken of, and is left out.
-fn of_this_terminal() -> TerminalSnapshot {
-    let variables = std::env::vars_os().filter_map(|(name, value)| {
-        Some(TerminalVariable { name: name.into_string().ok()?, value: ByteString::from(value.as_os_str()) })
-    });
-    TerminalSnapshot { variables: variables.collect() }
 }
 
 #[cfg(test)]
@@ -192,10 +164,14 @@ mod tests {
     fn list() -> SnapshotList {
         serde_json::from_value(serde_json::json!({
             "login_shells": [{
-                "shell": "/usr/local/bin/some-directory/bash", "home": "/home/somebody/with/a/long/path", "state": "stale",
-                "reason": "it ended with status 3", "captured": "2026-01-01T00:00:00Z", "expires": "2026-01-02T00:00:00Z",
-                "age_seconds": 3600, "variables": 81, "functions": 2, "missing": ["API_KEY"], "files": ["/etc/profile", "/a"],
-                "complete": false, "path_lost": ["/lost/bin"], "withheld": ["nofile 9"], "unwatched": ["/home/x/cache.sh"], "left": 1, "hits": 1234, "captures": 17, "failures": 1,
+                "shell": "/usr/local/bin/some-directory/bash", "home": "/home/somebody/with/a/long/path",
+                "state": "stale",
+                "reason": "it ended with status \
+                     3", "captured": "2026-01-01T00:00:00Z", "expires": "2026-01-02T00:00:00Z",
+                "age_seconds": 3600, "variables": 81, "functions": 2, "missing": ["API_KEY"],
+                "files": ["/etc/profile", "/a"],
+                "complete": false, "path_lost": ["/lost/bin"], "withheld": ["nofile \
+                     9"], "unwatched": ["/home/x/cache.sh"], "left": 1, "hits": 1234, "captures": 17, "failures": 1,
                 "last_duration_ms": 12345,
             }],
             "terminals": [{
@@ -223,7 +199,7 @@ mod tests {
         let remarks = remarks(&list().login_shells[0]).join("\n");
         for word in [
             "stale: it ended with status 3",
-            "does not tell all files",
+            "does not report all files",
             "/lost/bin",
             "API_KEY",
             "/home/x/cache.sh",

@@ -1,25 +1,26 @@
-//! Talking to an agent: run, attach, prompt, answer.
+//! Implements `agentctl run`, `attach`, `prompt` and `answer`: conversations with an agent.
 
-use std::io::{self, IsTerminal as _, Read};
+use std::io::{self, IsTerminal as _};
 
 use agentd_api::PermissionId;
 use agentd_api::session::{PermissionAnswer, Phase, SessionView};
 
-use super::life::{is_no_prompt, spec};
 use super::{Context, label, print, print_document, tell};
 use crate::args::RunArgs;
 use crate::attach::{self, Attachment, End, Goal, Outcome};
 use crate::conversation::Down;
 use crate::error::{Error, exit};
 use crate::failure::{Failure, LOGIN_FOR_PROMPT};
+use crate::session;
+use crate::spec::{create, is_no_prompt, prompt_text, spec};
 use crate::terminal::Screen;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let (rm, quiet, terms) = (args.rm, args.quiet, args.terms.into());
-    is_no_prompt(context, &args.spec).await?;
+    is_no_prompt(&context.client, &args.spec).await?;
     let spec = spec(args.spec)?;
     let goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
-    let view = super::snapshot::create(context, spec, terms).await?.value;
+    let view = create(&context.client, spec, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
     if goal == Goal::Talk && !quiet {
         greet(context, &view, &label).await?;
@@ -34,7 +35,7 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
         _ if keep => Ok(()),
         _ => context.client.delete(&id, true).await,
     };
-    let outcome = outcome?; // what went wrong first is what matters
+    let outcome = outcome?; // the first error is the one to report
     removed?;
     if keep && (!quiet || outcome.failure.is_some()) {
         farewell(context, &outcome, &id, &label).await?;
@@ -111,46 +112,37 @@ impl Context {
     }
 }
 
-/// A prompt from the command line, where `-` stands for standard input.
-pub(super) fn prompt_text(given: &str) -> Result<String, Error> {
-    if given != "-" {
-        return Ok(given.to_owned());
-    }
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text).map_err(Error::Input)?;
-    Ok(text)
-}
-
-/// Says at a terminal what a person is talking to, and how to leave.
+/// Prints the session and its agent on a terminal, and the keys that leave it.
 async fn greet(context: &Context, view: &SessionView, label: &str) -> Result<(), Error> {
     if context.json || !Screen::stderr().terminal || !io::stdin().is_terminal() {
         return Ok(());
     }
     let agent = match (&view.spec.agent, &view.spec.command) {
-        // The configuration has the default's name; without an answer the greeting is the only thing that lacks it.
+        // Only the configuration names the default agent. Without an answer the greeting leaves the name out.
         (None, None) => {
             let agents = context.client.agents().await.map(|document| document.value.agents).unwrap_or_default();
             agents.into_iter().find(|agent| agent.default).map(|agent| agent.name)
         }
         _ => None,
     };
-    let agent = agent.unwrap_or_else(|| super::list::agent(view));
+    let agent = agent.unwrap_or_else(|| session::agent(view));
     let screen = Screen::stderr();
     let (agent, directory) = (screen.line(&agent), screen.line(&view.spec.directory.to_string_lossy()));
     let name = view.spec.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     tell(&format!("session {}{name}: agent {agent} in {directory}", view.id))?;
     tell(&format!(
-        "Ctrl-C cancels a turn; Ctrl-D leaves, and the session goes on: agentctl attach {label}, agentctl stop {label}"
+        "Ctrl-C cancels a turn; Ctrl-D leaves, and the session continues: agentctl attach {label}, agentctl \
+             stop {label}"
     ))
 }
 
-/// Says what becomes of the session and, where something failed, what to do.
+/// Prints the state of the session and, after a failure, the remedy.
 async fn farewell(context: &Context, outcome: &Outcome, id: &str, label: &str) -> Result<(), Error> {
     if outcome.unsent {
-        tell("standard input was not sent to the end: the session takes no more prompts")?;
+        tell("a part of standard input was not sent: the session accepts no more prompts")?;
     }
     let phase = match outcome.end {
-        // An agent that ended in the turn may be started again.
+        // An agent that ended during the turn may be started again.
         End::Turn(status) if status != 0 => {
             context.client.session(id).await.map_or(Phase::Unknown, |document| document.value.status.phase)
         }
@@ -164,7 +156,7 @@ async fn farewell(context: &Context, outcome: &Outcome, id: &str, label: &str) -
     match outcome.end {
         End::Turn(_) if phase == Phase::Failed => tell(&format!("the session has failed: agentctl show {label}")),
         End::Turn(_) => tell(&format!("the session stays: agentctl attach {label}")),
-        End::InputEnded(_) | End::Left => tell(&format!("the session goes on without you: agentctl attach {label}")),
+        End::InputEnded(_) | End::Left => tell(&format!("the session continues: agentctl attach {label}")),
         End::Down(Down::Stopped) => tell(&format!("the session is stopped: agentctl resume {label}")),
         End::Down(Down::Failed) => tell(&format!("the session has failed: agentctl show {label}")),
         End::Deleted => Ok(()),

@@ -1,4 +1,4 @@
-//! validate: what looks wrong in a session's environment, before it is launched again.
+//! Implements `agentctl validate`: shows likely mistakes in a session's environment before its next launch.
 
 use agentd_api::validation::{ValidationView, Warning};
 
@@ -15,7 +15,7 @@ pub(super) async fn validate(context: &Context, session: &str) -> Result<u8, Err
     } else {
         print(&report(view, Screen::stdout()))?;
         if view.launch.is_none() {
-            tell("the session was never launched, so only its scripts were looked at")?;
+            tell("the session was never launched, so only its scripts were checked")?;
         }
     }
     Ok(if view.warnings.is_empty() { 0 } else { exit::FAILED })
@@ -23,7 +23,7 @@ pub(super) async fn validate(context: &Context, session: &str) -> Result<u8, Err
 
 fn report(view: &ValidationView, screen: Screen) -> String {
     if view.warnings.is_empty() {
-        return "nothing looks wrong\n".to_owned();
+        return "no mistakes found\n".to_owned();
     }
     let line = |one: &Warning| format!("{}: {}\n", screen.line(&one.reason), screen.line(&one.message));
     view.warnings.iter().map(line).collect::<Vec<_>>().concat()
@@ -46,6 +46,6 @@ mod tests {
         let screen = Screen { terminal: false, colour: false };
         assert_eq!(report(&view, screen), "PathEntryMissing: there is no /x\nScriptSyntax: two lines\n");
         view.warnings.clear();
-        assert_eq!(report(&view, screen), "nothing looks wrong\n");
+        assert_eq!(report(&view, screen), "no mistakes found\n");
     }
 }

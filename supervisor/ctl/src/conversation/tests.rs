@@ -63,7 +63,7 @@ fn a_question_is_open_until_somebody_answers_it_or_the_agent_is_gone() {
     assert_eq!(conversation.down(), Some(Down::Failed));
 }
 
-/// What is shown without `--verbose`.
+/// Returns the items that are shown without `--verbose`.
 fn shown(conversation: &mut Conversation, events: &[Event]) -> Vec<Item> {
     let items = events.iter().flat_map(|event| conversation.apply(event));
     items.filter(|item| !matches!(item, Item::Detail(_))).collect()
@@ -98,7 +98,8 @@ fn an_agent_that_fails_leaves_its_last_words_and_one_that_is_stopped_does_not() 
 #[test]
 fn what_the_journal_had_no_room_for_is_said() {
     let dropped = json!({ "lines": 12, "bytes": 3456, "reason": "the journal has reached its bound" });
-    let text = "12 of the agent's messages (3456 bytes) are not in the journal: the journal has reached its bound";
+    let text =
+        "12 of the agent's messages (3456 bytes) were dropped from the journal: the journal has reached its bound";
     assert_eq!(Conversation::default().apply(&event("agent.dropped", &dropped)), [Item::Warning(text.into())]);
 }
 

@@ -1,5 +1,5 @@
-//! `run COMMAND`: a tool call as real agents make them: announced, permitted by the client, run in a process session of its
-//! own, its output streamed.
+//! Implements `run COMMAND`: a tool call as real agents make it. The call is announced, permitted by the
+//! client, and run in its own process session, with its output streamed.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 
 use super::{Agent, Input, Woken};
 
-/// How often the command is looked at, and at most how often its output is sent.
+/// Interval at which the command is checked, and minimum interval between updates of its output.
 const TICK: Duration = Duration::from_millis(20);
-/// How long a child that the command left behind may keep the output open after the command's end.
+/// Time limit for children that the command left behind to close the output after the command's end.
 const DRAIN: Duration = Duration::from_millis(100);
-/// An update repeats all output so far (ACP: content is replaced), so there has to be an end to it.
+/// Maximum size of the output: each update repeats all output so far (ACP: content is replaced).
 const OUTPUT_LIMIT: usize = 32 << 10;
 
 impl<W: Write> Agent<W> {
     pub(super) fn run_command(&mut self, command: &str) -> io::Result<()> {
-        let number = self.next_rpc; // that of the permission request
+        let number = self.next_rpc; // the number of the permission request
         let id = format!("call-{number}");
         self.tell(&json!({
             "sessionUpdate": "tool_call",
@@ -82,20 +82,21 @@ impl<W: Write> Agent<W> {
     fn start(&self, number: u64, command: &str) -> io::Result<Child> {
         let session = self.turn.as_ref().map(|turn| turn.session.as_str()).unwrap_or_default();
         let directory = self.open.get(session).unwrap_or(&self.settings.directory);
-        // One pipe for both, so that the order of what is printed is kept.
+        // One pipe for stdout and stderr preserves the order of the output.
         let (reader, writer) = io::pipe()?;
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(command).current_dir(directory).stdin(Stdio::null());
         shell.stdout(writer.try_clone()?).stderr(writer);
         own_process_session(&mut shell);
         let child = shell.spawn()?;
-        drop(shell); // it holds the writing end
+        drop(shell); // closes the writing end of this process
         let sender = self.sender.clone();
         thread::Builder::new().name("output".into()).spawn(move || read_output(number, reader, &sender))?;
         Ok(child)
     }
 
-    /// Streams the output until the command ends; `None`: it was killed because the turn was cancelled.
+    /// Streams the output until the command ends. Returns `None` if the command was killed because the turn was
+    /// cancelled.
     fn watch(&mut self, mut child: Child, number: u64, output: &mut Output) -> io::Result<Option<ExitStatus>> {
         let id = &format!("call-{number}");
         self.tell(&output.update(id, "in_progress"))?;
@@ -135,7 +136,7 @@ impl<W: Write> Agent<W> {
     }
 }
 
-/// What a command printed, up to the limit.
+/// Output of a command, up to the limit.
 #[derive(Default)]
 struct Output {
     bytes: Vec<u8>,
@@ -180,16 +181,16 @@ fn read_output(number: u64, mut pipe: PipeReader, inbox: &SyncSender<Input>) {
 
 #[allow(unsafe_code, reason = "std has no safe way to start a process in a session of its own")]
 fn own_process_session(command: &mut Command) {
-    // SAFETY: between fork and exec only setsid(2) is called, which is async-signal-safe, and nothing is allocated: making an
-    // io::Error of an errno does not.
+    // SAFETY: between fork and exec only setsid(2) is called, which is async-signal-safe. Nothing is allocated:
+    // making an io::Error of an errno does not allocate.
     unsafe {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
     }
 }
 
-/// Kills the command and what it started, except what went into a further session of its own.
+/// Kills the command and its children, except children in further sessions.
 fn kill_process_session(child: &mut Child) -> io::Result<()> {
-    // Not reaped yet, so the pid is still the command's.
+    // The command is not reaped yet, so the pid is still valid.
     let group = Pid::from_raw(child.id().cast_signed());
     match killpg(group, Signal::SIGKILL) {
         Ok(()) | Err(nix::errno::Errno::ESRCH) => child.wait().map(drop),

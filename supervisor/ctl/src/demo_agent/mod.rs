@@ -1,12 +1,13 @@
-//! The built-in demo agent: a small agent that speaks the Agent Client Protocol (version 1) on stdin and stdout, so that a
-//! machine without any agent can run the main job, and so that a person sees what an agent of a session really gets.
+//! Implements the built-in demo agent, which speaks the Agent Client Protocol (version 1) on stdin and stdout.
+//! With it, a machine without an agent can run sessions, and a user sees the environment that an agent of a
+//! session receives.
 //!
-//! It is an agent like any other: it knows nothing of agentd, and it is blocking and single-minded on purpose. One thread
-//! owns all state and reads one queue, into which a reader thread puts the client's lines and another a command's output; so a
-//! `session/cancel` is seen in the middle of a turn without a lock.
+//! The demo agent knows nothing of agentd, and is blocking on purpose. One thread owns all state and reads one
+//! queue. A reader thread adds the client's lines, and another thread a command's output. A `session/cancel` is
+//! therefore seen in the middle of a turn without a lock.
 //!
-//! **Ordering.** A prompt is in the conversation's file before the first word of the answer is written, and the answer is
-//! there before the response that ends the turn.
+//! **Ordering.** A prompt is in the conversation's file before the first word of the answer is written. The
+//! answer is in the file before the response that ends the turn.
 
 mod command;
 mod rpc;
@@ -26,19 +27,19 @@ use serde_json::{Value, json};
 use self::rpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Refusal};
 use self::store::{Entry, Store};
 
-/// What the agent needs to know of the process it runs in.
+/// Facts of the process that the agent runs in.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where the conversations are kept, one file each.
+    /// Directory of the conversations, one file each.
     pub conversations: PathBuf,
-    /// The working directory it was started in.
+    /// Working directory at the start.
     pub directory: PathBuf,
-    /// Its own environment.
+    /// Environment of the process.
     pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Settings {
-    /// Those of this process. Conversations are under `XDG_STATE_HOME`, else under `~/.local/state`.
+    /// Returns the settings of this process. Conversations are under `XDG_STATE_HOME`, else under `~/.local/state`.
     pub fn of_this_process() -> io::Result<Self> {
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let state = match state {
@@ -53,7 +54,7 @@ impl Settings {
     }
 }
 
-/// Serves one client until `reader` ends. An error is one of writing to the client, which is then gone.
+/// Serves one client until `reader` ends. Returns an error if the client cannot be written to.
 pub fn serve(reader: impl Read + Send + 'static, writer: impl Write, settings: Settings) -> io::Result<()> {
     let (sender, inbox) = sync_channel(64);
     let lines = sender.clone();
@@ -73,15 +74,15 @@ pub fn serve(reader: impl Read + Send + 'static, writer: impl Write, settings: S
     }
 }
 
-/// What the one queue carries.
+/// Item of the queue.
 enum Input {
-    /// A line of the client.
+    /// Line of the client.
     Line(Vec<u8>),
     /// The client is gone.
     End,
-    /// Something the command with this number printed.
+    /// Output of the command with this number.
     Output(u64, Vec<u8>),
-    /// That command and its children closed their output.
+    /// The command with this number and its children closed their output.
     OutputEnd(u64),
 }
 
@@ -100,24 +101,24 @@ fn read_lines(reader: impl Read, inbox: &SyncSender<Input>) {
     }
 }
 
-/// The running turn.
+/// Running turn.
 struct Turn {
     session: String,
     cancelled: bool,
     gone: bool,
-    /// What was said so far, for the conversation's file.
+    /// Answer so far, for the conversation's file.
     said: String,
-    /// The answers of the client to requests of this turn, by the request's id.
+    /// Answers of the client to requests of this turn, by the request's id.
     answers: HashMap<u64, Value>,
 }
 
-/// Why a wait inside a turn is over.
+/// Reason for the end of a wait inside a turn.
 enum Woken {
-    /// The time is over.
+    /// The time limit passed.
     Time,
     /// The turn is cancelled, or the client is gone.
     Cancelled,
-    /// Something happened that the waiter may want to look at.
+    /// An event of the turn arrived.
     Something,
     Output(u64, Vec<u8>),
     OutputEnd(u64),
@@ -126,11 +127,11 @@ enum Woken {
 struct Agent<W> {
     out: W,
     inbox: Receiver<Input>,
-    /// For the threads that read a command's output.
+    /// Sender for the threads that read a command's output.
     sender: SyncSender<Input>,
     settings: Settings,
     store: Store,
-    /// The directories of the open conversations.
+    /// Directories of the open conversations.
     open: HashMap<String, PathBuf>,
     turn: Option<Turn>,
     next_rpc: u64,
@@ -164,11 +165,11 @@ impl<W: Write> Agent<W> {
                 }
                 Ok(())
             }
-            (_, None) => Ok(()), // a notification that is not known, or nothing at all
+            (_, None) => Ok(()), // an unknown notification, or no method
         }
     }
 
-    /// Requests that are answered at once.
+    /// Answers requests that need no turn.
     fn request(&mut self, method: &str, params: &Value) -> io::Result<Result<Value, Refusal>> {
         let result = match method {
             "initialize" => Ok(json!({
@@ -229,7 +230,7 @@ impl<W: Write> Agent<W> {
         if let Some(refusal) = refusal {
             return self.send(&rpc::error(id, &refusal));
         }
-        // A client may put notes of its own in front; what the person said is the last text.
+        // A client may put notes of its own first; the user's prompt is the last text.
         let texts = params["prompt"].as_array().into_iter().flatten();
         let text = texts.filter_map(|block| block["text"].as_str()).next_back().unwrap_or_default().to_owned();
         let earlier = self.store.read(&session).map(Option::unwrap_or_default);
@@ -255,7 +256,7 @@ impl<W: Write> Agent<W> {
         let gone = turn.gone;
         let stored = self.store.append(&session, &Entry::agent(&said));
         if gone {
-            return Ok(()); // and the turn stays set, which ends the loop
+            return Ok(()); // the turn stays set, which ends the loop
         }
         self.turn = None;
         if let Err(error) = stored {
@@ -265,7 +266,7 @@ impl<W: Write> Agent<W> {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "result": { "stopReason": stop } }))
     }
 
-    /// Says something in the running turn. `false`: the turn is cancelled, stop.
+    /// Sends text of the answer. Returns `false` if the turn is cancelled.
     fn say(&mut self, text: &str) -> io::Result<bool> {
         let Some(turn) = self.turn.as_mut() else { return Ok(false) };
         turn.said.push_str(text);
@@ -288,7 +289,7 @@ impl<W: Write> Agent<W> {
         }))
     }
 
-    /// Inside a turn: takes what comes until something concerns the turn or `time` has come.
+    /// Handles items of the queue until one concerns the turn, or until `time`.
     fn wait_until(&mut self, time: Instant) -> io::Result<Woken> {
         let woken = match self.inbox.recv_timeout(time.saturating_duration_since(Instant::now())) {
             Ok(Input::Line(line)) => {
@@ -309,7 +310,7 @@ impl<W: Write> Agent<W> {
         Ok(if over { Woken::Cancelled } else { woken })
     }
 
-    /// Sends a request to the client and waits for its answer; `None`: the turn is cancelled.
+    /// Sends a request to the client and waits for its answer. Returns `None` if the turn is cancelled.
     fn ask(&mut self, method: &str, params: &Value) -> io::Result<Option<Value>> {
         let id = self.next_rpc;
         self.next_rpc += 1;

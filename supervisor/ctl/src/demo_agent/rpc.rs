@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 as far as the demo agent needs it: the error codes and the form of an error.
+//! Defines the parts of JSON-RPC 2.0 that the demo agent needs: the error codes and the form of an error.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ pub(super) const INVALID_REQUEST: i32 = -32600;
 pub(super) const METHOD_NOT_FOUND: i32 = -32601;
 pub(super) const INVALID_PARAMS: i32 = -32602;
 pub(super) const INTERNAL_ERROR: i32 = -32603;
-/// ACP: what was named is not there.
+/// ACP: the named resource does not exist.
 pub(super) const RESOURCE_NOT_FOUND: i32 = -32002;
 
-/// Why a request is answered with an error.
+/// Error response to a request.
 #[derive(Debug)]
 pub(super) struct Refusal {
     code: i32,

@@ -1,4 +1,4 @@
-//! What the demo agent can do, by what it is told.
+//! Implements the demo agent's answers to prompts.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ const HELP: &str = "I am the demo agent. I understand:\n\
     - count to N [slowly]\n\
     - think\n";
 
-/// The pause between two numbers, slowly: long enough to do something to the supervisor in between.
+/// Pause between two numbers of a slow count, long enough for an action on the supervisor in between.
 const SLOW: Duration = Duration::from_millis(100);
 const COUNT_LIMIT: u64 = 100_000;
-/// Variables in one chunk of an answer.
+/// Number of variables in one chunk of an answer.
 const VARIABLES_PER_CHUNK: usize = 8;
 
-/// A prompt, understood.
+/// Parsed prompt.
 #[derive(Debug, PartialEq, Eq)]
 enum Wish<'a> {
     ShowEnvironment,
@@ -57,14 +57,14 @@ fn understand(prompt: &str) -> Wish<'_> {
     if plain == "think" { Wish::Think } else { Wish::Other }
 }
 
-/// What follows `word` and a space, if anything does.
+/// Returns the text after `word` and a space, or `None`.
 fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let (head, rest) = text.split_at_checked(word.len())?;
     (head.eq_ignore_ascii_case(word) && rest.starts_with(char::is_whitespace)).then(|| rest.trim())
 }
 
 impl<W: Write> Agent<W> {
-    /// Answers a prompt in the running turn. It returns early when the turn is cancelled, which the turn itself knows.
+    /// Answers a prompt in the running turn. Returns early when the turn is cancelled.
     pub(super) fn answer(&mut self, prompt: &str, earlier: &[Entry]) -> io::Result<()> {
         match understand(prompt) {
             Wish::ShowEnvironment => self.show_environment(),
@@ -148,7 +148,7 @@ impl<W: Write> Agent<W> {
         self.tell(&plan(3))
     }
 
-    /// `false`: the turn was cancelled meanwhile.
+    /// Pauses the turn. Returns `false` if the turn was cancelled meanwhile.
     fn pause(&mut self, time: Duration) -> io::Result<bool> {
         let end = Instant::now() + time;
         loop {

@@ -1,6 +1,6 @@
-//! The demo agent's memory: one file of JSON lines for each conversation.
+//! Stores the demo agent's conversations: one file of JSON lines per conversation.
 //!
-//! A line that a kill tore is skipped when the file is read, and closed by the next append.
+//! A reader skips an incomplete line, which a kill can leave behind. The next append ends that line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that was said.
+/// Message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     role: String,
@@ -39,7 +39,7 @@ impl Store {
         Self { directory }
     }
 
-    /// Begins a conversation; its id.
+    /// Creates a conversation and returns its id.
     pub(super) fn create(&self) -> io::Result<String> {
         fs::create_dir_all(&self.directory)?;
         loop {
@@ -53,10 +53,10 @@ impl Store {
         }
     }
 
-    /// Everything said in a conversation; `None` where there is no such conversation.
+    /// Returns the messages of a conversation; `None` if the conversation does not exist.
     pub(super) fn read(&self, id: &str) -> io::Result<Option<Vec<Entry>>> {
         if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Ok(None); // never a path
+            return Ok(None); // an id is never a path
         }
         match fs::read(self.path(id)) {
             Ok(bytes) => {
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// Adds to a conversation that [`Self::create`] began.
+    /// Appends to a conversation that [`Self::create`] created.
     pub(super) fn append(&self, id: &str, entry: &Entry) -> io::Result<()> {
         let mut file = OpenOptions::new().read(true).append(true).open(self.path(id))?;
         let mut bytes = serde_json::to_vec(entry)?;
@@ -83,7 +83,7 @@ impl Store {
         file.write_all(&bytes)
     }
 
-    /// An error of the above, in words.
+    /// Formats an error of the store for the user.
     pub(super) fn trouble(&self, error: &io::Error) -> String {
         format!("cannot keep the conversation in {}: {error}", self.directory.display())
     }

@@ -1,4 +1,4 @@
-//! The demo agent through its own front door: lines in, lines out.
+//! Tests the demo agent through its protocol: lines in, lines out.
 
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::thread::{self, JoinHandle};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Settings, serve};
 
-/// A client with an agent at the other end of two pipes.
+/// Client with an agent at the other end of two pipes.
 struct Client {
     to: Option<PipeWriter>,
     from: BufReader<PipeReader>,
@@ -50,7 +50,7 @@ impl Client {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The response to `id`, and the updates that came before it.
+    /// Returns the response to `id`, and the updates before it.
     fn response(&mut self, id: u64) -> (Value, Vec<Value>) {
         let mut updates = Vec::new();
         loop {
@@ -77,14 +77,14 @@ impl Client {
         self.request("session/prompt", &json!({ "sessionId": session, "prompt": prompt }))
     }
 
-    /// The answer's text and the stop reason.
+    /// Sends a prompt. Returns the answer's text and the stop reason.
     fn prompt(&mut self, session: &str, text: &str) -> (String, String) {
         let id = self.begin(session, text);
         let (response, updates) = self.response(id);
         (said(&updates), response["result"]["stopReason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Answers the permission request that has to come next, after updates.
+    /// Answers the next permission request, which may follow updates.
     fn permit(&mut self, option: &str) {
         let request = loop {
             let message = self.read();
@@ -238,7 +238,8 @@ fn cancelling_kills_the_command_and_the_children_it_waits_for() {
     let (response, _) = client.response(id);
     assert_eq!(response["result"]["stopReason"], "cancelled");
     let alive = |pid: &str| {
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) // a zombie is dead
+        // A zombie does not count as alive.
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
     };
     let end = Instant::now() + Duration::from_secs(10);
     while alive(&pid) {

@@ -1,5 +1,4 @@
-//! What keeps sessions from being launched though nothing is broken: a login shell that hangs, a drain that was forgotten, an agent that
-//! nobody has signed in.
+//! Checks obstacles to launches: a login shell that hangs, a forgotten drain, and an agent without a sign-in.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,34 +10,34 @@ use agentd_api::reason::AUTHENTICATION_REQUIRED;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
 
-use crate::drain::Drain;
-use crate::env::sources::HomeDiffers;
-use crate::message::chain;
-use crate::world::World;
+use agentd_api::chain;
+use agentd_environment::sources::HomeDiffers;
+use agentd_session::draining::Drain;
+use agentd_session::generation::Generation;
 
-/// How long the login shell may take here. A launch has more patience, and no pleasure in it.
+/// Time limit of the login shell in this check, shorter than a launch's limit.
 const TIME: Duration = Duration::from_secs(10);
 
-/// Runs the login shell as a launch would, and keeps nothing of it.
-pub(super) async fn login_shell(world: &World) -> Check {
-    let time = TIME.min(world.config.environment.deadline.0);
-    let attempt = world.snapshots.attempt(Instant::now() + time).await.map_err(|error| {
+/// Runs the login shell like a launch, and discards the environment.
+pub(super) async fn login_shell(generation: &Generation) -> Check {
+    let time = TIME.min(generation.config.environment.deadline.0);
+    let attempt = generation.snapshots.attempt(Instant::now() + time).await.map_err(|error| {
         if error.is_timeout() {
-            format!("the login shell does not give its environment within {} s", time.as_secs_f32())
+            format!("the login shell did not print its environment within {} s", time.as_secs_f32())
         } else {
             chain(&error)
         }
     });
-    let known = world.snapshots.list().await.login_shells.into_iter().next();
+    let known = generation.snapshots.list().await.login_shells.into_iter().next();
     shell(attempt, known.as_ref())
 }
 
 fn shell(attempt: Result<(), String>, known: Option<&LoginSnapshotView>) -> Check {
     const NAME: &str = "login shell";
-    let Err(why) = attempt else { return Check::new(NAME, Outcome::Pass, "it gives its environment") };
+    let Err(why) = attempt else { return Check::new(NAME, Outcome::Pass, "the login shell prints its environment") };
     let kept = known.filter(|view| view.captured.is_some() && view.state != SnapshotState::Empty);
     let (outcome, consequence) = match kept {
-        Some(_) => (Outcome::Warn, "sessions begin with what it gave before"),
+        Some(_) => (Outcome::Warn, "sessions start with the last captured environment"),
         None => (Outcome::Fail, "no session can be launched"),
     };
     let program = known.map_or(Path::new("/bin/sh"), |view| &view.shell);
@@ -47,33 +46,33 @@ fn shell(attempt: Result<(), String>, known: Option<&LoginSnapshotView>) -> Chec
     let finding = Finding::new(
         outcome,
         format!("{why}; {consequence}"),
-        "the first command shows where it stops; correct that start-up file, then have the environment taken again",
+        "the first command shows where the shell stops; correct that start-up file, then capture the environment again",
     );
     Check::of(NAME, &[finding.run(trace).run("agentctl snapshot refresh")], "")
 }
 
-/// Whether agentd was started in another home than its sessions are given.
-pub(super) fn home(world: &World) -> Check {
+/// Checks whether agentd's own home differs from its sessions' home.
+pub(super) fn home(generation: &Generation) -> Check {
     const NAME: &str = "home";
-    match HomeDiffers::find(world.config.environment.home.as_deref()) {
-        None => Check::new(NAME, Outcome::Pass, "sessions have the home that agentd has"),
+    match HomeDiffers::find(generation.config.environment.home.as_deref()) {
+        None => Check::new(NAME, Outcome::Pass, "sessions have the same home as agentd"),
         Some(differs) => Check::new(NAME, Outcome::Warn, differs.to_string())
             .fact("code", HomeDiffers::CODE)
-            .remedy("name the home that is meant in environment.home"),
+            .remedy("set the intended home in environment.home"),
     }
 }
 
-/// Whether somebody drained this agentd and did not take it back.
+/// Checks whether this agentd is drained.
 pub(super) fn draining(drain: &Drain) -> Check {
-    let Some(draining) = drain.now() else { return Check::new("draining", Outcome::Pass, "sessions may be launched") };
+    let Some(draining) = drain.now() else { return Check::new("draining", Outcome::Pass, "sessions can be launched") };
     let summary = format!("drained since {:.0} by {}: no session is launched", draining.since, draining.by);
     Check::new("draining", Outcome::Warn, summary)
-        .remedy("once the work that it was drained for is done")
+        .remedy("once the reason for the drain is gone")
         .run("agentctl drain --undo")
 }
 
-/// Whether each agent was refused for want of a login when it was last asked for a conversation. A session that has not come so far says
-/// nothing about it.
+/// Checks whether an agent's last attempt to open a conversation was refused for lack of a sign-in. Sessions that
+/// have not opened a conversation do not count.
 pub(super) fn sign_in(sessions: &[SessionView]) -> Check {
     let mut last: BTreeMap<String, (&SessionView, &Condition)> = BTreeMap::new();
     for view in sessions {
@@ -94,10 +93,10 @@ pub(super) fn sign_in(sessions: &[SessionView]) -> Check {
             continue;
         }
         let summary = format!("{agent} is not signed in (session {}): {}", view.id, asked.message);
-        let remedy = "sign in as it says, then go on with the session";
+        let remedy = "sign in as the message describes, then resume the session";
         findings.push(Finding::new(Outcome::Warn, summary, remedy).run(format!("agentctl resume {}", view.id)));
     }
-    Check::of("sign-in", &findings, "no agent was refused for want of a login")
+    Check::of("sign-in", &findings, "no agent was refused for lack of a sign-in")
 }
 
 #[cfg(test)]
@@ -105,12 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_shell_that_fails_is_no_end_where_something_is_known_of_it_and_the_remedy_names_it() {
+    fn a_failing_login_shell_only_warns_if_an_environment_is_stored_and_the_remedy_names_the_shell() {
         assert_eq!(shell(Ok(()), None).outcome, Outcome::Pass);
         let check = shell(Err("it hangs".into()), None);
         assert!(check.outcome == Outcome::Fail && check.summary.starts_with("it hangs"), "{check:?}");
         let known: LoginSnapshotView = serde_json::from_value(serde_json::json!({
-            "shell": "/opt/my shell", "home": "/home/kim", "state": "stale", "captured": "2026-01-01T00:00:00Z", "variables": 1,
+            "shell": "/opt/my shell", "home": "/home/kim", "state": "stale",
+            "captured": "2026-01-01T00:00:00Z", "variables": 1,
             "functions": 0, "files": [], "complete": true, "hits": 0, "captures": 1, "failures": 1,
         }))
         .unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_has_not_asked_for_a_conversation_says_nothing_of_the_login() {
+    fn a_session_without_a_conversation_does_not_count_for_the_sign_in() {
         let session = |id: &str, minute: u8, conditions: &[(&str, &str)]| -> SessionView {
             let time = format!("2026-01-01T00:{minute:02}:00Z");
             let condition = |(status, reason): &(&str, &str)| {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_is_told_with_what_undoes_it() {
+    fn a_drain_is_reported_with_the_command_that_undoes_it() {
         let drain = Drain::default();
         assert_eq!(draining(&drain).outcome, Outcome::Pass);
         drain.begin(agentd_api::prerequisite::Requester { uid: 7, pid: None, program: None, session: None });

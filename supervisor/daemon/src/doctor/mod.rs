@@ -1,7 +1,6 @@
-//! What the daemon alone can find out about itself: whether its agents are there, what became of its plugins and approvals, whether it
-//! has its key, whether time and disk are as it needs them.
+//! Runs the checks that only the daemon can make: agents, plugins, approvals, the encryption key, disk and clock.
 //!
-//! It looks, and changes nothing. Not its job: the installation, which agentctl looks at, also where no daemon runs.
+//! The checks change nothing. agentctl checks the installation itself, because that check must work without a daemon.
 
 mod agents;
 mod begin;
@@ -16,15 +15,15 @@ use std::time::{Instant, SystemTime};
 use agentd_api::doctor::{Check, DoctorView};
 use agentd_api::prerequisite::Outcome;
 
-use crate::message::chain;
-use crate::session::Sessions;
-use crate::world::World;
+use agentd_api::chain;
+use agentd_session::Sessions;
+use agentd_session::generation::Generation;
 
-/// Both clocks at one moment, so that later it can be told whether they went on together.
+/// Wall clock and monotonic clock at one moment. Two values show whether the clocks have diverged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clocks {
     wall: SystemTime,
-    /// It stands still while the machine sleeps, and nobody can set it.
+    /// Stands still while the machine sleeps, and cannot be set.
     steady: Instant,
 }
 
@@ -34,31 +33,33 @@ impl Clocks {
     }
 }
 
-/// Every check, side by side where it takes time.
-pub(crate) async fn examine(world: &Arc<World>, sessions: &Sessions) -> DoctorView {
+/// Runs all checks, the slow checks in parallel.
+///
+/// `started` has both clocks at the daemon's start.
+pub(crate) async fn examine(generation: &Arc<Generation>, sessions: &Sessions, started: Clocks) -> DoctorView {
     let views = sessions.list().await;
     let (configuration, login_shell, plugins, on_disk, environments) = tokio::join!(
-        configuration::check(world),
-        begin::login_shell(world),
-        plugins::check(world),
-        stored::on_disk(world, &views),
-        environments::check(world, &views)
+        configuration::check(generation),
+        begin::login_shell(generation),
+        plugins::check(generation),
+        stored::on_disk(generation, &views),
+        environments::check(generation, &views)
     );
-    // Without an environment there is nowhere to look for them, and each would wait for the login shell again.
+    // Agents are searched in a session's environment. Each search would wait for the failing login shell again.
     let agents = if login_shell.outcome == Outcome::Fail {
-        Check::new("agents", Outcome::Unknown, "they are looked for in the environment that the login shell gives")
+        Check::new("agents", Outcome::Unknown, "agents cannot be checked without the login shell's environment")
     } else {
-        agents::check(world).await
+        agents::check(generation).await
     };
     let kept = stored::sessions(&sessions.unreadable(), &views);
-    let clock = stored::clock(world.clocks, Clocks::now());
+    let clock = stored::clock(started, Clocks::now());
     let mut checks = vec![
         configuration,
-        begin::home(world),
+        begin::home(generation),
         login_shell,
         agents,
         begin::sign_in(&views),
-        begin::draining(&world.drain),
+        begin::draining(&generation.daemon.drain),
     ];
     checks.extend(plugins);
     checks.extend(on_disk);
@@ -66,7 +67,7 @@ pub(crate) async fn examine(world: &Arc<World>, sessions: &Sessions) -> DoctorVi
     DoctorView { checks }
 }
 
-/// It could not be told.
+/// Returns the result of a check that could not be made.
 fn unknown(name: &str, error: &dyn std::error::Error) -> Check {
     Check::new(name, Outcome::Unknown, chain(error))
 }

@@ -1,15 +1,15 @@
-//! Whether the plugins can be used, and whether what they are granted is what they want.
+//! Checks whether all plugins can be used, and whether their grants match their requests.
 
 use agentd_api::doctor::{Check, Finding};
 use agentd_api::plugin::{PluginState, PluginView};
 use agentd_api::prerequisite::Outcome;
 
 use super::unknown;
-use crate::plugins::SETTLED;
-use crate::world::World;
+use agentd_plugin_set::SETTLED;
+use agentd_session::generation::Generation;
 
-pub(super) async fn check(world: &World) -> Vec<Check> {
-    match world.plugins_within(SETTLED).await {
+pub(super) async fn check(generation: &Generation) -> Vec<Check> {
+    match generation.plugins_within(SETTLED).await {
         Ok(plugins) => {
             let views = plugins.views();
             vec![loaded(&views), granted(&views)]
@@ -22,33 +22,34 @@ fn loaded(views: &[PluginView]) -> Check {
     let mut findings = Vec::new();
     for view in views {
         let (name, problem) = (&view.name, view.problem.as_ref());
-        let why = problem.map_or("it does not say why", |problem| problem.detail.as_str());
+        let why = problem.map_or("the reason is unknown", |problem| problem.detail.as_str());
         let remedy = problem.and_then(|problem| problem.hint.clone());
         match view.state {
             PluginState::Loaded if view.used_by.is_empty() && view.declared_in.is_some() => {
                 findings.push(Finding::new(
                     Outcome::Warn,
-                    format!("{name} is declared, and nothing uses it"),
-                    format!("name it in environment.providers or in a prerequisite, or remove [plugins.{name}]"),
+                    format!("{name} is declared but not used"),
+                    format!("add it to environment.providers or to a prerequisite, or remove [plugins.{name}]"),
                 ));
             }
             PluginState::Loaded | PluginState::Unknown => {}
             PluginState::Compiling => findings.push(Finding {
                 outcome: Outcome::Warn,
-                summary: format!("{name} is being compiled, and launches that need it wait"),
+                summary: format!("{name} is being compiled; launches that need it wait"),
                 remedy: None,
                 run: Vec::new(),
             }),
             PluginState::Failed => findings.push(Finding::new(
                 Outcome::Fail,
                 format!("{name} cannot be loaded: {why}"),
-                remedy.unwrap_or_else(|| format!("agentctl plugin show {name}; then agentctl reload")),
+                remedy.unwrap_or_else(|| format!("run `agentctl plugin show {name}`, then `agentctl reload`")),
             )),
             PluginState::Suspended => findings.push(Finding::new(
                 Outcome::Fail,
                 format!("{name} is suspended: {why}"),
-                remedy
-                    .unwrap_or_else(|| format!("agentctl plugin show {name}; agentctl reload tries it again at once")),
+                remedy.unwrap_or_else(|| {
+                    format!("run `agentctl plugin show {name}`; `agentctl reload` loads it again at once")
+                }),
             )),
         }
     }
@@ -68,12 +69,15 @@ fn granted(views: &[PluginView]) -> Check {
         if !missing.is_empty() {
             findings.push(Finding::new(
                 Outcome::Warn,
-                format!("{name} wants what it is not granted: {missing}"),
-                format!("see agentctl plugin show {name}; what it should have belongs in plugins.{name}.grant"),
+                format!("{name} requests capabilities that its grant lacks: {missing}"),
+                format!("see `agentctl plugin show {name}`; add intended capabilities to plugins.{name}.grant"),
             ));
         }
         if !denied.is_empty() {
-            findings.push(Finding::bare(Outcome::Warn, format!("{name} wants what the policy denies: {denied}")));
+            findings.push(Finding::bare(
+                Outcome::Warn,
+                format!("{name} requests capabilities that the policy denies: {denied}"),
+            ));
         }
         let unused: Vec<&str> = view
             .grant
@@ -84,12 +88,12 @@ fn granted(views: &[PluginView]) -> Check {
         if !unused.is_empty() && view.declared_in.is_some() {
             findings.push(Finding::new(
                 Outcome::Warn,
-                format!("{name} is granted what it cannot use: {}", unused.join(", ")),
-                format!("remove it from plugins.{name}.grant"),
+                format!("the grant of {name} has capabilities that it cannot use: {}", unused.join(", ")),
+                format!("remove them from plugins.{name}.grant"),
             ));
         }
     }
-    Check::of("grants", &findings, "each plugin has what it wants, and nothing that it does not use")
+    Check::of("grants", &findings, "each plugin's grant matches its requests")
 }
 
 #[cfg(test)]
@@ -109,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_cannot_be_used_fails_with_its_own_hint_and_one_that_nothing_uses_is_told() {
+    fn an_unusable_plugin_fails_with_its_own_hint_and_an_unused_plugin_warns() {
         assert_eq!(loaded(&[view(serde_json::json!({}))]).outcome, Outcome::Pass);
         for state in ["failed", "suspended"] {
             let problem = serde_json::json!({ "code": "x", "detail": "it is another file", "hint": "pin it" });
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_is_too_small_and_one_that_is_of_no_use_are_told() {
+    fn a_grant_that_is_too_small_and_a_grant_without_a_use_warn() {
         assert_eq!(granted(&[view(serde_json::json!({}))]).outcome, Outcome::Pass);
         let narrowed = |denied| {
             let one = serde_json::json!({ "capability": "file", "pattern": "/b", "reason": "r", "denied": denied });

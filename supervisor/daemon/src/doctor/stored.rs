@@ -1,4 +1,4 @@
-//! What is on the disk and what was decided there: whether it can be written, approvals, the key, sessions, and the time they have.
+//! Checks the stored state: writable directories, script approvals, the encryption key, sessions, and the clock.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,31 +12,32 @@ use agentd_api::scripts::ScriptState;
 use agentd_api::session::{SessionView, UnreadableSession};
 
 use super::{Clocks, unknown};
-use crate::env::{Environments, Trust, TrustError};
-use crate::message::chain;
-use crate::world::World;
+use agentd_api::chain;
+use agentd_environment::{Environments, Trust, TrustError};
+use agentd_session::generation::Generation;
 
-/// By how much two clocks may differ, and a file be newer than now: a server's clock has its own opinion.
+/// Tolerated difference between two clocks, and tolerated time of a file in the future. File servers have clocks of
+/// their own.
 const TOLERANCE: Duration = Duration::from_mins(1);
 
-/// The checks that read and write files.
-pub(super) async fn on_disk(world: &Arc<World>, sessions: &[SessionView]) -> Vec<Check> {
-    let world = Arc::clone(world);
+/// Runs the checks that read and write files.
+pub(super) async fn on_disk(generation: &Arc<Generation>, sessions: &[SessionView]) -> Vec<Check> {
+    let generation = Arc::clone(generation);
     let ids: Vec<_> = sessions.iter().map(|view| view.id.clone()).collect();
     let look = move || {
-        let directories = &world.directories;
+        let directories = &generation.daemon.directories;
         let journals: Vec<PathBuf> = ids.iter().map(|id| directories.session(id).join("journal.jsonl")).collect();
         vec![
             written(&[&directories.state, &directories.sessions(), &directories.cache, &directories.runtime]),
-            trust(&world.trust),
-            key(&world.environments),
+            trust(&generation.daemon.trust),
+            key(&generation.environments),
             from_the_future(&journals, SystemTime::now()),
         ]
     };
     tokio::task::spawn_blocking(look).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
-/// Writes a file into each directory, and removes it.
+/// Checks whether agentd can write each directory, by creating and removing a file.
 fn written(directories: &[&Path]) -> Check {
     let mut findings = Vec::new();
     for directory in directories {
@@ -47,22 +48,20 @@ fn written(directories: &[&Path]) -> Check {
         };
         let mode = std::fs::metadata(directory).map_or(0o700, |metadata| metadata.permissions().mode());
         let (shown, word) = (directory.display(), shell_word(&directory.to_string_lossy()));
-        // Root is not kept out by a mode, and the sessions' programs may be.
+        // A mode does not restrict root, but it may restrict the sessions' programs.
         if mode & 0o700 != 0o700 {
-            let finding = Finding::bare(
-                Outcome::Fail,
-                format!("{shown} cannot be written in by its owner (mode {:o})", mode & 0o7777),
-            );
+            let finding =
+                Finding::bare(Outcome::Fail, format!("the owner cannot write in {shown} (mode {:o})", mode & 0o7777));
             findings.push(finding.run(format!("chmod u+rwx {word}")));
         } else if let Err(error) = write() {
             findings.push(Finding::new(
                 Outcome::Fail,
                 format!("agentd cannot write in {shown}: {error}"),
-                "make room, or correct the owner; under systemd, look at the unit's ReadWritePaths= and ProtectHome=",
+                "free disk space, or correct the owner; for a service, check its ReadWritePaths= and ProtectHome=",
             ));
         }
     }
-    Check::of("written", &findings, "agentd can write its state, its cache and its runtime directory")
+    Check::of("written", &findings, "agentd can write its state, cache and runtime directories")
 }
 
 fn trust(trust: &Trust) -> Check {
@@ -74,7 +73,7 @@ fn trust(trust: &Trust) -> Check {
     let (mut findings, mut gone) = (Vec::new(), 0);
     for path in &approved {
         let shown = path.display();
-        let remedy = format!("agentctl env allow {shown} shows what has changed, and asks");
+        let remedy = format!("`agentctl env allow {shown}` shows the changes and asks for approval");
         match trust.standing(path) {
             Ok(Some(script)) if script.state == ScriptState::Changed => {
                 findings.push(Finding::new(
@@ -86,20 +85,20 @@ fn trust(trust: &Trust) -> Check {
             Ok(Some(_)) => {}
             Ok(None) => gone += 1,
             Err(error) => {
-                findings.push(Finding::new(Outcome::Warn, format!("{shown} is not run any more: {error}"), remedy));
+                findings.push(Finding::new(Outcome::Warn, format!("{shown} is refused: {error}"), remedy));
             }
         }
     }
-    let check = Check::of("trust", &findings, format!("{} scripts are approved as they are", approved.len() - gone));
-    if gone == 0 { check } else { check.fact("gone", format!("{gone} approved scripts are not there any more")) }
+    let check = Check::of("trust", &findings, format!("{} approved scripts are unchanged", approved.len() - gone));
+    if gone == 0 { check } else { check.fact("gone", format!("{gone} approved scripts do not exist any more")) }
 }
 
-/// A record of approvals that cannot be read, or that a newer agentd wrote.
+/// Builds the check's failure for a record of approvals that cannot be read, or that a newer agentd wrote.
 fn unread(file: &Path, error: &TrustError) -> Check {
     let finding = Finding::new(
         Outcome::Fail,
-        format!("{}: scripts that need an approval are not run after the next start", chain(error)),
-        "repair the file, or move it away and approve the scripts again (`agentctl env allow`)",
+        format!("{}: scripts that need an approval will be refused after the next start", chain(error)),
+        "repair or move the file, and approve the scripts again (`agentctl env allow`)",
     );
     let (file, aside) = (file.to_string_lossy(), file.with_extension("json.broken"));
     let line = format!("mv {} {}", shell_word(&file), shell_word(&aside.to_string_lossy()));
@@ -112,9 +111,9 @@ fn key(environments: &Environments) -> Check {
         Ok(None) if environments.is_encrypted() => Check::new(
             "key",
             Outcome::Pass,
-            "environments are encrypted with a key that agentd makes at the first launch",
+            "environments are encrypted with a key that agentd creates at the first launch",
         ),
-        Ok(None) => Check::new("key", Outcome::Pass, "environments are stored without secrets, and not encrypted"),
+        Ok(None) => Check::new("key", Outcome::Pass, "environments are stored unencrypted and without secrets"),
         Err(error) => Check { outcome: Outcome::Fail, ..unknown("key", &error) }.remedy(
             error.problem().hint.unwrap_or_else(|| "see environment.encryption in the configuration".to_owned()),
         ),
@@ -130,42 +129,42 @@ fn from_the_future(files: &[PathBuf], now: SystemTime) -> Check {
     let finding = farthest.map(|(ahead, path)| {
         Finding::new(
             Outcome::Warn,
-            format!("{} was written {} s from now", path.display(), ahead.as_secs()),
-            "set the clock; until then ages and limits of time are wrong",
+            format!("the modification time of {} is {} s in the future", path.display(), ahead.as_secs()),
+            "set the clock; until then ages and time limits are wrong",
         )
     });
-    Check::of("files", finding.as_slice(), "no file of a session is from the future")
+    Check::of("files", finding.as_slice(), "no session file has a time in the future")
 }
 
-/// Whether the clock of the wall went on as time did.
+/// Checks whether the wall clock has advanced with the monotonic clock.
 pub(super) fn clock(started: Clocks, now: Clocks) -> Check {
     let passed = now.steady.saturating_duration_since(started.steady);
     let expected = started.wall + passed;
     match now.wall.duration_since(expected) {
-        // A machine that slept looks the same, and there is nothing wrong with that.
+        // A suspend of the machine has the same effect, which is no defect.
         Ok(ahead) if ahead > TOLERANCE => {
             let text =
-                format!("{} s more than agentd has run: the machine slept, or the clock was set", ahead.as_secs());
-            Check::new("clock", Outcome::Pass, "the clock goes on").fact("ahead", text)
+                format!("{} s ahead of agentd's run time: the machine slept, or the clock was set", ahead.as_secs());
+            Check::new("clock", Outcome::Pass, "the clock advances").fact("ahead", text)
         }
         Err(behind) if behind.duration() > TOLERANCE => {
             let summary = format!("the clock was set back by {} s since agentd started", behind.duration().as_secs());
             Check::new("clock", Outcome::Warn, summary)
-                .remedy("times in journals stand out of order; restart agentd, and find out what sets the clock")
+                .remedy("times in journals are out of order; restart agentd, and find out which program sets the clock")
         }
-        Ok(_) | Err(_) => Check::new("clock", Outcome::Pass, "the clock goes on with time"),
+        Ok(_) | Err(_) => Check::new("clock", Outcome::Pass, "the clock advances with time"),
     }
 }
 
 pub(super) fn sessions(unreadable: &[UnreadableSession], sessions: &[SessionView]) -> Check {
-    let known = crate::compatibility().keeper_protocols;
+    let known = agentd_session::compatibility().keeper_protocols;
     let mut findings = Vec::new();
     for session in unreadable {
         findings.push(
             Finding::new(
                 Outcome::Fail,
-                format!("the session {} cannot be read: {}", session.id, session.reason),
-                "the other sessions go on; removing this one ends its agent and deletes its journal",
+                format!("session {} cannot be read: {}", session.id, session.reason),
+                "the other sessions continue; removing this session ends its agent and deletes its journal",
             )
             .run(format!("agentctl rm --force {}", shell_word(&session.id))),
         );
@@ -192,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_cannot_be_written_fails_and_nothing_is_left_in_one_that_can() {
+    fn an_unwritable_directory_fails_and_a_writable_directory_stays_empty() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(written(&[directory.path()]).outcome, Outcome::Pass);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_whose_script_changed_or_may_be_written_by_others_is_told_and_one_that_is_gone_counted() {
+    fn changed_and_world_writable_approved_scripts_warn_and_missing_scripts_are_counted() {
         let directory = tempfile::tempdir().unwrap();
         let approvals = Trust::open(directory.path()).unwrap();
         let scripts = ["a.sh", "b.sh", "c.sh"].map(|name| directory.path().join(name));
@@ -221,14 +220,14 @@ mod tests {
         std::fs::remove_file(&scripts[2]).unwrap();
         let check = trust(&approvals);
         assert_eq!(check.outcome, Outcome::Warn);
-        assert!(check.summary.contains("a.sh has changed") && check.summary.contains("b.sh is not run"), "{check:?}");
+        assert!(check.summary.contains("a.sh has changed") && check.summary.contains("b.sh is refused"), "{check:?}");
         assert!(check.facts[0].value.starts_with("1 "), "{check:?}");
     }
 
     #[test]
-    fn a_key_that_others_can_read_or_that_is_gone_fails_and_looking_for_one_makes_none() {
-        use crate::config::{Encryption, KeySource};
-        use crate::directories::Directories;
+    fn a_readable_or_missing_key_fails_and_the_check_creates_no_key() {
+        use agentd_config::{Encryption, KeySource};
+        use agentd_host::directories::Directories;
 
         let root = tempfile::tempdir().unwrap();
         let place = || root.path().to_owned();
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_is_told_and_a_machine_that_slept_is_not_blamed() {
+    fn a_clock_that_was_set_back_warns_and_a_machine_that_slept_passes() {
         let started = Clocks { wall: SystemTime::UNIX_EPOCH + Duration::from_hours(10), steady: Instant::now() };
         let after = |steady: u64, wall: i64| {
             let wall = i64::try_from(36_000_u64).unwrap() + wall;
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_from_the_future_is_told() {
+    fn a_file_from_the_future_warns() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal.jsonl");
         std::fs::write(&path, "").unwrap();

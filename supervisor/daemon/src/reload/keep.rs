@@ -1,7 +1,7 @@
-//! Writes what the whitelist is to keep into the user's configuration file, and takes it into use.
+//! Adds names to a whitelist in the user's configuration file, and applies the changed configuration.
 //!
-//! The file is replaced by a rename, wherever a link leads, and only if it is what the change was planned for. A mistake that the change
-//! would make is found before anything is written. One change or reload is made at a time.
+//! The file is replaced by a rename, at the target of a symbolic link, and only if its content is still the planned
+//! base. Mistakes that the change would cause are found before the write. Changes and reloads run one at a time.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,14 +14,14 @@ use agentd_secret_names::is_secret_name;
 use nix::unistd::{AccessFlags, access};
 
 use super::{Reload, internal};
-use crate::config::{self, KeepError, KeepPlan};
-use crate::standing;
+use agentd_config::{self as config, KeepError, KeepPlan};
+use agentd_session::standing;
 
-/// The most names in one request.
+/// Maximum number of names in one request.
 const MOST: usize = 1000;
 
 impl Reload {
-    /// Adds names to a list of what is kept, or says what would be added.
+    /// Adds names to a keep list. A dry run only returns the planned lines.
     pub(crate) async fn keep(&self, wish: &KeepRequest) -> Result<KeepView, Problem> {
         check(wish)?;
         let _alone = self.running.lock().await;
@@ -45,7 +45,7 @@ impl Reload {
         }
         let written = tokio::task::spawn_blocking(move || write(&file, &plan));
         written.await.map_err(|error| internal(&error))??;
-        // The line is written: what keeps it from being in force is said, and undoes nothing.
+        // The line is written. A failed reload is reported, and the line stays.
         match self.replace().await {
             Ok(reloaded) => view.mistakes = reloaded.mistakes,
             Err(problem) if problem.particulars.mistakes.is_empty() => return Err(problem),
@@ -60,7 +60,7 @@ fn check(wish: &KeepRequest) -> Result<(), Problem> {
     let names = &wish.names;
     if names.is_empty() || names.len() > MOST {
         return invalid(
-            format!("there are {} names, and 1 to {MOST} can be kept at once", names.len()),
+            format!("the request has {} names, and 1 to {MOST} are allowed", names.len()),
             "name some variables",
         );
     }
@@ -68,37 +68,38 @@ fn check(wish: &KeepRequest) -> Result<(), Problem> {
         name.is_empty() || name.contains(['=', '$']) || name.chars().any(|c| c.is_whitespace() || c.is_control())
     };
     if let Some(wrong) = names.iter().find(is_wrong) {
-        let hint = "give names alone, as JAVA_HOME, or patterns, as ROS_*; a value is set with [agents.NAME] env";
-        return invalid(format!("{wrong:?} is no name of a variable"), hint);
+        let hint = "give only names such as JAVA_HOME, or patterns such as ROS_*; set values with [agents.NAME] env";
+        return invalid(format!("{wrong:?} is not a variable name"), hint);
     }
     match (&wish.agent, &wish.directory) {
         (Some(_), Some(_)) => {
-            invalid("both an agent and a directory are given".to_owned(), "give one of them, or none")
+            invalid("the request names both an agent and a directory".to_owned(), "name at most one of them")
         }
-        (_, Some(directory)) if !directory.is_absolute() => {
-            invalid(format!("the directory {} is not absolute", directory.display()), "give its whole path")
-        }
+        (_, Some(directory)) if !directory.is_absolute() => invalid(
+            format!("the path {} of the directory is not absolute", directory.display()),
+            "give the absolute path",
+        ),
         _ => Ok(()),
     }
 }
 
 fn refused(error: KeepError) -> Problem {
-    let said = error.to_string();
+    let message = error.to_string();
     match error {
         KeepError::Unreadable(mistake) => standing::problem(vec![mistake]),
         KeepError::Mistakes(mistakes) => {
             let problem = standing::problem(mistakes);
             Problem { detail: format!("nothing was written: {}", problem.detail), ..problem }
         }
-        KeepError::OfAdministrator { file, line, .. } => Problem::new(Code::ConfigurationNotWritable, said)
-            .hint(format!("have the administrator add {line} in {}", file.display())),
-        KeepError::NoWhitelist => Problem::new(Code::InvalidRequest, said)
+        KeepError::OfAdministrator { file, line, .. } => Problem::new(Code::ConfigurationNotWritable, message)
+            .hint(format!("ask the administrator to add {line} to {}", file.display())),
+        KeepError::NoWhitelist => Problem::new(Code::InvalidRequest, message)
             .hint("`agentctl env SESSION --diff terminal` names the step that drops each variable"),
         KeepError::NoSuchAgent { known, .. } => {
-            Problem::new(Code::NoSuchAgent, said).hint(format!("there are: {}", known.join(", ")))
+            Problem::new(Code::NoSuchAgent, message).hint(format!("known agents: {}", known.join(", ")))
         }
-        KeepError::NotAList { .. } => Problem::new(Code::ConfigurationInvalid, said)
-            .hint("make it a list of names in quotes, as [\"JAVA_HOME\"], and try again"),
+        KeepError::NotAList { .. } => Problem::new(Code::ConfigurationInvalid, message)
+            .hint("make it a list of quoted names, such as [\"JAVA_HOME\"], and try again"),
     }
 }
 
@@ -107,8 +108,7 @@ fn write(file: &Path, plan: &KeepPlan) -> Result<(), Problem> {
     let lines: Vec<&str> = plan.lines.iter().filter(|line| line.added).map(|line| line.text.as_str()).collect();
     let by_hand = format!("add by hand: {}", lines.join(" / "));
     let failed = |why: String| {
-        Problem::new(Code::ConfigurationNotWritable, format!("{} is not written: {why}", file.display()))
-            .hint(&*by_hand)
+        Problem::new(Code::ConfigurationNotWritable, format!("cannot write {}: {why}", file.display())).hint(&*by_hand)
     };
     let real: PathBuf = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let directory = real.parent().unwrap_or(Path::new("/"));
@@ -129,7 +129,7 @@ fn write(file: &Path, plan: &KeepPlan) -> Result<(), Problem> {
         Err(error) => return Err(io(error)),
     };
     if now != plan.before {
-        let problem = failed("it changed meanwhile".to_owned());
+        let problem = failed("the file changed meanwhile".to_owned());
         return Err(Problem { hint: Some("nothing was changed; try again".to_owned()), ..problem });
     }
     new.persist(&real).map_err(|error| io(error.error))?;
@@ -167,6 +167,6 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(&file).unwrap(), "another's\n");
         let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
-        assert_eq!(left, 1, "nothing else is left there");
+        assert_eq!(left, 1, "no temporary file remains");
     }
 }

@@ -1,20 +1,23 @@
-//! Linux: the walls of the level `guard`. A user namespace and a mount namespace in which agentd's files are not there, and a Landlock
-//! domain beyond whose border no signal, no trace and no abstract socket leads.
+//! Linux: isolation at level `guard`. A user namespace and a mount namespace hide agentd's files. A Landlock domain
+//! blocks signals, tracing and abstract sockets to processes outside.
 //!
 //! ```text
 //!   user's namespaces ── outer: owns the covers ── inner: the agent, for which every cover is locked
 //! ```
 //!
-//! **Two namespaces.** A mount can be taken away by a process with rights in the namespace that made it, and root keeps its rights at exec.
-//! So the covers are made in an outer namespace, and the agent runs in an inner one, where mounts of the outer are locked
-//! (`mount_namespaces(7)`, "Restrictions on mount namespaces").
+//! **Two namespaces.** A process with rights in the namespace of a mount can remove the mount, and root keeps its
+//! rights at exec. The covers are therefore mounted in an outer namespace. The agent runs in an inner namespace,
+//! where mounts of the outer namespace are locked (`mount_namespaces(7)`, "Restrictions on mount namespaces").
 //!
-//! **Pins.** A directory above a cover could be renamed, and another put in its place for agentd to find. A mount point cannot be renamed, so
-//! each such directory is bound onto itself. rename(2) and link(2) into or out of it therefore give EXDEV.
+//! **Pins.** The agent could rename a directory above a cover and put another in its place for agentd to find. A
+//! mount point cannot be renamed, so each such directory is bind-mounted onto itself. As a result, rename(2) and
+//! link(2) into or out of it return EXDEV.
 //!
-//! **The current directory** of the caller still leads to what is covered: it must be entered anew by its path.
+//! **The current directory** of the caller still leads to the hidden files. The caller must enter it again by its
+//! path.
 //!
-//! Rights over other users' files are as before: ids map to themselves. Root's whole map is kept where root may write it.
+//! Rights over other users' files do not change, because ids map to themselves. If root may write a full id map, root
+//! keeps all ids.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -35,27 +38,28 @@ use nix::unistd::{AccessFlags, ForkResult, access, fork, getegid, geteuid, getpi
 
 use crate::protocol::{Enclosure, Shown};
 
-/// The program that this process runs, also where its file was replaced since.
-#[allow(clippy::unnecessary_wraps, reason = "another system may fail at it")]
+/// Returns the path of this process's program, also if its file was replaced.
+#[allow(clippy::unnecessary_wraps, reason = "this function can fail on other systems")]
 pub(crate) fn own_program() -> io::Result<PathBuf> {
     Ok(PathBuf::from("/proc/self/exe"))
 }
 
-/// Makes agentd's files disappear for this process and all that comes of it. The error says what is missing and how it can be had. Gives what
-/// could be changed under agentd all the same, where that is allowed.
+/// Hides agentd's files from this process and its descendants. An error names the missing part and its remedy. If the
+/// configuration allows it, returns a weakness by which the agent can still replace agentd's files.
 pub(crate) fn hide(enclosure: &Enclosure, directory: &Path) -> Result<Option<String>, String> {
     let hidden = Hidden::find(enclosure, directory)?;
-    // Root could replace every link, also those of the system; for root it is no wall anyway.
+    // Root could replace every link, also the system's, and this level does not confine root.
     let loose = hidden.loose.as_ref().filter(|_| !geteuid().is_root()).map(|link| {
         format!(
-            "agentd's directories are reached by the link {}, which the agent can replace; name the directory itself in agentd's options",
+            "agentd's directories are reached by the link {}, which the agent can replace; \
+             name the directory itself in agentd's options",
             link.display()
         )
     });
     if let Some(reason) = loose.as_ref().filter(|_| enclosure.missing == IsolationMissing::Fail) {
         return Err(reason.clone());
     }
-    // A process that cannot be dumped does not own its files in /proc, and could not write its maps.
+    // A process that is not dumpable does not own its files in /proc, and could not write its id maps.
     let _ = prctl::set_dumpable(true);
     enter_namespaces().map_err(|error| no_namespaces(&error))?;
     hidden.cover().map_err(|error| no_mounts(&error))?;
@@ -63,7 +67,7 @@ pub(crate) fn hide(enclosure: &Enclosure, directory: &Path) -> Result<Option<Str
     Ok(loose)
 }
 
-/// A step that failed, with what it was about.
+/// Failed step with its errno.
 type Failed = (String, Errno);
 
 fn at(step: impl Into<String>) -> impl FnOnce(Errno) -> Failed {
@@ -75,14 +79,15 @@ fn of_io(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-/// Where the kernel says whether ordinary users may have user namespaces, and what the value is that forbids it.
+/// Kernel switches for user namespaces: file, the value that forbids them, and the remedy.
 const SWITCHES: [(&str, &str, &str); 3] = [
     ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
     (
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
-        "an AppArmor profile with `userns,` for agentd-keeper, or sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+        "an AppArmor profile with `userns,` for agentd-keeper, or \
+         sysctl kernel.apparmor_restrict_unprivileged_userns=0",
     ),
 ];
 
@@ -99,18 +104,18 @@ fn no_namespaces((step, errno): &Failed) -> String {
 
 fn no_mounts((step, errno): &Failed) -> String {
     let text = no_namespaces(&(step.clone(), *errno));
-    // Ubuntu lets the namespace be made, and takes all rights in it.
+    // Ubuntu allows creating the namespace, and removes all rights in it.
     if matches!(errno, Errno::EACCES | Errno::EPERM) { text } else { format!("mounts: {step}: {}", errno.desc()) }
 }
 
-/// Enters a user namespace in which every id is itself, and a mount namespace of it.
+/// Enters a user namespace that maps every id to itself, and a mount namespace owned by it.
 fn enter_namespaces() -> Result<(), Failed> {
     let flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS;
     let (uid, gid) = (geteuid(), getegid());
     let maps = [own_map("uid"), own_map("gid")];
     let is_single = maps.iter().all(|map| map.lines().count() == 1 && map.trim_end().ends_with(" 1"));
     if uid.is_root() && !is_single {
-        // Only a process outside may map more than itself.
+        // Only a process outside the namespace may map more than one id.
         let (mut go, went) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
             .map(|(reader, writer)| (File::from(writer), File::from(reader)))
             .map_err(at("pipe"))?;
@@ -136,13 +141,13 @@ fn enter_namespaces() -> Result<(), Failed> {
     let write = |name: &str, text: String| {
         fs::write(format!("/proc/self/{name}"), text).map_err(|error| (format!("write {name}"), of_io(&error)))
     };
-    // Without it an ordinary user may not map a group (user_namespaces(7)).
+    // Otherwise an ordinary user may not map a group (user_namespaces(7)).
     write("setgroups", "deny".to_owned())?;
     write("gid_map", format!("{gid} {gid} 1"))?;
     write("uid_map", format!("{uid} {uid} 1"))
 }
 
-/// The map under which every id that this process knows stays itself.
+/// Returns the map that maps every id known to this process to itself.
 fn own_map(of: &str) -> String {
     let known = fs::read_to_string(format!("/proc/self/{of}_map")).unwrap_or_default();
     let lines = known.lines().filter_map(|line| {
@@ -153,7 +158,7 @@ fn own_map(of: &str) -> String {
     lines.collect()
 }
 
-/// Runs this in a child of its own, which ends with it.
+/// Runs a function in a child process, which then exits.
 #[allow(unsafe_code, reason = "fork has no safe form")]
 fn child(what: impl FnOnce() -> io::Result<()>) -> nix::Result<nix::unistd::Pid> {
     // SAFETY: this process has one thread, so the child may do whatever the parent may.
@@ -161,7 +166,7 @@ fn child(what: impl FnOnce() -> io::Result<()>) -> nix::Result<nix::unistd::Pid>
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
             let status = i32::from(what().is_err());
-            // SAFETY: it ends this process and runs nothing of what the parent registered for its own end.
+            // SAFETY: _exit ends this process without running the parent's exit handlers.
             unsafe { libc::_exit(status) }
         }
     }
@@ -176,7 +181,7 @@ fn ended_well(pid: nix::unistd::Pid) -> bool {
     }
 }
 
-/// Does this in a child of its own, and tells how it ended. To be called in a process with one thread.
+/// Tries a function in a child process and returns its error. The calling process must have a single thread.
 pub(crate) fn attempt<T>(what: impl FnOnce() -> Result<T, String>) -> Result<(), String> {
     let (mut reader, mut writer) = io::pipe().map_err(|error| error.to_string())?;
     let tried = child(move || {
@@ -192,14 +197,14 @@ pub(crate) fn attempt<T>(what: impl FnOnce() -> Result<T, String>) -> Result<(),
     if ended_well(pid) { Ok(()) } else { Err(reason) }
 }
 
-/// What is to be covered, by paths without links.
+/// Paths to hide and to show, without symbolic links.
 #[derive(Debug, Default)]
 struct Hidden {
-    /// The outer before what is in them.
+    /// Directories to hide; each comes before the directories inside it.
     directories: Vec<PathBuf>,
     files: Vec<PathBuf>,
     shown: Vec<Shown>,
-    /// A link on the way to a directory that could be replaced.
+    /// Link on the way to a directory that this user could replace.
     loose: Option<PathBuf>,
 }
 
@@ -207,14 +212,14 @@ impl Hidden {
     fn find(enclosure: &Enclosure, directory: &Path) -> Result<Self, String> {
         let (mut directories, mut loose) = (Vec::new(), None);
         for path in &enclosure.directories {
-            // One that is not there could be made by the agent, with a configuration in it.
+            // The agent could create a missing directory, with a configuration in it.
             let _ = DirBuilder::new().recursive(true).mode(0o700).create(path);
             match path.canonicalize() {
                 Ok(real) => {
                     loose = loose.or_else(|| link_of_ones_own(path));
                     directories.push(real);
                 }
-                // No process of this user can make it either.
+                // No process of this user can create the directory either.
                 Err(error) if matches!(of_io(&error), Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => {}
                 Err(error) => return Err(format!("the directory {} cannot be covered: {error}", path.display())),
             }
@@ -233,7 +238,7 @@ impl Hidden {
             if !directories.iter().any(|hidden| path.starts_with(hidden)) {
                 continue;
             }
-            // An agent could make a link of its own directory, and be shown what the link leads to at the next launch.
+            // An agent could replace its own directory with a link, and see the link's target at the next launch.
             let is_named_so = enclosure.directories.iter().chain(&directories).any(|hidden| {
                 let below = named.strip_prefix(hidden).ok();
                 below.is_some_and(|below| hidden.canonicalize().is_ok_and(|hidden| hidden.join(below) == path))
@@ -247,7 +252,7 @@ impl Hidden {
         Ok(Self { directories, files, shown, loose })
     }
 
-    /// The directories above that could be renamed, the outer first.
+    /// Returns the directories above that could be renamed, the outer ones first.
     fn pins(&self) -> Vec<PathBuf> {
         let all = self.directories.iter().chain(&self.files).flat_map(|path| path.ancestors().skip(1));
         let can_be_renamed = |path: &&Path| path.parent().is_some_and(is_ones_own);
@@ -257,15 +262,15 @@ impl Hidden {
         pins
     }
 
-    /// Makes all of it disappear in this mount namespace.
+    /// Hides all paths in this mount namespace.
     fn cover(&self) -> Result<(), Failed> {
-        // What is mounted outside later is to be seen, and nothing of here outside.
+        // Later mounts from outside must appear here, and mounts from here must not appear outside.
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_SLAVE | MsFlags::MS_REC, None::<&str>)
             .map_err(at("make the mounts slaves"))?;
         for path in self.pins() {
             bind(&path, &path)?;
         }
-        // By descriptors: their paths lead nowhere soon.
+        // Opened now, because the paths stop working when they are covered.
         let open = |path: &Path| {
             let found = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path);
             found.map(OwnedFd::from).map_err(|error| (format!("open {}", path.display()), of_io(&error)))
@@ -274,7 +279,7 @@ impl Hidden {
             self.shown.iter().map(|shown| Ok((shown, open(&shown.path)?))).collect::<Result<_, Failed>>()?;
         let mut covers: Vec<&Path> = Vec::new();
         for path in &self.directories {
-            // One that is in another is gone with it, unless it is in a directory that is shown.
+            // A directory inside a hidden one is hidden too, unless it is in a shown directory.
             if path.exists() && !covers.contains(&path.as_path()) {
                 empty(path)?;
                 for (shown, fd) in shown.iter().filter(|(shown, _)| shown.path.starts_with(path)) {
@@ -289,7 +294,7 @@ impl Hidden {
         covers.into_iter().try_for_each(close)
     }
 
-    /// Covers the files with an empty one, which is made for this and unlinked again.
+    /// Covers the files with an empty file that is created for this and then unlinked.
     fn cover_files(&self, nothing: &Path) -> Result<(), Failed> {
         let failed = |step: &str, error: &io::Error| (format!("{step} {}", nothing.display()), of_io(error));
         OpenOptions::new()
@@ -306,33 +311,33 @@ impl Hidden {
     }
 }
 
-/// Whether this user can change what is in the directory, or can give itself the right to.
+/// Reports whether this user can change the directory's entries, or can gain the permission to.
 fn is_ones_own(directory: &Path) -> bool {
     access(directory, AccessFlags::W_OK).is_ok()
         || directory.metadata().is_ok_and(|metadata| metadata.uid() == geteuid().as_raw())
 }
 
-/// The first link of a path that this user can replace.
+/// Returns the first link on a path that this user can replace.
 fn link_of_ones_own(path: &Path) -> Option<PathBuf> {
     let ways = path.ancestors().collect::<Vec<_>>().into_iter().rev();
     let mut links = ways.filter(|way| way.is_symlink());
     links.find(|link| link.parent().is_some_and(is_ones_own)).map(Path::to_owned)
 }
 
-/// Binds with everything that is mounted below: in a namespace of an ordinary user mounts are locked together.
+/// Bind-mounts a path with all mounts below it. In an ordinary user's namespace, these mounts are locked together.
 fn bind(from: &Path, to: &Path) -> Result<(), Failed> {
     mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
         .map_err(at(format!("bind {}", to.display())))
 }
 
-/// Mounts an empty directory.
+/// Mounts an empty directory over the path.
 fn empty(path: &Path) -> Result<(), Failed> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("agentd-guard"), path, Some("tmpfs"), flags, Some("mode=0755,size=64k,nr_inodes=256"))
         .map_err(at(format!("cover {}", path.display())))
 }
 
-/// Shows a directory at its own path in what covers it.
+/// Makes a directory visible at its own path inside the cover.
 fn show(shown: &Shown, fd: &OwnedFd) -> Result<(), Failed> {
     let Shown { path, read_only } = shown;
     fs::create_dir_all(path).map_err(|error| (format!("make {}", path.display()), of_io(&error)))?;
@@ -340,7 +345,7 @@ fn show(shown: &Shown, fd: &OwnedFd) -> Result<(), Failed> {
     if *read_only { close(path) } else { Ok(()) }
 }
 
-/// Makes a mount read-only. Its other flags are locked here and have to be said again.
+/// Makes a mount read-only. Its other flags are locked and must be repeated.
 fn close(path: &Path) -> Result<(), Failed> {
     let now = statvfs(path).map_err(at(format!("look at {}", path.display())))?.flags();
     let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
@@ -357,8 +362,9 @@ fn close(path: &Path) -> Result<(), Failed> {
     mount(None::<&str>, path, None::<&str>, flags, None::<&str>).map_err(at(format!("close {}", path.display())))
 }
 
-/// Enters a Landlock domain: from here on no signal, no trace and no abstract socket leads out of it. Set-user-id programs get no rights
-/// any more, since the kernel allows a domain only so. Nothing of the file system is handled, and so mounting stays as it was.
+/// Enters a Landlock domain: no signal, trace or abstract socket connection leaves it. Set-user-id programs no longer
+/// gain rights, because the kernel requires that for a domain. The domain does not restrict files, so mounting still
+/// works.
 pub(crate) fn scope() -> Result<(), String> {
     let entered = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -374,8 +380,8 @@ pub(crate) fn scope() -> Result<(), String> {
 
 fn no_landlock(error: &str) -> String {
     format!(
-        "Landlock with scopes for signals and abstract sockets (ABI 6): {error}; it needs Linux 6.12, with landlock in lsm= of its command \
-         line"
+        "Landlock with scopes for signals and abstract sockets (ABI 6): {error}; it needs Linux 6.12, with \
+         landlock in lsm= of its command line"
     )
 }
 
@@ -409,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_the_agent_can_replace_is_found_and_what_is_not_there_is_made() {
+    fn a_replaceable_link_is_found_and_a_missing_directory_is_created() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().canonicalize().unwrap().join(name);
         fs::create_dir_all(at("dotfiles/agentd")).unwrap();

@@ -1,5 +1,6 @@
-//! Linux: a subreaper, so that no descendant is ever lost; proc(5) for who they are; pidfds, so that a signal reaches the
-//! process that was meant and not its successor under the same pid.
+//! Linux: processes, signals and file descriptors. The keeper is a subreaper, so no descendant is ever lost. The
+//! files of proc(5) identify processes. Pidfds ensure that a signal reaches the intended process and not another
+//! process with a reused process id.
 
 use std::fs;
 use std::io;
@@ -16,38 +17,40 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::Process;
 
-/// Whether a process whose parent ended becomes a child of this one.
+/// Whether a process whose parent exits becomes a child of this process.
 pub(crate) const ADOPTS: bool = true;
 
-/// The longest path of a socket, bytes (unix(7): 108 with the NUL).
+/// Maximum length of a socket's path in bytes (unix(7): 108 with the NUL).
 pub(crate) const SOCKET_PATH_MAX: usize = 107;
 
-/// From here on a descendant whose parent ends becomes a child of this process, so that "no children" is "no descendants".
+/// Makes this process the parent of descendants whose parent exits. "No children" then means "no descendants".
 pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(prctl::set_child_subreaper(true)?)
 }
 
-/// In a child before exec: to be killed when `parent` ends. Async-signal-safe.
+/// Arranges in a child before its exec that it is killed when `parent` exits. Async-signal-safe.
 pub(crate) fn die_with_parent(parent: u32) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // It may have ended before the call.
+    // The parent may have exited before the call.
     if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// What makes a child the one that the kernel kills before this process when memory runs out, as its file takes it.
+/// Returns the `oom_score_adj` value with which the kernel kills a child before this process when memory runs out.
 pub(crate) fn expendable() -> String {
     let own = fs::read_to_string(OOM_SCORE).ok().and_then(|own| own.trim().parse::<i32>().ok()).unwrap_or(0);
     own.saturating_add(EXPENDABLE).min(1000).to_string()
 }
 
-/// In a child before exec, with what [`expendable`] said. Async-signal-safe. Without it the agent runs all the same.
+/// Applies the value of [`expendable`] in a child before its exec. Async-signal-safe. On an error, the agent runs
+/// without it.
 pub(crate) fn become_expendable(score: &str) {
     if let Ok(file) = nix::fcntl::open(OOM_SCORE, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty()) {
         let _ = nix::unistd::write(file, score.as_bytes());
     }
 }
 
-/// Sets it for a child that has done its exec. Until then the file of a process that refuses tracing is root's.
+/// Applies the value to a child after its exec. Before that, the file of a process that refuses tracing belongs to
+/// root.
 pub(crate) fn make_expendable(pid: u32, score: &str) {
     let file = format!("/proc/{pid}/oom_score_adj");
     if fs::read_to_string(&file).is_ok_and(|now| now.trim() != score) {
@@ -55,41 +58,42 @@ pub(crate) fn make_expendable(pid: u32, score: &str) {
     }
 }
 
-/// From here on root alone can look into this process's memory, and it leaves no core.
+/// Protects this process's memory: from now on only root can read it, and the process leaves no core file.
 pub(crate) fn refuse_tracing() -> io::Result<()> {
     Ok(prctl::set_dumpable(false)?)
 }
 
-/// `proc_pid_oom_score_adj(5)`.
+/// File of this process's score, see `proc_pid_oom_score_adj(5)`.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
-/// In thousandths of the memory there is: who holds an agent, and uses less than half of what the session may, is killed last.
+/// Score for a child, in thousandths of the available memory. A keeper that uses less than half of its session's
+/// limit is killed last.
 const EXPENDABLE: i32 = 500;
 
-/// Closes every descriptor but the first three.
+/// Closes every file descriptor except stdin, stdout and stderr.
 #[allow(unsafe_code, reason = "nix has no close_range")]
 pub(crate) fn close_inherited() -> io::Result<()> {
-    // SAFETY: called first thing in main, when nothing in this process owns a descriptor above 2.
+    // SAFETY: the first call in main, when no code in this process owns a file descriptor above 2.
     match unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) } {
         0 => Ok(()),
-        // Linux before 5.9, or a filter of system calls that is older than the call.
+        // Linux before 5.9, or a system call filter that is older than the call.
         _ => close_listed(),
     }
 }
 
-#[allow(unsafe_code, reason = "a descriptor that nobody in this process owns can only be closed by its number")]
+#[allow(unsafe_code, reason = "a file descriptor without an owner can only be closed by its number")]
 fn close_listed() -> io::Result<()> {
     let mut open = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         open.extend(entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|fd| *fd > 2));
     }
     for fd in open {
-        // SAFETY: as above; the directory that was read is closed already, and closing a number that is not open does nothing.
+        // SAFETY: as above. The directory that was read is already closed, and closing an unused number does nothing.
         unsafe { libc::close(fd) };
     }
     Ok(())
 }
 
-/// Gives a pipe room for so many bytes, where the user's share of such room allows it (`pipe(7)`, "Pipe capacity").
+/// Sets a pipe's capacity in bytes, if the user's limit allows it (`pipe(7)`, "Pipe capacity").
 pub(crate) fn widen(pipe: impl AsFd, bytes: i32) {
     let _ = nix::fcntl::fcntl(pipe, nix::fcntl::FcntlArg::F_SETPIPE_SZ(bytes));
 }
@@ -98,30 +102,31 @@ pub(crate) fn start_time(pid: i32) -> io::Result<u64> {
     Ok(read(pid)?.start_time)
 }
 
-/// The processes below one. Who is below this one stays so, whatever it does, so there is nothing to remember and nobody to follow.
+/// Process tree below one process. A descendant of a subreaper always stays its descendant, so the tree needs no
+/// state.
 #[derive(Debug)]
 pub(crate) struct Family {
     root: i32,
 }
 
 impl Family {
-    /// Everybody below `root`.
+    /// Returns the tree below `root`.
     pub(crate) fn below(root: i32) -> Self {
         Self { root }
     }
 
-    /// Everybody below this process. The leader and the mark are for systems without a subreaper.
+    /// Returns the tree below this process. The leader and the mark are for systems without a subreaper.
     pub(crate) fn led_by(_leader: i32, _mark: Option<(&str, &[u8])>) -> Self {
         Self::below(i32::try_from(std::process::id()).unwrap_or(i32::MAX))
     }
 
-    /// Every one.
+    /// Returns all descendants.
     pub(crate) fn descendants(&mut self) -> io::Result<Vec<Process>> {
         let mut all = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-            // One that ended since it was listed is no descendant any more.
+            // A process that exited since the listing is no longer a descendant.
             if let Ok(process) = read(pid) {
                 all.push(process);
             }
@@ -129,17 +134,17 @@ impl Family {
         Ok(closure(all, self.root))
     }
 
-    /// The pids of all that have not ended. It looks at their processes alone and not at everybody's, so that it can be asked
-    /// often; one that is just being forked it may miss.
+    /// Returns the process ids of all descendants that have not exited. The function reads only the tree's own files
+    /// in /proc, so it is cheap. It may miss a process that is being forked.
     pub(crate) fn tree(&mut self) -> io::Result<Vec<i32>> {
         let (mut all, mut at) = (children(self.root)?, 0);
         if all.is_empty() {
-            // A kernel may be built without these lists (CONFIG_PROC_CHILDREN).
+            // The kernel may be built without these lists (CONFIG_PROC_CHILDREN).
             let all = self.descendants()?;
             return Ok(all.into_iter().filter(|process| !process.zombie).map(|process| process.pid).collect());
         }
         while let Some(pid) = all.get(at) {
-            // Who ended meanwhile has none.
+            // A process that exited meanwhile has no list.
             let below = children(*pid).unwrap_or_default();
             all.extend(below);
             at += 1;
@@ -148,20 +153,20 @@ impl Family {
         Ok(all)
     }
 
-    /// Nothing: an orphan becomes a child of this process, and SIGCHLD tells of its end.
-    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "another system has something here")]
+    /// Returns no file descriptor: an orphan becomes a child of this process, and SIGCHLD reports its exit.
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "other systems use self and can fail here")]
     pub(crate) fn due(&self, _now: Instant) -> Result<Option<BorrowedFd<'_>>, Instant> {
         Ok(None)
     }
 
-    /// Never.
-    #[allow(clippy::unused_self, reason = "another system has something here")]
+    /// Returns false, because this system reports all changes through SIGCHLD.
+    #[allow(clippy::unused_self, reason = "other systems use self here")]
     pub(crate) fn take_changes(&mut self, _now: Instant) -> bool {
         false
     }
 }
 
-/// Those of `all` that descend from `root`.
+/// Returns the processes of `all` that descend from `root`.
 fn closure(all: Vec<Process>, root: i32) -> Vec<Process> {
     let (mut inside, mut outside) = (Vec::new(), all);
     let mut parents = std::collections::BTreeSet::from([root]);
@@ -177,7 +182,7 @@ fn closure(all: Vec<Process>, root: i32) -> Vec<Process> {
     }
 }
 
-/// The children of each of its threads.
+/// Returns the children of all threads of a process.
 fn children(pid: i32) -> io::Result<Vec<i32>> {
     let mut children = Vec::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -187,24 +192,25 @@ fn children(pid: i32) -> io::Result<Vec<i32>> {
     Ok(children)
 }
 
-/// How much memory the process has resident, bytes; 0 for one that has ended.
+/// Returns the resident memory of a process in bytes, or 0 if it has exited.
 pub(crate) fn resident(pid: i32) -> u64 {
     field(&format!("/proc/{pid}/status"), "VmRSS:").unwrap_or(0)
 }
 
-/// The same with what it shares counted in parts. Who may not be looked into (a set-user-id program) is counted whole.
+/// Returns the resident memory of a process with its share of shared memory, in bytes. Counts a process that may not
+/// be examined (a set-user-id program) in full.
 pub(crate) fn proportional(pid: i32) -> u64 {
     field(&format!("/proc/{pid}/smaps_rollup"), "Pss:").unwrap_or_else(|| resident(pid))
 }
 
-/// A number of kB in a file of proc(5), in bytes.
+/// Reads a kB value from a file of proc(5) and returns it in bytes.
 fn field(path: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Sends the signal to this very process; says whether it was there to receive it.
+/// Sends the signal to exactly this process. Reports whether the process still existed.
 pub(crate) fn signal(process: &Process, signal: Signal) -> io::Result<bool> {
     let handle = match open(process.pid) {
         Ok(handle) => Some(handle),
@@ -212,7 +218,7 @@ pub(crate) fn signal(process: &Process, signal: Signal) -> io::Result<bool> {
         Err(error) if is_unknown(&error) => None,
         Err(error) => return Err(error),
     };
-    // The handle holds whoever has the pid now; that it is the one meant can be told only after that.
+    // The handle refers to the current owner of the process id. Only now can its identity be checked.
     if start_time(process.pid).ok() != Some(process.start_time) {
         return Ok(false);
     }
@@ -227,17 +233,18 @@ pub(crate) fn signal(process: &Process, signal: Signal) -> io::Result<bool> {
     }
 }
 
-/// Linux before 5.3 has no pidfd, and a filter of system calls may be older than they are. A child that this process has not
-/// reaped keeps its pid; between the look at another descendant and the signal its pid could pass on, and nothing can be done about it.
+/// Sends a signal without a pidfd, for Linux before 5.3 or an older system call filter. An unreaped child keeps its
+/// process id. For other descendants, the id can be reused between check and signal, which cannot be prevented.
 fn by_pid(pid: i32, signal: Signal) -> io::Result<()> {
     Ok(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)?)
 }
 
-/// A handle on what a path names, if there is no symbolic link in it; nothing is opened, so that a device or a pipe notices nothing.
+/// Returns a handle on the file at a path that has no symbolic link. The file is not opened, so a device or a FIFO is
+/// not affected.
 pub(crate) fn pin(path: &Path) -> io::Result<OwnedFd> {
     let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(AT_FDCWD, path, how) {
-        // Linux before 5.6, or a filter of system calls that is older than the call.
+        // Linux before 5.6, or a system call filter that is older than the call.
         Err(Errno::ENOSYS | Errno::EPERM) => pin_by_steps(path),
         pinned => Ok(pinned?),
     }
@@ -247,7 +254,7 @@ fn pin_by_steps(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut at = nix::fcntl::open("/", flags, Mode::empty())?;
     for name in path.components().skip(1) {
-        // Of a link this is the link itself: nothing can be opened below it.
+        // For a link, this is the link itself, and nothing can be opened below it.
         at = nix::fcntl::openat(&at, name.as_os_str(), flags, Mode::empty())?;
     }
     if SFlag::from_bits_truncate(fstat(&at)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFLNK {
@@ -256,18 +263,18 @@ fn pin_by_steps(path: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Opens for reading what [`pin`] found, and nothing that took its place.
+/// Opens exactly the file that [`pin`] found for reading.
 pub(crate) fn reopen(pinned: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     Ok(nix::fcntl::open(format!("/proc/self/fd/{}", pinned.as_raw_fd()).as_str(), flags, Mode::empty())?)
 }
 
-/// Major and minor number.
+/// Returns the major and minor number of a device.
 pub(crate) fn device(number: u64) -> (u64, u64) {
     (nix::sys::stat::major(number), nix::sys::stat::minor(number))
 }
 
-/// Whether a system call is not there.
+/// Reports whether the error means that a system call is unavailable.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
 }
@@ -277,7 +284,7 @@ fn open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes no pointer.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0_u32) };
     match RawFd::try_from(fd) {
-        // SAFETY: the kernel gave this descriptor just now, so nothing else owns it.
+        // SAFETY: the kernel just returned this file descriptor, so no other code owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -286,7 +293,7 @@ fn open(pid: i32) -> io::Result<OwnedFd> {
 #[allow(unsafe_code, reason = "nix has no pidfd_send_signal")]
 fn send(handle: &OwnedFd, signal: Signal) -> io::Result<()> {
     let info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: a null siginfo is allowed and means that of kill(2); the descriptor is open for as long as `handle` is borrowed.
+    // SAFETY: a null siginfo means the siginfo of kill(2); the file descriptor is open while `handle` is borrowed.
     match unsafe { libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), signal as i32, info, 0_u32) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -299,14 +306,15 @@ fn read(pid: i32) -> io::Result<Process> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has another form")))
 }
 
-/// proc(5): the name stands in parentheses and may hold parentheses itself, so the fields are counted from the last one.
+/// Parses `/proc/PID/stat` (proc(5)). The name is in parentheses and may contain some, so fields are counted from the
+/// last one.
 fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     let end = memchr::memrchr(b')', stat)?;
     let mut fields = std::str::from_utf8(stat.get(end + 2..)?).ok()?.split(' ');
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    // Field 22; the group was field 5.
+    // The start time is field 22, and the process group was field 5.
     let start_time = fields.nth(16)?.parse().ok()?;
     Some(Process { pid, start_time, parent, group, zombie: matches!(state, "Z" | "X") })
 }
@@ -317,7 +325,8 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that `a_kernel_without_close_range_gets_its_descriptors_closed_too` starts for itself.
+    /// Environment variable that `a_kernel_without_close_range_gets_its_descriptors_closed_too` sets for the process
+    /// it starts.
     const INHERITED: &str = "AGENTD_KEEPER_TEST_INHERITED";
 
     #[test]
@@ -342,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_pinned_with_a_link_neither_in_it_nor_at_its_end() {
+    fn a_path_with_a_link_in_it_or_at_its_end_is_not_pinned() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
         fs::create_dir(at("d")).unwrap();
@@ -388,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_for_a_predecessor_does_not_reach_the_process_that_has_its_pid_now() {
+    fn a_signal_does_not_reach_a_process_with_a_reused_pid() {
         let mut child = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let process = read(pid).unwrap();

@@ -1,8 +1,7 @@
-//! Who is at the other end of a unix socket, and whose child that process is, as proc(5) shows it.
+//! Linux: the peer process of a unix socket and its ancestors, from proc(5).
 //!
-//! Only files are read that the kernel fills without the memory map of the process: `cmdline` and `environ` can hang
-//! on a process
-//! that wants them to.
+//! This module reads only files that the kernel fills without the process's memory map. Reads of `cmdline` and
+//! `environ` can hang if the process causes it.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -14,34 +13,35 @@ use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 
 use super::Relative;
 
-/// The process that connected, as the kernel noted it at that moment.
+/// Process that connected, as the kernel recorded it at that moment.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
-    /// `None` where the process has ended.
+    /// Process id; `None` if the process has exited.
     pub(crate) pid: Option<i32>,
-    /// Whether it is outside of this process's pid namespace, and so below no process in it.
+    /// Whether the process is outside this process's pid namespace, and so below no process in it.
     pub(crate) is_outside: bool,
-    /// Linux before 6.5 gives none.
+    /// Pidfd of the process; absent before Linux 6.5.
     handle: Option<OwnedFd>,
 }
 
 impl Peer {
     pub(crate) fn of(socket: impl AsFd) -> io::Result<Self> {
         let credentials = getsockopt(&socket, PeerCredentials)?;
-        // The pid in this namespace, also of one that has ended; 0 is in another.
+        // The process id in this namespace, also after an exit. 0 means another namespace.
         let noted = Some(credentials.pid()).filter(|pid| *pid > 0);
         let (pid, handle) = match getsockopt(&socket, PeerPidfd) {
             Ok(handle) => (pid_of(&handle)?, Some(handle)),
             Err(Errno::ENOPROTOOPT) => (noted, None),
-            // It has ended, and was waited for.
+            // The process has exited and was reaped.
             Err(Errno::ESRCH | Errno::EINVAL | Errno::ENODATA) => (None, None),
             Err(error) => return Err(error.into()),
         };
         Ok(Self { uid: credentials.uid(), pid, is_outside: noted.is_none(), handle })
     }
 
-    /// Whether the process is still there, and so still has its pid. Without a handle the start time says so.
+    /// Reports whether the process still exists and so still has its process id. Without a pidfd, compares the start
+    /// time.
     pub(crate) fn is_still(&self, seen: &Relative) -> bool {
         match &self.handle {
             Some(handle) => pid_of(handle).is_ok_and(|pid| pid == Some(seen.pid)),
@@ -50,14 +50,14 @@ impl Peer {
     }
 }
 
-/// The pid in this process's namespace, by the handle's file in proc(5).
+/// Returns the process id in this process's namespace, from the pidfd's file in proc(5).
 fn pid_of(handle: &OwnedFd) -> io::Result<Option<i32>> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", handle.as_raw_fd()))?;
     let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")).and_then(|pid| pid.trim().parse::<i32>().ok());
     Ok(pid.filter(|pid| *pid > 0))
 }
 
-/// One process with its parent.
+/// Reads one process with its parent.
 pub(crate) fn relative(pid: i32) -> io::Result<Relative> {
     let mut block = [0; 1024];
     let read = File::open(format!("/proc/{pid}/stat"))?.read(&mut block)?;
@@ -65,24 +65,24 @@ pub(crate) fn relative(pid: i32) -> io::Result<Relative> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has another form")))
 }
 
-/// The name stands in parentheses and may hold parentheses itself, so it ends at the last one.
+/// Parses `/proc/PID/stat`. The name is in parentheses and may contain some, so it ends at the last one.
 fn parse(pid: i32, stat: &[u8]) -> Option<Relative> {
     let (begin, end) = (memchr::memchr(b'(', stat)?, memchr::memrchr(b')', stat)?);
     let mut fields = std::str::from_utf8(stat.get(end + 2..)?).ok()?.split(' ');
     let parent = fields.nth(1)?.parse().ok()?;
-    // Field 22; the parent was field 4.
+    // The start time is field 22, and the parent was field 4.
     let start_time = fields.nth(17)?.parse().ok()?;
     Some(Relative { pid, parent, start_time, name: stat.get(begin + 1..end)?.to_vec() })
 }
 
-/// The names of the cgroups that the process is in, in every hierarchy.
+/// Returns the names of the process's cgroups in every hierarchy.
 pub(crate) fn cgroups(pid: i32) -> io::Result<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     Ok(paths.flat_map(|path| path.split('/')).filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
-/// The program that the process runs; nothing where that may not be looked at.
+/// Returns the path of the process's program, or `None` if it is not readable.
 pub(crate) fn program(pid: i32) -> Option<String> {
     Some(fs::read_link(format!("/proc/{pid}/exe")).ok()?.to_string_lossy().into_owned())
 }

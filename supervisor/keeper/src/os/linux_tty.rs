@@ -1,11 +1,11 @@
-//! Whether a process waits for what is typed, as proc(5) shows it.
+//! Linux: reports from proc(5) whether a process waits for terminal input.
 
 use std::fs;
 
 use nix::libc;
 use nix::sys::resource::Resource;
 
-/// The resource limits that a login passes on, by their names in `limits.conf(5)`.
+/// Resource limits that a login passes on, by their names in `limits.conf(5)`.
 pub(crate) const LIMITS: &[(&str, Resource)] = &[
     ("core", Resource::RLIMIT_CORE),
     ("cpu", Resource::RLIMIT_CPU),
@@ -18,12 +18,13 @@ pub(crate) const LIMITS: &[(&str, Resource)] = &[
     ("as", Resource::RLIMIT_AS),
 ];
 
-/// Whether the process is in read(2) of a terminal; `None` where the kernel does not say what it is in.
+/// Reports whether the process is in read(2) of a terminal. Returns `None` if the kernel does not report the system
+/// call.
 pub(crate) fn reads_terminal(pid: i32) -> Option<bool> {
     let text = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
     let mut words = text.split(' ');
     let Some(call) = words.next().and_then(|word| word.trim().parse::<libc::c_long>().ok()) else {
-        // `running`: it is in none.
+        // The content `running` means that the process is in no system call.
         return Some(false);
     };
     if call != libc::SYS_read {

@@ -1,8 +1,7 @@
-//! Who is at the other end of a unix socket, and whose child that process is, as libproc(3) shows it.
+//! Peer process of a unix socket and its ancestors on macOS, from libproc(3).
 //!
-//! macOS gives a process whose parent ended to launchd, and has no handle on a process: a process that forks twice cannot be
-//! placed below its
-//! keeper here.
+//! A process whose parent exits becomes a child of launchd on macOS, which has no process handles. A process that
+//! forks twice cannot be found below its keeper here.
 
 use nix::sys::resource::Resource;
 use std::io;
@@ -15,7 +14,7 @@ use nix::unistd::getpeereid;
 
 use super::Relative;
 
-/// The resource limits that a login passes on, by their names in `limits.conf(5)`.
+/// Resource limits that a login passes on, by their names in `limits.conf(5)`.
 pub(crate) const LIMITS: &[(&str, Resource)] = &[
     ("core", Resource::RLIMIT_CORE),
     ("cpu", Resource::RLIMIT_CPU),
@@ -26,13 +25,13 @@ pub(crate) const LIMITS: &[(&str, Resource)] = &[
     ("as", Resource::RLIMIT_AS),
 ];
 
-/// The process that connected, as the kernel noted it at that moment.
+/// Process that connected, as the kernel recorded it at that moment.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
-    /// `None` where the process has ended.
+    /// Process id; `None` if the process has exited.
     pub(crate) pid: Option<i32>,
-    /// There are no pid namespaces.
+    /// Always false, because macOS has no pid namespaces.
     pub(crate) is_outside: bool,
 }
 
@@ -43,14 +42,14 @@ impl Peer {
         Ok(Self { uid, pid, is_outside: false })
     }
 
-    /// Whether the process is still there, and so still has its pid.
-    #[allow(clippy::unused_self, reason = "another system has a handle")]
+    /// Reports whether the process still exists and so still has its process id.
+    #[allow(clippy::unused_self, reason = "other systems use a process handle here")]
     pub(crate) fn is_still(&self, seen: &Relative) -> bool {
         relative(seen.pid).is_ok_and(|now| now.start_time == seen.start_time)
     }
 }
 
-/// One process with its parent.
+/// Reads one process with its parent.
 pub(crate) fn relative(pid: i32) -> io::Result<Relative> {
     match process::of(pid) {
         Ok(found) => Ok(Relative {
@@ -59,7 +58,7 @@ pub(crate) fn relative(pid: i32) -> io::Result<Relative> {
             start_time: found.start_time,
             name: process::name(pid).unwrap_or_default(),
         }),
-        // Another user's process tells its name and nothing else: a login, a launchd. It is no keeper here.
+        // Another user's process, such as a login or launchd, only shows its name. Such a process is no keeper.
         Err(error) => match process::name(pid) {
             Ok(name) => Ok(Relative { pid, parent: 0, start_time: 0, name }),
             Err(_) => Err(error),
@@ -67,17 +66,17 @@ pub(crate) fn relative(pid: i32) -> io::Result<Relative> {
     }
 }
 
-/// There are no cgroups.
+/// Returns no names, because macOS has no cgroups.
 pub(crate) fn cgroups(_pid: i32) -> io::Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// The program that the process runs.
+/// Returns the path of the process's program.
 pub(crate) fn program(pid: i32) -> Option<String> {
     Some(process::program(pid).ok()?.to_string_lossy().into_owned())
 }
 
-/// The kernel does not say what a process waits for.
+/// Returns `None`, because the kernel does not report what a process waits for.
 pub(crate) fn reads_terminal(_pid: i32) -> Option<bool> {
     None
 }

@@ -1,4 +1,4 @@
-//! What differs between operating systems, and nothing else: the only place of this crate that names one.
+//! Operating system interface: the only module of this crate with code for a particular system.
 
 #[cfg(target_os = "linux")]
 mod guard;
@@ -36,23 +36,23 @@ pub(crate) use substitute::{Substitution, can_substitute, seal, trace_me};
 use std::os::fd::{OwnedFd, RawFd};
 use std::process::ExitStatus;
 
-/// Bytes that no process can change any more, as an open file.
+/// Open file with bytes that no process can change.
 #[derive(Debug)]
 pub(crate) struct Sealed {
-    /// The descriptor that the program inherits.
+    /// Number of the file descriptor that the program inherits.
     pub(crate) number: RawFd,
     _file: OwnedFd,
 }
 
-/// How far a program is that shall be given a file's bytes.
+/// Progress of a program that is given a file's bytes.
 #[derive(Debug)]
-#[cfg_attr(target_os = "macos", allow(dead_code, reason = "nothing is traced there"))]
+#[cfg_attr(target_os = "macos", allow(dead_code, reason = "macOS traces no program"))]
 pub(crate) enum Step {
-    /// It has not opened the file.
+    /// The program has not opened the file yet.
     Watching,
-    /// It has opened the file, and goes on by itself.
+    /// The program has opened the file and continues untraced.
     Done,
-    /// It has ended before.
+    /// The program exited before it opened the file.
     Ended(ExitStatus),
 }
 
@@ -61,26 +61,26 @@ pub(crate) use linux_peer::{Peer, cgroups, program, relative};
 #[cfg(target_os = "macos")]
 pub(crate) use macos_peer::{LIMITS, Peer, cgroups, program, reads_terminal, relative};
 
-/// One process with its parent and what the kernel calls it.
+/// Process with its parent and its process name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relative {
     pub(crate) pid: i32,
-    /// 0 where the process has no parent that can be seen from here.
+    /// Process id of the parent; 0 if the parent is not visible from here.
     pub(crate) parent: i32,
     pub(crate) start_time: u64,
-    /// The first 15 bytes of its program's name, unless the process gave itself another.
+    /// First 15 bytes of its program's name, unless the process set another name.
     pub(crate) name: Vec<u8>,
 }
 
-/// One process, named so that its successor under the same pid is another.
+/// Process, identified so that another process with a reused id is different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
-    /// From an unspecified epoch; see [`agentd_api::event::KeeperStarted`].
+    /// Start time from an unspecified epoch; see [`agentd_api::event::KeeperStarted`].
     pub(crate) start_time: u64,
     pub(crate) parent: i32,
     pub(crate) group: i32,
-    /// It has ended and waits for its parent to notice.
+    /// Whether the process has exited and was not reaped yet.
     pub(crate) zombie: bool,
 }
 

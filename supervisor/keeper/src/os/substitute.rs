@@ -1,14 +1,14 @@
-//! Linux: gives a program the bytes of a file that somebody looked at, whatever lies under the file's name when the
-//! program opens it.
+//! Linux: gives a program the checked bytes of a file, even if the file was replaced since the check.
 //!
-//! The bytes are in a sealed memfd (`memfd_create(2)`, `F_SEAL_WRITE`), which no process can change. The program is traced
-//! (`ptrace(2)`) from its exec until it opens the file: the path in that one system call is `/dev/fd/N` instead, and is
-//! put back when the call returns. Then the program goes on untraced. So it has the file under its own name:
-//! `BASH_SOURCE`, zsh's `$0` and fish's `status filename` are the script's path, and what it reads is what was looked
-//! at.
+//! The bytes are in a sealed memfd (`memfd_create(2)`, `F_SEAL_WRITE`), which no process can change. The program is
+//! traced (`ptrace(2)`) from its exec until it opens the file. In that one system call, the path is replaced with
+//! `/dev/fd/N`, and restored when the call returns. The program then continues untraced.
 //!
-//! A program that this process started is traced, and no child of it. zsh would take a compiled file (`NAME.zwc`) that
-//! is newer than the script instead of it: to the traced program no such file can be opened.
+//! The program therefore sees the file under its own name: `BASH_SOURCE`, zsh's `$0` and fish's `status filename` are
+//! the script's path. It reads exactly the checked bytes.
+//!
+//! Only the started program is traced, and none of its children. zsh would prefer a compiled file (`NAME.zwc`) that
+//! is newer than the script. The traced program cannot open such a file.
 
 use std::ffi::c_void;
 use std::io;
@@ -26,23 +26,24 @@ use nix::unistd::Pid;
 
 use super::{Sealed, Step};
 
-/// The number under which the program has the bytes; beside those of the captures (`env/shell.rs` of the daemon).
+/// File descriptor number of the bytes in the program. It is next to those of the captures (`env/shell.rs` of the
+/// daemon).
 const DESCRIPTOR: RawFd = 196;
-/// Its path, with the NUL.
+/// Path of the file descriptor, with the NUL.
 const INSTEAD: &[u8] = b"/dev/fd/196\0";
-/// A path that cannot be opened, with the NUL.
+/// Path that cannot be opened, with the NUL.
 const NOWHERE: &[u8] = b"/dev/null/\0";
-/// What zsh adds to a script's name for its compiled form.
+/// Suffix that zsh adds to a script's name for its compiled form.
 const COMPILED: &[u8] = b".zwc";
 
-/// How a stop at a system call differs from a SIGTRAP (`PTRACE_O_TRACESYSGOOD`).
+/// Signal number of a stop at a system call, which differs from a SIGTRAP (`PTRACE_O_TRACESYSGOOD`).
 const AT_CALL: i32 = libc::SIGTRAP | 0x80;
-/// `PTRACE_GET_SYSCALL_INFO` and its kinds of stops (`linux/ptrace.h`), which libc has for glibc alone.
+/// `PTRACE_GET_SYSCALL_INFO` and its kinds of stops (`linux/ptrace.h`). The crate `libc` defines them only for glibc.
 const GET_SYSCALL_INFO: u16 = 0x420e;
 const ENTRY: u8 = 1;
 const EXIT: u8 = 2;
 
-/// The system calls that open a file, and which argument is its path.
+/// System calls that open a file, and the index of their path argument.
 const OPENING: &[(i64, usize)] = &[
     (libc::SYS_openat, 1),
     (libc::SYS_openat2, 1),
@@ -50,13 +51,13 @@ const OPENING: &[(i64, usize)] = &[
     (libc::SYS_open, 0),
 ];
 
-/// Whether a file of this path can be given like this: its path has to have room for the other one.
+/// Reports whether a file with this path can be substituted. The replacement must fit into the memory of its path.
 pub(crate) fn can_substitute(path: &[u8]) -> bool {
     path.len() >= INSTEAD.len() && std::path::Path::new("/dev/fd").exists()
 }
 
-/// The bytes as a file that can only be read, under the number that the program will know it by.
-#[allow(unsafe_code, reason = "a descriptor with a number of one's choice comes as that number")]
+/// Makes a sealed file with these bytes, under the file descriptor number that the program uses.
+#[allow(unsafe_code, reason = "fcntl returns a file descriptor with a chosen number as a plain integer")]
 pub(crate) fn seal(content: &[u8]) -> io::Result<Sealed> {
     let file = memfd_create(c"agentd-script", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
     let mut rest = content;
@@ -69,34 +70,35 @@ pub(crate) fn seal(content: &[u8]) -> io::Result<Sealed> {
     }
     let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
-    // A process that opens it by its path has an offset of its own, so the one of this descriptor does not matter.
+    // A process that opens the file by its path has its own offset, so this descriptor's offset does not matter.
     let got = fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(DESCRIPTOR))?;
     // SAFETY: fcntl made this descriptor just now, so nothing else owns it.
     let sealed = unsafe { OwnedFd::from_raw_fd(got) };
     if got == DESCRIPTOR { Ok(Sealed { number: got, _file: sealed }) } else { Err(Errno::EMFILE.into()) }
 }
 
-/// In the child before its exec. Async-signal-safe.
+/// Starts tracing in the child before its exec. Async-signal-safe.
 pub(crate) fn trace_me() -> io::Result<()> {
     Ok(ptrace::traceme()?)
 }
 
-/// A program that is traced until it has opened the file.
+/// Tracing of a program until it has opened the file.
 #[derive(Debug)]
 pub(crate) struct Substitution {
     pid: Pid,
-    /// The file's path, without a NUL.
+    /// Path of the file, without a NUL.
     path: Vec<u8>,
     stage: Stage,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// The stop at the exec has not come.
+    /// The stop at the exec has not come yet.
     Started,
-    /// Nothing of the file was opened yet.
+    /// The program has not tried to open the file yet.
     Watching,
-    /// It is in the call that opens a file: where the path is, what stood there, and whether it is the script itself.
+    /// The program is in the system call that opens a file. Holds the address of the path, its original bytes, and
+    /// whether the file is the script.
     Opening {
         address: u64,
         before: Vec<u8>,
@@ -110,17 +112,17 @@ impl Substitution {
         Self { pid: Pid::from_raw(pid), path: path.to_vec(), stage: Stage::Started }
     }
 
-    /// Whether the program has opened the file, and so is traced no more.
+    /// Reports whether the program has opened the file, so that it is no longer traced.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.stage, Stage::Done)
     }
 
-    /// Takes the program through the stops that it has come to; to be called after each SIGCHLD.
+    /// Handles the program's stops. Must be called after each SIGCHLD.
     pub(crate) fn step(&mut self) -> Step {
         loop {
             let Some(status) = waited(self.pid) else { return Step::Watching };
             let Some(signal) = status.stopped_signal() else { return Step::Ended(status) };
-            // What fails is the program's end, which the next wait tells.
+            // An error here means that the program is gone, which the next wait reports.
             let _ = self.stopped(signal);
             if self.is_done() {
                 return Step::Done;
@@ -138,7 +140,7 @@ impl Substitution {
             ptrace::setoptions(self.pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL)?;
             *stage = Stage::Watching;
         }
-        // An exec stops with a SIGTRAP that is not the program's.
+        // The SIGTRAP of an exec stop is not for the program.
         let own = Signal::try_from(signal).ok().filter(|signal| *signal != Signal::SIGTRAP);
         ptrace::syscall(self.pid, own)
     }
@@ -172,7 +174,7 @@ impl Substitution {
     }
 }
 
-/// What the program did, if it did something since it was asked last.
+/// Returns the program's next status change, if there is one.
 #[allow(unsafe_code, reason = "nix's waitpid fails on a process that a real-time signal ended")]
 fn waited(pid: Pid) -> Option<ExitStatus> {
     let mut status = 0;
@@ -181,17 +183,17 @@ fn waited(pid: Pid) -> Option<ExitStatus> {
     (waited == pid.as_raw()).then(|| ExitStatus::from_raw(status))
 }
 
-/// A system call at its begin or end.
+/// System call of the program, at its entry or exit.
 struct Call {
     kind: u8,
-    /// At its begin the call's number and arguments; at its end what it returned, and then, in one byte, whether that
-    /// is an error.
+    /// At the entry, the call's number and arguments. At the exit, its return value, and then one byte that is 1 for
+    /// an error.
     words: [u64; 7],
 }
 
-#[allow(unsafe_code, reason = "nix has this request for glibc alone")]
+#[allow(unsafe_code, reason = "nix has this request only for glibc")]
 fn call(pid: Pid) -> nix::Result<Call> {
-    // struct ptrace_syscall_info of linux/ptrace.h: 24 bytes of head, and then what differs by the kind.
+    // struct ptrace_syscall_info of linux/ptrace.h: a head of 24 bytes, then a part that depends on the kind.
     let mut info = [0_u64; 11];
     let size = std::mem::size_of_val(&info);
     // SAFETY: the kernel writes at most `size` bytes to a live array of that size.
@@ -204,15 +206,15 @@ fn call(pid: Pid) -> nix::Result<Call> {
 
 const WORD: usize = size_of::<libc::c_long>();
 
-/// Whether these bytes stand in the program's memory.
+/// Reports whether the program's memory has these bytes at the address.
 fn stands_at(pid: Pid, address: u64, bytes: &[u8]) -> bool {
-    // A word that cannot be read is none of these bytes: then the program is not given the file, and has no result.
+    // An unreadable word does not match. The program is then not given the file, and there is no result.
     bytes.chunks(WORD).enumerate().all(|(n, piece)| {
         ptrace::read(pid, at(address, n)).is_ok_and(|word| word.to_ne_bytes()[..piece.len()] == *piece)
     })
 }
 
-/// Writes to the program's memory, which has at least so many bytes there.
+/// Writes bytes over at least as many bytes of the program's memory.
 fn put(pid: Pid, address: u64, bytes: &[u8]) -> nix::Result<()> {
     for (n, piece) in bytes.chunks(WORD).enumerate() {
         let mut word = ptrace::read(pid, at(address, n))?.to_ne_bytes();
@@ -222,7 +224,7 @@ fn put(pid: Pid, address: u64, bytes: &[u8]) -> nix::Result<()> {
     Ok(())
 }
 
-/// The word of this number from an address on.
+/// Returns the address of the word with this index.
 fn at(address: u64, word: usize) -> *mut c_void {
     let address = usize::try_from(address).unwrap_or(0).wrapping_add(word * WORD);
     std::ptr::without_provenance_mut(address)

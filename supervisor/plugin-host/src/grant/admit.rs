@@ -1,73 +1,92 @@
-//! Requested ∩ granted, minus what is denied: pure, and decided before any of the plugin's code runs, and once more when it has said
-//! what it wants.
+//! Admission: compares the requests of a plugin with its grant and with the denials.
+//!
+//! The comparison is pure. It runs twice: before any of the plugin's code runs, and after the plugin has
+//! declared its wants.
 
 use super::patterns::Patterns;
 use super::version::{Name, parse};
 use super::{Capability, Grant, PatternError};
 use crate::call::Want;
 
-/// The most wants of a plugin, patterns of all of them, and bytes of those.
+/// Maximum number of wants of a plugin.
 const WANTS: usize = 64;
+/// Maximum number of patterns in all wants.
 const PATTERNS: usize = 256;
+/// Maximum size of all patterns in bytes.
 const BYTES: usize = 16 << 10;
 
-/// What a component asks for.
+/// Requests of a component.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requested {
-    /// The names of its imports, as they stand in it.
+    /// Names of the component's imports.
     pub imports: Vec<String>,
-    /// What it says in its description that it wants; none before it was asked.
+    /// Wants from the component's description. `None` before the component has described itself.
     pub wants: Option<Vec<Want>>,
 }
 
-/// What came of it.
+/// Result of the comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// What is requested and granted and not denied.
+    /// Capabilities that are requested, granted and not denied.
     pub linked: Vec<Capability>,
-    /// What keeps the plugin from being loaded.
+    /// Reasons why the plugin cannot be loaded.
     pub refused: Vec<Refusal>,
-    /// What the plugin wants and will not get, though it is loaded.
+    /// Wanted patterns that the plugin does not get, although it is loaded.
     pub narrowed: Vec<Narrowed>,
 }
 
-/// A want that no grant covers even in part.
+/// A wanted pattern that no grant covers even in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Narrowed {
+    /// The capability.
     pub capability: Capability,
+    /// The pattern.
     pub pattern: String,
-    /// What the plugin says it wants it for.
+    /// Why the plugin wants the pattern.
     pub reason: String,
-    /// Whether it would be granted, and is denied.
+    /// Whether the administrator denies a pattern that is otherwise granted.
     pub denied: bool,
 }
 
-/// Why a component is not loaded; reads on after its name. The names are the component's own.
+/// Why a component is not loaded. The message follows the component's name. Names of imports and exports are
+/// the component's own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// The grant does not include the imported capability.
     #[error("imports {import:?}, which it is not granted")]
     NotGranted { import: String, capability: Capability },
+    /// The administrator denies the imported capability.
     #[error("imports {import:?}, which the administrator denies")]
     Denied { import: String, capability: Capability },
-    #[error("imports {import:?} and does not say what it wants of it")]
+    /// The component imports a capability without declaring a want for it.
+    #[error("imports {import:?} but declares no want for it")]
     NotWanted { import: String, capability: Capability },
-    #[error("imports {import:?}; there is no WASI here")]
+    /// The component imports a WASI interface.
+    #[error("imports {import:?}, but agentd does not provide WASI")]
     Wasi { import: String },
-    #[error("imports {import:?}, which does not exist here")]
+    /// The component imports an unknown interface.
+    #[error("imports {import:?}, which agentd does not provide")]
     Unknown { import: String },
-    #[error("is made for version {found} of agentd:plugin/{interface}, and this is version {}", super::version::list())]
+    /// The component uses a version of the plugin interface that this host does not support.
+    #[error(
+        "is built for version {found} of agentd:plugin/{interface}, but this agentd supports {}",
+        super::version::list()
+    )]
     Version { interface: String, found: String },
+    /// The component does not export exactly one of the two plugin interfaces.
     #[error("is neither a provider nor a prerequisite: it exports {}", list(exports))]
     World { exports: Vec<String> },
-    /// A pattern that the administrator wrote.
-    #[error("has a grant that is none: {0}")]
+    /// A pattern in the grant is invalid.
+    #[error("has an invalid pattern in its grant: {0}")]
     Grant(PatternError),
-    #[error("is refused because what is denied is not clear: {0}")]
+    /// A pattern in the denials is invalid.
+    #[error("is refused because a denied pattern is invalid: {0}")]
     Deny(PatternError),
-    /// A pattern that the plugin wrote.
-    #[error("wants what is no grant: {0}")]
+    /// A pattern in the plugin's wants is invalid.
+    #[error("has an invalid pattern in its wants: {0}")]
     Want(PatternError),
-    #[error("wants more than {WANTS} things, {PATTERNS} patterns, or {BYTES} bytes of patterns")]
+    /// The plugin declares too many wants.
+    #[error("declares more than {WANTS} wants, {PATTERNS} patterns or {BYTES} bytes of patterns")]
     Wants,
 }
 
@@ -76,7 +95,7 @@ fn list(names: &[String]) -> String {
 }
 
 impl Refusal {
-    /// A stable word for programs.
+    /// Returns a stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotGranted { .. } => "plugin-not-granted",
@@ -91,15 +110,15 @@ impl Refusal {
         }
     }
 
-    /// What the user can do, where it is something.
+    /// Returns what the user can do about the refusal, if anything.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NotGranted { capability, .. } => {
-                capability.grant_line().map(|line| format!("if you trust it, grant it in its configuration: {line}"))
-            }
+            Self::NotGranted { capability, .. } => capability
+                .grant_line()
+                .map(|line| format!("if you trust the plugin, grant this in its configuration: {line}")),
             Self::Denied { .. } => Some("ask the administrator: [plugin_policy] in /etc/agentd denies it".to_owned()),
             Self::NotWanted { capability, .. } => {
-                Some(format!("its author adds a want of {capability} to what it describes"))
+                Some(format!("the plugin's author must add a want for {capability} to its description"))
             }
             Self::Wasi { .. } => {
                 Some("build it for wasm32-unknown-unknown, or have its toolchain stub WASI (--stub-wasi)".to_owned())
@@ -111,9 +130,9 @@ impl Refusal {
     }
 }
 
-/// What is requested and granted and not denied; and what is not.
+/// Compares a plugin's request with its grant.
 ///
-/// `deny` is the administrator's word over a plugin that somebody else declared.
+/// `deny` lists what the administrator denies to plugins that other users declare.
 pub fn admit(requested: &Requested, grant: &Grant, deny: Option<&Grant>) -> Admission {
     let mut admission = Admission::default();
     let mut compiled = |grant: Option<&Grant>, refusal: fn(PatternError) -> Refusal| match grant.map(Patterns::new) {
@@ -128,7 +147,7 @@ pub fn admit(requested: &Requested, grant: &Grant, deny: Option<&Grant>) -> Admi
     let denied = compiled(deny, Refusal::Deny);
     for import in &requested.imports {
         match capability(import) {
-            Ok(None) => {} // words, nothing to call
+            Ok(None) => {} // types only, nothing to call
             Ok(Some(capability)) if !grant.allows(capability) => {
                 admission.refused.push(Refusal::NotGranted { import: import.clone(), capability });
             }
@@ -145,7 +164,7 @@ pub fn admit(requested: &Requested, grant: &Grant, deny: Option<&Grant>) -> Admi
     admission
 }
 
-/// What an import is of.
+/// Returns the capability that an import belongs to, or `None` for the interface of shared types.
 fn capability(import: &str) -> Result<Option<Capability>, Refusal> {
     let unknown = || Refusal::Unknown { import: import.to_owned() };
     match parse(import) {
@@ -162,12 +181,12 @@ fn capability(import: &str) -> Result<Option<Capability>, Refusal> {
     }
 }
 
-/// What is wanted beside what is imported and granted.
+/// Compares the wants with the imports and the grant.
 fn compare(requested: &Requested, wants: &[Want], granted: &Patterns, denied: &Patterns, admission: &mut Admission) {
     let patterns = || wants.iter().flat_map(|want| &want.patterns);
     if wants.len() > WANTS || patterns().count() > PATTERNS || patterns().map(String::len).sum::<usize>() > BYTES {
         admission.refused.push(Refusal::Wants);
-        return; // what they are is not worth the time
+        return; // do not spend time on comparing them
     }
     for import in &requested.imports {
         let Ok(Some(capability)) = capability(import) else { continue };
@@ -277,7 +296,7 @@ mod tests {
         let requested = Requested { wants: Some(vec![]), ..imports(&[LOG, FILE]) };
         let admission = admit(&requested, &files(&["*"]), None);
         assert_eq!(admission.refused, [Refusal::NotWanted { import: FILE.to_owned(), capability: Capability::File }]);
-        // Of the network one may want the facts alone, and so no host.
+        // A plugin may want only the facts of the network, and so no host.
         let wanted = Requested { wants: Some(vec![want(Capability::File, &[])]), ..requested };
         assert_eq!(admit(&wanted, &files(&["*"]), None).refused, []);
     }
@@ -289,7 +308,7 @@ mod tests {
         let requested = Requested { wants: Some(wants), ..imports(&[FILE]) };
         let admission = admit(&requested, &files(&["/etc/*/x"]), None);
         assert_eq!((admission.linked, admission.refused), (vec![Capability::File], vec![]));
-        // The shell's environment is not imported: nothing is lost by it.
+        // The plugin does not import the login shell, so it loses nothing.
         assert_eq!(
             admission.narrowed,
             [Narrowed {
@@ -309,11 +328,15 @@ mod tests {
             admit(requested, grant, deny).refused.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let good = files(&["*"]);
-        let is = "file \"a/b\": a pattern of paths is absolute, begins with {cwd}, {session}, {config} or {home}, or is \"*\"";
-        assert_eq!(refused(&wanting(&["a/b"]), &good, None), [format!("wants what is no grant: {is}")]);
-        assert_eq!(refused(&wanting(&["*"]), &files(&["a/b"]), None), [format!("has a grant that is none: {is}")]);
+        let is = "file \"a/b\": a pattern of paths is absolute, begins with {cwd}, {session}, {config} or {home}, \
+            or is \"*\"";
+        assert_eq!(refused(&wanting(&["a/b"]), &good, None), [format!("has an invalid pattern in its wants: {is}")]);
+        assert_eq!(
+            refused(&wanting(&["*"]), &files(&["a/b"]), None),
+            [format!("has an invalid pattern in its grant: {is}")]
+        );
         let deny = refused(&wanting(&["*"]), &good, Some(&files(&["a/b"])));
-        assert_eq!(deny, [format!("is refused because what is denied is not clear: {is}")]);
+        assert_eq!(deny, [format!("is refused because a denied pattern is invalid: {is}")]);
     }
 
     #[test]

@@ -1,17 +1,20 @@
-//! Commands: `PROGRAM ARGUMENT…` as words with one space between, each a pattern. `?` stands for a space within a word.
+//! Patterns of commands: `PROGRAM ARGUMENT…`. Words are separated by single spaces, and each word is a pattern.
+//! `?` also matches a space within a word.
 
-use super::glob::Glob;
 use super::path::{PathPattern, Places};
+use agentd_glob::Glob;
 
-/// The longest pattern.
+/// Maximum length of a pattern in bytes.
 const LONGEST: usize = 4096;
-/// A last word for any further arguments.
+/// The last word of a pattern that allows any further arguments.
 const REST: &str = "**";
 
+/// The program part of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Program {
     Any,
-    /// A name that is looked up in the machine's own directories of programs, and only as that.
+    /// A name without a slash, which is looked up in the standard directories of programs. Matches no program
+    /// that is requested by path.
     Name(Glob),
     Path(Box<PathPattern>),
 }
@@ -21,7 +24,7 @@ enum Program {
 pub(crate) struct CommandPattern {
     program: Program,
     arguments: Vec<Glob>,
-    /// Whether any further arguments may follow.
+    /// Whether further arguments may follow.
     rest: bool,
 }
 
@@ -54,7 +57,7 @@ impl CommandPattern {
         Ok(Self { program, arguments: arguments.iter().map(|word| Glob::flat(word)).collect(), rest })
     }
 
-    /// Whether it matches every command.
+    /// Reports whether the pattern matches every command.
     pub(crate) fn is_everything(&self) -> bool {
         let any = match &self.program {
             Program::Any => true,
@@ -64,7 +67,7 @@ impl CommandPattern {
         any && self.rest && self.arguments.is_empty()
     }
 
-    /// The front of the program's path that may be a symbolic link of the machine's own.
+    /// Returns the fixed beginning of the program's path, which may be a symbolic link.
     pub(crate) fn front(&self) -> Option<&str> {
         match &self.program {
             Program::Path(path) => path.front(),
@@ -72,6 +75,7 @@ impl CommandPattern {
         }
     }
 
+    /// Reports whether the arguments match.
     pub(crate) fn matches_arguments(&self, arguments: &[String]) -> bool {
         let own = self.arguments.len();
         arguments.len() >= own
@@ -79,7 +83,8 @@ impl CommandPattern {
             && self.arguments.iter().zip(arguments).all(|(pattern, argument)| pattern.matches(argument))
     }
 
-    /// Whether a program that was asked for by this name or path can match, as far as that can be told before it is looked for.
+    /// Reports whether a program requested by this name or path can match, before the machine resolves the
+    /// program.
     pub(crate) fn may_match_program(&self, asked: &str) -> bool {
         match &self.program {
             Program::Any => true,
@@ -88,8 +93,8 @@ impl CommandPattern {
         }
     }
 
-    /// Whether it matches the program that was asked for by this name or path, and is this file. One file can be many programs that tell
-    /// what they are by their name (busybox), so both must be right.
+    /// Reports whether the pattern matches a program requested by this name or path and resolved to this file.
+    /// Both must match, because one file can be many programs that depend on their name (busybox).
     pub(crate) fn matches_program(&self, asked: &str, file: &str, resolved_front: Option<&str>) -> bool {
         let is_file = match &self.program {
             Program::Any | Program::Name(_) => true,
@@ -98,7 +103,8 @@ impl CommandPattern {
         is_file && self.may_match_program(asked)
     }
 
-    /// The same of a pattern that denies: any of a program's names is enough, and so is what file it is.
+    /// Reports whether the pattern denies a program. For a denial, a match of the requested name or of the file
+    /// is sufficient.
     pub(crate) fn denies_program(&self, asked: &str, file: &str, resolved_front: Option<&str>) -> bool {
         let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         match &self.program {
@@ -110,7 +116,7 @@ impl CommandPattern {
         }
     }
 
-    /// Whether a command can match both.
+    /// Reports whether some command matches both patterns.
     pub(crate) fn may_overlap(&self, other: &Self) -> bool {
         let programs = match (&self.program, &other.program) {
             (Program::Any, _) | (_, Program::Any) => true,
@@ -130,7 +136,7 @@ impl CommandPattern {
 mod tests {
     use super::*;
 
-    /// Whether the command is allowed where the program is the very file.
+    /// Reports whether the command is allowed, with the program's path equal to its file.
     fn matches(pattern: &str, command: &[&str]) -> bool {
         let pattern = CommandPattern::parse(pattern).unwrap();
         let arguments: Vec<String> = command[1..].iter().map(|&word| word.to_owned()).collect();
@@ -159,7 +165,7 @@ mod tests {
             ("/usr/bin/* -v", &["/usr/bin/gcc", "-v"], true),
             ("/usr/bin/* -v", &["/usr/bin/x/gcc", "-v"], false),
             ("/usr/bin/** -v", &["/usr/bin/x/gcc", "-v"], true),
-            // A space that is no end of a word.
+            // A space inside a word.
             ("/opt/the?lab/check -v", &["/opt/the lab/check", "-v"], true),
             ("/usr/bin/git one?argument", &["/usr/bin/git", "one argument"], true),
             ("git **", &["git", "x"], true),
@@ -183,9 +189,9 @@ mod tests {
         assert_eq!(ls.front(), Some("/bin/ls"));
         assert!(ls.matches_program("/bin/ls", "/usr/bin/ls", Some("/usr/bin/ls")));
         assert!(ls.matches_program("ls", "/usr/bin/ls", Some("/usr/bin/ls")));
-        // Its name is right, its file is another: the link was put there by somebody.
+        // The name matches but the file differs, because another user created the link.
         assert!(!ls.matches_program("/home/u/ls", "/usr/bin/sh", Some("/usr/bin/ls")));
-        // The same file under another name is another program.
+        // The file matches but the name differs, so this is another program.
         let busybox = Some("/usr/bin/busybox");
         assert!(ls.matches_program("/bin/ls", "/usr/bin/busybox", busybox));
         assert!(!ls.matches_program("/usr/bin/busybox", "/usr/bin/busybox", busybox));

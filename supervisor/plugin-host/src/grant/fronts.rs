@@ -1,8 +1,10 @@
-//! Where the fronts of patterns lead: `/bin/ls` in a grant is `/usr/bin/ls` on most machines, and what a plugin asks for is compared
-//! after its links were resolved.
+//! Resolves the symbolic links in the fixed beginnings ("fronts") of patterns.
 //!
-//! Only a link that root made widens what is granted, and none below a place that a repository or an agent writes to: a grant of
-//! `/opt/tool/**` must not become one of `/etc/**` because somebody put a link there.
+//! `/bin/ls` in a grant is `/usr/bin/ls` on most machines, and the host compares resolved paths.
+//!
+//! Only links that root owns widen a grant, and only outside the directories that a repository or an agent can
+//! write to. A grant of `/opt/tool/**` must not become a grant of `/etc/**` because another user created a
+//! link.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,17 +13,18 @@ use std::path::{Component, Path, PathBuf};
 
 use super::path::Places;
 
-/// As many links as the kernel follows.
+/// Maximum number of links in a path, as in the Linux kernel (`path_resolution(7)`).
 const LINKS: usize = 40;
 
-/// Fronts that lead elsewhere.
+/// Fronts with their resolved form, if it differs.
 pub(crate) type Fronts = HashMap<String, String>;
 
-/// Whose links are followed.
+/// Which symbolic links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Follow<'a> {
-    /// Those of the owner, but none below the working directory or the session's own.
+    /// Links with this owner, except those below the working directory and the session's directory.
     OwnedBy(u32, &'a Places),
+    /// All links.
     All,
 }
 
@@ -34,19 +37,19 @@ impl Follow<'_> {
     }
 }
 
-/// Those of the fronts that lead elsewhere. Looks at the file system: it may block for as long as that does.
+/// Returns the fronts whose resolved form differs. Accesses the file system, which may block.
 pub(crate) fn resolve<'a>(fronts: impl Iterator<Item = &'a str>, follow: Follow<'_>) -> Fronts {
     fronts.filter_map(|front| Some((front.to_owned(), resolve_one(Path::new(front), follow)?))).collect()
 }
 
-/// Where a front leads, if that is elsewhere. Of names that are not there nobody can say more.
+/// Returns the resolved form of a front, or `None` if it is equal. Names that do not exist are kept unchanged.
 fn resolve_one(front: &Path, follow: Follow<'_>) -> Option<String> {
     let mut resolved = PathBuf::from("/");
     let mut rest: Vec<PathBuf> = names(front);
     let mut links = 0;
     while let Some(name) = rest.pop() {
         if name == Path::new("..") {
-            resolved.pop(); // of a link's text: what is resolved so far has no links
+            resolved.pop(); // `..` from a link's target; the resolved part has no links
             continue;
         }
         resolved.push(&name);
@@ -69,7 +72,7 @@ fn resolve_one(front: &Path, follow: Follow<'_>) -> Option<String> {
     (Path::new(&resolved) != front).then_some(resolved)
 }
 
-/// The names of a path, the first one last.
+/// Returns the names of a path in reverse order.
 fn names(path: &Path) -> Vec<PathBuf> {
     let name = |component| match component {
         Component::Normal(name) => Some(PathBuf::from(name)),
@@ -85,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// `real/name` and `link` to `real`, in a directory without links above it.
+    /// Makes `real/name` and the symlink `link` to `real`, in a directory without links above it.
     fn tree() -> (tempfile::TempDir, String) {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();

@@ -1,4 +1,5 @@
-//! A command of a grant, as it stands in a configuration: a text, or a table that lists the variables a plugin may set for it.
+//! A command of a grant as written in a configuration: a text, or a table with the variables that a plugin may
+//! set for it.
 
 use std::fmt;
 
@@ -6,15 +7,17 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A program with its arguments that may be run, and what a plugin may set in its environment.
+/// A command that a plugin may run, and the variables that the plugin may set for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandGrant {
-    /// The pattern of the command.
+    /// Pattern of the command.
     pub run: String,
-    /// Names and patterns of names. What makes programs load or run something is granted by its exact name only.
+    /// Names and patterns of variables. Variables that make programs load or run something need their exact
+    /// name.
     pub variables: Vec<String>,
 }
 
+/// The table form in the configuration.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -25,7 +28,7 @@ struct Table {
 
 impl<'de> Deserialize<'de> for CommandGrant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Written)
+        deserializer.deserialize_any(CommandVisitor)
     }
 }
 
@@ -36,10 +39,10 @@ impl Serialize for CommandGrant {
     }
 }
 
-/// What a configuration has in the place of a command.
-struct Written;
+/// Deserializes either form.
+struct CommandVisitor;
 
-impl<'de> Visitor<'de> for Written {
+impl<'de> Visitor<'de> for CommandVisitor {
     type Value = CommandGrant;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,14 +66,14 @@ impl<T: Into<String>> From<T> for CommandGrant {
 }
 
 impl CommandGrant {
-    /// This command, with these variables.
+    /// Sets the variables of the command.
     #[must_use]
     pub fn with_variables<T: Into<String>>(self, variables: impl IntoIterator<Item = T>) -> Self {
         Self { variables: variables.into_iter().map(Into::into).collect(), ..self }
     }
 }
 
-/// For people: the command, and what may be set for it.
+/// Formats the command and its variables for people.
 impl fmt::Display for CommandGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { run, variables } = self;

@@ -1,14 +1,18 @@
-//! What a plugin may do: its grant, what it says it wants, what is denied; and the judgement of each call by them.
+//! Permissions of plugins: the grant, the plugin's wants, the denials, and the decision about each call.
 //!
-//! Three moments. When it is linked, its imports are compared with the capabilities that are granted ([`admit`]). When it has described
-//! itself, every pattern must be one, and what it wants is compared with what it is granted ([`admit`] again). When it is called, the
-//! session's places are put into the patterns, and each host call must be within a granted pattern and a wanted one and no denied one
-//! ([`Rules::judge`]). All of it is pure but the look at links in [`fronts`].
+//! There are three moments:
+//!
+//! 1. Linking: the imports are compared with the granted capabilities ([`admit`]).
+//! 2. After the plugin has described itself: every pattern must be valid, and the wants are compared with the
+//!    grant ([`admit`] again).
+//! 3. A host call: the session's directories replace the placeholders of the patterns. The call must be within
+//!    a granted pattern and a wanted pattern, and within no denied pattern ([`Rules::judge`]).
+//!
+//! Everything is pure, except that [`fronts`] resolves symbolic links.
 
 mod admit;
 mod command;
 pub(crate) mod fronts;
-mod glob;
 mod granted_command;
 mod network;
 mod path;
@@ -23,71 +27,76 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use admit::{Admission, Narrowed, Refusal, Requested, admit};
-pub use glob::matches;
 pub use granted_command::CommandGrant;
 pub(crate) use network::Host;
 pub use path::Places;
-pub(crate) use path::{Asked, PathError};
-pub(crate) use patterns::{Led, Outside, Patterns, Prepared, Rules};
+pub(crate) use path::{PathError, RequestedPath};
+pub(crate) use patterns::{Outside, Patterns, Prepared, ResolvedFronts, Rules};
 pub use steering::{is_withheld, steers};
 pub(crate) use variables::Variables;
 pub use variables::{line as variables_line, variables_between};
-pub(crate) use version::{Made, PREREQUISITE, made_for};
+pub(crate) use version::{PREREQUISITE, Target, target_of};
 
 use crate::call::Want;
 
-/// What the administrator allows a plugin; as it stands in the configuration. Each list is of patterns.
+/// The permissions of a plugin, as the administrator writes them in the configuration. The lists contain patterns.
 ///
-/// - Paths (`script`, `file`, `mount`) are absolute or begin with `{cwd}`, `{session}`, `{config}` or `{home}`. `*` is any text within
-///   one name, `**` any text, `?` one character of a name. `..` matches nothing. A lone `*` is every path.
-/// - `command` is words with one space between: the program, an absolute path or a name that the machine's own directories of programs
-///   have, and a pattern for each argument, where `*` is any text and `?` any character. A last word `**` is any further arguments.
-///   A command with variables of its own is a table: `{ run = "/usr/bin/tool list *", variables = ["TOOL_*"] }`.
-/// - `network` is `host:port`. In a host, `*` is any text; an IPv6 address stands in brackets. A port is a number, a range
-///   `27000-27009`, or `*`.
+/// - Paths (`script`, `file`, `mount`) are absolute or begin with `{cwd}`, `{session}`, `{config}` or `{home}`.
+///   `*` is any text within one name, `**` any text, `?` one character of a name. `..` matches nothing. A lone
+///   `*` is every path.
+/// - `command` is words separated by single spaces: the program, then one pattern for each argument. The
+///   program is an absolute path, or a name that is looked up in the standard directories of programs. In
+///   arguments `*` is any text and `?` any character. A last word `**` allows any further arguments. A command
+///   with variables is a table: `{ run = "/usr/bin/tool list *", variables = ["TOOL_*"] }`.
+/// - `network` is `host:port`. In a host, `*` is any text. An IPv6 address needs brackets. A port is a number,
+///   a range such as `27000-27009`, or `*`.
 /// - `process` and `secret` are names: `*` is any text and `?` any character.
-/// - `variables` are names: `*` and `?` as before, but a name that makes programs load or run something ([`steers`]) is granted only as it
-///   is spelt.
+/// - `variables` are names with `*` and `?` as above. A variable that makes programs load or run something
+///   ([`steers`]) needs its exact name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Grant {
-    /// May run the user's login shell and see its environment.
+    /// Whether the plugin may run the user's login shell and read its environment.
     pub login_shell: bool,
-    /// Scripts that may be sourced.
+    /// Scripts that the plugin may source.
     pub script: Vec<String>,
-    /// Programs that may be run, with their arguments.
+    /// Commands that the plugin may run.
     pub command: Vec<CommandGrant>,
-    /// Files and directories that may be read.
+    /// Files and directories that the plugin may read.
     pub file: Vec<String>,
-    /// Hosts and ports that may be spoken to.
+    /// Hosts and ports that the plugin may connect to.
     pub network: Vec<String>,
-    /// Where file systems are mounted that may be looked at.
+    /// Mount points that the plugin may inspect.
     pub mount: Vec<String>,
-    /// Processes that may be counted.
+    /// Names of processes that the plugin may count.
     pub process: Vec<String>,
-    /// Secrets that may be read, or put into a variable. A variable that is a secret is given to the plugin by its exact name here.
+    /// Secrets that the plugin may read or assign to a variable. The plugin receives a secret variable of the
+    /// environment only if this list has its exact name.
     pub secret: Vec<String>,
-    /// Variables that a provider may set or take away. Without it none; a part of agentd then gives what is the user's own.
+    /// Variables that a provider may set or remove. Without it none, except that a built-in plugin may then
+    /// change any.
     pub variables: Option<Vec<String>>,
 }
 
-/// A pattern that is none.
+/// Error for an invalid pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} {pattern:?}: {problem}")]
 pub struct PatternError {
-    /// What a grant calls the list that it is in.
+    /// The key of the grant that contains the pattern.
     pub key: &'static str,
+    /// The pattern.
     pub pattern: String,
+    /// Description of the problem.
     pub problem: &'static str,
 }
 
 impl Grant {
-    /// Whether every pattern of it is one.
+    /// Checks that every pattern is valid.
     pub fn check(&self) -> Result<(), PatternError> {
         Patterns::new(self).map(|_| ())
     }
 
-    /// Whether anything of the capability is granted.
+    /// Reports whether the grant includes the capability, with any pattern.
     pub fn allows(&self, capability: Capability) -> bool {
         match capability {
             Capability::Log | Capability::Clock => true,
@@ -96,7 +105,7 @@ impl Grant {
         }
     }
 
-    /// What is granted of the capability.
+    /// Returns the granted patterns of the capability.
     pub fn patterns(&self, capability: Capability) -> Cow<'_, [String]> {
         Cow::Borrowed(match capability {
             Capability::Log | Capability::Clock | Capability::ShellEnvironment => &[],
@@ -110,7 +119,7 @@ impl Grant {
         })
     }
 
-    /// All that these wants ask for.
+    /// Makes a grant of exactly these wants.
     pub fn wanted(wants: &[Want]) -> Self {
         let mut grant = Self::default();
         for Want { capability, patterns, .. } in wants {
@@ -137,26 +146,34 @@ impl Grant {
     }
 }
 
-/// Something that a plugin can import.
+/// A capability that a plugin can import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Capability {
-    /// Always granted.
+    /// Writes messages to the log. Always granted.
     Log,
-    /// Always granted.
+    /// Reads the clocks. Always granted.
     Clock,
+    /// Reads the login shell's environment.
     ShellEnvironment,
+    /// Finds and sources scripts.
     Script,
+    /// Runs programs.
     Command,
+    /// Reads files and directories.
     File,
+    /// Connects to hosts and reads facts of the network.
     Network,
+    /// Reads the mount table and probes mount points.
     Mount,
+    /// Counts processes.
     Process,
+    /// Reads secrets.
     Secret,
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: [Self; 10] = [
         Self::Log,
         Self::Clock,
@@ -170,7 +187,7 @@ impl Capability {
         Self::Secret,
     ];
 
-    /// The interface's name in the WIT package.
+    /// Returns the name of the capability's interface in the WIT package.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Log => "log",
@@ -186,7 +203,7 @@ impl Capability {
         }
     }
 
-    /// The line of a configuration that grants it; none for what is always granted.
+    /// Returns an example line of the configuration that grants the capability. `None` if it is always granted.
     pub fn grant_line(self) -> Option<&'static str> {
         match self {
             Self::Log | Self::Clock => None,

@@ -1,25 +1,26 @@
-//! Hosts and ports.
+//! Patterns of hosts and ports.
 //!
-//! An address has many spellings (`127.1`, `0x7f000001`, `::ffff:127.0.0.1`), and the resolver takes most of them: a host that looks like
-//! a number but is not written as everybody writes an address is no host here, and an address is compared in one spelling.
+//! An address has many notations (`127.1`, `0x7f000001`, `::ffff:127.0.0.1`), and resolvers accept most
+//! notations. A host that looks like a number but is not in the usual notation is refused. Addresses are
+//! compared in one canonical notation.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-use super::glob::Glob;
+use agentd_glob::Glob;
 
-/// The longest name of a host.
+/// Maximum length of a host name in bytes.
 const LONGEST: usize = 253;
 
-/// A host that a plugin asks for, in the spelling that patterns are compared with: small letters, no dot at the end; of an address its
-/// usual text, without a zone.
+/// A host that a plugin requests, in canonical notation: lower case, without a dot at the end. An address has
+/// its canonical text without a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Host {
-    /// What is compared.
+    /// The text that patterns are compared with.
     text: String,
-    /// Further spellings that a denial may have: of what is reached by it, whatever it is called.
+    /// Other names of the same destination, which a denial may use.
     also: Vec<String>,
-    /// What is connected to: an address keeps its zone.
+    /// The host to connect to. An address keeps its zone.
     pub(crate) target: String,
 }
 
@@ -32,7 +33,7 @@ impl Host {
             let target = match zone {
                 None => text.clone(),
                 Some(zone) if address.is_ipv6() && is_zone(zone) => format!("{address}%{zone}"),
-                Some(_) => return Err("has a zone that is no interface's name"),
+                Some(_) => return Err("has a zone that is not the name of an interface"),
             };
             return Ok(Self { also: reaches(address.to_canonical()), text, target });
         }
@@ -41,27 +42,28 @@ impl Host {
             return Err("is neither an address nor a name of letters, digits, \"-\", \"_\" and dots");
         }
         if is_number(&name) {
-            return Err("looks like a number and is not written as an address is");
+            return Err("looks like a number but is not an address in the usual notation");
         }
         let also = if is_own_name(&name) { own() } else { Vec::new() };
         Ok(Self { target: name.clone(), text: name, also })
     }
 }
 
-/// Names of this machine that no name service is asked for (RFC 6761, and Debian's /etc/hosts).
+/// Reports whether the name always means this machine (RFC 6761, and Debian's /etc/hosts).
 fn is_own_name(name: &str) -> bool {
     matches!(name, "localhost" | "ip6-localhost" | "ip6-loopback") || name.ends_with(".localhost")
 }
 
-/// The spellings of this machine itself: a service that listens on one of them mostly listens on all.
+/// Returns names of this machine itself. A service that listens on one of them usually listens on all.
 fn own() -> Vec<String> {
     ["127.0.0.1", "::1", "0.0.0.0", "::", "localhost"].map(str::to_owned).to_vec()
 }
 
-/// What else an address reaches: an unspecified one is connected to as the loopback, and an IPv4 address may stand in one of IPv6.
+/// Returns other names of the destination of an address: an unspecified address means the loopback, and an IPv6
+/// address may embed an IPv4 address.
 fn reaches(address: IpAddr) -> Vec<String> {
     let of_v4 = |v4: Ipv4Addr| {
-        let here = v4.is_loopback() || v4.is_unspecified(); // Linux connects to the loopback for 0.0.0.0
+        let here = v4.is_loopback() || v4.is_unspecified(); // Linux connects 0.0.0.0 to the loopback
         let more = if here { own() } else { Vec::new() };
         std::iter::once(v4.to_string()).chain(more).collect()
     };
@@ -72,7 +74,8 @@ fn reaches(address: IpAddr) -> Vec<String> {
     }
 }
 
-/// The IPv4 address in one of IPv6: NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), and what is compatible with IPv4 (RFC 4291).
+/// Returns the IPv4 address embedded in an IPv6 address: NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056) or
+/// IPv4-compatible (RFC 4291).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let ([0x64, 0xff9b, 0 | 1, _, _, _, high, low]
     | [0, 0, 0, 0, 0, 0, high, low]
@@ -87,12 +90,13 @@ fn is_label(label: &str) -> bool {
     !label.is_empty() && label.len() <= 63 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
-/// An interface's name, as the kernel allows it, or its number.
+/// Reports whether the text can be an interface's name in Linux, or its index.
 fn is_zone(zone: &str) -> bool {
     !zone.is_empty() && zone.len() <= 15 && zone.bytes().all(|b| b.is_ascii_graphic() && !b"/:%[]".contains(&b))
 }
 
-/// Whether a resolver may take the name for an address in another base or with fewer parts: its last part is a number.
+/// Reports whether a resolver may take the name for an address in another notation, because its last label is a
+/// number.
 fn is_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     let hexadecimal = last.strip_prefix("0x").is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -122,70 +126,74 @@ impl NetworkPattern {
             Some((from, to)) => port(from)?..=port(to)?,
         };
         if ports.is_empty() {
-            return Err("the range of ports ends before it begins");
+            return Err("the end of the port range is smaller than its beginning");
         }
         Ok(Self { host: Glob::flat(&host), ports })
     }
 
-    /// Whether it matches every host and port.
+    /// Reports whether the pattern matches every host and port.
     pub(crate) fn is_everything(&self) -> bool {
         self.host.is_everything() && self.is_every_port()
     }
 
+    /// Reports whether the pattern matches every port.
     pub(crate) fn is_every_port(&self) -> bool {
         *self.ports.start() <= 1 && *self.ports.end() == u16::MAX
     }
 
+    /// Reports whether the pattern matches the host with some port.
     pub(crate) fn matches_host(&self, host: &Host) -> bool {
         self.host.matches(&host.text)
     }
 
+    /// Reports whether the pattern matches the host and port.
     pub(crate) fn matches(&self, host: &Host, port: u16) -> bool {
         self.ports.contains(&port) && self.matches_host(host)
     }
 
-    /// Whether it denies the host: by any spelling of what is reached by it.
+    /// Reports whether the pattern denies the host by any of its names.
     pub(crate) fn denies_host(&self, host: &Host) -> bool {
         self.matches_host(host) || host.also.iter().any(|spelling| self.host.matches(spelling))
     }
 
+    /// Reports whether the pattern denies the host and port.
     pub(crate) fn denies(&self, host: &Host, port: u16) -> bool {
         self.ports.contains(&port) && self.denies_host(host)
     }
 
-    /// Whether a host and port can match both.
+    /// Reports whether some host and port match both patterns.
     pub(crate) fn may_overlap(&self, other: &Self) -> bool {
         let ports = self.ports.start() <= other.ports.end() && other.ports.start() <= self.ports.end();
         ports && self.host.overlaps(&other.host)
     }
 }
 
-/// A port as people write it.
+/// Parses a port in its usual notation.
 fn port(text: &str) -> Result<u16, &'static str> {
     let number = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     number.then(|| text.parse().ok()).flatten().ok_or("a port is a number from 1 to 65535, a range of two, or \"*\"")
 }
 
-/// The host's part in the spelling of a `Host`.
+/// Returns the host part of a pattern in canonical notation.
 fn host_pattern(host: &str, brackets: bool) -> Result<String, &'static str> {
     let address = |host: &str| host.parse::<Ipv6Addr>().map(|address| IpAddr::V6(address).to_canonical().to_string());
     if brackets && host.contains('*') {
         let plain = host.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'*');
-        return if plain { Ok(host.to_ascii_lowercase()) } else { Err("in brackets stands an IPv6 address") };
+        return if plain { Ok(host.to_ascii_lowercase()) } else { Err("brackets must contain an IPv6 address") };
     }
     if brackets {
-        return address(host).map_err(|_| "in brackets stands an IPv6 address");
+        return address(host).map_err(|_| "brackets must contain an IPv6 address");
     }
     if host.contains(':') {
-        return Err("an IPv6 address stands in brackets, and a host is followed by one \":\" and its ports");
+        return Err("an IPv6 address needs brackets, and a host is followed by one \":\" and its ports");
     }
     if host.contains('*') {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.*".contains(&b);
         let fits = host.bytes().all(plain) && host.len() <= LONGEST;
-        let wrong = "a host is of letters, digits, \"-\", \"_\", dots and \"*\"";
+        let wrong = "a host consists of letters, digits, \"-\", \"_\", dots and \"*\"";
         return if fits { Ok(host.to_ascii_lowercase()) } else { Err(wrong) };
     }
-    let host = Host::parse(host).map_err(|_| "a host is a name or an address as everybody writes it")?;
+    let host = Host::parse(host).map_err(|_| "a host is a name or an address in the usual notation")?;
     Ok(host.text)
 }
 
@@ -251,7 +259,7 @@ mod tests {
         }
         assert!(denies("[fe80::1]:80", "fe80::1%eth0") && !denies("127.*:80", "fe80::1%lo"));
         assert!(!denies("127.*:80", "::2"));
-        // What is granted is granted in its own spelling alone.
+        // A grant matches only the host's own notation.
         assert!(!matches("127.0.0.1:80", "0.0.0.0", 80) && !matches("10.0.0.1:80", "64:ff9b::a00:1", 80));
     }
 

@@ -1,14 +1,15 @@
-//! Paths: what a plugin asks for, and the patterns of scripts, files, mounts and programs.
+//! Paths: requests of plugins, and patterns of scripts, files, mounts and programs.
 //!
-//! A pattern has a front that is as it stands, a session's place or whole names, and a tail with wildcards. The front may be a symbolic
-//! link of the machine's own (`/bin`), so it has a second, resolved form; what a wildcard stands for is compared with resolved paths only.
+//! A pattern consists of a fixed front (a session's directory or whole names) and a tail with wildcards. The
+//! front may be a symbolic link such as `/bin`, so it has a second, resolved form. The tail is compared with
+//! resolved paths only.
 
-use super::glob::Glob;
+use agentd_glob::Glob;
 
-/// The longest path, and the longest pattern of one.
+/// Maximum length of a path and of a pattern in bytes.
 const LONGEST: usize = 4096;
 
-/// A place of the session that a path may begin with.
+/// A placeholder that a path may begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     Cwd,
@@ -29,21 +30,23 @@ impl Place {
         }
     }
 
-    /// The place that the path begins with, and what follows it.
+    /// Returns the placeholder that the path begins with, and the rest.
     fn split(path: &str) -> Option<(Self, &str)> {
         Self::ALL.into_iter().find_map(|place| Some((place, path.strip_prefix(place.as_str())?)))
     }
 }
 
-/// Where the places of a call are: absolute, every symbolic link resolved. One that the call does not have is none.
+/// Directories that replace the placeholders in a call. All are absolute without symbolic links. `None` for
+/// directories that the call does not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
     /// The session's working directory.
     pub cwd: Option<String>,
-    /// The session's own state directory.
+    /// The session's state directory.
     pub session: Option<String>,
     /// The user's configuration directory of agentd.
     pub config: Option<String>,
+    /// The user's home directory.
     pub home: Option<String>,
 }
 
@@ -58,7 +61,7 @@ impl Places {
     }
 }
 
-/// What is wrong with a path that a plugin asks for.
+/// Why a path that a plugin requests is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PathError {
     #[error("is empty")]
@@ -73,16 +76,17 @@ pub(crate) enum PathError {
     Relative,
 }
 
-/// A path that a plugin asks for: as it wrote it, without what means nothing (`//`, `/./`, a `/` at the end), and with its place put in.
+/// A path that a plugin requests, without redundant parts (`//`, `/./`, a `/` at the end), and with its
+/// placeholder resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
-    /// With its placeholder.
+pub(crate) struct RequestedPath {
+    /// The path with its placeholder.
     pub(crate) written: String,
-    /// None where it begins with a place that the call does not have.
+    /// The absolute path. `None` if the call does not have the placeholder's directory.
     pub(crate) absolute: Option<String>,
 }
 
-impl Asked {
+impl RequestedPath {
     pub(crate) fn new(path: &str, places: &Places) -> Result<Self, PathError> {
         if path.is_empty() {
             return Err(PathError::Empty);
@@ -111,7 +115,7 @@ impl Asked {
     }
 }
 
-/// An absolute path's names, each behind its `/`; nothing for the root.
+/// Returns the names of an absolute path, each after a `/`. Empty for the root.
 fn clean(path: &str) -> Result<String, PathError> {
     let mut clean = String::with_capacity(path.len());
     for name in path.split('/') {
@@ -124,13 +128,14 @@ fn clean(path: &str) -> Result<String, PathError> {
     Ok(clean)
 }
 
-/// What a pattern begins with.
+/// The fixed beginning of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Front {
-    /// The pattern is `*` or `**` alone.
+    /// None: the pattern is `*` or `**`.
     Nothing,
+    /// A placeholder.
     Place(Place),
-    /// Whole names without wildcards; empty for the root.
+    /// Whole names without wildcards. Empty for the root.
     Names(String),
 }
 
@@ -138,11 +143,11 @@ enum Front {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathPattern {
     front: Front,
-    /// What follows, from a `/` on; empty where the front is all of it.
+    /// The rest after the front, beginning with a `/`. Empty if the pattern has no more.
     tail: Glob,
-    /// Of the last name.
+    /// Pattern of the last name.
     name: Glob,
-    /// All of it, to be compared with other patterns.
+    /// The whole pattern without the placeholder, for comparison with other patterns.
     whole: Glob,
 }
 
@@ -196,7 +201,7 @@ impl PathPattern {
         })
     }
 
-    /// Whether it matches every path.
+    /// Reports whether the pattern matches every path.
     pub(crate) fn is_everything(&self) -> bool {
         match &self.front {
             Front::Nothing => true,
@@ -205,7 +210,7 @@ impl PathPattern {
         }
     }
 
-    /// The front that may be a symbolic link of the machine's own.
+    /// Returns the fixed front, which may be a symbolic link.
     pub(crate) fn front(&self) -> Option<&str> {
         match &self.front {
             Front::Names(names) if !names.is_empty() && names != "/" => Some(names),
@@ -213,7 +218,8 @@ impl PathPattern {
         }
     }
 
-    /// Whether it matches an absolute path. `resolved` is its front with links resolved, where that is another one.
+    /// Reports whether the pattern matches an absolute path. `resolved` is the front with links resolved, if
+    /// that differs.
     pub(crate) fn matches(&self, path: &str, places: &Places, resolved: Option<&str>) -> bool {
         let behind = |front: &str| path.strip_prefix(front).is_some_and(|tail| self.tail.matches(tail));
         match &self.front {
@@ -223,7 +229,7 @@ impl PathPattern {
         }
     }
 
-    /// Whether it matches a path with its placeholder by the text alone.
+    /// Reports whether the pattern matches a path with a placeholder by text alone.
     pub(crate) fn matches_written(&self, path: &str) -> bool {
         match &self.front {
             Front::Place(place) => path.strip_prefix(place.as_str()).is_some_and(|tail| self.tail.matches(tail)),
@@ -231,23 +237,24 @@ impl PathPattern {
         }
     }
 
-    /// Whether a file of this name can match.
+    /// Reports whether a file of this name can match.
     pub(crate) fn matches_name(&self, name: &str) -> bool {
         self.name.matches(name)
     }
 
-    /// Whether a path can match both: of two places, or a place and another path, that is known only when there is a session.
+    /// Reports whether some path can match both patterns. Assumes a match of a placeholder with another path or
+    /// placeholder unless the names differ, because the directories are not known yet.
     pub(crate) fn may_overlap(&self, other: &Self) -> bool {
         match (&self.front, &other.front) {
             (Front::Nothing, _) | (_, Front::Nothing) => true,
             (Front::Names(_), Front::Names(_)) => self.whole.overlaps(&other.whole),
             (Front::Place(mine), Front::Place(theirs)) if mine == theirs => self.whole.overlaps(&other.whole),
-            // A place by itself can be of any name.
+            // The directory of a placeholder can have any name.
             _ => self.whole.is_empty() || other.whole.is_empty() || self.name.overlaps(&other.name),
         }
     }
 
-    /// Whether a name by itself can be what the last part of this stands for.
+    /// Reports whether the last name of the pattern can be one that `name` matches.
     pub(crate) fn may_be_named(&self, name: &Glob) -> bool {
         self.name.overlaps(name)
     }
@@ -364,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_path_that_is_asked_for_is_made_absolute_and_never_climbs() {
-        let asked = |path| Asked::new(path, &places()).map(|asked| (asked.written, asked.absolute));
+        let asked = |path| RequestedPath::new(path, &places()).map(|asked| (asked.written, asked.absolute));
         let is = |written: &str, absolute: &str| Ok((written.to_owned(), Some(absolute.to_owned())));
         assert_eq!(asked("{cwd}/a"), is("{cwd}/a", "/home/u/work*/a"));
         assert_eq!(asked("{session}"), is("{session}", "/state/s1"));
@@ -385,7 +392,7 @@ mod tests {
             assert_eq!(asked(path), Err(error), "{path}");
         }
         assert_eq!(asked(&format!("/{}", "a/".repeat(3000))), Err(PathError::Long));
-        let nowhere = Asked::new("{cwd}/a", &Places::default()).unwrap();
+        let nowhere = RequestedPath::new("{cwd}/a", &Places::default()).unwrap();
         assert_eq!((nowhere.written.as_str(), nowhere.absolute), ("{cwd}/a", None));
     }
 

@@ -1,27 +1,27 @@
-//! All patterns of a grant, of what a plugin wants, or of what is denied, and the judgement of one call by the three of them.
+//! All compiled patterns of a grant, of a plugin's wants or of the denials, and the decision about a call.
 
 use super::command::CommandPattern;
 use super::fronts::Fronts;
-use super::glob::Glob;
 use super::network::{Host, NetworkPattern};
-use super::path::{Asked, PathPattern, Places};
+use super::path::{PathPattern, Places, RequestedPath};
 use super::variables::{VariablePattern, Variables, granted};
 use super::{Capability, Grant, PatternError};
+use agentd_glob::Glob;
 
-/// A grant, ready to be matched.
+/// A grant in compiled form.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Patterns {
     login_shell: bool,
     script: Vec<PathPattern>,
     command: Vec<CommandPattern>,
-    /// What may be set for each of the commands, in the same order.
+    /// Variables that may be set for each command, in the same order.
     of_command: Vec<Vec<VariablePattern>>,
     file: Vec<PathPattern>,
     network: Vec<NetworkPattern>,
     mount: Vec<PathPattern>,
     process: Vec<Glob>,
     secret: Vec<Glob>,
-    /// The secrets that are granted by their names and not by patterns.
+    /// Secrets that are granted by name and not by pattern.
     exact_secret: Vec<String>,
     pub(crate) variables: Variables,
 }
@@ -64,7 +64,7 @@ impl Patterns {
         })
     }
 
-    /// Whether nothing of the capability is left out.
+    /// Reports whether the patterns cover the capability completely.
     pub(crate) fn is_everything(&self, capability: Capability) -> bool {
         match capability {
             Capability::Log | Capability::Clock => false,
@@ -79,7 +79,7 @@ impl Patterns {
         }
     }
 
-    /// Whether something of the capability can be in both.
+    /// Reports whether some request for the capability can match both.
     pub(crate) fn may_overlap(&self, other: &Self, capability: Capability) -> bool {
         fn any<T>(mine: &[T], theirs: &[T], overlap: impl Fn(&T, &T) -> bool) -> bool {
             mine.iter().any(|mine| theirs.iter().any(|theirs| overlap(mine, theirs)))
@@ -97,12 +97,12 @@ impl Patterns {
         }
     }
 
-    /// Whether the secret is granted by its own name.
+    /// Reports whether the secret is granted by its exact name.
     pub(crate) fn has_secret(&self, name: &str) -> bool {
         self.exact_secret.iter().any(|secret| secret == name)
     }
 
-    /// Whether the secret is within patterns that deny.
+    /// Reports whether the secret matches a denial.
     pub(crate) fn denies_secret(&self, name: &str) -> bool {
         self.secret.iter().any(|pattern| pattern.matches(name))
     }
@@ -111,15 +111,15 @@ impl Patterns {
         !self.network.is_empty()
     }
 
-    /// The fronts of its paths that may be symbolic links of the machine's own. Mounts are compared as the mount table has them, and
-    /// looking at one of a dead server may never end.
+    /// Returns the fixed fronts of paths that may be symbolic links. Mounts are left out: they are compared
+    /// with the mount table, and accessing a mount of a dead server may block without a limit.
     pub(crate) fn fronts(&self) -> impl Iterator<Item = &str> {
         let paths = self.script.iter().chain(&self.file).filter_map(PathPattern::front);
         paths.chain(self.command.iter().filter_map(CommandPattern::front))
     }
 }
 
-/// A pattern of names.
+/// Compiles a pattern of names.
 fn name(pattern: &str) -> Result<Glob, &'static str> {
     match pattern {
         "" => Err("a name is not empty"),
@@ -129,7 +129,7 @@ fn name(pattern: &str) -> Result<Glob, &'static str> {
     }
 }
 
-/// Patterns, with what a call makes of them.
+/// Patterns together with the directories and links of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prepared<'a> {
     patterns: &'a Patterns,
@@ -148,7 +148,7 @@ impl Prepared<'_> {
         self.patterns.login_shell
     }
 
-    pub(crate) fn script(&self, asked: &Asked) -> bool {
+    pub(crate) fn script(&self, asked: &RequestedPath) -> bool {
         let patterns = &self.patterns.script;
         patterns.iter().any(|pattern| pattern.matches_written(&asked.written))
             || asked.absolute.as_ref().is_some_and(|path| self.path(patterns, path))
@@ -158,7 +158,7 @@ impl Prepared<'_> {
         self.path(&self.patterns.file, path)
     }
 
-    /// Whether the command can be within, whatever file the program turns out to be.
+    /// Reports whether the command can match, whatever file the program resolves to.
     pub(crate) fn may_be_command(&self, program: &str, arguments: &[String]) -> bool {
         let fits = |pattern: &&CommandPattern| pattern.may_match_program(program);
         self.patterns.command.iter().filter(fits).any(|pattern| pattern.matches_arguments(arguments))
@@ -172,8 +172,10 @@ impl Prepared<'_> {
         self.patterns.command.iter().filter(fits).any(|pattern| pattern.matches_arguments(arguments))
     }
 
-    /// Those of the names that no pattern which the command is within lets a plugin set for it: of the pattern that leaves out the
-    /// fewest. Without a file, the program may be whatever its name says.
+    /// Returns the names of variables that the plugin may not set for the command.
+    ///
+    /// Of all patterns that match the command, the most permissive one decides. Without a resolved file, the
+    /// program matches by its name.
     pub(crate) fn not_for_command<'n>(
         &self,
         program: &str,
@@ -196,7 +198,7 @@ impl Prepared<'_> {
         left_out.min_by_key(Vec::len).unwrap_or_else(|| names.to_vec())
     }
 
-    /// Whether the command is within patterns that deny.
+    /// Reports whether the command matches a denial.
     pub(crate) fn denied_command(&self, program: &str, file: &str, arguments: &[String]) -> bool {
         let fits = |pattern: &&CommandPattern| {
             let resolved = pattern.front().and_then(|front| self.fronts.get(front)).map(String::as_str);
@@ -209,17 +211,17 @@ impl Prepared<'_> {
         self.patterns.network.iter().any(|pattern| pattern.matches(host, port))
     }
 
-    /// Whether the host with the port is within patterns that deny.
+    /// Reports whether the host and port match a denial.
     pub(crate) fn denied_exchange(&self, host: &Host, port: u16) -> bool {
         self.patterns.network.iter().any(|pattern| pattern.denies(host, port))
     }
 
-    /// Whether some port of the host is within.
+    /// Reports whether some port of the host matches.
     pub(crate) fn host(&self, host: &Host) -> bool {
         self.patterns.network.iter().any(|pattern| pattern.matches_host(host))
     }
 
-    /// Whether every port of the host is within patterns that deny.
+    /// Reports whether a denial matches every port of the host.
     pub(crate) fn whole_host(&self, host: &Host) -> bool {
         self.patterns.network.iter().any(|pattern| pattern.is_every_port() && pattern.denies_host(host))
     }
@@ -237,7 +239,7 @@ impl Prepared<'_> {
     }
 }
 
-/// Why a call is refused; reads on after what was asked for.
+/// Why a call is refused. The message follows a description of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Outside {
     #[error("is denied by the administrator")]
@@ -246,61 +248,62 @@ pub(crate) enum Outside {
     Granted,
     #[error("is outside of what this plugin says it wants")]
     Wanted,
-    #[error("is granted, and not with the variables that it is given")]
+    #[error("is granted, but not with these variables")]
     Variables,
-    #[error("cannot be asked for before the plugin has described itself")]
+    #[error("is not available before the plugin has described itself")]
     NotDescribed,
 }
 
-/// What decides over every call of a plugin.
+/// The rules that decide about every call of a plugin.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) granted: Patterns,
     pub(crate) denied: Patterns,
-    /// None while it has not said what it wants.
+    /// The plugin's wants. `None` before the plugin has described itself.
     pub(crate) wanted: Option<Patterns>,
 }
 
-/// Where the fronts of all patterns lead, for one call.
+/// The resolved fronts of all patterns, for one call.
 #[derive(Debug, Default)]
-pub(crate) struct Led {
-    /// By links that only root can have made.
+pub(crate) struct ResolvedFronts {
+    /// Fronts of grants and wants, resolved through links that root owns.
     pub(crate) trusted: Fronts,
-    /// By any link: what is denied is denied by each of its names.
+    /// Fronts of denials, resolved through all links, because a denial covers every name of a file.
     pub(crate) denied: Fronts,
 }
 
 impl Rules {
-    /// Whether a link may have a say in any of the patterns.
+    /// Reports whether a symbolic link can affect any pattern.
     pub(crate) fn has_fronts(&self) -> bool {
         [&self.granted, &self.denied].into_iter().chain(&self.wanted).any(|patterns| patterns.fronts().next().is_some())
     }
 
-    /// Whether the port of an address is denied.
+    /// Reports whether an address with this port is denied.
     pub(crate) fn denies(&self, address: &Host, port: u16) -> bool {
         self.denied.network.iter().any(|pattern| pattern.denies(address, port))
     }
 
-    /// What is granted, for one call.
-    pub(crate) fn granted<'a>(&'a self, places: &'a Places, led: &'a Led) -> Prepared<'a> {
+    /// Returns the granted patterns, prepared for one call.
+    pub(crate) fn granted<'a>(&'a self, places: &'a Places, led: &'a ResolvedFronts) -> Prepared<'a> {
         Prepared { patterns: &self.granted, places, fronts: &led.trusted }
     }
 
-    /// Whether what is asked for is granted and wanted and not denied; `within` says whether it is within one of the three.
+    /// Decides about a request: it must be granted, wanted and not denied. `within` reports whether the request
+    /// matches a set of patterns.
     pub(crate) fn judge(
         &self,
         places: &Places,
-        led: &Led,
+        led: &ResolvedFronts,
         within: impl Fn(Prepared<'_>) -> bool,
     ) -> Result<(), Outside> {
         self.judge_apart(places, led, &within, &within)
     }
 
-    /// The same, where what is denied is told in another way.
+    /// Decides about a request for which a denial is matched in another way than a grant.
     pub(crate) fn judge_apart(
         &self,
         places: &Places,
-        led: &Led,
+        led: &ResolvedFronts,
         within: impl Fn(Prepared<'_>) -> bool,
         denied: impl Fn(Prepared<'_>) -> bool,
     ) -> Result<(), Outside> {
@@ -333,7 +336,7 @@ mod tests {
 
     fn judge(granted: &[&str], wanted: &[&str], denied: &[&str], path: &str) -> Result<(), Outside> {
         let rules = Rules { granted: files(granted), wanted: Some(files(wanted)), denied: files(denied) };
-        rules.judge(&Places::default(), &Led::default(), |p| p.file(path))
+        rules.judge(&Places::default(), &ResolvedFronts::default(), |p| p.file(path))
     }
 
     #[test]
@@ -345,7 +348,7 @@ mod tests {
         assert_eq!(judge(&["/a/*"], &["*"], &["/**/b"], "/a/c"), Ok(()));
         assert_eq!(judge(&[], &["*"], &[], "/a"), Err(Outside::Granted));
         let undescribed = Rules { granted: files(&["*"]), ..Rules::default() };
-        let verdict = undescribed.judge(&Places::default(), &Led::default(), |p| p.file("/a"));
+        let verdict = undescribed.judge(&Places::default(), &ResolvedFronts::default(), |p| p.file("/a"));
         assert_eq!(verdict, Err(Outside::NotDescribed));
     }
 
@@ -353,14 +356,14 @@ mod tests {
     fn a_front_of_what_is_granted_and_one_of_what_is_denied_lead_by_links_of_their_own() {
         let rules =
             Rules { granted: files(&["/lib/*"]), wanted: Some(files(&["*"])), denied: files(&["/home/u/link/*"]) };
-        let led = Led {
+        let led = ResolvedFronts {
             trusted: [("/lib".to_owned(), "/usr/lib".to_owned())].into_iter().collect(),
             denied: [("/home/u/link".to_owned(), "/usr/lib".to_owned())].into_iter().collect(),
         };
-        let verdict = |led: &Led| rules.judge(&Places::default(), led, |p| p.file("/usr/lib/x"));
+        let verdict = |led: &ResolvedFronts| rules.judge(&Places::default(), led, |p| p.file("/usr/lib/x"));
         assert_eq!(verdict(&led), Err(Outside::Denied));
-        assert_eq!(verdict(&Led { trusted: led.trusted.clone(), ..Led::default() }), Ok(()));
-        assert_eq!(verdict(&Led::default()), Err(Outside::Granted));
+        assert_eq!(verdict(&ResolvedFronts { trusted: led.trusted.clone(), ..ResolvedFronts::default() }), Ok(()));
+        assert_eq!(verdict(&ResolvedFronts::default()), Err(Outside::Granted));
     }
 
     #[test]
@@ -374,7 +377,12 @@ mod tests {
         };
         let resolve = |rules: &Rules, host: &str| {
             let host = Host::parse(host).unwrap();
-            rules.judge_apart(&Places::default(), &Led::default(), |p| p.host(&host), |p| p.whole_host(&host))
+            rules.judge_apart(
+                &Places::default(),
+                &ResolvedFronts::default(),
+                |p| p.host(&host),
+                |p| p.whole_host(&host),
+            )
         };
         assert_eq!(resolve(&rules(&[]), "a.corp"), Ok(()));
         assert_eq!(resolve(&rules(&[]), "a.other"), Err(Outside::Granted));

@@ -1,11 +1,13 @@
-//! Names of variables that make a program load or run something: setting one of them runs code in the program that reads it.
+//! Names of variables that make a program load or run something. Setting such a variable runs code in the
+//! program that reads it.
 //!
-//! A grant has such a name only as it is spelt: no pattern covers it. What a plugin wrote to one never reaches what the
-//! daemon itself runs. Names are added freely; taking one away needs a look at the source that its group names.
+//! A grant covers such a variable only by its exact name and never by a pattern. Values that a plugin wrote to
+//! such variables never reach programs that the daemon itself runs. New names may be added freely. Before you
+//! remove one, check the source that its group names.
 //!
-//! `PATH` and `HOME` are here for the grant, since they decide which programs and start-up files are found.
+//! `PATH` and `HOME` are included, because they determine which programs and start-up files are found.
 
-/// Names with a space between, and what they do. A `*` at the beginning or the end of a name is any text.
+/// Names separated by spaces, and their effect. A `*` at the beginning or end of a name matches any text.
 struct Group {
     does: &'static str,
     names: &'static str,
@@ -20,13 +22,13 @@ impl Group {
 const GROUPS: &[Group] = &[
     // ld.so(8); dyld(1); glibc's list of what set-user-id programs ignore (sysdeps/generic/unsecvars.h).
     Group {
-        does: "the dynamic loader and the C library load files by it",
+        does: "the dynamic loader and the C library load files from it",
         names: "LD_* DYLD_* _RLD* GCONV_PATH GETCONF_DIR GLIBC_TUNABLES HOSTALIASES LOCALDOMAIN LOCPATH \
             MALLOC_* NIS_PATH NLSPATH RESOLV_HOST_CONF RES_OPTIONS TZDIR",
     },
     // openssl-env(7), krb5.conf(5), GTK "Running GTK applications", Qt "Deploying plugins", GIO overview, p11-kit(8).
     Group {
-        does: "libraries load modules by it",
+        does: "libraries load modules from it",
         names: "OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES KRB5_CONFIG GSS_MECH_CONFIG SASL_PATH \
             GTK_MODULES GTK3_MODULES GTK_PATH GIO_MODULE_DIR GIO_EXTRA_MODULES QT_PLUGIN_PATH \
             QT_QPA_PLATFORM_PLUGIN_PATH LIBGL_DRIVERS_PATH VK_ADD_LAYER_PATH VK_LAYER_PATH \
@@ -34,7 +36,7 @@ const GROUPS: &[Group] = &[
     },
     // execvp(3); XDG Base Directory Specification; environ(7).
     Group {
-        does: "programs and start-up files are found by it",
+        does: "it determines which programs and start-up files are found",
         names: "PATH HOME SHELL XDG_CONFIG_* XDG_DATA_* MANPATH",
     },
     // bash(1) "Shell Variables" and "Invocation", zshparam(1), ksh(1), dash(1), readline(3), fish(1).
@@ -46,7 +48,7 @@ const GROUPS: &[Group] = &[
     },
     // python(1), perlrun(1), ruby(1), bundle-config(1), node(1), npm config.
     Group {
-        does: "an interpreter loads code by it",
+        does: "an interpreter loads code from it",
         names: "PYTHON* PERL5* PERLLIB RUBYOPT RUBYLIB RUBYSHELL GEM_HOME GEM_PATH BUNDLE_* NODE_* \
             NPM_CONFIG_* npm_config_* PHPRC PHP_INI_SCAN_DIR LUA_INIT* LUA_PATH* LUA_CPATH* \
             R_PROFILE* R_ENVIRON* R_LIBS* TCLLIBPATH TCL_LIBRARY TCLRC* JULIA_LOAD_PATH \
@@ -55,20 +57,20 @@ const GROUPS: &[Group] = &[
     },
     // JDK tool specifications "java", mvn and gradle documentation, .NET runtime configuration and profiling.
     Group {
-        does: "a virtual machine loads code by it",
+        does: "a virtual machine loads code from it",
         names: "JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS JAVA_OPTS CLASSPATH MAVEN_OPTS \
             MAVEN_ARGS GRADLE_OPTS ANT_OPTS ANT_ARGS SBT_OPTS KOTLIN_* SCALA_* DOTNET_* CORECLR_* \
             COR_*",
     },
     // make(1), gcc(1), cargo "Environment Variables", go help environment.
     Group {
-        does: "a build tool runs programs by it",
+        does: "a build tool runs programs from it",
         names: "MAKEFLAGS GNUMAKEFLAGS MAKEFILES GCC_EXEC_PREFIX COMPILER_PATH RUSTC RUSTC_* RUSTDOC \
             RUSTFLAGS RUSTDOCFLAGS CARGO CARGO_* GOFLAGS GOENV GOTOOLCHAIN CMAKE_*",
     },
     // git(1) and git-config(1), ssh(1), sudo(8), svn, hg(1), rsync(1), curl(1), wget(1).
     Group {
-        does: "git and other tools of the network run programs by it",
+        does: "git and other network tools run programs from it",
         names: "GIT_* SSH_ASKPASS* SUDO_ASKPASS SVN_SSH CVS_RSH RSYNC_* HGRCPATH HG* CURL_HOME WGETRC \
             SYSTEM_WGETRC",
     },
@@ -77,23 +79,25 @@ const GROUPS: &[Group] = &[
         does: "its file names programs that are run",
         names: "KUBECONFIG AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE DOCKER_CONFIG",
     },
-    // POSIX "Environment Variables", less(1), man(1), vim starting.txt, emacs, sensible-browser(1), modulecmd's MODULES_PAGER.
+    // POSIX "Environment Variables", less(1), man(1), vim starting.txt, emacs, sensible-browser(1),
+    // modulecmd's MODULES_PAGER.
     Group {
-        does: "an editor, a pager or a browser is run by it",
+        does: "it names an editor, a pager or a browser to run",
         names: "*EDITOR VISUAL *PAGER *BROWSER LESS* MORE MANOPT MANROFFOPT GROFF_* VIM* MYVIMRC EXINIT \
             GVIMINIT NVIM_* EMACSLOADPATH",
     },
-    Group { does: "agentd's own programs read the socket and directories from them", names: "AGENTD_*" },
+    Group { does: "agentd's own programs read the socket and directories from it", names: "AGENTD_*" },
 ];
 
-/// What a variable of the name makes programs do, if it makes them load or run something.
+/// Returns what programs do with a variable of this name, if it makes them load or run something.
 pub fn steers(name: &str) -> Option<&'static str> {
     let group = GROUPS.iter().find(|group| group.names().any(|pattern| fits(pattern, name)));
     group.map(|group| group.does)
 }
 
-/// Whether what a plugin wrote to a variable of the name is kept from what the daemon itself runs. A script of the user's has to find the
-/// programs that a plugin was granted to put into its `PATH`.
+/// Reports whether a plugin's value of this variable is withheld from programs that the daemon itself runs.
+///
+/// `PATH` is not withheld, because the user's scripts must find the programs that a plugin was granted to add.
 pub fn is_withheld(name: &str) -> bool {
     name != "PATH" && steers(name).is_some()
 }

@@ -1,16 +1,17 @@
-//! Variables that a plugin may set: by their exact names, or by patterns that no steering name is under ([`steers`]).
+//! Variables that a plugin may set: exact names, or patterns. Patterns do not cover names for which [`steers`]
+//! returns an effect.
 
-use super::glob::Glob;
 use super::steering::steers;
+use agentd_glob::Glob;
 
-/// The longest pattern.
+/// Maximum length of a pattern in bytes.
 const LONGEST: usize = 4096;
 
-/// A pattern of the names of variables.
+/// A pattern of variable names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VariablePattern {
     glob: Glob,
-    /// Whether it is a name, and no pattern at all.
+    /// Whether the pattern is an exact name.
     exact: bool,
 }
 
@@ -24,32 +25,33 @@ impl VariablePattern {
         }
     }
 
-    /// Whether it grants the name.
+    /// Reports whether the pattern grants the name.
     fn grants(&self, name: &str) -> bool {
         self.glob.matches(name) && (self.exact || steers(name).is_none())
     }
 
-    /// Whether it denies the name: there a pattern is all that it matches.
+    /// Reports whether the pattern denies the name. Denials have no exception.
     fn denies(&self, name: &str) -> bool {
         self.glob.matches(name)
     }
 }
 
-/// Whether one of the patterns grants the name.
+/// Reports whether one of the patterns grants the name.
 pub(crate) fn granted(patterns: &[VariablePattern], name: &str) -> bool {
     patterns.iter().any(|pattern| pattern.grants(name))
 }
 
-/// Whether one of the patterns denies the name.
+/// Reports whether one of the patterns denies the name.
 pub(crate) fn denied(patterns: &[VariablePattern], name: &str) -> bool {
     patterns.iter().any(|pattern| pattern.denies(name))
 }
 
-/// The variables that a provider may give.
+/// Variables that a provider may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Variables {
-    /// Any: what a part of agentd gives is the user's own, by the user's shell and scripts.
+    /// Any variable, for built-in plugins: they apply what the user's own shell and scripts set.
     Any,
+    /// Variables that match a pattern.
     Of(Vec<VariablePattern>),
 }
 
@@ -75,7 +77,7 @@ impl Variables {
     }
 }
 
-/// Which of the names the patterns do not grant, and which of the patterns grant none of the names.
+/// Returns the names that no pattern grants, and the patterns that grant none of the names.
 pub fn variables_between<'a>(patterns: &'a [String], names: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
     let parsed = |pattern: &&String| VariablePattern::parse(pattern).ok();
     let grants = |pattern: &VariablePattern, name: &&&str| pattern.grants(name);
@@ -86,7 +88,7 @@ pub fn variables_between<'a>(patterns: &'a [String], names: &[&'a str]) -> (Vec<
     (missing, patterns.iter().filter(is_unused).map(String::as_str).collect())
 }
 
-/// The line that grants these names.
+/// Returns the configuration line that grants these names.
 pub fn line<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
     format!("variables = [{}]", names.join(", "))

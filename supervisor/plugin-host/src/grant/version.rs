@@ -1,26 +1,28 @@
-//! The versions of the interface, read from the names of what a component imports and exports, before any of it runs.
+//! Versions of the plugin interface. They are read from the names of imports and exports before any code of the
+//! component runs.
 
 use super::admit::Refusal;
 
+/// Prefix of the interfaces of the WIT package.
 const PACKAGE: &str = "agentd:plugin/";
 
-/// The versions that this host speaks, the latest last. Each is frozen: a copy of its text is in `plugin-sdk/wit`, and a component that
-/// was built against it in `tests/fixtures/plugins`.
+/// Versions that this host supports, oldest first. Each is frozen: `plugin-sdk/wit` has a copy of its text, and
+/// `tests/fixtures/plugins` a component that was built with it.
 const SUPPORTED: [&str; 1] = ["1.0.0"];
 
-/// The interface that a provider exports, and the one of a prerequisite.
+/// Name of the interface that a provider exports.
 pub(crate) const PROVIDER: &str = "environment-provider";
+/// Name of the interface that a prerequisite exports.
 pub(crate) const PREREQUISITE: &str = "prerequisite-check";
 
-/// What a name of an import or export is.
+/// Meaning of the name of an import or export.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Name<'a> {
-    /// An interface of our package, of a version we speak.
+    /// An interface of this package, in a supported version.
     Ours(&'a str),
-    OurVersion {
-        interface: &'a str,
-        found: &'a str,
-    },
+    /// An interface of this package, in another version.
+    OurVersion { interface: &'a str, found: &'a str },
+    /// An interface of another package.
     Foreign,
 }
 
@@ -33,27 +35,27 @@ pub(super) fn parse(name: &str) -> Name<'_> {
     }
 }
 
-/// The version to build against.
+/// Returns the version to build new plugins with.
 pub(super) fn latest() -> &'static str {
     SUPPORTED[SUPPORTED.len() - 1]
 }
 
-/// All of them, for a message.
+/// Returns all supported versions for a message.
 pub(super) fn list() -> String {
     SUPPORTED.join(", ")
 }
 
-/// What a component is, by its exports.
+/// The plugin interface that a component exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Made {
-    /// [`PROVIDER`] or [`PREREQUISITE`].
+pub(crate) struct Target {
+    /// Either [`PROVIDER`] or [`PREREQUISITE`].
     pub(crate) interface: &'static str,
-    /// The version that it is made for.
+    /// Version of the interface.
     pub(crate) version: &'static str,
 }
 
-/// The one of our interfaces that a component exports. Exports beside it are no harm: nobody calls them.
-pub(crate) fn made_for<'a>(exports: impl IntoIterator<Item = &'a str>) -> Result<Made, Refusal> {
+/// Finds the plugin interface among a component's exports. Other exports are ignored.
+pub(crate) fn target_of<'a>(exports: impl IntoIterator<Item = &'a str>) -> Result<Target, Refusal> {
     let exports: Vec<&str> = exports.into_iter().collect();
     let mut found = Vec::new();
     for export in &exports {
@@ -61,7 +63,7 @@ pub(crate) fn made_for<'a>(exports: impl IntoIterator<Item = &'a str>) -> Result
             Name::Ours(interface @ (PROVIDER | PREREQUISITE)) => {
                 let interface = if interface == PROVIDER { PROVIDER } else { PREREQUISITE };
                 let version = SUPPORTED.into_iter().find(|version| export.ends_with(version)).unwrap_or(SUPPORTED[0]);
-                found.push(Made { interface, version });
+                found.push(Target { interface, version });
             }
             Name::OurVersion { interface: interface @ (PROVIDER | PREREQUISITE), found } => {
                 return Err(Refusal::Version { interface: interface.to_owned(), found: found.to_owned() });
@@ -83,23 +85,23 @@ mod tests {
     fn a_component_is_of_exactly_one_world() {
         let provider = "agentd:plugin/environment-provider@1.0.0";
         let check = "agentd:plugin/prerequisite-check@1.0.0";
-        assert_eq!(made_for([provider]), Ok(Made { interface: PROVIDER, version: "1.0.0" }));
-        assert_eq!(made_for([check, "other"]), Ok(Made { interface: PREREQUISITE, version: "1.0.0" }));
-        assert!(matches!(made_for([provider, check]), Err(Refusal::World { .. })));
-        assert!(matches!(made_for(["run"]), Err(Refusal::World { .. })));
-        assert!(matches!(made_for([]), Err(Refusal::World { .. })));
+        assert_eq!(target_of([provider]), Ok(Target { interface: PROVIDER, version: "1.0.0" }));
+        assert_eq!(target_of([check, "other"]), Ok(Target { interface: PREREQUISITE, version: "1.0.0" }));
+        assert!(matches!(target_of([provider, check]), Err(Refusal::World { .. })));
+        assert!(matches!(target_of(["run"]), Err(Refusal::World { .. })));
+        assert!(matches!(target_of([]), Err(Refusal::World { .. })));
     }
 
     #[test]
     fn any_version_but_those_in_the_table_is_refused_by_its_name() {
         for found in ["0.1.0", "1.1.0", "2.0.0", "1.0.0-rc", "1.0.1", "1", "01.0.0", ""] {
-            let error = made_for([format!("agentd:plugin/environment-provider@{found}").as_str()]).unwrap_err();
+            let error = target_of([format!("agentd:plugin/environment-provider@{found}").as_str()]).unwrap_err();
             assert_eq!(error, Refusal::Version { interface: PROVIDER.to_owned(), found: found.to_owned() });
         }
-        let none = made_for(["agentd:plugin/environment-provider"]).unwrap_err();
+        let none = target_of(["agentd:plugin/environment-provider"]).unwrap_err();
         assert_eq!(
             none.to_string(),
-            "is made for version none of agentd:plugin/environment-provider, and this is version 1.0.0"
+            "is built for version none of agentd:plugin/environment-provider, but this agentd supports 1.0.0"
         );
     }
 

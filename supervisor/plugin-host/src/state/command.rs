@@ -1,4 +1,4 @@
-//! Programs of the machine.
+//! The capability `command`: runs programs.
 
 use super::permit::{Gate, refused};
 use super::words::environment;
@@ -9,11 +9,11 @@ use crate::grant::{Outside, steers, variables_line};
 use crate::services::{COMMAND_PATH, CONTENT, Completed, ERRORS, Ending, Invocation, Variables};
 use crate::text::shown;
 
-/// The most bytes of all arguments together. A program that needs more reads them from its input.
+/// Maximum size of all arguments in bytes. A program that needs more can read its standard input.
 const ARGUMENTS: usize = 128 << 10;
-/// The most variables that a refusal names.
+/// Maximum number of variables that a refusal lists.
 const SHOWN: usize = 32;
-/// The variable that the host itself gives.
+/// The variable that the host itself sets.
 const PATH: &str = "PATH";
 
 impl State {
@@ -31,7 +31,7 @@ impl State {
         if let Some(directory) = directory.as_deref().filter(|&d| !matches!(d, "{cwd}" | "{session}" | "{config}")) {
             let directory = shown(directory);
             return Err(Failure::Failed(format!(
-                "{what} cannot begin in {directory}: it is neither {{cwd}} nor {{session}} nor {{config}}"
+                "{what} cannot start in {directory}: it is neither {{cwd}} nor {{session}} nor {{config}}"
             )));
         }
         let given = environment(&what, given)?;
@@ -40,7 +40,8 @@ impl State {
         let led = self.led().await?;
         let command = with_arguments(&what, &arguments);
         let (rules, places) = (&self.bounds.rules, &self.places);
-        // Which file it is can be told only when it was looked for; that no file would do is told before.
+        // The file is known only after the machine has resolved the program. A request that no file could
+        // satisfy is refused before.
         let never = rules.judge_apart(
             places,
             &led,
@@ -82,7 +83,7 @@ impl State {
         Ok(completed)
     }
 
-    /// A program's name, or its path put in order.
+    /// Returns a program's name, or its cleaned path.
     fn program(&self, what: &str, program: String) -> Result<String, Failure> {
         if program.starts_with('/') {
             return Ok(self.asked(what, &program)?.written);
@@ -94,7 +95,7 @@ impl State {
     }
 }
 
-/// The host's own part of every program's environment, below what the plugin may set.
+/// Adds the host's own variables, unless the plugin set them.
 fn with_base(mut given: Variables) -> Variables {
     if !given.iter().any(|(name, _)| name == PATH) {
         given.push((PATH.to_owned(), COMMAND_PATH.into()));
@@ -102,7 +103,7 @@ fn with_base(mut given: Variables) -> Variables {
     given
 }
 
-/// The refusal of variables, with the line that grants them.
+/// Makes the refusal of variables, with the configuration that grants them.
 fn not_with(command: &str, names: &[&str]) -> Failure {
     let listed: Vec<String> = names.iter().take(SHOWN).map(|name| shown(name)).collect();
     let more = names.len().saturating_sub(SHOWN);
@@ -111,14 +112,15 @@ fn not_with(command: &str, names: &[&str]) -> Failure {
         steers(name).map(|does| format!("; {} is granted only by its exact name, since {does}", shown(name)))
     });
     Failure::NotGranted(format!(
-        "{command} is given {}{more}, and this plugin is not granted to set that for it; its grant says so as {{ run = \"...\", {} }}{}",
+        "{command} is given {}{more}, and this plugin is not granted to set that for it; \
+         to grant it, write the command as {{ run = \"...\", {} }}{}",
         listed.join(", "),
         variables_line(names.iter().copied().take(SHOWN)),
         why.unwrap_or_default()
     ))
 }
 
-/// The program with the arguments that decided over it, not longer than a line.
+/// Describes the program with its arguments, on one line.
 fn with_arguments(what: &str, arguments: &[String]) -> String {
     if arguments.is_empty() {
         return what.to_owned();

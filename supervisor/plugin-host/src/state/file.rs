@@ -1,4 +1,4 @@
-//! Files, to read.
+//! The capability `file`: reads files and directories.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use super::permit::{Gate, refused};
 use super::{Answer, State};
 use crate::bindings::provider::agentd::plugin::file;
 use crate::call::Failure;
-use crate::grant::{Led, Outside};
+use crate::grant::{Outside, ResolvedFronts};
 use crate::services::{CONTENT, ENTRIES, FileKind, Metadata};
 use crate::text::shown;
 
-/// A path that was asked for.
+/// A path that a plugin requests, with what is needed to decide about it.
 struct Ask {
-    /// As it is told: `the file "x"`.
+    /// Description for messages: `the file "x"`.
     what: String,
     written: String,
     absolute: String,
-    led: Arc<Led>,
+    led: Arc<ResolvedFronts>,
 }
 
 impl State {
@@ -24,7 +24,7 @@ impl State {
         let what = format!("{noun} {}", shown(path));
         let (asked, absolute) = self.asked_absolute(&what, path)?;
         let led = self.led().await?;
-        // What is denied by the name that it was asked for by is not looked at.
+        // A path that is denied by its own name is not accessed at all.
         match self.bounds.rules.judge(&self.places, &led, |patterns| patterns.file(&absolute)) {
             Err(outside @ (Outside::Denied | Outside::NotDescribed)) => return Err(refused(&what, outside)),
             Ok(()) | Err(Outside::Granted | Outside::Wanted | Outside::Variables) => {}

@@ -1,4 +1,4 @@
-//! Mounts, processes and secrets.
+//! The capabilities `mount`, `process` and `secret`.
 
 use std::time::Instant;
 
@@ -6,14 +6,14 @@ use super::permit::refused;
 use super::{Answer, State};
 use crate::bindings::provider::agentd::plugin::{mount, process, secret};
 use crate::call::Failure;
-use crate::grant::{Led, Outside};
+use crate::grant::{Outside, ResolvedFronts};
 use crate::services::{CONTENT, Liveness, Mounted};
 use crate::text::shown;
 
-/// The most bytes of a process's or a secret's name.
+/// Maximum length of the name of a process or secret in bytes.
 const NAME: usize = 255;
 
-/// A name that something can have.
+/// Checks that a name is not empty, not too long and has no NUL byte.
 fn name(what: &str, name: &str) -> Result<(), Failure> {
     if name.is_empty() || name.len() > NAME || name.contains('\0') {
         return Err(Failure::Failed(format!("{what} has no name of 1 to {NAME} bytes")));
@@ -28,7 +28,7 @@ impl State {
             return Err(refused(what, Outside::NotDescribed));
         }
         let mut mounts = self.bounded(what, self.services.machine().mounts(self.host_deadline)).await?;
-        let led = Led::default();
+        let led = ResolvedFronts::default();
         mounts.retain(|mount| {
             self.bounds.rules.judge(&self.places, &led, |patterns| patterns.mount(&mount.path)).is_ok()
         });
@@ -42,7 +42,7 @@ impl State {
         let deadline = self.until(time);
         let time = deadline.saturating_duration_since(Instant::now());
         let work = self.services.machine().probe_mount(&asked.written, time, self.host_deadline);
-        // What does not answer in time hangs: that is an answer, and no failure.
+        // A path that does not respond in time hangs. This is a result and not a failure.
         match self.bounded_by(deadline, &what, work).await {
             Err(Failure::TimedOut(_)) => Ok(Liveness::Hangs),
             other => other,

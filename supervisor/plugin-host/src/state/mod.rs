@@ -1,13 +1,14 @@
-//! What a guest's store holds while a call lasts, and the imports that are always granted: the log and the clocks.
+//! The state of one call, and the capabilities that are always granted: `log` and `clock`.
 //!
-//! The others are in the modules below: what is asked is judged ([`permit`]), the services do it, what they answer is bounded once more,
-//! and both are put into the words of the interface.
+//! The other capabilities are in the modules below. Each decides about the request ([`permit`]), calls the
+//! service and checks the size of its result. Requests and results are converted from and to the types of the
+//! interface.
 
-mod around;
 mod command;
 mod file;
 mod machine;
 mod network;
+mod pass_through;
 mod permit;
 mod script;
 #[cfg(test)]
@@ -20,47 +21,48 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::bindings::provider::agentd::plugin::{clock, log, types};
 use crate::call::{Failure, Level};
-use crate::grant::{Led, Places};
+use crate::grant::{Places, ResolvedFronts};
 use crate::limits::{Accountant, Limits, Seconds};
 use crate::services::Services;
 use crate::text::escaped;
 
-pub(crate) use around::Around;
+pub(crate) use pass_through::PassThrough;
 pub(crate) use permit::Bounds;
 pub(crate) use words::variables;
 
-/// What the host's side of an import answers.
+/// Result of an imported function.
 type Answer<T> = wasmtime::Result<Result<T, types::Failure>>;
 
-/// Bytes of one message.
+/// Maximum length of a log message in bytes.
 const MESSAGE: usize = 4096;
 
-/// What is left to the guest after a host call took all the time it could: a tenth of the call's time, and at most this. In
-/// it a guest can say what took so long, which is worth more than the bare fact.
+/// Time that remains for the plugin after a host call used all available time: a tenth of the call's time, at
+/// most this value. In this time the plugin can report what took so long.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// How long after its deadline a service is waited for: it ends what it started, and says more than the host can.
+/// Time to wait for a service after its deadline, because the service ends what it started and gives a better
+/// error.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// A longer time than this is this: a clock's end must not be reached.
+/// Maximum time of a call, to stay within the clock's range.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// One call's state.
+/// State of one call.
 pub(crate) struct State {
     pub(crate) accountant: Accountant,
     pub(crate) deadline: Instant,
-    /// When the host calls of this call must have ended.
+    /// Deadline of host calls.
     host_deadline: Instant,
     started: Instant,
     bounds: Arc<Bounds>,
     places: Places,
-    around: Around,
-    /// Where the links in the patterns lead, once that was asked.
-    led: Option<Arc<Led>>,
+    around: PassThrough,
+    /// The resolved links of the patterns, after the first use.
+    led: Option<Arc<ResolvedFronts>>,
     services: Arc<dyn Services>,
     messages: u32,
     most_messages: u32,
-    /// The last message at the level of an error: a panic's text comes this way, before the trap.
+    /// The last message of level error. The text of a panic arrives this way before the trap.
     pub(crate) last_error: Option<String>,
 }
 
@@ -75,7 +77,7 @@ impl State {
             started,
             bounds,
             places,
-            around: Around::default(),
+            around: PassThrough::default(),
             led: None,
             services,
             messages: 0,
@@ -84,19 +86,20 @@ impl State {
         }
     }
 
-    /// A call begins in an instance that was made before it: its time, its services and its limits are the call's own.
+    /// Starts a call in an instance that was created in advance. The call gets its own time, services and
+    /// limits.
     pub(crate) fn begin(&mut self, limits: &Limits, services: Arc<dyn Services>, places: Places) {
         let mut accountant = std::mem::replace(&mut self.accountant, Accountant::new(limits));
         accountant.limit(limits);
         *self = Self { accountant, ..Self::new(limits, Arc::clone(&self.bounds), services, places) };
     }
 
-    /// What the plugin was given of the environment, which it may pass on.
-    pub(crate) fn surround(&mut self, around: Around) {
+    /// Sets the variables that the plugin may pass on to programs.
+    pub(crate) fn set_pass_through(&mut self, around: PassThrough) {
         self.around = around;
     }
 
-    /// Says how many messages were not passed on.
+    /// Logs how many messages were dropped.
     pub(crate) fn finish(&mut self) {
         let most = self.most_messages;
         if let Some(lost) = self.messages.checked_sub(most).filter(|&lost| lost > 0) {
@@ -104,19 +107,19 @@ impl State {
         }
     }
 
-    /// The time that a plugin asked for, as far as the call has it.
+    /// Returns the deadline of a host call that requests this time, limited by the deadline of the call.
     fn until(&self, milliseconds: u64) -> Instant {
         let asked = Instant::now().checked_add(Duration::from_millis(milliseconds));
         asked.map_or(self.host_deadline, |asked| asked.min(self.host_deadline))
     }
 
-    /// A host call that may take all that is left.
+    /// Runs a host call that may take all the remaining time.
     async fn bounded<T, E: From<Failure>>(&self, what: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.bounded_by(self.host_deadline, what, work).await
     }
 
-    /// A host call, ended at a deadline of its own: by the service that does it, and by the host where that does not. Nothing is
-    /// begun once the time for host calls is over, however often a guest asks.
+    /// Runs a host call with its own deadline. The service should end at the deadline, and the host ends it
+    /// otherwise. No host call starts after the deadline for host calls.
     async fn bounded_by<T, E: From<Failure>>(
         &self,
         deadline: Instant,
@@ -126,7 +129,7 @@ impl State {
         let now = Instant::now();
         if self.host_deadline <= now {
             let time = Seconds(self.host_deadline.saturating_duration_since(self.started));
-            return Err(Failure::TimedOut(format!("{what} was not begun: the {time} for it are over")).into());
+            return Err(Failure::TimedOut(format!("{what} was not started: its time limit of {time} is over")).into());
         }
         let begun = if deadline == self.host_deadline { self.started } else { now };
         let last = self.host_deadline + self.deadline.saturating_duration_since(self.host_deadline) / 2;

@@ -1,4 +1,4 @@
-//! The network: hosts that are granted, and the machine's own facts.
+//! The capability `network`: connections to granted hosts, and facts of the machine's network.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -8,14 +8,16 @@ use super::words::milliseconds;
 use super::{Answer, State};
 use crate::bindings::provider::agentd::plugin::network;
 use crate::call::Failure;
-use crate::grant::{Host, Led, Outside};
+use crate::grant::{Host, Outside, ResolvedFronts};
 use crate::services::{self, ExchangeEnding, Exchanged, NetworkProblem, RECEIVE, Step};
 use crate::text::shown;
 
-/// The most steps of an exchange, and addresses of a host.
+/// Maximum number of steps of an exchange.
 const STEPS: usize = 64;
+/// Maximum number of addresses of a host.
 const ADDRESSES: usize = 64;
 
+/// Result of an imported function that uses the network.
 type Contact<T> = wasmtime::Result<Result<T, network::Problem>>;
 
 fn host_of(what: &str, host: &str) -> Result<Host, Failure> {
@@ -28,7 +30,7 @@ impl State {
         let host = host_of(&what, host)?;
         let verdict = self.bounds.rules.judge_apart(
             &self.places,
-            &Led::default(),
+            &ResolvedFronts::default(),
             |patterns| patterns.host(&host),
             |patterns| patterns.whole_host(&host),
         );
@@ -54,7 +56,7 @@ impl State {
         let host = host_of(&what, host)?;
         let verdict = self.bounds.rules.judge_apart(
             &self.places,
-            &Led::default(),
+            &ResolvedFronts::default(),
             |patterns| patterns.exchange(&host, port),
             |patterns| patterns.denied_exchange(&host, port),
         );
@@ -72,7 +74,8 @@ impl State {
         self.exchange_with(&host.target, port, steps, &what, deadline).await
     }
 
-    /// What is denied by its address is denied by its names too: the addresses are looked up first, and the others are connected to.
+    /// Connects to the host's addresses one after the other, except denied ones. A denial of an address thus
+    /// covers every name of the address.
     async fn exchanged_by_address(
         &self,
         host: &Host,
@@ -112,7 +115,7 @@ impl State {
         Ok(exchanged)
     }
 
-    /// Who may speak to any host may know the machine's own network.
+    /// Checks that the plugin may read facts of the machine's network. Any plugin with a network grant may.
     fn facts(&self) -> Result<(), Failure> {
         match self.bounds.rules.wanted {
             Some(_) => Ok(()),
@@ -124,7 +127,7 @@ impl State {
         self.facts()?;
         let what = format!("the way to {}", shown(address));
         let address: IpAddr =
-            address.parse().map_err(|_| Failure::Failed(format!("{what} is not told: it is not an address")))?;
+            address.parse().map_err(|_| Failure::Failed(format!("{what} is unknown: it is not an address")))?;
         let address = address.to_string();
         let work = self.services.machine().way_to(&address, self.host_deadline);
         self.bounded(&what, work).await

@@ -1,7 +1,8 @@
-//! Whether a host call is permitted, and the words of its refusal.
+//! Decides whether a host call is permitted, and formats refusals.
 //!
-//! Where a path's links have a say, a service resolves them and asks the [`Gate`]. What the gate refused is refused, whatever the service
-//! makes of it; and of a path that is not within the grant as it was asked for, nothing is told but that: not even whether it is there.
+//! If symbolic links matter, a service resolves them and asks the [`Gate`]. A refusal of the gate is final,
+//! whatever the service returns. About a path outside of the grant the plugin learns nothing else, not even
+//! whether the path exists.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,15 +11,16 @@ use tokio::sync::Semaphore;
 use super::State;
 use crate::call::Failure;
 use crate::grant::fronts::{Follow, resolve};
-use crate::grant::{Asked, Led, Outside, PathError, Places, Prepared, Rules};
+use crate::grant::{Outside, PathError, Places, Prepared, RequestedPath, ResolvedFronts, Rules};
 use crate::text::shown;
 
-/// How many threads of one plugin may look where links lead; one of a dead file server never comes back.
+/// Maximum number of threads that resolve links for one plugin. A thread that accesses a dead file server never
+/// returns.
 const LOOKS: usize = 2;
-/// The user whose links are followed.
+/// The owner of links that are followed.
 const ROOT: u32 = 0;
 
-/// What holds for every call of a plugin.
+/// State that all calls of a plugin share.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     pub(crate) rules: Rules,
@@ -31,24 +33,24 @@ impl Bounds {
     }
 }
 
-/// What is to be said of a resolved path.
+/// Decides about a resolved path.
 type Judge<'a> = Box<dyn Fn(&str) -> Result<(), Outside> + Send + Sync + 'a>;
 
-/// What a service asks about the path that it resolved.
+/// Decides for a service about the path that the service resolved.
 pub(super) struct Gate<'a> {
-    /// What was asked for, as it is told: `the file "x"`.
+    /// Description of the request for messages: `the file "x"`.
     what: &'a str,
-    /// Whether it is within the grant as it was asked for.
+    /// Decision about the path as requested, before links are resolved.
     plain: Result<(), Outside>,
-    /// Whether more may be told of it than that it is outside.
+    /// Whether the plugin may learn more about the path than that it is outside of the grant.
     open: bool,
     judge: Judge<'a>,
-    /// The path that was asked about last, and what came of it.
+    /// The last resolved path with its decision.
     asked: Mutex<Option<(String, Result<(), Outside>)>>,
 }
 
 impl<'a> Gate<'a> {
-    /// `plain` is the path as it was asked for, without links.
+    /// Creates a gate. `plain` is the path as requested, before links are resolved.
     pub(super) fn new(
         what: &'a str,
         plain: &str,
@@ -58,7 +60,7 @@ impl<'a> Gate<'a> {
         Self { what, plain, open: plain.is_ok(), judge: Box::new(judge), asked: Mutex::default() }
     }
 
-    /// The same for a name that is looked up: where that leads is no secret.
+    /// Allows messages to name the resolved path. For names that are looked up, the resolved path is no secret.
     pub(super) fn opened(self) -> Self {
         Self { open: true, ..self }
     }
@@ -66,14 +68,14 @@ impl<'a> Gate<'a> {
     pub(super) fn allows(&self, resolved: &str) -> bool {
         let verdict = (self.judge)(resolved);
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        // A refusal stands, whatever is asked after it.
+        // A refusal is final, whatever is asked after it.
         if !matches!(*asked, Some((_, Err(_)))) {
             *asked = Some((resolved.to_owned(), verdict));
         }
         verdict.is_ok()
     }
 
-    /// What may be told of what the service answered.
+    /// Returns the part of the service's result that the plugin may learn.
     pub(super) fn told<T>(self, answer: Result<T, Failure>) -> Result<T, Failure> {
         let Self { what, plain, open, asked, .. } = self;
         let asked = asked.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -84,35 +86,35 @@ impl<'a> Gate<'a> {
                 Err(Failure::NotGranted(format!("{what} is {}, which {outside}", shown(&resolved))))
             }
             (None, _, Err(failure)) if open => Err(failure),
-            // Nothing was resolved: it is what it was asked for as.
+            // Nothing was resolved, so the path is the requested one.
             (None, Ok(()), answer) => answer,
             (_, Err(outside), _) | (Some((_, Err(outside))), _, _) => Err(refused(what, outside)),
         }
     }
 }
 
-/// A refusal, with what was asked for.
+/// Makes the failure for a refused request.
 pub(super) fn refused(what: &str, outside: Outside) -> Failure {
     Failure::NotGranted(format!("{what} {outside}"))
 }
 
 impl State {
-    /// Judges what no link has a say in.
+    /// Decides about a request that no symbolic link affects.
     pub(super) fn judge(&self, what: &str, within: impl Fn(Prepared<'_>) -> bool) -> Result<(), Failure> {
-        let verdict = self.bounds.rules.judge(&self.places, &Led::default(), within);
+        let verdict = self.bounds.rules.judge(&self.places, &ResolvedFronts::default(), within);
         verdict.map_err(|outside| refused(what, outside))
     }
 
-    /// A path that a plugin asks for, put in order.
-    pub(super) fn asked(&self, what: &str, path: &str) -> Result<Asked, Failure> {
-        Asked::new(path, &self.places).map_err(|error| match error {
+    /// Parses a path that a plugin requests.
+    pub(super) fn asked(&self, what: &str, path: &str) -> Result<RequestedPath, Failure> {
+        RequestedPath::new(path, &self.places).map_err(|error| match error {
             PathError::Climbs => refused(&format!("{what} {error}, and so"), Outside::Granted),
             error => Failure::Failed(format!("{what} {error}")),
         })
     }
 
-    /// The same, where it must be known which file that is.
-    pub(super) fn asked_absolute(&self, what: &str, path: &str) -> Result<(Asked, String), Failure> {
+    /// Parses a path that a plugin requests and that must be absolute after replacing its placeholder.
+    pub(super) fn asked_absolute(&self, what: &str, path: &str) -> Result<(RequestedPath, String), Failure> {
         let asked = self.asked(what, path)?;
         match asked.absolute.clone() {
             Some(absolute) => Ok((asked, absolute)),
@@ -120,8 +122,8 @@ impl State {
         }
     }
 
-    /// Where the links in the patterns lead, looked for once in a call.
-    pub(super) async fn led(&mut self) -> Result<Arc<Led>, Failure> {
+    /// Returns the resolved links of the patterns. They are resolved once in a call.
+    pub(super) async fn led(&mut self) -> Result<Arc<ResolvedFronts>, Failure> {
         if let Some(led) = &self.led {
             return Ok(Arc::clone(led));
         }
@@ -130,27 +132,27 @@ impl State {
         Ok(led)
     }
 
-    async fn look(&self) -> Result<Led, Failure> {
+    async fn look(&self) -> Result<ResolvedFronts, Failure> {
         let bounds = Arc::clone(&self.bounds);
         if !bounds.rules.has_fronts() {
-            return Ok(Led::default());
+            return Ok(ResolvedFronts::default());
         }
         let (looks, places) = (Arc::clone(&bounds.looks), self.places.clone());
         let look = async {
             let permit = looks.acquire_owned().await.ok();
             let look = tokio::task::spawn_blocking(move || {
-                let _permit = permit; // a thread that hangs keeps it
+                let _permit = permit; // a hanging thread keeps its permit
                 look_for(&bounds.rules, &places)
             });
-            look.await.map_err(|_| Failure::Failed("the program ends".to_owned()))
+            look.await.map_err(|_| Failure::Failed("agentd is stopping".to_owned()))
         };
         self.bounded("looking where the paths of the grant lead", look).await
     }
 }
 
-fn look_for(rules: &Rules, places: &Places) -> Led {
+fn look_for(rules: &Rules, places: &Places) -> ResolvedFronts {
     let wanted = rules.wanted.iter().flat_map(crate::grant::Patterns::fronts);
-    Led {
+    ResolvedFronts {
         trusted: resolve(rules.granted.fronts().chain(wanted), Follow::OwnedBy(ROOT, places)),
         denied: resolve(rules.denied.fronts(), Follow::All),
     }
@@ -160,7 +162,7 @@ fn look_for(rules: &Rules, places: &Places) -> Led {
 mod tests {
     use super::*;
 
-    /// A gate to everything below `/open`.
+    /// Makes a gate that allows everything below `/open`.
     fn gate<'a>(plain: &str) -> Gate<'a> {
         let below = |path: &str| if path.starts_with("/open/") { Ok(()) } else { Err(Outside::Granted) };
         Gate::new("the file \"x\"", plain, below)
@@ -210,7 +212,7 @@ mod tests {
     fn what_is_within_is_told_as_it_is() {
         assert_eq!(gate("/open/a").told(absent()), absent());
         assert_eq!(gate("/open/a").told(Ok(())), Ok(()));
-        // A link from outside to what is granted.
+        // A link from outside of the grant to a granted path.
         let link = gate("/elsewhere");
         assert!(link.allows("/open/a"));
         assert_eq!(link.told(Ok(())), Ok(()));

@@ -1,4 +1,4 @@
-//! The login shell's environment, and scripts.
+//! The capabilities `shell-environment` and `script`: the login shell's environment, and scripts.
 
 use std::time::Instant;
 
@@ -7,14 +7,14 @@ use super::words::environment;
 use super::{Answer, State, variables};
 use crate::bindings::provider::agentd::plugin::{script, shell_environment, types};
 use crate::call::Failure;
-use crate::grant::Asked;
+use crate::grant::RequestedPath;
 use crate::text::shown;
 
-/// The most scripts that are looked for at once.
+/// Maximum number of scripts in one search.
 const SCRIPTS: usize = 1000;
 
 impl State {
-    async fn permitted_script(&mut self, what: &str, path: &str) -> Result<Asked, Failure> {
+    async fn permitted_script(&mut self, what: &str, path: &str) -> Result<RequestedPath, Failure> {
         let asked = self.asked(what, path)?;
         let led = self.led().await?;
         let verdict = self.bounds.rules.judge(&self.places, &led, |patterns| patterns.script(&asked));
@@ -27,7 +27,7 @@ impl State {
         }
         let mut written = Vec::with_capacity(paths.len());
         for path in &paths {
-            // Long paths beside long patterns add up, and others use this thread too.
+            // Matching long paths with long patterns takes time, and other tasks use this thread too.
             tokio::task::yield_now().await;
             if Instant::now() >= self.host_deadline {
                 return Err(Failure::TimedOut(
@@ -39,7 +39,7 @@ impl State {
         let work = self.services.locate_scripts(written, self.host_deadline);
         let found = self.bounded("looking for scripts", work).await?;
         if found.len() != paths.len() {
-            return Err(Failure::Failed("looking for scripts gave another number of answers".to_owned()));
+            return Err(Failure::Failed("looking for scripts returned a wrong number of results".to_owned()));
         }
         Ok(found)
     }

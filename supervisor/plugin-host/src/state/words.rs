@@ -1,4 +1,4 @@
-//! Failures and variables, from the words of the interface to those of this crate, and back.
+//! Conversions of failures and variables between the interface and this crate.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::call::Failure;
 use crate::services::{NetworkProblem, Variables};
 use crate::text::line;
 
-/// Bytes of a text that says what went wrong.
+/// Maximum length of a failure's text in bytes.
 const FAILURE: usize = 4096;
 
 pub(crate) fn variables(environment: Variables) -> Vec<types::Variable> {
     environment.into_iter().map(|(name, value)| types::Variable { name, value }).collect()
 }
 
-/// Variables that a plugin gives to a program; none that no environment can hold.
+/// Converts the variables that a plugin sets for a program. Refuses variables that no environment can hold.
 pub(super) fn environment(what: &str, variables: Vec<types::Variable>) -> Result<Variables, Failure> {
     let unfit = |variable: &&types::Variable| {
         variable.name.is_empty() || variable.name.contains(['=', '\0']) || variable.value.contains(&0)
@@ -45,7 +45,7 @@ impl From<Failure> for types::Failure {
     }
 }
 
-/// What a plugin says: for people, and so on one line.
+/// Limits the texts of a plugin's failure to one line, because people read them.
 impl From<types::Failure> for Failure {
     fn from(failure: types::Failure) -> Self {
         let text = |text: String| line(&text, FAILURE);
@@ -71,7 +71,7 @@ impl From<NetworkProblem> for network::Problem {
             NetworkProblem::NotResolved(text) => Self::NotResolved(text),
             NetworkProblem::Refused(text) => Self::Refused(text),
             NetworkProblem::Unreachable(text) => Self::Unreachable(text),
-            // Here to take too long is an answer of its own.
+            // The interface has a separate case for a timeout.
             NetworkProblem::TimedOut(text) | NetworkProblem::Other(Failure::TimedOut(text)) => Self::TimedOut(text),
             NetworkProblem::Other(failure) => Self::Other(failure.into()),
         }

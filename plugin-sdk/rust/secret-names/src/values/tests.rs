@@ -69,7 +69,7 @@ fn tokens_and_private_keys_are_known_by_their_form() {
     }
 }
 
-/// Each has `hunter22` where the secret is.
+/// Secrets. Each contains `hunter22` as the secret part.
 const SECRETS: &[&str] = &[
     "https://kim:hun/ter22@proxy.corp.invalid:3128",
     "https://3x4mpl3t0k3nhunter22@pypi.corp.invalid/simple",
@@ -112,7 +112,8 @@ const SECRETS: &[&str] = &[
     "users:\n- name: kim\n  user:\n    token: hunter22",
     "{name: kim, token: hunter22}",
     "<server><username>kim</username><password>hunter22</password></server>",
-    "{\"type\":\"service_account\",\"private_key\":\"-----BEGIN PRIVATE KEY-----\\nhunter22\\n-----END PRIVATE KEY-----\\n\"}",
+    "{\"type\":\"service_account\",\"private_key\":\"-----BEGIN PRIVATE KEY-----\\nhunter22\\n-----END PRIVATE \
+        KEY-----\\n\"}",
     "key: -----BEGIN OPENSSH PRIVATE KEY-----\\nhunter22",
     "AGE-SECRET-KEY-1HUNTER22",
     "hvs.hunter22hunter22hunter22hunter22",
@@ -120,7 +121,7 @@ const SECRETS: &[&str] = &[
     "see glsa_0123456789abcdefghijABCDEFGHIJ01_0a1b2c3d",
 ];
 
-/// What looks like one of them, and tools need.
+/// Values that look like secrets and are not. Tools need them.
 const PLAIN: &[&str] = &[
     "27000@licence.corp.invalid:1717@backup.corp.invalid",
     "/opt/a:/opt/b:~/c",
@@ -149,7 +150,8 @@ const PLAIN: &[&str] = &[
     "*.key=01;31:*.pat=00;31:ex=01;32:di=01;34",
     "mt=01;31:sl=:cx=",
     "PWD=/work OLDPWD=/tmp",
-    "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name=\"lo\"/></Interfaces></General></Domain></CycloneDDS>",
+    "<CycloneDDS><Domain><General><Interfaces><NetworkInterface \
+        name=\"lo\"/></Interfaces></General></Domain></CycloneDDS>",
     "gcc/13:vivado/2024.1:token/1.0",
     "docker run -u 1000:1000 image",
     "[%f/%t] ",

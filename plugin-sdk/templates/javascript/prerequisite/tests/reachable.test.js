@@ -1,11 +1,12 @@
-// Native tests: the host's functions are stand-ins. What the component does in agentd's box is in the .toml files beside this one.
+// Native tests with stand-ins for the host's functions. The .toml files beside this one test the component in
+// agentd's sandbox.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { check } from "../reachable.js";
 
-/** The report, where connecting comes to this. */
+/** Returns the report if connecting behaves as `exchange`. */
 function checked(settings, exchange) {
   const given = { host: ["licence.corp"], port: ["27000"], ...settings };
   const request = {

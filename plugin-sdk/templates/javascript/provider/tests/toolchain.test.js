@@ -1,4 +1,5 @@
-// Native tests: the host's functions are stand-ins. What the component does in agentd's box is in the .toml files beside this one.
+// Native tests with stand-ins for the host's functions. The .toml files beside this one test the component in
+// agentd's sandbox.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -6,7 +7,7 @@ import { test } from "node:test";
 import { bytes } from "../interface.js";
 import { provide } from "../toolchain.js";
 
-/** The changes, with these files on the machine. */
+/** Returns the changes if the machine has these files. */
 function provided(settings, { environment = {}, files = {} } = {}) {
   const request = {
     session: { id: "s1", name: null, agent: "demo", directory: "/work", launch: 1 },

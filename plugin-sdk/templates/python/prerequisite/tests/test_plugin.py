@@ -1,4 +1,7 @@
-"""Native tests: the host's functions are stand-ins. What the component does in agentd's box is in the .toml files beside this one."""
+"""Native tests with stand-ins for the host's functions.
+
+The .toml files beside this one test the component in agentd's sandbox.
+"""
 
 import unittest
 from unittest.mock import patch
@@ -11,7 +14,7 @@ from wit_world.imports.types import Failure_Configuration, Failure_NotGranted, S
 
 
 def check(settings, comes_to):
-    """The report, where connecting comes to this."""
+    """Returns the report if connecting has this result."""
     given = {"host": ["licence.corp"], "port": ["27000"], **settings}
     request = Request(None, [], [Setting(key, values) for key, values in given.items()])
     with patch("wit_world.imports.network.exchange", side_effect=[comes_to]):

@@ -1,4 +1,7 @@
-"""Native tests: the host's functions are stand-ins. What the component does in agentd's box is in the .toml files beside this one."""
+"""Native tests with stand-ins for the host's functions.
+
+The .toml files beside this one test the component in agentd's sandbox.
+"""
 
 import unittest
 from unittest.mock import patch
@@ -10,7 +13,7 @@ from wit_world.imports.types import Failure_Configuration, Failure_NotFound, Ses
 
 
 def provide(settings, environment=(), files=None):
-    """The changes, with these files on the machine."""
+    """Returns the changes if the machine has these files."""
 
     def read(path):
         if path not in (files or {}):

@@ -1,6 +1,6 @@
-//! my-plugin: checks that a server of the company's can be reached.
+//! The plugin `my-plugin`: checks that a server can be reached.
 //!
-//! Each call runs in an instance of its own: a `static` does not outlive it.
+//! Each call runs in a new instance: a `static` does not keep its value between calls.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use agentd_plugin_sdk::{
 
 struct Plugin;
 
-/// What is configured, checked.
+/// The settings, validated.
 struct Settings<'a> {
     host: &'a str,
     port: u16,
@@ -76,10 +76,10 @@ impl Prerequisite for Plugin {
             Err(Problem::Unreachable(_)) => format!("there is no way to {host}:{port}"),
             Err(Problem::TimedOut(_)) => format!("{host}:{port} did not answer within {time} ms"),
             Err(Problem::NotResolved(why)) => {
-                let summary = format!("the address of \"{host}\" cannot be told: {why}");
+                let summary = format!("the address of \"{host}\" cannot be determined: {why}");
                 return Ok(report(Outcome::Unknown, summary, Vec::new()));
             }
-            Err(Problem::Other(failure)) => return Err(failure), // what the host says is this call's failure as it is
+            Err(Problem::Other(failure)) => return Err(failure), // return the host's failure unchanged
         };
         Ok(report(Outcome::Fail, summary, Vec::new()))
     }
@@ -87,7 +87,7 @@ impl Prerequisite for Plugin {
 
 export_prerequisite!(Plugin);
 
-/// Native tests: the host is the SDK's stand-in. What the component does in agentd's box is in tests/*.toml.
+/// Native tests with the SDK's fake host. The cases in tests/*.toml test the component in agentd's sandbox.
 #[cfg(test)]
 mod tests {
     use agentd_plugin_sdk::fake;
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Connecting comes to this.
+    /// Makes a host on which connecting has this result.
     fn host(comes_to: Result<Exchanged, Problem>) -> fake::Host {
         let host = fake::Host::new().setting("host", ["licence.corp"]).setting("port", ["27000"]);
         host.listens("licence.corp", 27000, move |_| comes_to.clone())

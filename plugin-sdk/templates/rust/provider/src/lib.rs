@@ -1,6 +1,6 @@
-//! my-plugin: puts a toolchain into a session's environment.
+//! The plugin `my-plugin`: puts a toolchain into a session's environment.
 //!
-//! Each call runs in an instance of its own: a `static` does not outlive it.
+//! Each call runs in a new instance: a `static` does not keep its value between calls.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use agentd_plugin_sdk::{Capability, Change, Description, Failure, Provider, Requ
 
 struct Plugin;
 
-/// What is configured, checked.
+/// The settings, validated.
 struct Settings<'a> {
     root: &'a str,
     bin: Vec<&'a str>,
@@ -59,7 +59,7 @@ impl Provider for Plugin {
     fn provide(request: &Request) -> Result<Vec<Change>, Failure> {
         let Settings { root, bin, version_file, drop, hours } = Settings::of(request)?;
         let path = format!("{root}/{version_file}");
-        // What the host says of a file that it cannot give is this call's failure as it is.
+        // If the file cannot be read, the host's failure becomes this call's failure.
         let content = file::read(&path)?;
         let version = content.trim_ascii();
         if version.is_empty() {
@@ -70,10 +70,10 @@ impl Provider for Plugin {
         let reason = format!("it would disturb the toolchain at {root}");
         let there = |name: &&&str| request.variable(name).is_some();
         let mut changes: Vec<Change> = drop.iter().filter(there).map(|name| Change::unset(*name, &reason)).collect();
-        // The last that is put in front is the first.
+        // The entry that is prepended last comes first in PATH.
         changes.extend(bin.iter().rev().map(|directory| Change::prepend("PATH", format!("{root}/{directory}"))));
         changes.push(Change::set("TOOLCHAIN_ROOT", root));
-        // Values are bytes, whatever their encoding.
+        // Values are bytes in any encoding.
         let time = Duration::from_hours(hours);
         changes.push(Change::set("TOOLCHAIN_VERSION", version).from_file(&path).valid_for(time));
         let content = [b"root = ", root.as_bytes(), b"\nversion = ", version, b"\n"].concat();
@@ -84,7 +84,7 @@ impl Provider for Plugin {
 
 export_provider!(Plugin);
 
-/// Native tests: the host is the SDK's stand-in. What the component does in agentd's box is in tests/*.toml.
+/// Native tests with the SDK's fake host. The cases in tests/*.toml test the component in agentd's sandbox.
 #[cfg(test)]
 mod tests {
     use agentd_plugin_sdk::{Effect, fake};

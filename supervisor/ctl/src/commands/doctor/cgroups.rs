@@ -1,5 +1,5 @@
-//! Whether the user's manager may bound what it starts: the limits of a session are those of its unit, and hold only where the
-//! kernel's controllers were handed to that manager.
+//! Checks whether the user's manager may limit its units. The limits of a session are those of its unit, and
+//! need kernel controllers that were delegated to that manager.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::path::Path;
 use agentd_api::doctor::Check;
 use agentd_api::prerequisite::Outcome;
 
-use super::super::service::host::Host;
+use crate::service::host::Host;
 
-/// What the limits of a session need: memory, tasks, and the share of the processors.
+/// Controllers that the limits of a session need: memory, tasks, and the share of the processors.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
-/// The path of the user's manager in the hierarchies.
+/// Returns the path of the user's manager in the hierarchies.
 pub(super) async fn manager(host: &Host) -> String {
     let unit = format!("user@{}.service", host.uid);
     let said = host.said(&["systemctl", "show", "--property=ControlGroup", "--value", &unit]).await;
@@ -20,7 +20,8 @@ pub(super) async fn manager(host: &Host) -> String {
         .unwrap_or_else(|| format!("/user.slice/user-{0}.slice/user@{0}.service", host.uid))
 }
 
-/// `tree` is where the hierarchies are mounted, `manager` the path of the user's manager in them.
+/// Checks the delegated controllers. `tree` is the mount point of the hierarchies, `manager` the path of the
+/// user's manager in them.
 pub(super) fn check(tree: &Path, manager: &str, uid: u32) -> Check {
     let unified = tree.join("cgroup.controllers").exists();
     let (layout, missing) = if unified {
@@ -38,14 +39,15 @@ pub(super) fn check(tree: &Path, manager: &str, uid: u32) -> Check {
     };
     let check = |outcome, summary: String| Check::new("cgroups", outcome, summary).fact("hierarchy", layout);
     if missing.is_empty() {
-        return check(Outcome::Pass, "limits of sessions hold: memory, tasks and processors".to_owned());
+        return check(Outcome::Pass, "limits of sessions are enforced: memory, tasks and processors".to_owned());
     }
     let remedy = if unified {
-        "as root: systemctl edit user@.service, with `[Service]` and `Delegate=cpu memory pids`; then log in anew"
+        "as root: systemctl edit user@.service, with `[Service]` and `Delegate=cpu memory pids`; then log in again"
     } else {
-        "boot with systemd.unified_cgroup_hierarchy=1: the older hierarchies are not handed to users"
+        "boot with systemd.unified_cgroup_hierarchy=1: the older hierarchies are not delegated to users"
     };
-    check(Outcome::Warn, format!("limits of sessions do not hold for lack of: {}", missing.join(", "))).remedy(remedy)
+    check(Outcome::Warn, format!("limits of sessions are not enforced for lack of: {}", missing.join(", ")))
+        .remedy(remedy)
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
-//! Whether agentd is installed as a service, as this agentctl has it, and in force.
+//! Checks whether agentd is installed as a service, equals this build, and is in force.
 
 use std::path::Path;
 
 use agentd_api::doctor::{Check, Finding};
 use agentd_api::prerequisite::Outcome;
 
-use super::super::service::host::Host;
-use super::super::service::manager::Service;
-use super::super::service::repair;
-use super::super::service::survey::{self, State, Survey, Units};
-use super::super::service::{ServiceError, Standing};
+use crate::service::ServiceError;
+use crate::service::host::Host;
+use crate::service::manager::Service;
+use crate::service::record::Standing;
+use crate::service::repair;
+use crate::service::survey::{self, State, Survey, Units};
 
-/// What was found of the service.
+/// State of the installed service.
 #[derive(Debug)]
 pub(super) struct Installed {
     survey: Survey,
@@ -20,7 +21,7 @@ pub(super) struct Installed {
 }
 
 impl Installed {
-    /// The units, where systemd has them.
+    /// Returns the units, if systemd knows them.
     pub(super) fn units(&self, service: &Service) -> Option<Units> {
         let (socket, unit) = (self.socket.clone()?, self.state.clone()?);
         socket.is_known().then(|| Units { service: service.clone(), socket, unit })
@@ -33,7 +34,7 @@ pub(super) async fn look(
     from: &Path,
 ) -> Result<Installed, Option<ServiceError>> {
     let Ok(service) = service else { return Err(None) };
-    let survey = Survey::look(host, service, from, None)?;
+    let survey = Survey::look(host, service, from, None).await?;
     let (socket, state) = survey::states(host, service).await?;
     Ok(Installed { survey, socket, state })
 }
@@ -54,17 +55,17 @@ pub(super) fn service(
             }
         }
         (Ok(service), Ok(installed)) => of(service, installed),
-        (Ok(_), Err(None)) => Check::new("service", Outcome::Unknown, "it was not looked at"),
+        (Ok(_), Err(None)) => Check::new("service", Outcome::Unknown, "not checked"),
     }
 }
 
-/// Of units of the administrator's.
+/// Checks the administrator's units.
 pub(super) fn administrators(units: &Units) -> Check {
     let findings: Vec<Finding> = units_stand(units);
     Check::of("service", &findings, format!("the administrator runs agentd for you ({})", units.name()))
 }
 
-/// What keeps the units from starting agentd at a request.
+/// Returns the reasons why the units would not start agentd at a request.
 fn units_stand(units: &Units) -> Vec<Finding> {
     let Units { service, socket, unit } = units;
     let mut findings = Vec::new();
@@ -84,7 +85,8 @@ fn units_stand(units: &Units) -> Vec<Finding> {
         };
         findings.push(repair::by(Finding::bare(Outcome::Fail, summary), service, &commands));
     } else if !socket.enabled {
-        let finding = Finding::bare(Outcome::Warn, format!("{name} is not enabled: it is gone after the next login"));
+        let finding =
+            Finding::bare(Outcome::Warn, format!("{name} is not enabled: it does not start at the next login"));
         findings.push(repair::by(finding, service, &[service.systemctl(&["enable", &name])]));
     }
     findings
@@ -97,16 +99,16 @@ fn of(service: &Service, installed: &Installed) -> Check {
         return Check::new(
             "service",
             Outcome::Warn,
-            "agentd is not installed as a service; sessions are, where agentctl started it, \
-             nobody's to look after",
+            "agentd is not installed as a service: an agentd that agentctl started \
+             is not restarted after a crash",
         )
         .run(INSTALL);
     }
     let mut findings = Vec::new();
     let paths = |wanted: Standing| {
         let programs = survey.programs.iter().filter(|it| it.standing == wanted).map(|it| it.to.display().to_string());
-        let units = survey.units.iter().filter(|it| it.standing == wanted).map(|it| it.unit.path.display().to_string());
-        programs.chain(units).collect::<Vec<_>>().join(", ")
+        let texts = survey.units.iter().chain(&survey.documents).filter(|it| it.standing == wanted);
+        programs.chain(texts.map(|it| it.file.path.display().to_string())).collect::<Vec<_>>().join(", ")
     };
     let (older, changed) = (paths(Standing::Ours), paths(Standing::Foreign));
     if !older.is_empty() {
@@ -114,7 +116,8 @@ fn of(service: &Service, installed: &Installed) -> Check {
         findings.push(finding.run(INSTALL));
     }
     if !changed.is_empty() {
-        let remedy = "your own settings belong in a drop-in (systemctl edit), which stays; this puts the files back";
+        let remedy =
+            "your own settings belong in a drop-in (systemctl edit), which stays; this command restores the files";
         let finding = Finding::new(Outcome::Warn, format!("not as they were installed: {changed}"), remedy);
         findings.push(finding.run("agentctl service install --force"));
     }
@@ -128,7 +131,7 @@ pub(super) fn linger(lingers: bool, user: &str) -> Check {
     if lingers {
         return Check::new("linger", Outcome::Pass, format!("sessions of {user} outlive the last logout"));
     }
-    Check::new("linger", Outcome::Warn, format!("sessions of {user} end with the last login of {user}"))
+    Check::new("linger", Outcome::Warn, format!("sessions of {user} end with the last logout of {user}"))
         .run(format!("loginctl enable-linger {user}"))
 }
 
@@ -142,7 +145,7 @@ mod tests {
         State { active: "active".into(), enabled: true, ..State::default() }
     }
 
-    /// A home with what `Survey` looks for, put there as it is to be.
+    /// Returns a machine with the files that `Survey` compares.
     fn machine() -> (tempfile::TempDir, Host, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let (home, build) = (directory.path().join("home"), directory.path().join("build"));
@@ -162,15 +165,19 @@ mod tests {
         (directory, host, build)
     }
 
+    fn survey(host: &Host, build: &Path) -> Survey {
+        crate::runtime().unwrap().block_on(Survey::look(host, &Service::User, build, None)).unwrap()
+    }
+
     #[test]
     fn what_is_missing_older_changed_not_read_failed_or_off_is_told() {
         let (_directory, host, build) = machine();
         let look = |socket: State, state: State| {
-            let survey = Survey::look(&host, &Service::User, &build, None).unwrap();
+            let survey = survey(&host, &build);
             of(&Service::User, &Installed { survey, socket: Some(socket), state: Some(state) })
         };
         assert_eq!(look(active(), active()).outcome, Outcome::Warn, "nothing is installed");
-        let survey = Survey::look(&host, &Service::User, &build, None).unwrap();
+        let survey = survey(&host, &build);
         survey.lay_down().unwrap();
         let good = look(active(), active());
         assert_eq!(good.outcome, Outcome::Pass, "{good:?}");

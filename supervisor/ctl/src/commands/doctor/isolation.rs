@@ -1,4 +1,5 @@
-//! Whether this kernel has what the isolation level `guard` needs, for this user. The keeper knows, since it is what makes the walls.
+//! Checks whether this kernel supports the isolation level `guard` for this user. The keeper applies the
+//! isolation, so the keeper is asked.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +10,7 @@ use agentd_api::prerequisite::Outcome;
 use tokio::process::Command;
 
 use super::MOMENT;
-/// What the keeper in this directory says; nothing where there is none that can tell.
+/// Asks the keeper in this directory. Returns `None` if there is no keeper that can answer.
 pub(super) async fn look(directory: &Path) -> Option<IsolationSurvey> {
     let mut command = Command::new(directory.join("agentd-keeper"));
     command.arg("isolation").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
@@ -29,7 +30,7 @@ pub(super) fn check(survey: &IsolationSurvey, os: &str) -> Check {
     let check = Check::new("isolation", Outcome::Warn, summary);
     let with_facts =
         survey.missing.iter().fold(check, |check, missing| check.fact(missing.part.as_str(), missing.reason.as_str()));
-    with_facts.remedy("docs/isolation.md says what each part needs; without them, keep isolation at \"none\"")
+    with_facts.remedy("docs/isolation.md lists the requirements of each part; without them, keep isolation at \"none\"")
 }
 
 #[cfg(test)]

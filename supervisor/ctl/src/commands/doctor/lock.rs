@@ -1,4 +1,5 @@
-//! Who holds the lock of the state directory: the daemon that answers, one that does not, or one beside the service.
+//! Checks which process holds the lock of the state directory: the answering daemon, a silent daemon, or a
+//! daemon beside the service.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -7,30 +8,31 @@ use agentd_api::doctor::{Check, Finding, shell_word};
 use agentd_api::lock::{self, Record};
 use agentd_api::prerequisite::Outcome;
 
-use super::super::service::host::{Host, unit_of};
-use super::super::service::repair;
-use super::super::service::survey::Units;
+use crate::service::host::{Host, unit_of};
+use crate::service::repair;
+use crate::service::survey::Units;
 
-/// The daemon that holds the lock.
+/// Process that holds the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pid: u32,
-    /// The unit or the job that it is; nothing where no service manager started it.
+    /// Unit or job of the daemon; `None` if it was started without a service manager.
     unit: Option<String>,
-    /// The socket that it serves, where it says so.
+    /// Socket of the daemon, if the lock names it.
     socket: Option<PathBuf>,
-    /// The name of the program that it is instead of agentd. A process may have the lock of an agentd that has ended, or its pid.
+    /// Name of the program, if it is not agentd. A process can hold the lock of an agentd that has ended, or
+    /// have its pid.
     other: Option<String>,
 }
 
 impl Holder {
-    /// The socket that it serves, if that is another than this.
+    /// Returns the daemon's socket, if it differs from `socket`.
     pub(super) fn elsewhere(&self, socket: &Path) -> Option<&Path> {
         self.socket.as_deref().filter(|other| *other != socket)
     }
 }
 
-/// The holder of the lock in this state directory, as far as the system shows it.
+/// Returns the holder of the lock in this state directory, as far as the system shows it.
 pub(super) async fn look(host: &Host, state: &Path) -> Option<Holder> {
     let path = state.join(lock::FILE);
     let record = Record::read(&std::fs::read_to_string(&path).ok()?);
@@ -40,7 +42,7 @@ pub(super) async fn look(host: &Host, state: &Path) -> Option<Holder> {
         let locks = std::fs::read_to_string(host.path("/proc/locks")).ok()?;
         lock::holder(&locks, metadata.dev(), metadata.ino(), recorded)?
     } else {
-        // macOS shows no locks: a process of this pid that may be signalled is taken for the holder.
+        // macOS shows no locks: a process with this pid that may be signalled counts as the holder.
         let process = nix::unistd::Pid::from_raw(i32::try_from(recorded?).ok()?);
         nix::sys::signal::kill(process, None).ok().and(recorded)?
     };
@@ -49,7 +51,7 @@ pub(super) async fn look(host: &Host, state: &Path) -> Option<Holder> {
     Some(Holder { pid, unit: record.unit.or_else(|| unit_of(host, pid)), socket: record.socket, other })
 }
 
-/// The name of a process's program, where the system shows it.
+/// Returns the name of a process's program, if the system shows it.
 async fn program_name(host: &Host, pid: u32) -> Option<String> {
     if host.os == "linux" {
         let name = std::fs::read_to_string(host.path(&format!("/proc/{pid}/comm"))).ok()?;
@@ -59,13 +61,14 @@ async fn program_name(host: &Host, pid: u32) -> Option<String> {
     Some(said.rsplit('/').next().unwrap_or_default().trim().to_owned())
 }
 
-/// The commands that end a daemon that answers, and start another.
+/// Returns the commands that end an answering daemon and start another.
 pub(super) fn orderly_end(pid: u32) -> [String; 2] {
     let end = format!("kill {pid} && while kill -0 {pid} 2>/dev/null; do sleep 0.1; done");
     [end, "agentctl ls".to_owned()]
 }
 
-/// `answering` is the pid of the daemon that answers at `socket`; `is_well` is whether the holder answers anywhere.
+/// Checks the holder of the lock. `answering` is the pid of the daemon that answers at `socket`; `is_well`
+/// states whether the holder answers at any socket.
 pub(super) fn check(
     holder: Option<&Holder>,
     answering: Option<u32>,
@@ -78,13 +81,13 @@ pub(super) fn check(
     let Holder { pid, unit, .. } = holder;
     if let Some(other) = &holder.other {
         let summary = format!("process {pid} ({other}) holds the lock of the state directory, and is not agentd");
-        let remedy = "find out what it is, and end it: it has the lock from an agentd that has ended";
+        let remedy = "identify the process and end it: it inherited the lock from an agentd that has ended";
         return Check::new(NAME, Outcome::Fail, summary).remedy(remedy).run(format!("ps -f -p {pid}"));
     }
     let is_stray = unit.is_none();
     let who = match unit {
         Some(unit) => format!("agentd (pid {pid}, {unit})"),
-        None => format!("agentd (pid {pid}), which no service manager started,"),
+        None => format!("agentd (pid {pid}), started without a service manager,"),
     };
     let finding = if answering == Some(*pid) {
         match units.filter(|_| is_stray) {
@@ -92,7 +95,7 @@ pub(super) fn check(
                 return Check::new(NAME, Outcome::Pass, format!("{who} holds the state directory"));
             }
             Some(units) => {
-                let summary = format!("{who} runs in the place of {}, and nothing starts it again", units.name());
+                let summary = format!("{who} runs instead of {}, and no manager restarts it", units.name());
                 repair::by(Finding::bare(Outcome::Warn, summary), &units.service, &repair::starts(units))
             }
         }
@@ -103,7 +106,7 @@ pub(super) fn check(
             Some(_) => format!("{who} holds the state directory and serves another socket: {place}"),
             None => format!("{who} holds the state directory and cannot be reached at {place}"),
         };
-        let finding = Finding::new(Outcome::Fail, summary, "its sessions go on meanwhile");
+        let finding = Finding::new(Outcome::Fail, summary, "its sessions continue meanwhile");
         match units {
             Some(units) if is_stray => repair::by(finding, &units.service, &repair::starts(units)),
             Some(units) => {
@@ -111,7 +114,7 @@ pub(super) fn check(
                 repair::by(finding, &units.service, &commands.unwrap_or_else(|commands| commands))
             }
             None if is_well => orderly_end(*pid).into_iter().fold(finding, Finding::run),
-            // It is stuck, and loses nothing by this: the keepers hold sessions and journals.
+            // The daemon is stuck. Killing it loses nothing: the keepers hold the sessions and journals.
             None => finding.run(format!("kill -KILL {pid}")).run("agentctl ls"),
         }
     };
@@ -124,9 +127,9 @@ pub(super) fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::service::manager::Service;
-    use super::super::super::service::survey::State;
     use super::*;
+    use crate::service::manager::Service;
+    use crate::service::survey::State;
 
     #[test]
     fn a_stray_daemon_is_told_from_the_service_and_from_one_that_cannot_be_reached() {
@@ -151,7 +154,7 @@ mod tests {
         );
 
         let by_hand = check(Some(&holder(None)), Some(7), false, socket, None);
-        assert_eq!(by_hand.summary, "agentd (pid 7), which no service manager started, holds the state directory");
+        assert_eq!(by_hand.summary, "agentd (pid 7), started without a service manager, holds the state directory");
         let stray = check(Some(&holder(None)), Some(7), false, socket, Some(&own));
         assert_eq!(stray.outcome, Outcome::Warn);
         let expected = ["systemctl --user reset-failed agentd.service", "systemctl --user start agentd.service"];

@@ -1,7 +1,8 @@
-//! doctor: what can be checked of agentd and its installation, and what to do about what is not as it should be.
+//! Implements `agentctl doctor`: checks agentd and its installation, with a remedy for each problem.
 //!
-//! The installation is looked at from here, so that there is an answer where no daemon runs; what the daemon alone knows is asked of it. No
-//! daemon is started for it, except where a manager listens for one: then that is what is tried.
+//! This process checks the installation, so there is an answer without a daemon. Only the daemon can check its
+//! own state, and is asked for it. No daemon is started for that, except through a manager that listens for
+//! requests.
 
 mod cgroups;
 mod installation;
@@ -19,33 +20,34 @@ use agentd_api::doctor::{Check, Command, DoctorView, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
 use nix::unistd::User;
 
-use super::service::host::Host;
-use super::service::manager::Service;
-use super::service::survey::Units;
-use super::service::{ServiceError, launchd, lingers, own_directory, survey};
-use super::tool::ask_of;
 use super::{Context, default_socket, print};
 use crate::args::DoctorArgs;
 use crate::args::service::WhichArgs;
 use crate::client::Client;
 use crate::error::{Error, exit};
+use crate::service::host::Host;
+use crate::service::manager::Service;
+use crate::service::survey::Units;
+use crate::service::survey::lingers;
+use crate::service::{ServiceError, launchd, own_directory, survey};
 use crate::table::{Cut, Table};
 use crate::terminal::{Look, Screen};
+use crate::tool::ask_of;
 use crate::way::Way;
 
-/// How long a daemon that is well takes for an answer.
+/// Time limit of a healthy daemon's answer.
 const MOMENT: Duration = Duration::from_secs(5);
 
-/// Whose agentd is looked at.
+/// User and service to check.
 struct Subject {
     host: Host,
     client: Client,
     socket: PathBuf,
-    /// The user is not the one who asks.
+    /// The user is not the calling user.
     is_other: bool,
 }
 
-/// 1 where something fails.
+/// Runs the checks. Returns exit status 1 if a check fails.
 pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Result<u8, Error> {
     let host = Host::this().map_err(Error::Setup)?;
     let subject = match &args.user {
@@ -67,7 +69,7 @@ pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Result<u8, E
 
 impl Subject {
     fn own(context: &Context, host: Host) -> Self {
-        // Over TCP it is asked all the same how the socket stands: that is a part of the installation.
+        // The socket belongs to the installation, so it is checked over TCP too.
         let socket = match context.client.way() {
             Way::Socket(socket) => socket.clone(),
             Way::Tcp { .. } => default_socket(),
@@ -75,7 +77,7 @@ impl Subject {
         Self { host, client: context.client.clone(), socket, is_other: false }
     }
 
-    /// The administrator's for a user, as root.
+    /// Selects the administrator's agentd for a user, as root.
     fn of_user(host: &Host, user: &str) -> Result<Self, Error> {
         if host.uid != 0 {
             return Err(ServiceError::NotRoot.into());
@@ -150,7 +152,7 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
     checks.push(storage::path_length(&places[0].path, host.os));
 
     if !is_other {
-        // For another user the kernel may say something else.
+        // The kernel's answer may differ for another user.
         checks.extend(isolation::look(&from).await.map(|survey| isolation::check(&survey, host.os)));
     }
     if running.is_none() && !is_other {
@@ -160,10 +162,10 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
         match client.doctor().await {
             Ok(view) => checks.extend(view.checks),
             Err(error) => {
-                let summary = format!("agentd does not answer about itself: {}", crate::error::told(&error));
+                let summary = format!("agentd cannot report its own state: {}", crate::error::told(&error));
                 let check = Check::new("daemon", Outcome::Unknown, summary);
                 checks.push(if error.code() == Some(Code::NoSuchPath) {
-                    let remedy = "this agentd is older than `agentctl doctor`; sessions go on while it is replaced";
+                    let remedy = "this agentd is older than `agentctl doctor`; sessions continue while it is replaced";
                     check.remedy(remedy).run_all(&renewal.install)
                 } else {
                     check
@@ -174,21 +176,21 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
     Ok(checks)
 }
 
-/// Whether a daemon answers here, within a moment.
+/// Reports whether a daemon answers in time.
 async fn answers(client: &Client) -> bool {
     tokio::time::timeout(MOMENT, client.health()).await.is_ok_and(|answered| answered.is_ok())
 }
 
-/// The mistakes in the configuration, where no daemon runs that could tell them.
+/// Checks the configuration without a daemon.
 async fn configuration() -> Check {
     match ask_of::<ConfigurationCheck>("config-tool", ["check"]).await {
         Ok(document) => {
             let found = document.value.mistakes.iter().map(|mistake| {
                 let summary = format!("{mistake}; {}", mistake.consequence.explained());
-                Finding::new(Outcome::Fail, summary, "correct it, and have it looked at again")
+                Finding::new(Outcome::Fail, summary, "correct the mistake, and check again")
                     .run("agentctl config check")
             });
-            Check::of("configuration", &found.collect::<Vec<_>>(), "it has no mistake")
+            Check::of("configuration", &found.collect::<Vec<_>>(), "no mistakes")
         }
         Err(error) => Check::new("configuration", Outcome::Unknown, crate::error::told(&error)),
     }
@@ -202,8 +204,8 @@ fn table(checks: &[Check], screen: Screen) -> Table {
     table
 }
 
-/// Facts and remedy of each that does not pass; of all of them where everything is to be shown. `other` is the user whose agentd it is,
-/// where that is not the one who asks.
+/// Formats the facts and the remedy of each check that did not pass, or of all checks. `other` is the user of
+/// the agentd, unless it is the calling user.
 fn remarks(checks: &[Check], screen: Screen, all: bool, other: Option<&str>) -> String {
     let mut text = Vec::new();
     for check in checks {

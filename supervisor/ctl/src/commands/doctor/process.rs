@@ -1,4 +1,4 @@
-//! Who listens on the socket, which program that is, and whether the versions belong together.
+//! Checks which process listens on the socket, which program it runs, and whether the versions match.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -7,21 +7,22 @@ use agentd_api::doctor::{Check, Command, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
 use tokio::net::UnixStream;
 
-use super::super::nobody_listens;
-use super::super::service::host::{Host, Program, line};
-use super::super::service::manager::Service;
-use super::super::service::repair;
-use super::super::service::survey::Units;
 use super::lock::orderly_end;
+use crate::client::nobody_listens;
 use crate::error::Error;
+use crate::service::host::{Host, Program, line};
+use crate::service::manager::Service;
+use crate::service::repair;
+use crate::service::survey::Units;
 
-/// The user whose process listens, by the kernel's word.
+/// Returns the user of the listening process, as the kernel reports it.
 pub(super) async fn peer(socket: &Path) -> Option<u32> {
     let stream = UnixStream::connect(socket).await.ok()?;
     stream.peer_cred().ok().map(|peer| peer.uid())
 }
 
-/// `units` are those of the manager that has agentd; `held` is whether an agentd runs that does not answer here.
+/// Checks the socket. `units` belong to the manager that runs agentd; `held` states whether a running agentd
+/// does not answer here.
 pub(super) fn socket(
     path: &Path,
     error: Option<&Error>,
@@ -34,30 +35,31 @@ pub(super) fn socket(
         Check::of("socket", findings, "agentd answers").fact("socket", path.display().to_string())
     };
     if let Some(other) = peer.filter(|peer| *peer != uid && *peer != 0) {
-        let summary = format!("the socket is listened on by user {other}, and not by you");
-        let remedy = format!("remove {}, and find out who put it there", path.display());
+        let summary = format!("user {other} listens on the socket, not you");
+        let remedy = format!("remove {}, and find its origin", path.display());
         return check(&[Finding::new(Outcome::Fail, summary, remedy)]);
     }
     let finding = match error {
         None => return check(&[]),
         Some(Error::Unreachable { source, .. }) if nobody_listens(source) && held => {
-            Finding::new(Outcome::Fail, format!("nobody listens, though an agentd runs: {source}"), "see lock")
+            Finding::new(Outcome::Fail, format!("no process listens, although an agentd runs: {source}"), "see lock")
         }
         Some(Error::Unreachable { source, .. }) if nobody_listens(source) => match units {
             None => {
                 let summary = "agentd does not run; agentctl starts it with the next command";
-                let remedy = "where systemd or launchd runs, agentctl service install has it looked after";
+                let remedy = "under systemd or launchd, agentctl service install lets the manager run agentd";
                 Finding::new(Outcome::Warn, summary, remedy).run("agentctl ls")
             }
             Some(units) => {
                 let finding =
-                    Finding::bare(Outcome::Fail, format!("nobody listens, though agentd is installed: {source}"));
+                    Finding::bare(Outcome::Fail, format!("no process listens, although agentd is installed: {source}"));
                 let commands = repair::listens(&units.service, &units.socket, &units.unit);
                 repair::by(finding, &units.service, &commands.unwrap_or_else(|commands| commands))
             }
         },
         Some(error) => {
-            let finding = Finding::new(Outcome::Fail, crate::error::told(error), "agentctl service logs may say why");
+            let finding =
+                Finding::new(Outcome::Fail, crate::error::told(error), "agentctl service logs may show the reason");
             match units {
                 Some(units) => {
                     let restart = units.service.systemctl(&["restart", &units.name()]);
@@ -70,17 +72,18 @@ pub(super) fn socket(
     check(&[finding])
 }
 
-/// The commands that bring another build of agentd in force, which depend on who starts agentd.
+/// Commands that put another build of agentd in force. They depend on the way agentd is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Renewal {
-    /// The build that is in the daemon's place already.
+    /// Commands for the build that is installed already.
     restart: Vec<Command>,
-    /// The build of this agentctl.
+    /// Commands for the build of this agentctl.
     pub(super) install: Vec<Command>,
 }
 
 impl Renewal {
-    /// `units` are those of the manager that has agentd; `is_job` is whether launchd has it.
+    /// Selects the commands. `units` belong to the manager that runs agentd; `is_job` states whether launchd
+    /// runs it.
     pub(super) fn of(host: &Host, units: Option<&Units>, is_job: bool, pid: u32) -> Self {
         const INSTALL: &str = "agentctl service install";
         match units {
@@ -98,7 +101,7 @@ impl Renewal {
                 let restart = line(&["launchctl", "kickstart", "-k", &Service::target(host)]);
                 Self { restart: vec![restart.into()], install: vec![INSTALL.into()] }
             }
-            // agentctl starts the agentd that lies beside it.
+            // agentctl starts the agentd in its own directory.
             None => {
                 let again: Vec<Command> = orderly_end(pid).into_iter().map(Command::from).collect();
                 Self { restart: again.clone(), install: again }
@@ -107,30 +110,28 @@ impl Renewal {
     }
 }
 
-/// The daemon's process, as far as this system shows it.
-/// `said` is the program's file by the daemon's own word: that of a process in a sandbox is not shown to others.
+/// Checks the daemon's process, as far as this system shows it. `said` is the program's file as the daemon
+/// reports it: other processes cannot inspect a process in a sandbox.
 pub(super) fn process(host: &Host, pid: u32, said: Option<&Path>, renewal: &Renewal) -> Check {
     let owner = std::fs::metadata(host.path(&format!("/proc/{pid}"))).map(|metadata| metadata.uid()).ok();
     let check = |outcome, summary: String| Check::new("process", outcome, summary).fact("pid", pid.to_string());
     let program = host.program_of(pid).or_else(|| said.filter(|_| host.os == "linux").map(Program::of_link));
     let check = match (owner, program) {
         (Some(owner), _) if owner != host.uid => {
-            check(Outcome::Fail, format!("agentd is a process of user {owner}, and not yours"))
-                .remedy("as root, end it, and then start your own; its sessions stay that user's")
+            check(Outcome::Fail, format!("agentd is a process of user {owner}, not yours"))
+                .remedy("as root, end this process, then start your own agentd; its sessions still belong to that user")
                 .run(Command::of_root(format!("kill {pid}")))
                 .run("agentctl ls")
         }
         (_, Some(program)) if program.replaced => {
             check(Outcome::Warn, format!("{} was replaced since agentd started", program.path.display()))
-                .remedy("sessions go on meanwhile")
+                .remedy("sessions continue meanwhile")
                 .run_all(&renewal.restart)
         }
-        (_, Some(program)) => check(Outcome::Pass, "the program that runs is the file that is there".to_owned())
+        (_, Some(program)) => check(Outcome::Pass, "the running program is the installed file".to_owned())
             .fact("program", program.path.display().to_string()),
-        // Without proc(5), or of a process that is not to be looked at.
-        (_, None) => {
-            check(Outcome::Unknown, "this system does not show which file the process was started from".to_owned())
-        }
+        // Systems without proc(5), or processes that cannot be inspected.
+        (_, None) => check(Outcome::Unknown, "the system does not show the program's file".to_owned()),
     };
     match owner {
         Some(owner) => check.fact("user", owner.to_string()),
@@ -138,7 +139,7 @@ pub(super) fn process(host: &Host, pid: u32, said: Option<&Path>, renewal: &Rene
     }
 }
 
-/// What the programs beside this one say of themselves.
+/// Asks the programs beside this program for their versions.
 pub(super) async fn beside(host: &Host, directory: &Path) -> Vec<(&'static str, Option<String>)> {
     let mut versions = Vec::new();
     for name in ["agentd", "agentd-keeper"] {
@@ -162,14 +163,14 @@ pub(super) fn versions(running: Option<&str>, beside: &[(&'static str, Option<St
             )),
             None => findings.push(Finding::new(
                 Outcome::Fail,
-                format!("there is no {name} that runs beside this agentctl"),
+                format!("cannot run {name} beside this agentctl"),
                 "agentd, agentd-keeper and agentctl of one build belong in one directory",
             )),
         }
     }
     if let Some(running) = running.filter(|running| *running != own) {
-        let summary = format!("agentd {running} runs, and this is agentctl {own}");
-        let finding = Finding::new(Outcome::Warn, summary, "sessions go on meanwhile");
+        let summary = format!("agentd {running} is running, but this is agentctl {own}");
+        let finding = Finding::new(Outcome::Warn, summary, "sessions continue meanwhile");
         findings.push(finding.run_all(&renewal.install));
     }
     Check::of("versions", &findings, format!("all of {own}"))
@@ -181,10 +182,10 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    use super::super::super::service::survey::State;
     use super::*;
+    use crate::service::survey::State;
 
-    /// Of a daemon that no service manager has.
+    /// Commands for a daemon without a service manager.
     fn by_hand(pid: u32) -> Renewal {
         Renewal::of(&Host::of_kim(), None, false, pid)
     }
@@ -208,7 +209,7 @@ mod tests {
             assert_eq!(lines(&renewal.restart), [(restart.to_owned(), root)]);
             assert_eq!(lines(&renewal.install), [(install.to_owned(), root)]);
         }
-        // `service install` fails where there is no service manager.
+        // `service install` fails without a service manager.
         let by_hand = by_hand(7);
         assert_eq!(by_hand.restart, by_hand.install);
         assert!(by_hand.install[0].line.starts_with("kill 7 && ") && by_hand.install[1].line == "agentctl ls");
@@ -265,7 +266,7 @@ mod tests {
         let check = process(&host(own), 7, None, &by_hand(7));
         assert!(check.outcome == Outcome::Warn && check.summary.starts_with("/opt/agentd was replaced"), "{check:?}");
         assert_eq!(process(&host(own), 8, None, &by_hand(8)).outcome, Outcome::Unknown);
-        // In a sandbox of another user namespace the link cannot be read, and the daemon says what it sees.
+        // In a sandbox of another user namespace the link is unreadable, and the daemon reports its program.
         assert_eq!(process(&host(own), 8, Some(Path::new("/opt/agentd")), &by_hand(8)).outcome, Outcome::Pass);
         assert_eq!(
             process(&host(own), 8, Some(Path::new("/opt/agentd (deleted)")), &by_hand(8)).outcome,

@@ -1,4 +1,4 @@
-//! Where agentd's files are: whose the directories are, how much room there is, and whether a socket's path fits.
+//! Checks agentd's directories: their owners and modes, the free space, and the length of sockets' paths.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,38 +11,38 @@ use crate::client::VersionView;
 use crate::error::Error;
 use crate::start::{home_directory, state_directory};
 
-/// Below this nothing goes on for long.
+/// Free space in bytes below which agentd soon fails.
 const NO_ROOM: u64 = 64 << 20;
-/// Below this it is time to look.
+/// Free space in bytes below which the user is warned.
 const LITTLE_ROOM: u64 = 512 << 20;
-/// The same of files.
+/// Number of further files below which agentd soon fails.
 const NO_FILES: u64 = 100;
 const LITTLE_FILES: u64 = 1000;
-/// What stands behind the runtime directory in a keeper's socket: `/ID/keeper.sock`.
+/// Length of a keeper's socket path after the runtime directory: `/ID/keeper.sock`.
 const KEEPER: usize = "/kmdn0eq26qgf/keeper.sock".len();
 
-/// A directory of agentd's.
+/// Directory of agentd.
 #[derive(Debug)]
 pub(super) struct Place {
     what: &'static str,
     pub(super) path: PathBuf,
-    /// Nobody else may look into it.
+    /// Other users must not have access.
     private: bool,
 }
 
-/// How it is with the file system of a directory.
+/// State of the file system of a directory.
 #[derive(Debug)]
 pub(super) struct Volume {
     path: PathBuf,
     free: u64,
-    /// Files that can still be made; nothing where the file system does not count them.
+    /// Number of files that can still be created; `None` if the file system does not count them.
     files: Option<u64>,
     read_only: bool,
 }
 
-/// Of the daemon that runs, else as one would choose them; the runtime directory first.
+/// Returns the directories of the running daemon, or the default directories. The runtime directory is first.
 ///
-/// `other` is the home directory of another user, whom this process's environment says nothing of.
+/// `other` is the home directory of another user, whose directories do not depend on this process's environment.
 pub(super) fn places(running: Option<&VersionView>, socket: &Path, other: Option<&Path>) -> Result<Vec<Place>, Error> {
     let variable = |name: &str| match other {
         Some(home) => (name == "HOME").then(|| home.to_owned()),
@@ -68,12 +68,12 @@ pub(super) fn places(running: Option<&VersionView>, socket: &Path, other: Option
     ])
 }
 
-/// The state directory among them.
+/// Returns the state directory.
 pub(super) fn state(places: &[Place]) -> Option<&Path> {
     places.iter().find(|place| place.what == "state").map(|place| place.path.as_path())
 }
 
-/// One that is not there is made when it is needed.
+/// Checks owners and modes. A missing directory is no finding: agentd creates it when needed.
 pub(super) fn directories(places: &[Place], uid: u32) -> Check {
     let mut findings = Vec::new();
     for Place { what, path, private } in places {
@@ -84,7 +84,7 @@ pub(super) fn directories(places: &[Place], uid: u32) -> Check {
             findings.push(Finding::bare(outcome, summary).run(command));
         };
         if !metadata.is_dir() {
-            found(Outcome::Fail, format!("{shown} is no directory"), format!("mv {word} {word}.aside"));
+            found(Outcome::Fail, format!("{shown} is not a directory"), format!("mv {word} {word}.aside"));
         } else if metadata.uid() != uid {
             let summary = format!("the {what} directory {shown} belongs to user {}", metadata.uid());
             findings
@@ -95,19 +95,19 @@ pub(super) fn directories(places: &[Place], uid: u32) -> Check {
             found(Outcome::Fail, summary, format!("chmod u+rwx {word}"));
         } else if metadata.mode() & 0o022 != 0 {
             let summary =
-                format!("others can write in the {what} directory {shown} (mode {:o})", metadata.mode() & 0o7777);
+                format!("other users can write to the {what} directory {shown} (mode {:o})", metadata.mode() & 0o7777);
             found(Outcome::Fail, summary, format!("chmod go-w {word}"));
         } else if *private && metadata.mode() & 0o077 != 0 {
             let summary =
-                format!("others can look into the {what} directory {shown} (mode {:o})", metadata.mode() & 0o7777);
+                format!("other users can read the {what} directory {shown} (mode {:o})", metadata.mode() & 0o7777);
             found(Outcome::Warn, summary, format!("chmod 700 {word}"));
         }
     }
-    let check = Check::of("directories", &findings, "agentd's directories are yours alone");
+    let check = Check::of("directories", &findings, "agentd's directories are private");
     places.iter().fold(check, |check, place| check.fact(place.what, place.path.display().to_string()))
 }
 
-/// Looked at where the directory is, or where it would be made.
+/// Checks the free space of each existing directory, or of the parent in which it would be created.
 #[allow(clippy::useless_conversion, reason = "macOS counts blocks in 32 bits")]
 pub(super) fn volumes(places: &[Place]) -> Vec<Volume> {
     let volume = |place: &Place| {
@@ -130,25 +130,26 @@ pub(super) fn disk(volumes: &[Volume]) -> Check {
         let shown = path.display();
         let files = files.unwrap_or(u64::MAX);
         if *read_only {
-            let remedy = "mount it for writing; the kernel's log says why it was not";
+            let remedy = "mount it for writing; the kernel's log shows the reason";
             findings.push(Finding::new(Outcome::Fail, format!("the file system of {shown} is read-only"), remedy));
         } else if *free < LITTLE_ROOM {
             let outcome = if *free < NO_ROOM { Outcome::Fail } else { Outcome::Warn };
-            let remedy = "make room: sessions stand still while nothing can be written; agentctl rm SESSION removes one with its journal";
+            let remedy = "free space: sessions pause while nothing can be written; agentctl rm SESSION removes \
+                 one with its journal";
             findings.push(Finding::new(outcome, format!("{} MB are free for {shown}", free >> 20), remedy));
         } else if files < LITTLE_FILES {
             let outcome = if files < NO_FILES { Outcome::Fail } else { Outcome::Warn };
-            let remedy = "remove files: the file system has room and takes no more of them";
+            let remedy = "remove files: the file system has free space but no free inodes";
             findings.push(Finding::new(outcome, format!("{files} more files can be made for {shown}"), remedy));
         }
     }
-    let check = Check::of("disk", &findings, "there is room");
+    let check = Check::of("disk", &findings, "enough free space");
     volumes.iter().fold(check, |check, volume| {
         check.fact(volume.path.display().to_string(), format!("{} MB free", volume.free >> 20))
     })
 }
 
-/// unix(7), and the same page of macOS: how long a socket's path may be.
+/// Checks the length of a socket's path against the limit in unix(7) and the same page of macOS.
 pub(super) fn path_length(runtime: &Path, os: &str) -> Check {
     let limit = if os == "macos" { 103 } else { 107 };
     let length = runtime.as_os_str().len() + KEEPER;
@@ -158,9 +159,9 @@ pub(super) fn path_length(runtime: &Path, os: &str) -> Check {
     Check::new(
         "socket path",
         Outcome::Fail,
-        format!("a keeper's socket in {} would have a name of {length} bytes", runtime.display()),
+        format!("a keeper's socket in {} would have a path of {length} bytes", runtime.display()),
     )
-    .remedy(format!("choose a shorter XDG_RUNTIME_DIR: the system takes {limit} bytes"))
+    .remedy(format!("choose a shorter XDG_RUNTIME_DIR: the limit is {limit} bytes"))
 }
 
 #[cfg(test)]

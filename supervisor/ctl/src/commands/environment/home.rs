@@ -1,4 +1,5 @@
-//! Whether the home of this terminal is the one that the session has. Where they differ, the login shell read other start-up files.
+//! Compares the homes of this terminal and of the session. If they differ, the login shell read other start-up
+//! files.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -8,19 +9,19 @@ use serde::Serialize;
 
 use super::terminal::Terminal;
 
-/// `HOME` of this terminal and `HOME` of the agent are two places.
+/// Difference between `HOME` of this terminal and `HOME` of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct HomeDiffers {
     reason: &'static str,
     terminal: PathBuf,
     agent: PathBuf,
-    /// The step that gave the agent its home.
+    /// Step that set the agent's home.
     set_by: String,
     message: String,
 }
 
 impl HomeDiffers {
-    /// Compares the two; `None` where one of them is not set, or both are one place.
+    /// Compares the two homes. Returns `None` if one is not set, or if both name one directory.
     pub(super) fn find(terminal: &Terminal, view: &EnvironmentView) -> Option<Self> {
         let path = |bytes: &[u8]| PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
         let here = terminal.get("HOME").filter(|home| !home.is_empty()).map(|home| path(home))?;
@@ -40,7 +41,7 @@ impl HomeDiffers {
         Some(Self { reason: "HomeDiffers", terminal: here, agent: agents, set_by: variable.provider.clone(), message })
     }
 
-    /// The line that says it.
+    /// Formats the difference as one line.
     pub(super) fn line(&self) -> String {
         format!("{}: {}", self.reason, self.message)
     }

@@ -1,34 +1,16 @@
-//! `env keep`: has the daemon write into the user's configuration what the whitelist is to keep, and shows what changed.
+//! Implements `agentctl env keep`: makes the daemon add names to the whitelist of the user's configuration, and
+//! shows the changes.
 
-use std::path::PathBuf;
-
-use agentd_api::AgentName;
 use agentd_api::configuration::Consequence;
 use agentd_api::keep::{KeepRequest, KeepView};
 
-use crate::commands::life::absolute;
+use crate::args::environment::KeepArgs;
 use crate::commands::{Context, print, print_document, tell};
 use crate::error::{Error, exit};
+use crate::spec::absolute;
 use crate::terminal::Screen;
 
-/// The arguments of the command.
-#[derive(Debug, clap::Args)]
-pub(crate) struct KeepArgs {
-    /// Names of variables, or patterns of names like `ROS_*`
-    #[arg(required = true, value_name = "NAME")]
-    names: Vec<String>,
-    /// For the sessions of this agent only
-    #[arg(long, value_name = "AGENT", conflicts_with = "directory")]
-    agent: Option<AgentName>,
-    /// For the sessions in and below this directory only
-    #[arg(long, value_name = "DIR")]
-    directory: Option<PathBuf>,
-    /// Say what would be written, and write nothing
-    #[arg(long)]
-    dry_run: bool,
-}
-
-pub(crate) async fn keep(context: &Context, args: KeepArgs) -> Result<u8, Error> {
+pub(super) async fn keep(context: &Context, args: KeepArgs) -> Result<u8, Error> {
     let KeepArgs { names, agent, directory, dry_run } = args;
     let directory = directory.map(|directory| absolute(&directory)).transpose()?;
     let document = context.client.keep(&KeepRequest { names, agent, directory, dry_run }).await?;
@@ -45,7 +27,7 @@ pub(crate) async fn keep(context: &Context, args: KeepArgs) -> Result<u8, Error>
     Ok(status)
 }
 
-/// The file with the lines that went and came.
+/// Formats the file's name with the removed and the added lines.
 fn report(view: &KeepView) -> String {
     if view.lines.is_empty() {
         return format!("kept already: {}\n", view.already.join(", "));
@@ -60,7 +42,8 @@ fn remarks(view: &KeepView) -> Vec<String> {
     if !view.secrets.is_empty() && !view.added.is_empty() {
         let names = view.secrets.join(", ");
         remarks.push(format!(
-            "warning: {names} looks like a secret: every agent that this is for gets its value, and may send it anywhere"
+            "warning: {names} looks like a secret: every agent in this scope receives its value, and may send \
+                 it anywhere"
         ));
         remarks.push("  [secrets] in the configuration gives a secret to one agent: agentctl secret ls".to_owned());
     }
@@ -74,11 +57,14 @@ fn remarks(view: &KeepView) -> Vec<String> {
     let told = |mistake: &agentd_api::configuration::Mistake| format!("{mistake}; {}", mistake.consequence.explained());
     remarks.extend(view.mistakes.iter().map(told));
     if view.mistakes.iter().any(|mistake| mistake.consequence != Consequence::LeftOut) {
-        remarks.push("the line is written, and not in force until these are corrected: agentctl reload".to_owned());
+        remarks.push(
+            "the line is written, but not in force until these mistakes are corrected: agentctl reload".to_owned(),
+        );
         return remarks;
     }
     remarks.push(
-        "the configuration was read again: a session has it from its next launch on (agentctl stop S && agentctl resume S)"
+        "the configuration was reloaded: a session has the variable from its next launch on (agentctl stop S && \
+             agentctl resume S)"
             .to_owned(),
     );
     remarks
@@ -92,7 +78,8 @@ mod tests {
         let mut view = serde_json::json!({
             "file": "/c/agentd.toml", "keys": ["plugins.whitelist.settings.allow"], "added": ["A_TOKEN"], "already": [],
             "secrets": ["A_TOKEN"],
-            "lines": [{ "line": 3, "added": false, "text": "allow = []" }, { "line": 3, "added": true, "text": "allow = [\"A_TOKEN\"]" }],
+            "lines": [{ "line": 3, "added": false, "text": "allow = \
+                 []" }, { "line": 3, "added": true, "text": "allow = [\"A_TOKEN\"]" }],
         });
         view.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         serde_json::from_value(view).unwrap()

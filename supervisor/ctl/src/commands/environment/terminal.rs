@@ -1,6 +1,8 @@
-//! `env S --diff terminal`: what this terminal has and the session's agent has not, which step dropped it, and the line that keeps it.
+//! Implements `agentctl env S --diff terminal`: lists the variables of this terminal that the agent does not
+//! have, with the step that dropped each and the command that keeps it.
 //!
-//! The comparison is made here: nothing of the terminal's environment is sent. A value that is or looks like a secret is never shown.
+//! This process makes the comparison; the terminal's environment is not sent. A value that is or looks like a
+//! secret is never shown.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt as _;
@@ -13,37 +15,37 @@ use agentd_secret_names::is_secret;
 use serde::Serialize;
 
 use super::home::HomeDiffers;
-use super::own::terminals_own;
 use crate::commands::{Context, print, tell};
 use crate::error::Error;
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
+use crate::terminal_variables::terminals_own;
 
-/// The steps that keep what the setting `allow` names.
+/// Steps that keep the variables in the setting `allow`.
 const KEEPERS: [&str; 2] = ["whitelist", "snapshot"];
 
-/// What differs, each list by name.
+/// Differences between the terminal and the agent; each list is sorted by name.
 #[derive(Debug, Serialize)]
 pub(super) struct Difference {
-    /// The launch whose environment the agent has.
+    /// Launch with whose environment the agent was started.
     launch: u64,
-    /// The two have other homes, and so other start-up files.
+    /// The homes differ, and so do the start-up files.
     #[serde(skip_serializing_if = "Option::is_none")]
     home_differs: Option<HomeDiffers>,
-    /// The terminal has it, and the agent has not.
+    /// Variables that the terminal has and the agent does not have.
     missing: Vec<Missing>,
-    /// Both have it, with other values.
+    /// Variables with different values.
     differing: Vec<Differing>,
-    /// Both have it, and whether it differs cannot be told: the agent's value is a secret, which is not sent.
+    /// Names of variables that were not compared: the agent's value is a secret, which is not sent.
     not_compared: Vec<String>,
-    /// The terminal's own: no agent is to have it.
+    /// Variables that belong to the terminal and to no agent.
     terminals_own: Vec<Own>,
 }
 
 #[derive(Debug, Serialize)]
 struct Missing {
     name: String,
-    /// The step that dropped it; none where no step has seen it.
+    /// Step that dropped the variable; `None` if no step has seen it.
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +53,7 @@ struct Missing {
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<PathBuf>,
     why: String,
-    /// What to do, as a command where one does it.
+    /// Remedy, as a command if possible.
     remedy: String,
 }
 
@@ -62,15 +64,15 @@ struct Differing {
     step: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<PathBuf>,
-    /// Entries of a list of paths.
+    /// Entries of a list of paths that only the terminal has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     only_terminal: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     only_agent: Vec<String>,
-    /// A list of paths has the same entries in another order.
+    /// Both lists of paths have equal entries in different orders.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     order: bool,
-    /// Only where values are asked for, and neither of them is a secret.
+    /// Present only if values were requested and neither value is a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     terminal: Option<ByteString>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,15 +87,16 @@ struct Own {
 
 pub(super) type Terminal = BTreeMap<String, Vec<u8>>;
 
-/// The environment of this very process. A name that is not UTF-8 is in no agent's environment, and cannot be kept.
+/// Returns the environment of this process. A name that is not UTF-8 is in no agent's environment, and cannot
+/// be kept.
 pub(super) fn this_terminal() -> Terminal {
     let pairs = std::env::vars_os();
     pairs.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec()))).collect()
 }
 
-/// Prints how the terminal differs from what the agent of the last launch was started with.
+/// Prints the differences between the terminal and the environment of the agent's last launch.
 pub(super) async fn difference(context: &Context, id: &str, session: &str, values: bool) -> Result<u8, Error> {
-    // The agent's values are needed to compare; the daemon sends none of a secret.
+    // The comparison needs the agent's values; the daemon sends no value of a secret.
     let view = context.client.environment(id, agentd_api::environment::Moment::Last, true).await?.value;
     let difference = compared(&this_terminal(), &view, values);
     if context.json {
@@ -105,7 +108,7 @@ pub(super) async fn difference(context: &Context, id: &str, session: &str, value
     print(&screen.text(&report(&difference, screen, values)))?;
     if difference.missing.iter().any(|missing| missing.remedy.starts_with("agentctl env keep ")) {
         let agent = format!(
-            "what is kept reaches the agent at its next launch: agentctl stop {session} && agentctl resume {session}"
+            "a kept variable reaches the agent at its next launch: agentctl stop {session} && agentctl resume {session}"
         );
         tell(&agent)?;
     }
@@ -142,7 +145,7 @@ fn compared(terminal: &Terminal, view: &EnvironmentView, values: bool) -> Differ
     difference
 }
 
-/// Why the agent has no variable of this name that the terminal has, and what to do.
+/// Explains why the agent does not have a variable of the terminal, with the remedy.
 fn missing(name: &str, view: &EnvironmentView) -> Missing {
     if let Some(dropped) = view.dropped.iter().find(|dropped| dropped.name == name) {
         let why = dropped.reason.clone().unwrap_or_else(|| format!("removed by {}", dropped.provider));
@@ -157,7 +160,7 @@ fn missing(name: &str, view: &EnvironmentView) -> Missing {
     }
     let is_lost = view.missing.iter().any(|variable| variable.name == name);
     let (why, remedy) = if is_lost {
-        ("a secret that could not be had again", "agentctl snapshot refresh")
+        ("a secret that is no longer available", "agentctl snapshot refresh")
     } else {
         (NEVER_SEEN, "agentctl run --env-from terminal")
     };
@@ -165,10 +168,10 @@ fn missing(name: &str, view: &EnvironmentView) -> Missing {
     Missing { name: name.to_owned(), dropped_by: None, step: None, origin: None, why, remedy }
 }
 
-/// What is said of a variable that no step of the pipeline has seen.
+/// Explanation of a variable that no step of the pipeline has seen.
 const NEVER_SEEN: &str = "set in this terminal only, or by a file that a login shell does not read";
 
-/// The line that keeps a variable that was dropped, or where it was removed.
+/// Returns the command that keeps a dropped variable, or the file that removes it.
 pub(super) fn remedy(dropped: &DroppedView) -> String {
     let by_setting = dropped.reason.as_deref().is_some_and(|reason| reason.contains("allow"));
     match &dropped.origin {
@@ -214,7 +217,7 @@ fn differing(agents: &VariableView, other: &[u8], value: &[u8], values: bool) ->
     differing
 }
 
-/// Whether both values are lists of paths.
+/// Reports whether both values are lists of paths.
 fn is_list(name: &str, value: &[u8], other: &[u8]) -> bool {
     let is_named = name.ends_with("PATH") || name.ends_with("_DIRS") || name == "LOADEDMODULES" || name == "_LMFILES_";
     is_named && [value, other].iter().all(|value| value.is_empty() || value.contains(&b'/'))
@@ -225,19 +228,15 @@ fn report(difference: &Difference, screen: Screen, values: bool) -> String {
     let columns = crate::terminal::columns();
     parts.extend(difference.home_differs.iter().map(|differs| screen.line(&differs.line()) + "\n"));
     if !difference.missing.is_empty() {
-        let mut table = Table::new(&[
-            ("NAME", Cut::Never),
-            ("DROPPED BY", Cut::Never),
-            ("TO HAVE IT", Cut::Never),
-            ("WHY", Cut::End),
-        ]);
-        // What a step dropped comes first: it is what a line keeps.
+        let mut table =
+            Table::new(&[("NAME", Cut::Never), ("DROPPED BY", Cut::Never), ("REMEDY", Cut::Never), ("WHY", Cut::End)]);
+        // Dropped variables come first: a command keeps them.
         let (dropped, unseen): (Vec<_>, Vec<_>) = difference.missing.iter().partition(|one| one.dropped_by.is_some());
         for missing in dropped.into_iter().chain(unseen) {
             let by = missing.dropped_by.as_deref().unwrap_or("-");
             table.row([&missing.name, by, &missing.remedy, &missing.why].map(|cell| screen.line(cell)));
         }
-        parts.push(format!("The terminal has, and the agent has not:\n{}", table.render(columns)));
+        parts.push(format!("Only the terminal has:\n{}", table.render(columns)));
     }
     if !difference.differing.is_empty() {
         let mut table = Table::new(&[("NAME", Cut::Never), ("SET BY", Cut::Never), ("DIFFERENCE", Cut::Never)]);
@@ -247,14 +246,14 @@ fn report(difference: &Difference, screen: Screen, values: bool) -> String {
                 table.row([name, by, text].map(|cell| screen.line(cell)));
             }
         }
-        parts.push(format!("Both have, with other values:\n{}", table.render(None)));
+        parts.push(format!("Different values:\n{}", table.render(None)));
     }
     if !difference.not_compared.is_empty() {
         let names: Vec<String> = difference.not_compared.iter().map(|name| screen.line(name)).collect();
-        parts.push(format!("Secrets, which are not compared: {}\n", names.join(", ")));
+        parts.push(format!("Secrets (not compared): {}\n", names.join(", ")));
     }
     if parts.is_empty() {
-        parts.push("The agent has what the terminal has.\n".to_owned());
+        parts.push("The agent has every variable of the terminal.\n".to_owned());
     }
     if !difference.terminals_own.is_empty() {
         let mut table = Table::new(&[("NAME", Cut::Never), ("WHY NOT THE AGENT'S", Cut::End)]);
@@ -266,7 +265,7 @@ fn report(difference: &Difference, screen: Screen, values: bool) -> String {
     parts.join("\n")
 }
 
-/// What is different, a line each.
+/// Formats the differences of a variable, one per line.
 fn differences(one: &Differing, values: bool) -> Vec<String> {
     if one.order {
         return vec!["the same entries in another order".to_owned()];
@@ -291,20 +290,14 @@ fn differences(one: &Differing, values: bool) -> Vec<String> {
     }
 }
 
-/// How many variables of this terminal these dropped names are, without the terminal's own.
-pub(crate) fn count_of_terminal(dropped: &[String]) -> usize {
-    let is_missed = |name: &&String| std::env::var_os(name).is_some() && terminals_own(name).is_none();
-    dropped.iter().filter(is_missed).count()
-}
-
-/// What an explanation adds about this terminal.
+/// Explanation of a variable with regard to this terminal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Here {
     pub(super) why: Option<String>,
     pub(super) remedy: String,
 }
 
-/// What is to be said of a variable that the agent has not and this terminal has.
+/// Explains a variable that this terminal has and the agent does not have.
 pub(super) fn here(name: &str, terminal: &Terminal, view: &EnvironmentView) -> Option<Here> {
     if view.variables.iter().any(|variable| variable.name == name) {
         return None;
@@ -313,7 +306,7 @@ pub(super) fn here(name: &str, terminal: &Terminal, view: &EnvironmentView) -> O
     if let Some(dropped) = view.dropped.iter().find(|dropped| dropped.name == name) {
         let own = terminals_own(name).filter(|_| is_here);
         return Some(match own {
-            Some(reason) => Here { why: None, remedy: format!("nothing: it {reason}") },
+            Some(reason) => Here { why: None, remedy: format!("none: it {reason}") },
             None => Here { why: None, remedy: remedy(dropped) },
         });
     }
@@ -321,11 +314,15 @@ pub(super) fn here(name: &str, terminal: &Terminal, view: &EnvironmentView) -> O
         return None;
     }
     if let Some(reason) = terminals_own(name) {
-        return Some(Here { why: Some(format!("it {reason}")), remedy: "nothing: no agent is to have it".to_owned() });
+        return Some(Here {
+            why: Some(format!("it {reason}")),
+            remedy: "none: the variable belongs to the terminal".to_owned(),
+        });
     }
     let Missing { why, remedy, .. } = missing(name, view);
     let remedy = format!(
-        "export it in a file that a login shell reads (~/.profile, ~/.zprofile, conf.d of fish), or begin with this terminal: {remedy}"
+        "export it in a file that a login shell reads (~/.profile, ~/.zprofile, conf.d of fish), or begin with \
+             this terminal: {remedy}"
     );
     Some(Here { why: Some(why), remedy })
 }
@@ -346,7 +343,8 @@ mod tests {
                 { "name": "MANPATH", "value": "/b:/a", "provider": "snapshot", "step": 1 },
             ],
             "dropped": [
-                { "name": "JAVA_HOME", "provider": "whitelist", "step": 2, "reason": "not in the minimal list and not in the setting \"allow\"" },
+                { "name": "JAVA_HOME", "provider": "whitelist", "step": 2, "reason": "not in the minimal list \
+                     and not in the setting \"allow\"" },
                 { "name": "BY_SCRIPT", "provider": "env-script", "step": 3, "origin": "/w/.agentd-env.sh" },
                 { "name": "CORP", "provider": "corp", "step": 4, "reason": "policy" },
                 { "name": "TERM", "provider": "snapshot", "step": 1, "reason": "belongs to a terminal" },
@@ -415,7 +413,7 @@ mod tests {
     fn a_terminal_that_the_agent_is_equal_to_is_said_to_be() {
         let screen = Screen { terminal: false, colour: false };
         let text = report(&compared(&Terminal::new(), &view(), false), screen, false);
-        assert_eq!(text, "The agent has what the terminal has.\n");
+        assert_eq!(text, "The agent has every variable of the terminal.\n");
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! `agentctl plugin case`: a case for `plugin test` from a session that runs, so that an author begins with what is real.
+//! Implements `agentctl plugin case`: prints a case for `plugin test` from a running session, so that an author
+//! starts with real data.
 //!
-//! Promises: the value of no secret is in it.
+//! Promise: the case contains no secret's value.
 
 use std::path::Path;
 
@@ -35,7 +36,7 @@ fn written(session: &SessionView, environment: &EnvironmentView, plugin: Option<
         table.insert(name, Item::Value(bytes(value)));
     }
     if !secret.is_empty() {
-        table.decor_mut().set_prefix(format!("\n# Left out, since they are secret: {}\n", secret.join(", ")));
+        table.decor_mut().set_prefix(format!("\n# Left out, because they are secret: {}\n", secret.join(", ")));
     }
     document.insert("environment", Item::Table(table));
     if let Some(plugin) = plugin.filter(|plugin| !plugin.settings.is_empty()) {
@@ -50,7 +51,8 @@ fn written(session: &SessionView, environment: &EnvironmentView, plugin: Option<
         document.insert("settings", Item::Table(table));
     }
     format!(
-        "{document}\n# Answers of the host, and what is expected, come here: `agentctl plugin test FILE --case THIS` says which.\n"
+        "{document}\n# Add the host's answers and the expected result here: `agentctl plugin test FILE --case \
+             THIS` lists them.\n"
     )
 }
 
@@ -76,7 +78,8 @@ fn base_name(program: &str) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// What the plugin was given, and the names of what is secret in it; without a plugin that took part, the whole environment.
+/// Returns the plugin's input variables and the names of the secrets among them. Without a plugin that took
+/// part, returns the whole environment.
 fn variables<'a>(
     environment: &'a EnvironmentView,
     plugin: Option<&PluginView>,
@@ -105,7 +108,7 @@ fn variables<'a>(
     (given, secret)
 }
 
-/// Text as it is, anything else as base64.
+/// Encodes text unchanged, and other bytes as base64.
 fn bytes(value: &ByteString) -> Value {
     let encoded = || Value::InlineTable([("base64", STANDARD.encode(value.as_bytes()))].into_iter().collect());
     value.as_str().map_or_else(encoded, Value::from)
@@ -152,7 +155,8 @@ mod tests {
 
     fn plugin() -> PluginView {
         let view = serde_json::json!({
-            "name": "corp", "state": "loaded", "source": "/p.wasm", "grant": {}, "on_failure": "fail", "used_by": ["corp"],
+            "name": "corp", "state": "loaded", "source": "/p.wasm", "grant": {}, "on_failure": "fail",
+            "used_by": ["corp"],
             "settings": { "a.b": ["1"], "list": ["x", "y"] }, "calls": 1, "failures": 0, "consecutive_failures": 0
         });
         serde_json::from_value(view).unwrap()
@@ -162,7 +166,8 @@ mod tests {
         let view = serde_json::json!({
             "id": "k3m2pq7x", "generation": 1, "created": "2026-01-01T00:00:00Z",
             "spec": { "directory": "/work/a \"b\"", "command": ["/usr/bin/agent", "x"] },
-            "status": { "phase": "idle", "observed_generation": 1, "conditions": [], "launches": 2, "last_seq": 1, "updated": "2026-01-01T00:00:00Z" }
+            "status": { "phase": "idle", "observed_generation": 1, "conditions": [], "launches": 2, "last_seq": 1,
+            "updated": "2026-01-01T00:00:00Z" }
         });
         serde_json::from_value(view).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -185,7 +190,7 @@ mod tests {
             assert!(text.contains(line), "{line}: {text}");
         }
         for line in
-            ["launch = 2", "\"a.b\" = \"1\"", "list = [\"x\", \"y\"]", "# Left out, since they are secret: TOKEN"]
+            ["launch = 2", "\"a.b\" = \"1\"", "list = [\"x\", \"y\"]", "# Left out, because they are secret: TOKEN"]
         {
             assert!(text.contains(line), "{line}: {text}");
         }

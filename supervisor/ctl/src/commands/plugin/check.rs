@@ -1,4 +1,4 @@
-//! `agentctl plugin check`: a component beside what the configuration says of it.
+//! Implements `agentctl plugin check`: compares a component with the configuration.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use agentd_api::plugin_tool::Check;
 
 use crate::args::plugin::CheckArgs;
-use crate::commands::tool::ask;
 use crate::commands::{Context, print, print_document};
 use crate::error::{Error, exit};
 use crate::terminal::{Look, Screen};
+use crate::tool::ask;
 
-/// 0 where it would be loaded and is refused nothing.
+/// Checks a component. Returns exit status 0 if agentd would load it and refuse none of its requests.
 pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Error> {
     let mut arguments = vec![OsString::from("check")];
     if let Some(name) = args.name {
@@ -42,7 +42,7 @@ fn shown(screen: Screen, check: &Check) -> String {
     };
     if let Some(pin) = &check.pin {
         let _ = if pin.matches {
-            writeln!(text, "pinned as it is")
+            writeln!(text, "pin matches")
         } else {
             writeln!(text, "pinned is {}\nthis is   {}", line(&pin.pinned), plugin.sha256)
         };
@@ -53,24 +53,26 @@ fn shown(screen: Screen, check: &Check) -> String {
         let _ = writeln!(text, "{} {}{hint}", bad("refused:"), line(&refusal.what));
     }
     for unused in &check.unused {
-        let _ = writeln!(text, "granted and not wanted: {}", line(unused));
+        let _ = writeln!(text, "granted but not requested: {}", line(unused));
     }
     if let Some(undecided) = &check.undecided {
-        let _ = writeln!(text, "not looked at: {}", line(undecided));
+        let _ = writeln!(text, "not checked: {}", line(undecided));
     }
     let _ = match (&check.problem, check.refused.is_empty()) {
         (Some(problem), _) => {
             let hint = problem.hint.as_ref().map(|hint| format!("\n  hint: {}", line(hint))).unwrap_or_default();
-            writeln!(text, "{} {}{hint}", bad("it would not be loaded:"), line(&problem.message))
+            writeln!(text, "{} {}{hint}", bad("agentd would not load it:"), line(&problem.message))
         }
-        (None, false) => writeln!(text, "it would be loaded, and some of what it wants refused to it"),
-        (None, true) => writeln!(text, "{}", screen.paint(Look::Good, "it would be loaded, and is refused nothing")),
+        (None, false) => writeln!(text, "agentd would load it, but refuse some of its requests"),
+        (None, true) => writeln!(text, "{}", screen.paint(Look::Good, "agentd would load it, and refuse nothing")),
     };
     if let Some(lines) = &check.lines {
-        let whose =
-            if check.declared_in.is_some() { "in the place of those that are there" } else { "if you trust it" };
-        let _ =
-            writeln!(text, "\nthese lines of the configuration let it, {whose}:\n\n{}", screen.text(lines.trim_end()));
+        let whose = if check.declared_in.is_some() { "replacing the present lines" } else { "if you trust it" };
+        let _ = writeln!(
+            text,
+            "\nthese lines of the configuration allow it, {whose}:\n\n{}",
+            screen.text(lines.trim_end())
+        );
     }
     text
 }

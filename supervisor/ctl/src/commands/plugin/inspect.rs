@@ -1,4 +1,4 @@
-//! `agentctl plugin inspect`: what a component is, as it says of itself.
+//! Implements `agentctl plugin inspect`: prints a component's description of itself.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use agentd_api::plugin_tool::Inspection;
 
-use crate::commands::tool::ask;
 use crate::commands::{Context, print, print_document};
 use crate::error::Error;
 use crate::terminal::{Look, Screen};
+use crate::tool::ask;
 
 pub(super) async fn inspect(context: &Context, file: &Path) -> Result<u8, Error> {
     let document = ask::<Inspection>([OsStr::new("inspect"), file.as_os_str()]).await?;

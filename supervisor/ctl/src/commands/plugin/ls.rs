@@ -1,15 +1,15 @@
-//! plugin ls and show: how the daemon's plugins stand.
+//! Implements `agentctl plugin ls` and `plugin show`: the state of the daemon's plugins.
 
 use agentd_api::plugin::{OnFailure, PluginState, PluginView};
 use jiff::Timestamp;
 
-use super::super::list::age;
 use super::super::{Context, print, print_document, tell};
 use crate::error::{Error, exit};
+use crate::table::age;
 use crate::table::{Cut, Table};
 use crate::terminal::Screen;
 
-/// The status says whether all of them are in use.
+/// Lists the plugins. Returns exit status 1 if a plugin is not in use.
 pub(super) async fn ls(context: &Context) -> Result<u8, Error> {
     let document = context.client.plugins().await?;
     let plugins = &document.value.plugins;
@@ -70,7 +70,7 @@ fn state(state: PluginState) -> &'static str {
     }
 }
 
-/// Why a plugin is not in use.
+/// Returns the reason why a plugin is not in use.
 fn remark(plugin: &PluginView) -> Option<String> {
     let problem = plugin.problem.as_ref()?;
     let hint = problem.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
@@ -98,7 +98,7 @@ fn described(plugin: &PluginView, screen: Screen, now: Timestamp) -> String {
         field("used as", &plugin.used_by.join(", "));
     }
     if plugin.on_failure == OnFailure::Skip {
-        field("on failure", "launches go on without it");
+        field("on failure", "launches continue without the plugin");
     }
     for (capability, patterns) in &plugin.grant {
         field("granted", &format!("{capability} {}", patterns.join(", ")));
@@ -130,15 +130,18 @@ mod tests {
 
     fn plugins() -> Vec<PluginView> {
         serde_json::from_value(serde_json::json!([
-            { "name": "snapshot", "state": "loaded", "source": "built-in", "component": "snapshot", "version": "0.1.0", "summary": "s",
+            { "name": "snapshot", "state": "loaded", "source": "built-in", "component": "snapshot",
+            "version": "0.1.0", "summary": "s",
               "world": "provider", "imports": ["log", "shell-environment"],
               "wants": [{ "capability": "file", "patterns": ["/etc/x"], "reason": "to know" }],
               "narrowed": [{ "capability": "file", "pattern": "/etc/x", "reason": "to know", "denied": false }],
               "grant": { "login-shell": [] }, "on_failure": "fail", "used_by": ["snapshot"], "settings": {},
               "calls": 12345, "failures": 0, "consecutive_failures": 0 },
-            { "name": "corporate-toolchain", "state": "failed", "source": "/etc/agentd/plugins/corporate-toolchain.wasm",
+            { "name": "corporate-toolchain", "state": "failed",
+            "source": "/etc/agentd/plugins/corporate-toolchain.wasm",
               "sha256": "00", "declared_in": "/etc/agentd/agentd.toml", "grant": { "command": ["/bin/a **", "/bin/b"] },
-              "problem": { "code": "plugin-not-pinned", "detail": "it is another file", "hint": "pin it" }, "on_failure": "skip",
+              "problem": { "code": "plugin-not-pinned", "detail": "it is another file", "hint": "pin \
+                   it" }, "on_failure": "skip",
               "used_by": ["corporate-toolchain", "second"], "settings": { "modules": ["gcc", "mpi"] },
               "calls": 7, "failures": 6, "consecutive_failures": 2,
               "last_failure": { "at": "2026-01-01T00:00:00Z", "message": "it crashed" } },
@@ -169,7 +172,7 @@ mod tests {
         for line in [
             "problem:       it is another file",
             "granted:       command /bin/a **, /bin/b",
-            "on failure:    launches go on without it",
+            "on failure:    launches continue without the plugin",
             "setting:       modules = gcc, mpi",
             "calls:         7, 6 failed",
             "last failure:  1h ago: it crashed",

@@ -1,6 +1,6 @@
-//! `agentctl plugin`: the tools of who writes a plugin, and what the daemon says of the ones it has.
+//! Implements `agentctl plugin`: the tools of plugin authors, and the state of the daemon's plugins.
 //!
-//! Not responsible for running a component: what needs the box is done by `agentd plugin-tool`, a child of this program.
+//! Not responsible for running a component: `agentd plugin-tool`, a child of this program, does that.
 
 mod case;
 mod check;

@@ -1,6 +1,7 @@
-//! `agentctl plugin new`: writes a project that builds and has a test, with the interface and, for Rust, the SDK in it.
+//! Implements `agentctl plugin new`: writes a project that builds and has a test, with the interface and, for
+//! Rust, the SDK.
 //!
-//! Promises: nothing that is there is overwritten, and the project needs nothing of where it was made.
+//! Promises: no existing file is overwritten, and the project does not depend on the place of its creation.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,19 +14,19 @@ use crate::commands::print;
 use crate::error::Error;
 use crate::terminal::Screen;
 
-/// What the templates call the plugin.
+/// Name of the plugin in the templates.
 const PLACEHOLDER: &str = "my-plugin";
-/// What the interface allows.
+/// Maximum length of a plugin's name in the interface.
 const LONGEST_NAME: usize = 64;
 
-/// Why no project was made.
+/// Reason why no project was created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NewError {
-    #[error("{name:?} is no name of a plugin: {what}")]
+    #[error("{name:?} is not a valid plugin name: {what}")]
     Name { name: String, what: &'static str },
-    #[error("{} is there already, and is not an empty directory", .0.display())]
+    #[error("{} already exists, and is not an empty directory", .0.display())]
     Exists(PathBuf),
-    #[error("cannot make {}", path.display())]
+    #[error("cannot create {}", path.display())]
     Make { path: PathBuf, source: io::Error },
 }
 
@@ -33,7 +34,7 @@ impl NewError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Name { .. } => Some("1 to 64 of a-z, 0-9 and -, beginning with a letter: corp-modules".to_owned()),
-            Self::Exists(_) => Some("give another place with --dir, or remove it".to_owned()),
+            Self::Exists(_) => Some("choose another directory with --dir, or remove it".to_owned()),
             Self::Make { .. } => None,
         }
     }
@@ -66,7 +67,7 @@ fn check_name(name: &str) -> Result<(), NewError> {
     match name.as_bytes() {
         [] => wrong("it is empty"),
         bytes if bytes.len() > LONGEST_NAME => wrong("it is too long"),
-        bytes if !bytes.iter().copied().all(known) => wrong("there are other characters than a-z, 0-9 and - in it"),
+        bytes if !bytes.iter().copied().all(known) => wrong("it has characters other than a-z, 0-9 and -"),
         [b'a'..=b'z', ..] => Ok(()),
         _ => wrong("it does not begin with a letter"),
     }

@@ -1,17 +1,17 @@
-//! The projects that `agentctl plugin new` writes, as they lie in `plugin-sdk/templates/`: they are in this program, so that an author
-//! needs nothing else of agentd.
+//! Contains the projects that `agentctl plugin new` writes, from `plugin-sdk/templates/`. They are part of this
+//! program, so an author needs no other files of agentd.
 //!
-//! `LANGUAGE/common` and `LANGUAGE/WORLD` are the project's own directory, `cases/WORLD` its `tests`. A project in Rust has the SDK
-//! too, since that is on no registry.
+//! `LANGUAGE/common` and `LANGUAGE/WORLD` become the project's directory, `cases/WORLD` becomes its `tests`. A
+//! Rust project also contains the SDK, because no registry has it.
 
 use crate::args::plugin::{Language, World};
 
-/// Every file: its name, its text, and whether it can be run. The build script lists them.
+/// Name, text and executable flag of every file, from the build script.
 const FILES: &[(&str, &str, bool)] = include!(concat!(env!("OUT_DIR"), "/templates.rs"));
 
 const INTERFACE: &str = include_str!("../../../../../plugin-sdk/wit/1.0.0/agentd-plugin.wit");
 
-/// One file of a project, with its path in it.
+/// File of a project, with its path in the project.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) path: String,
@@ -19,7 +19,7 @@ pub(super) struct Part {
     pub(super) executable: bool,
 }
 
-/// All files of a project.
+/// Returns all files of a project.
 pub(super) fn parts(language: Language, world: World) -> Vec<Part> {
     let language = match language {
         Language::Rust => "rust",
@@ -43,7 +43,7 @@ pub(super) fn parts(language: Language, world: World) -> Vec<Part> {
     for (name, text, executable) in FILES {
         let below = places.iter().find_map(|(place, directory)| Some((name.strip_prefix(place.as_str())?, *directory)));
         if let Some((below, directory)) = below {
-            // Under its own name it would be in force where the template lies.
+            // Under its own name the file would be in force in the template's directory.
             let below = if below == "gitignore" { ".gitignore" } else { below };
             parts.push(Part { path: format!("{directory}{below}"), text, executable: *executable });
         }

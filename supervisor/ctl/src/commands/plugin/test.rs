@@ -1,4 +1,4 @@
-//! `agentctl plugin test`: a component on its author's cases.
+//! Implements `agentctl plugin test`: runs a component on its author's cases.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use agentd_api::plugin_tool::{CaseOutcome, CaseRun, TestRun};
 
 use crate::args::plugin::TestArgs;
-use crate::commands::tool::ask;
 use crate::commands::{Context, print, print_document};
 use crate::error::Error;
 use crate::terminal::{Look, Screen};
+use crate::tool::ask;
 
-/// 0 where every case passes, or was written; 1 where one fails.
+/// Runs the cases. Returns exit status 0 if every case passes or was updated, otherwise 1.
 pub(super) async fn test(context: &Context, args: TestArgs) -> Result<u8, Error> {
     let mut arguments = vec![OsString::from("test")];
     if args.update {
@@ -72,7 +72,7 @@ fn shown(screen: Screen, case: &CaseRun, verbose: bool) -> String {
         }
     }
     for unanswered in &case.unanswered {
-        line("", None, &format!("the case has no answer for {}; this would be one:", unanswered.call));
+        line("", None, &format!("the case has no answer for {}; for example:", unanswered.call));
         unanswered.lines.lines().for_each(|answer| line("    ", None, answer));
     }
     if verbose || case.outcome == CaseOutcome::Failed {

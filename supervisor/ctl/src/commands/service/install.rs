@@ -1,7 +1,9 @@
-//! install: what is to be done is found out first, then told and done, step by step; what fails is undone.
+//! Implements `agentctl service install`: plans all steps, then prints and takes them one by one. If a step
+//! fails, the earlier steps are undone.
 //!
-//! An upgrade is the same. The new build is asked first whether it can take over what the old one wrote and holds; the programs
-//! are replaced under the running daemon, which goes on with its own; then it is started again, and takes its sessions over.
+//! An upgrade takes the same path. First the new build is asked whether it can take over the old build's files
+//! and keepers. Then the programs are replaced under the running daemon, which keeps its own files. At last the
+//! daemon is restarted and takes over its sessions.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -11,23 +13,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::super::{Context, print, tell, upgrade};
-use super::host::{Host, line};
-use super::launchd::Job;
-use super::manager::Service;
-use super::material;
-use super::record::{Record, Standing, digest_of};
+use super::super::{Context, print, tell};
+use super::report;
 use super::step::{Step, Steps};
-use super::survey::{self, Running, State, Survey};
-use super::{ServiceError, report};
 use crate::args::service::InstallArgs;
+use crate::compatibility;
 use crate::error::Error;
+use crate::service::ServiceError;
+use crate::service::host::{Host, line};
+use crate::service::launchd::Job;
+use crate::service::manager::Service;
+use crate::service::material;
+use crate::service::record::{Record, Standing, digest_of};
+use crate::service::survey::lingers;
+use crate::service::survey::{self, InstalledText, Running, State, Survey};
 
-/// What is to be done.
+/// Planned steps.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// What makes the manager see again what is there, if that step or a later one fails and all is undone.
+    /// Steps that make the manager read the restored files again. Each runs if its step or a later step fails.
     pub(super) mend: Vec<(usize, Step)>,
 }
 
@@ -36,20 +41,20 @@ impl Plan {
         self.steps.push(Step::Run { command, back });
     }
 
-    /// Has this command run should a step from here on fail.
+    /// Runs this command if a step from here on fails.
     pub(super) fn mend_by(&mut self, command: Vec<String>) {
         self.mend.push((self.steps.len(), Step::Run { command, back: None }));
     }
 }
 
-/// What was said about lingering.
+/// Decision about lingering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Linger {
-    /// It is so already, or this manager has no such thing.
+    /// Lingering is enabled already, or this manager has no lingering.
     Settled,
     Wanted,
     Refused,
-    /// Nobody was there to be asked.
+    /// Undecided: there was no terminal to ask at.
     Open,
 }
 
@@ -71,7 +76,7 @@ pub(super) async fn install(context: &Context, host: &Host, from: &Path, args: I
         return Ok(0);
     }
     if told.is_empty() && !context.json {
-        print("everything is as it should be\n")?;
+        print("everything is up to date\n")?;
     }
     take(host, &plan, context.json).await?;
     if let Some(command) = enable {
@@ -85,25 +90,26 @@ pub(super) async fn install(context: &Context, host: &Host, from: &Path, args: I
     if linger == Linger::Open {
         let user = user_of(host, &service).unwrap_or_default();
         tell(&format!(
-            "sessions of {user} end with the last login of {user}: install again with --linger, or `loginctl enable-linger {user}`"
+            "sessions of {user} end with the last logout of {user}: install again with --linger, or run \
+                 `loginctl enable-linger {user}`"
         ))?;
     }
     if service == (Service::System { user: None }) {
-        tell("agentd is there for whom you name: agentctl service install --system --user NAME")?;
+        tell("template installed; enable it for a user: agentctl service install --system --user NAME")?;
     }
     Ok(0)
 }
 
-/// Does what is planned, or leaves everything as it was.
+/// Takes the planned steps, or undoes every step taken.
 pub(super) async fn take(host: &Host, plan: &Plan, quiet: bool) -> Result<(), Error> {
     let mut steps = Steps::new(host);
-    // Ctrl-C ends no step in its middle; what was done until then is undone.
+    // Ctrl-C interrupts no step in its middle; the steps taken so far are undone.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Error::Setup)?;
     }
     for (at, step) in plan.steps.iter().enumerate() {
-        // Whoever reads this may go away; that is no reason to stop half way.
+        // A closed output is no reason to stop in the middle.
         let _ = report(quiet, &step.describe());
         let taken =
             if interrupted.load(Ordering::Relaxed) { Err(ServiceError::Interrupted) } else { steps.take(step).await };
@@ -131,7 +137,7 @@ async fn plan(
     if let Service::System { user: Some(user) } = service {
         may_have_an_instance(host, service, user).await?;
     }
-    let mut survey = Survey::look(host, service, from, args.bin_dir.as_deref())?;
+    let mut survey = Survey::look(host, service, from, args.bin_dir.as_deref()).await?;
     if survey.units.is_empty() {
         return Err(ServiceError::NoTemplate.into());
     }
@@ -143,7 +149,7 @@ async fn plan(
         return Err(ServiceError::Administrators { unit: unit.clone() }.into());
     }
     let programs_change = survey.programs.iter().any(|program| is_new(program.standing));
-    let new = upgrade::ask(&from.join(material::PROGRAMS[0])).await?;
+    let new = compatibility::ask(&from.join(material::PROGRAMS[0])).await?;
     if programs_change {
         takes_over(&survey, &running, &new).await?;
     }
@@ -153,12 +159,17 @@ async fn plan(
         plan.steps.push(Step::Copy { from: program.from.clone(), to: program.to.clone() });
     }
     let changed: Vec<_> = survey.units.iter().filter(|unit| is_new(unit.standing)).collect();
-    for file in &changed {
-        plan.steps.push(Step::Write { path: file.unit.path.clone(), text: file.unit.text.clone() });
+    for InstalledText { file, .. } in &changed {
+        plan.steps.push(Step::Write { path: file.path.clone(), text: file.text.clone() });
     }
+    let documents = survey.documents.iter().filter(|it| is_new(it.standing));
+    plan.steps.extend(Step::pages(
+        "write",
+        documents.map(|InstalledText { file, .. }| Step::Write { path: file.path.clone(), text: file.text.clone() }),
+    ));
     let units_change = !changed.is_empty();
     let socket_changes =
-        changed.iter().any(|file| file.unit.path.extension().is_some_and(|extension| extension == "socket"));
+        changed.iter().any(|it| it.file.path.extension().is_some_and(|extension| extension == "socket"));
     let stale = |running: &Running| {
         programs_change
             || units_change
@@ -185,7 +196,7 @@ async fn plan(
     Ok(plan)
 }
 
-/// A user that there is, and who runs no agentd alone: the two would not share the sessions.
+/// Checks that the user exists and runs no agentd of their own: two daemons would not share the sessions.
 async fn may_have_an_instance(host: &Host, service: &Service, user: &str) -> Result<(), Error> {
     let found = nix::unistd::User::from_name(user).map_err(|errno| Error::Setup(errno.into()))?;
     let found = found.ok_or_else(|| ServiceError::NoUser { user: user.to_owned() })?;
@@ -197,7 +208,7 @@ async fn may_have_an_instance(host: &Host, service: &Service, user: &str) -> Res
     Ok(())
 }
 
-/// What of the units is another than it was.
+/// Kinds of units whose text changes.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     units: bool,
@@ -232,7 +243,7 @@ async fn for_systemd(
             plan.run(service.systemctl(&["enable", socket_unit]), Some(back));
         }
         if !socket.is_active() {
-            // systemd refuses to listen for a service that runs.
+            // systemd refuses to listen for a running service.
             if state.as_ref().is_some_and(State::is_up) {
                 plan.run(service.systemctl(&["stop", service_unit]), None);
             }
@@ -245,9 +256,9 @@ async fn for_systemd(
         }
     }
     for unit in restart.iter().filter_map(|running| running.unit.as_deref()) {
-        // Whatever became of it under the new programs, the old ones are to run again.
+        // After a failure under the new programs, the old programs must run again.
         plan.mend_by(service.systemctl(&["restart", unit]));
-        // With its socket it was stopped above.
+        // The service was stopped with its socket above.
         let stopped = socket.as_ref().is_some_and(|socket| change.socket || !socket.is_active());
         let verb = if stopped { "start" } else { "try-restart" };
         plan.run(service.systemctl(&[verb, unit]), None);
@@ -264,7 +275,7 @@ async fn for_launchd(
     stray: Option<&Running>,
 ) -> Result<(), Error> {
     let job = survey::job_state(host).await?;
-    let plist = &survey.units[0].unit;
+    let plist = &survey.units[0].file;
     for key in ["SockPathName", "StandardErrorPath"] {
         let path = material::plist_value(&plist.text, key).map(PathBuf::from);
         let directory = path.as_deref().and_then(Path::parent).filter(|directory| !directory.is_dir());
@@ -290,17 +301,17 @@ async fn for_launchd(
     Ok(())
 }
 
-/// What was installed is written down, if that is not what is written already.
+/// Plans to write the record of installed files, if it changes.
 fn record(host: &Host, service: &Service, survey: &Survey, version: &str, plan: &mut Plan) -> Result<(), Error> {
     let mut files = BTreeMap::new();
     for program in &survey.programs {
         let digest = digest_of(&program.from)?;
         files.extend(digest.map(|digest| (program.to.clone(), digest)));
     }
-    for file in &survey.units {
-        files.insert(file.unit.path.clone(), material::digest(file.unit.text.as_bytes()));
+    for InstalledText { file, .. } in survey.units.iter().chain(&survey.documents) {
+        files.insert(file.path.clone(), material::digest(file.text.as_bytes()));
     }
-    // What an earlier one put elsewhere is still ours to remove.
+    // Files that an earlier install put elsewhere remain in the record, so that uninstall removes them.
     let before = survey.record.as_ref().map(|record| record.files.clone()).unwrap_or_default();
     files.extend(
         before
@@ -316,7 +327,8 @@ fn record(host: &Host, service: &Service, survey: &Survey, version: &str, plan: 
     Ok(())
 }
 
-/// A unit that is not as an install left it is not written over unasked. A program that says that it is agentd's is an older one.
+/// Refuses to overwrite files that no install wrote. A program whose `--version` names agentd's program is an
+/// older build.
 async fn refuse_foreign(host: &Host, survey: &mut Survey, force: bool) -> Result<(), ServiceError> {
     let mut foreign = Vec::new();
     for program in survey.programs.iter_mut().filter(|program| program.standing == Standing::Foreign) {
@@ -328,12 +340,12 @@ async fn refuse_foreign(host: &Host, survey: &mut Survey, force: bool) -> Result
             foreign.push(program.to.clone());
         }
     }
-    let units = survey.units.iter().filter(|unit| unit.standing == Standing::Foreign);
-    foreign.extend(units.map(|file| file.unit.path.clone()));
+    let texts = survey.units.iter().chain(&survey.documents).filter(|it| it.standing == Standing::Foreign);
+    foreign.extend(texts.map(|it| it.file.path.clone()));
     if foreign.is_empty() || force { Ok(()) } else { Err(ServiceError::Foreign { paths: foreign }) }
 }
 
-/// Whether the new build can go on with what the old one wrote, and with the keepers that run.
+/// Checks that the new build can take over the old build's files and the running keepers.
 async fn takes_over(
     survey: &Survey,
     running: &[Running],
@@ -341,20 +353,20 @@ async fn takes_over(
 ) -> Result<(), Error> {
     let mut reasons = Vec::new();
     for daemon in running {
-        reasons.extend(upgrade::obstacles(&daemon.compatibility, new, &daemon.sessions));
+        reasons.extend(compatibility::obstacles(&daemon.compatibility, new, &daemon.sessions));
     }
-    // Where none runs, the one that is installed wrote what is there; one that cannot say was not agentd.
+    // Without a running daemon, the installed build wrote the files. A program that cannot answer is not agentd.
     let installed =
         survey.programs.first().filter(|program| program.standing != Standing::Absent && running.is_empty());
     if let Some(installed) = installed
-        && let Ok(old) = upgrade::ask(&installed.to).await
+        && let Ok(old) = compatibility::ask(&installed.to).await
     {
-        reasons.extend(upgrade::obstacles(&old, new, &[]));
+        reasons.extend(compatibility::obstacles(&old, new, &[]));
     }
     if reasons.is_empty() { Ok(()) } else { Err(ServiceError::CannotTakeOver { reasons }.into()) }
 }
 
-/// Whose login the sessions depend on.
+/// Returns the user whose login the sessions depend on.
 fn user_of(host: &Host, service: &Service) -> Option<String> {
     match service {
         Service::User => Some(host.user.clone()),
@@ -379,16 +391,12 @@ async fn linger(host: &Host, service: &Service, args: &InstallArgs) -> Result<Li
         return Ok(Linger::Open);
     }
     let question = format!(
-        "sessions of {user} end with the last login of {user}; let them go on (loginctl enable-linger {user})? [y/N] "
+        "sessions of {user} end with the last logout of {user}; let them continue (loginctl enable-linger \
+             {user})? [y/N] "
     );
     io::stderr().write_all(question.as_bytes()).map_err(Error::Output)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(Error::Input)?;
     let yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
     Ok(if yes { Linger::Wanted } else { Linger::Refused })
-}
-
-/// Whether the user's manager, and so the sessions, outlive the user's logins.
-pub(in crate::commands) async fn lingers(host: &Host, user: &str) -> bool {
-    host.said(&["loginctl", "show-user", user, "--property=Linger", "--value"]).await.as_deref() == Some("yes")
 }

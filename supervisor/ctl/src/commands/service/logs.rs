@@ -1,4 +1,5 @@
-//! logs: the manager's own program shows its own log; here it is told what of it.
+//! Implements `agentctl service logs`: runs the manager's own log program with the arguments that select
+//! agentd's lines.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,24 +12,25 @@ use nix::unistd::User;
 use tokio::time::timeout;
 
 use super::super::{Context, print};
-use super::ServiceError;
-use super::host::{Host, line};
-use super::manager::Service;
-use super::{material, survey};
 use crate::args::service::LogsArgs;
 use crate::error::{Error, exit};
+use crate::service::ServiceError;
+use crate::service::host::{Host, line};
+use crate::service::journal::has_user_journal;
+use crate::service::manager::Service;
+use crate::service::{material, survey};
 use crate::terminal::Screen;
 
-/// How long a daemon may take to say which session is meant.
+/// Time limit for the daemon to identify the session.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// All units of sessions.
+/// Pattern of the units of all sessions.
 const SESSIONS: &str = "agentd-session-*.service";
 
 pub(super) async fn logs(context: &Context, host: &Host, args: LogsArgs) -> Result<u8, Error> {
     let service = Service::find(host, &args.which).await?;
     if matches!(service, Service::System { user: None }) && args.session.is_some() {
         return Err(Error::Usage {
-            detail: "with --system a session is one of some user's, and no user is named".to_owned(),
+            detail: "with --system, --session needs the user of the session".to_owned(),
             hint: "add --user NAME".to_owned(),
         });
     }
@@ -45,8 +47,8 @@ pub(super) async fn logs(context: &Context, host: &Host, args: LogsArgs) -> Resu
     Ok(ended(status))
 }
 
-/// The session of this id, of this name, or whose id alone begins so. Where no daemon answers in a moment, the directories of the
-/// sessions are looked at: a daemon that fails is what the log is wanted for.
+/// Finds a session by id, name, or unambiguous prefix of its id. If no daemon answers in time, the session
+/// directories are searched: a log is wanted most when the daemon fails.
 async fn session_of(context: &Context, host: &Host, service: &Service, given: &str) -> Result<SessionId, Error> {
     let none = || Error::from(ServiceError::NoSession { given: given.to_owned() });
     let (client, state) = match service {
@@ -61,7 +63,7 @@ async fn session_of(context: &Context, host: &Host, service: &Service, given: &s
         match found {
             Ok(view) => return Ok(view.value.id),
             Err(error) if error.code() == Some(Code::NoSuchSession) => {
-                // One that was set aside has no view.
+                // A session that was set aside has no view.
                 let unreadable = client.list().await?.value.unreadable;
                 let unreadable: Vec<_> = unreadable.into_iter().map(|session| (session.id, None)).collect();
                 return one_of(given, &unreadable)?.ok_or_else(none);
@@ -73,7 +75,7 @@ async fn session_of(context: &Context, host: &Host, service: &Service, given: &s
     one_of(given, &kept(&state.join("sessions")))?.ok_or_else(none)
 }
 
-/// The one of these ids and names that is meant.
+/// Finds the session in a list of ids and names.
 fn one_of(given: &str, sessions: &[(String, Option<String>)]) -> Result<Option<SessionId>, Error> {
     let exactly = sessions.iter().find(|(id, name)| id == given || name.as_deref() == Some(given));
     let beginning: Vec<&String> = sessions.iter().map(|(id, _)| id).filter(|id| id.starts_with(given)).collect();
@@ -89,7 +91,7 @@ fn one_of(given: &str, sessions: &[(String, Option<String>)]) -> Result<Option<S
     Ok(id.parse().ok())
 }
 
-/// The sessions that are kept on the disk, with their names as far as these can be read.
+/// Lists the stored sessions, with their readable names.
 fn kept(directory: &Path) -> Vec<(String, Option<String>)> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let name = |path: PathBuf| -> Option<String> {
@@ -101,7 +103,7 @@ fn kept(directory: &Path) -> Vec<(String, Option<String>)> {
     each.collect()
 }
 
-/// The state directory of the user who asks, or of another.
+/// Returns the state directory of this user, or of another user.
 fn state_of(host: &Host, user: Option<&str>) -> PathBuf {
     let other = user.and_then(|user| User::from_name(user).ok().flatten()).map(|user| user.dir);
     let variable = |name: &str| match name {
@@ -112,7 +114,7 @@ fn state_of(host: &Host, user: Option<&str>) -> PathBuf {
     crate::start::state_directory(variable).unwrap_or_default()
 }
 
-/// As the program ended whose output it was.
+/// Converts the exit status of the log program.
 fn ended(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(exit::FAILED),
@@ -142,13 +144,13 @@ pub(super) async fn journalctl(
         command.push("--output=json".to_owned());
     }
     match (session, service) {
-        // A field of agentd's own lines and of the keeper's; and whatever else the unit says.
+        // The field selects lines of agentd and of the keeper; the unit selects all other lines of the session.
         (Some(id), _) => {
             let unit = format!("_SYSTEMD_USER_UNIT=agentd-session-{id}.service");
             command.extend([format!("AGENTD_SESSION={id}"), "+".to_owned(), unit]);
         }
         (None, Service::System { user: None }) => command.push("--unit=agentd@*.service".to_owned()),
-        // The sessions are units of the user's own manager, and `--user-unit` means one's own.
+        // The sessions are units of the user's own manager, but `--user-unit` selects units of the caller.
         (None, Service::System { user: Some(user) }) => {
             let unit = format!("agentd@{user}.service");
             let uid =
@@ -164,29 +166,7 @@ pub(super) async fn journalctl(
     command
 }
 
-/// Where journald keeps nothing over a restart of the machine, users have no journals of their own: their lines are in the system's.
-async fn has_user_journal(host: &Host) -> bool {
-    let probe = ["journalctl", "--user", "--quiet", "--lines=1", "--output=cat"];
-    host.said(&probe).await.is_some_and(|said| !said.is_empty())
-}
-
-/// What agentd's service said last, as far as this user may read it.
-pub(in crate::commands) async fn last_lines(host: &Host, service: &Service) -> Vec<String> {
-    let which = match service {
-        Service::System { user } => format!("--unit=agentd@{}.service", user.as_deref().unwrap_or("*")),
-        Service::User if has_user_journal(host).await => "--user --unit=agentd.service".to_owned(),
-        Service::User => "--user-unit=agentd.service".to_owned(),
-        Service::Launchd => return Vec::new(),
-    };
-    let command: Vec<&str> = ["journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=10"]
-        .into_iter()
-        .chain(which.split(' '))
-        .collect();
-    let said = host.said(&command).await.unwrap_or_default();
-    said.lines().map(str::to_owned).collect()
-}
-
-/// launchd's job writes to a file.
+/// Prints the log file of launchd's job.
 fn of_a_file(host: &Host, service: &Service, args: &LogsArgs, session: Option<&SessionId>) -> Result<u8, Error> {
     if args.since.is_some() {
         return Err(ServiceError::NoSince.into());

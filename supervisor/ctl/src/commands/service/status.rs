@@ -1,21 +1,22 @@
-//! status: what is installed where, and what runs. It starts nothing: a question over the socket would start the service.
+//! Implements `agentctl service status`: the installed files and the running daemons. Starts nothing: a request
+//! at the socket would start the service.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::super::{Context, print};
-use super::host::Host;
-use super::manager::Service;
-use super::record::Standing;
-use super::survey::{self, Running, State, Survey};
 use crate::args::service::WhichArgs;
 use crate::error::{Error, exit};
+use crate::service::host::Host;
+use crate::service::manager::Service;
+use crate::service::record::Standing;
+use crate::service::survey::{self, Running, State, Survey};
 use crate::terminal::Screen;
 
 pub(super) async fn status(context: &Context, host: &Host, from: &Path, which: &WhichArgs) -> Result<u8, Error> {
     let service = Service::find(host, which).await?;
-    let survey = Survey::look(host, &service, from, None)?;
+    let survey = Survey::look(host, &service, from, None).await?;
     let (socket, state) = survey::states(host, &service).await?;
     let mut running = survey::all_running(host, &service, &context.client).await?;
     if let Service::System { user: Some(only) } = &service {
@@ -56,7 +57,13 @@ fn text(
         field("program", &format!("{} ({})", program.to.display(), word(program.standing)));
     }
     for file in &survey.units {
-        field("unit", &format!("{} ({})", file.unit.path.display(), word(file.standing)));
+        field("unit", &format!("{} ({})", file.file.path.display(), word(file.standing)));
+    }
+    for standing in [Standing::Absent, Standing::Current, Standing::Ours, Standing::Foreign] {
+        let count = survey.documents.iter().filter(|it| it.standing == standing).count();
+        if count > 0 {
+            field("documents", &format!("{count} completion scripts and man pages ({})", word(standing)));
+        }
     }
     for (name, state) in [("socket", socket), ("service", state)] {
         let Some(state) = state else { continue };
@@ -90,7 +97,14 @@ fn document(
     running: &[Running],
 ) -> Value {
     let file = |path: &Path, standing: Standing| json!({ "path": path, "state": word(standing) });
-    let unit = |state: &State| json!({ "state": state.active, "enabled": state.enabled, "pid": state.pid, "stale": state.stale });
+    let unit = |state: &State| {
+        json!({
+            "state": state.active,
+            "enabled": state.enabled,
+            "pid": state.pid,
+            "stale": state.stale,
+        })
+    };
     let daemon = |daemon: &Running| {
         let program = daemon.program(host);
         json!({
@@ -109,7 +123,8 @@ fn document(
         "system": matches!(service, Service::System { .. }),
         "installed": survey.record.as_ref().map(|record| &record.version),
         "programs": survey.programs.iter().map(|it| file(&it.to, it.standing)).collect::<Vec<_>>(),
-        "units": survey.units.iter().map(|it| file(&it.unit.path, it.standing)).collect::<Vec<_>>(),
+        "units": survey.units.iter().map(|it| file(&it.file.path, it.standing)).collect::<Vec<_>>(),
+        "documents": survey.documents.iter().map(|it| file(&it.file.path, it.standing)).collect::<Vec<_>>(),
         "socket": socket.map(unit),
         "service": state.map(unit),
         "running": running.iter().map(daemon).collect::<Vec<_>>(),

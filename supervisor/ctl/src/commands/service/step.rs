@@ -1,8 +1,9 @@
-//! Steps: each is told, done, and can be undone while not all of them are.
+//! Takes the steps of an install. Each step is printed, taken, and can be undone until all steps are done.
 //!
-//! A file is written beside its place and renamed into it, so a program that runs keeps its own and nobody ever reads half of one.
-//! What stood there stays, under another name, until all steps are done.
+//! A file is written under another name and renamed into its place. A running program keeps its old file, and
+//! no process reads half of a file. The old file stays under another name until all steps are done.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -13,16 +14,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 
-use super::ServiceError;
-use super::host::{Host, line};
-use super::launchd::Job;
 use crate::client::Client;
+use crate::service::ServiceError;
+use crate::service::host::{Host, line};
+use crate::service::launchd::Job;
 
-/// How long a daemon may take to end, and another to answer.
+/// Time limit of a daemon's end, and of the next daemon's first answer.
 const PATIENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// One thing to do.
+/// One step.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Copy {
@@ -33,24 +34,29 @@ pub(super) enum Step {
         path: PathBuf,
         text: String,
     },
-    /// A directory of the user's own.
+    /// Steps that are shown as one line, such as the writing of all man pages.
+    Group {
+        description: String,
+        steps: Vec<Step>,
+    },
+    /// Creates a private directory of the user.
     Directory(PathBuf),
     Remove(PathBuf),
-    /// A command of the manager; `back` undoes it.
+    /// Runs a command of the manager; `back` undoes it.
     Run {
         command: Vec<String>,
         back: Option<Vec<String>>,
     },
-    /// What becomes of launchd's job; `back` undoes it.
+    /// Changes launchd's job; `back` undoes the change.
     Job {
         job: Job,
         back: Option<Job>,
     },
-    /// Ends a daemon that no manager started.
+    /// Ends a daemon that was started without a manager.
     Terminate {
         pid: u32,
     },
-    /// Waits until agentd of this version answers, as another process than this.
+    /// Waits until agentd answers with this version, from another process than `not`.
     Await {
         client: Client,
         version: String,
@@ -59,13 +65,13 @@ pub(super) enum Step {
     },
 }
 
-/// What a step that was done needs to be undone.
+/// Action that undoes a step.
 #[derive(Debug)]
 enum Back {
     Nothing,
-    /// The file is new.
+    /// Removes a new file.
     Remove(PathBuf),
-    /// The one before lies there.
+    /// Restores the previous file, which is at `before`.
     Restore {
         path: PathBuf,
         before: PathBuf,
@@ -74,7 +80,7 @@ enum Back {
     Job(Job),
 }
 
-/// Steps on the way to being all done.
+/// Steps taken so far.
 #[derive(Debug)]
 pub(super) struct Steps<'a> {
     host: &'a Host,
@@ -82,17 +88,48 @@ pub(super) struct Steps<'a> {
 }
 
 impl Step {
-    /// For people.
+    /// Groups the steps on man pages of each directory; other steps stay single. `verb` is the operation on
+    /// each file.
+    pub(super) fn pages(verb: &str, steps: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut shown = Vec::new();
+        let mut pages: BTreeMap<PathBuf, Vec<Self>> = BTreeMap::new();
+        for step in steps {
+            match step.page_directory() {
+                Some(directory) => pages.entry(directory.to_owned()).or_default().push(step),
+                None => shown.push(step),
+            }
+        }
+        for (directory, mut steps) in pages {
+            if steps.len() == 1 {
+                shown.append(&mut steps);
+            } else {
+                let description = format!("{verb} {} man pages in {}", steps.len(), directory.display());
+                shown.push(Self::Group { description, steps });
+            }
+        }
+        shown
+    }
+
+    /// The directory of the man page that this step writes or removes.
+    fn page_directory(&self) -> Option<&Path> {
+        let (Self::Write { path, .. } | Self::Remove(path)) = self else { return None };
+        let directory = path.parent()?;
+        let is_man = directory.parent()?.ends_with("share/man");
+        is_man.then_some(directory)
+    }
+
+    /// Describes the step for users.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Copy { from, to } => format!("copy {} to {}", from.display(), to.display()),
             Self::Write { path, .. } => format!("write {}", path.display()),
-            Self::Directory(path) => format!("make the directory {}", path.display()),
+            Self::Group { description, .. } => description.clone(),
+            Self::Directory(path) => format!("create the directory {}", path.display()),
             Self::Remove(path) => format!("remove {}", path.display()),
             Self::Run { command, .. } => line(command),
             Self::Job { job, .. } => job.describe(),
             Self::Terminate { pid } => {
-                format!("end the agentd that no manager started (pid {pid}); its sessions go on")
+                format!("end the agentd that was started without a manager (pid {pid}); its sessions continue")
             }
             Self::Await { version, user, .. } => {
                 let whose = user.as_ref().map(|user| format!(" of {user}")).unwrap_or_default();
@@ -115,8 +152,14 @@ impl<'a> Steps<'a> {
                 put(to, &fs::read(from).map_err(source)?, 0o755).map_err(|error| failed(to, error))?
             }
             Step::Write { path, text } => put(path, text.as_bytes(), 0o644).map_err(|error| failed(path, error))?,
+            Step::Group { steps, .. } => {
+                for step in steps {
+                    Box::pin(self.take(step)).await?;
+                }
+                Back::Nothing
+            }
             Step::Directory(path) => {
-                // The socket's is for its owner alone.
+                // The directory of the socket is private.
                 let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
                 made.map_err(|error| failed(path, error))?;
                 Back::Nothing
@@ -150,7 +193,7 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    /// Takes back what was done, the last first; what could not be taken back, for people.
+    /// Undoes the steps in reverse order. Returns the failures, for users.
     pub(super) async fn undo(self) -> Vec<String> {
         let mut left = Vec::new();
         for back in self.done.into_iter().rev() {
@@ -172,7 +215,7 @@ impl<'a> Steps<'a> {
         left
     }
 
-    /// All is done: what stood there before goes.
+    /// Ends the transaction: the previous files are deleted.
     pub(super) fn keep(self) {
         for back in self.done {
             if let Back::Restore { before, .. } = back {
@@ -182,7 +225,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Puts a content in a file's place.
+/// Replaces a file atomically.
 fn put(path: &Path, content: &[u8], mode: u32) -> io::Result<Back> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(directory)?;
@@ -196,8 +239,8 @@ fn put(path: &Path, content: &[u8], mode: u32) -> io::Result<Back> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Both names for a moment: its own is never without a file. Of a file that is not one's own Linux lets only a copy be made, and
-        // some file systems know no second name.
+        // The file keeps its name while it also receives the second name. Linux permits only copies of files of
+        // other users, and some file systems have no hard links.
         fs::hard_link(path, &before).or_else(|_| fs::copy(path, &before).map(drop))?;
         Back::Restore { path: path.to_owned(), before }
     } else {
@@ -208,7 +251,7 @@ fn put(path: &Path, content: &[u8], mode: u32) -> io::Result<Back> {
     Ok(back)
 }
 
-/// Where the one before lies meanwhile.
+/// Returns the temporary name of the previous file.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.before"))
@@ -223,7 +266,7 @@ async fn terminate(pid: u32) -> Result<(), ServiceError> {
         Err(errno) => return Err(failed(errno.into())),
     }
     let deadline = Instant::now() + PATIENCE;
-    // One that has ended and whose parent does not look holds nothing any more, and has no arguments.
+    // A zombie holds no lock, and has no arguments.
     let command_line = PathBuf::from(format!("/proc/{pid}/cmdline"));
     let has_arguments = || fs::read(&command_line).is_ok_and(|arguments| !arguments.is_empty());
     let knew = has_arguments();

@@ -1,5 +1,6 @@
-//! The whole of install, upgrade, status and uninstall against stand-ins for the managers' programs, which write down how they are
-//! called and keep what is enabled and active in files, and against a daemon that answers what it is asked here and nothing else.
+//! Tests install, upgrade, status and uninstall against stand-ins for the managers' programs, and against an
+//! imitation of the daemon. The stand-ins record their calls, and keep enabled and active units in files. The
+//! daemon answers only the requests of these tests.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -9,12 +10,15 @@ use std::os::unix::net::UnixListener;
 use clap::Parser as _;
 use tempfile::TempDir;
 
+use std::path::PathBuf;
+
 use super::*;
 use crate::args::{Cli, Command};
 use crate::client::Client;
 use crate::error::exit;
+use crate::service::{ServiceError, material};
 
-/// Fails where `state/fail` has the beginning of the call.
+/// Imitation of systemctl: fails if `state/fail` has the beginning of the call.
 const SYSTEMCTL: &str = r#"cd "$(dirname "$0")/../state"
 [ "$1" != --user ] || shift
 [ "$1" = show ] || [ "$1" = list-units ] || echo "systemctl $*" >> calls
@@ -47,7 +51,7 @@ case $1 in
 esac
 "#;
 
-/// As launchd does it: a job is there for some looks after its bootout, and until then a bootstrap fails with 5.
+/// Imitation of launchctl: a job survives its bootout for some checks, and until then a bootstrap fails with 5.
 const LAUNCHCTL: &str = r#"cd "$(dirname "$0")/../state"
 [ "$1" = print ] || echo "launchctl $*" >> calls
 case $1 in
@@ -61,7 +65,7 @@ case $1 in
 esac
 "#;
 
-/// A machine with a home, a build to install, and stand-ins.
+/// Machine with a home, a build to install, and stand-ins.
 struct Machine {
     directory: TempDir,
 }
@@ -90,13 +94,16 @@ impl Machine {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Another build to install, which reads documents of one version.
+    /// Replaces the build to install by a build that reads documents of one version.
     fn build(&self, version: &str, documents: u32) {
         for name in ["agentd-keeper", "agentctl"] {
             self.program(&format!("build/{name}"), &format!("echo {name} {version}\n"));
         }
         let knows = compatibility(version, documents);
-        let agentd = format!("case $1 in --version) echo agentd {version};; compatibility) echo '{knows}';; esac\n");
+        let agentd = format!(
+            "case $1 in --version) echo agentd {version};; compatibility) echo '{knows}';; \
+                              man) echo .TH agentd 8;; esac\n"
+        );
         self.program("build/agentd", &agentd);
     }
 
@@ -127,14 +134,14 @@ impl Machine {
         crate::runtime().unwrap().block_on(on(&context, &Host { uid, ..self.host() }, &self.path("build"), command))
     }
 
-    /// How the managers' programs were called since this was asked last.
+    /// Returns the calls of the managers' programs since the last call of this function.
     fn calls(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.path("state/calls")).unwrap_or_default();
         let _ = fs::remove_file(self.path("state/calls"));
         calls.lines().map(str::to_owned).collect()
     }
 
-    /// A session that is kept, of a daemon that does not run.
+    /// Stores a session while no daemon runs.
     fn session(&self, id: &str, name: &str) {
         let directory = self.path("home/.local/state/agentd/sessions").join(id);
         fs::create_dir_all(&directory).unwrap();
@@ -145,7 +152,7 @@ impl Machine {
         fs::read_to_string(self.path("home/.local/bin").join(name)).unwrap_or_default()
     }
 
-    /// Every file below the home.
+    /// Returns every file below the home.
     fn files(&self) -> Vec<String> {
         let (mut found, mut left) = (Vec::new(), vec![self.path("home")]);
         while let Some(directory) = left.pop() {
@@ -162,7 +169,7 @@ impl Machine {
         found
     }
 
-    /// A daemon that answers with the version in `state/answers`; its pid is another with each version.
+    /// Starts a daemon that answers with the version in `state/answers`; each version has another pid.
     fn daemon(&self, unit: &str) {
         fs::write(self.path(&format!("state/active-{unit}")), "active").unwrap();
         fs::write(self.path("state/answers"), "agentd 1.0.0").unwrap();
@@ -199,7 +206,7 @@ impl Machine {
     }
 }
 
-/// The view of a session in this phase.
+/// Returns the view of a session in this phase.
 fn session(id: &str, phase: &str) -> String {
     let time = "2026-01-01T00:00:00Z";
     let status = format!(
@@ -283,7 +290,7 @@ fn a_step_that_fails_leaves_everything_as_it_was() {
     let machine = Machine::new();
     fs::write(machine.path("state/fail"), "start agentd.socket").unwrap();
     let error = refused(machine.agentctl("install --no-linger"));
-    assert!(error.to_string().contains("everything is again as it was"), "{error}");
+    assert!(error.to_string().contains("every earlier step was undone"), "{error}");
     assert_eq!(machine.files(), Vec::<String>::new());
     let calls = machine.calls();
     assert_eq!(calls[calls.len() - 2..], ["systemctl disable agentd.socket", "systemctl daemon-reload"]);
@@ -349,7 +356,7 @@ fn an_upgrade_whose_daemon_does_not_start_brings_the_one_before_back() {
     machine.build("2.0.0", 1);
     fs::write(machine.path("state/fail"), "try-restart agentd.service").unwrap();
     let error = refused(machine.agentctl("install --no-linger"));
-    assert!(error.to_string().contains("everything is again as it was"), "{error}");
+    assert!(error.to_string().contains("every earlier step was undone"), "{error}");
     assert_eq!(machine.calls(), ["systemctl try-restart agentd.service", "systemctl restart agentd.service"]);
     assert!(machine.installed("agentd").contains("1.0.0"));
     assert_eq!(machine.agentctl("status").unwrap(), 0, "it runs again");
@@ -371,6 +378,61 @@ fn uninstall_removes_what_was_installed_and_nothing_else() {
     assert!(!machine.path("home/.local/share/agentd").exists());
     let calls = machine.calls();
     assert_eq!(calls, ["systemctl stop agentd.socket", "systemctl disable agentd.socket", "systemctl daemon-reload"]);
+}
+
+#[test]
+fn completion_scripts_and_man_pages_lie_where_shells_and_man_look_and_a_changed_one_is_kept() {
+    let machine = Machine::new();
+    machine.agentctl("install --no-linger").unwrap();
+    let bash = ".local/share/bash-completion/completions/agentctl";
+    let files = machine.files();
+    for file in [
+        bash,
+        ".local/share/zsh/site-functions/_agentctl",
+        ".config/fish/completions/agentctl.fish",
+        ".local/share/man/man1/agentctl.1",
+        ".local/share/man/man1/agentctl-service-install.1",
+        ".local/share/man/man8/agentd.8",
+    ] {
+        assert!(files.iter().any(|found| found == file), "{file}: {files:?}");
+    }
+    let path = machine.path("home").join(bash);
+    let installed = fs::read_to_string(&path).unwrap();
+    fs::write(&path, "# mine\n").unwrap();
+    let error = refused(machine.agentctl("install --no-linger"));
+    assert!(matches!(&error, ServiceError::Foreign { paths } if *paths == [path.clone()]), "{error}");
+    machine.agentctl("install --no-linger --force").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), installed);
+    // A script of another build is replaced, and agentd is not restarted for it.
+    let record = machine.path("home/.local/share/agentd/installed.json");
+    let known = fs::read_to_string(&record).unwrap();
+    let digest = |text: &str| material::digest(text.as_bytes());
+    fs::write(&record, known.replace(&digest(&installed), &digest("# older\n"))).unwrap();
+    fs::write(&path, "# older\n").unwrap();
+    machine.daemon("agentd.service");
+    machine.calls();
+    machine.agentctl("install --no-linger").unwrap();
+    assert_eq!((fs::read_to_string(&path).unwrap(), machine.calls()), (installed, Vec::new()));
+    fs::write(&path, "# mine\n").unwrap();
+    machine.agentctl("uninstall").unwrap();
+    assert_eq!(machine.files(), [bash]);
+}
+
+#[test]
+fn an_administrators_completion_scripts_and_man_pages_are_for_every_user() {
+    let machine = Machine::new();
+    machine.agentctl_of(0, "install --manager systemd --system").unwrap();
+    let files = [
+        "bash-completion/completions/agentctl",
+        "zsh/site-functions/_agentctl",
+        "fish/vendor_completions.d/agentctl.fish",
+        "man/man1/agentctl-run.1",
+        "man/man8/agentd.8",
+    ];
+    let exist = || files.map(|file| machine.path("usr/local/share").join(file).exists());
+    assert_eq!(exist(), [true; 5]);
+    machine.agentctl_of(0, "uninstall --manager systemd --system").unwrap();
+    assert_eq!(exist(), [false; 5]);
 }
 
 #[test]
@@ -401,7 +463,7 @@ fn launchd_is_given_the_plist_with_the_home_in_it_and_told_to_load_and_to_forget
     assert_eq!(machine.calls(), [format!("launchctl bootstrap gui/1000 {}", plist.display())]);
     assert_eq!(machine.agentctl("install --manager launchd").unwrap(), 0);
     assert_eq!(machine.calls(), Vec::<String>::new());
-    // The list of an older build: the job is loaded anew, once it is gone and launchd is ready for it.
+    // With the property list of an older build, the job is loaded again once it is gone and launchd is ready.
     let record = machine.path("home/.local/share/agentd/installed.json");
     let older = text.replace("<integer>10</integer>", "<integer>11</integer>");
     let known = fs::read_to_string(&record).unwrap();

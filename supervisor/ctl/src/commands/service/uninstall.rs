@@ -1,16 +1,17 @@
-//! uninstall: the service is stopped, and what install put there is removed, and nothing else.
+//! Implements `agentctl service uninstall`: stops the service, and removes the installed files only.
 
 use super::super::{Context, print, tell};
-use super::host::Host;
 use super::install::{Plan, take};
-use super::launchd::Job;
-use super::manager::Service;
-use super::record::{Record, digest_of};
+use super::report;
 use super::step::Step;
-use super::survey::{self, Running};
-use super::{ServiceError, report};
 use crate::args::service::UninstallArgs;
 use crate::error::Error;
+use crate::service::ServiceError;
+use crate::service::host::Host;
+use crate::service::launchd::Job;
+use crate::service::manager::Service;
+use crate::service::record::{Record, digest_of};
+use crate::service::survey::{self, Running};
 
 pub(super) async fn uninstall(context: &Context, host: &Host, args: UninstallArgs) -> Result<u8, Error> {
     let service = Service::find(host, &args.which).await?;
@@ -25,7 +26,7 @@ pub(super) async fn uninstall(context: &Context, host: &Host, args: UninstallArg
     }
     let mut plan = Plan::default();
     stop(host, &service, &mut plan).await?;
-    // One user's instance goes, and the template stays for the others.
+    // Only the instance of one user is removed; the template stays for the others.
     let is_one_of_many = matches!(service, Service::System { user: Some(_) });
     let kept = if is_one_of_many { Vec::new() } else { remove(host, &service, &record, args.force, &mut plan)? };
     let active = |running: &Running| running.sessions.iter().filter(|view| !view.status.phase.is_over()).count();
@@ -48,23 +49,22 @@ pub(super) async fn uninstall(context: &Context, host: &Host, args: UninstallArg
     take(host, &plan, context.json).await?;
     let own = service.record(host);
     if let Some(directory) = own.parent().filter(|_| !is_one_of_many) {
-        let _ = std::fs::remove_dir(directory); // it is somebody else's too where something is left in it
+        let _ = std::fs::remove_dir(directory); // fails if other files remain in the directory
     }
     for path in kept {
-        tell(&format!("left, since it is not as it was installed: {} (--force removes it)", path.display()))?;
+        tell(&format!("kept, because it was changed since the install: {} (--force removes it)", path.display()))?;
     }
     if active > 0 && !args.drain {
         tell(&format!(
-            "{active} sessions go on; the next agentd takes them over (agentctl starts one from wherever it lies)"
+            "{active} sessions continue; the next agentd takes them over (agentctl starts the agentd in its own \
+                 directory)"
         ))?;
     }
-    tell(
-        "state and configuration stay: ~/.local/state/agentd, ~/.config/agentd, /etc/agentd; lingering stays as it is",
-    )?;
+    tell("state and configuration stay: ~/.local/state/agentd, ~/.config/agentd, /etc/agentd; lingering is unchanged")?;
     Ok(0)
 }
 
-/// The service and its socket end, and are not started again.
+/// Plans to stop and disable the service and its socket.
 async fn stop(host: &Host, service: &Service, plan: &mut Plan) -> Result<(), ServiceError> {
     let users = match service {
         Service::System { user: None } => survey::instances(host, service).await?,
@@ -86,7 +86,7 @@ async fn stop(host: &Host, service: &Service, plan: &mut Plan) -> Result<(), Ser
             continue;
         }
         let names = [socket.as_str(), unit.as_str()];
-        // The socket first: a request in between would start the service again.
+        // The socket stops first: a request in between would start the service again.
         for (name, state) in names.into_iter().zip([&listening, &serving]) {
             if state.is_known() && state.active != "inactive" {
                 let back = state.is_active().then(|| of.systemctl(&["start", name]));
@@ -101,7 +101,7 @@ async fn stop(host: &Host, service: &Service, plan: &mut Plan) -> Result<(), Ser
     Ok(())
 }
 
-/// What was installed goes; what is not as it was then is returned, and stays.
+/// Plans to remove the installed files. Returns the changed files, which stay.
 fn remove(
     host: &Host,
     service: &Service,
@@ -109,14 +109,15 @@ fn remove(
     force: bool,
     plan: &mut Plan,
 ) -> Result<Vec<std::path::PathBuf>, ServiceError> {
-    let mut kept = Vec::new();
+    let (mut kept, mut removed) = (Vec::new(), Vec::new());
     for path in record.files.keys() {
         match digest_of(path)? {
             None => {}
-            Some(found) if force || record.has(path, &found) => plan.steps.push(Step::Remove(path.clone())),
+            Some(found) if force || record.has(path, &found) => removed.push(Step::Remove(path.clone())),
             Some(_) => kept.push(path.clone()),
         }
     }
+    plan.steps.extend(Step::pages("remove", removed));
     plan.steps.push(Step::Remove(service.record(host)));
     if *service != Service::Launchd {
         let reload = service.systemctl(&["daemon-reload"]);
@@ -126,7 +127,7 @@ fn remove(
     Ok(kept)
 }
 
-/// Ends every session, side by side; none is left when it returns.
+/// Stops all sessions concurrently. No session is active when it returns.
 async fn drain(running: &[Running]) -> Result<(), Error> {
     let mut stops = tokio::task::JoinSet::new();
     for daemon in running {

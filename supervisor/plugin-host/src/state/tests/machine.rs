@@ -1,4 +1,4 @@
-//! Services that answer everything, and remember what they were asked.
+//! Fake services that succeed always and record their calls.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,16 +11,16 @@ use crate::services::{
     Variables, Way,
 };
 
-/// Answers everything with as much as it can, and remembers what it was asked.
+/// Succeeds always with the largest possible result, and records each call.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     pub(super) asked: Mutex<Vec<String>>,
-    /// The environments that programs were given.
+    /// Environments that programs received.
     pub(super) given: Mutex<Vec<Variables>>,
-    /// Where paths lead.
+    /// Targets of symbolic links.
     pub(super) links: BTreeMap<&'static str, &'static str>,
     pub(super) addresses: Vec<&'static str>,
-    /// Whether nothing ever ends.
+    /// Whether calls never end.
     pub(super) stuck: bool,
 }
 
@@ -32,7 +32,7 @@ impl Machine {
         }
     }
 
-    /// What a path is, if the plugin may have it.
+    /// Resolves a path, if the plugin may access it.
     fn resolved(&self, path: &str, allowed: Allowed<'_>) -> Result<String, Failure> {
         let path = path.replace("{cwd}", "/work");
         let resolved = self.links.get(path.as_str()).map_or(path.clone(), |&leads| leads.to_owned());

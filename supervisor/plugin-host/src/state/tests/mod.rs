@@ -1,4 +1,5 @@
-//! Every import asked for what it must not do. What is refused is refused before any service hears of it, but for paths whose links decide.
+//! Tests each import with requests that must be refused. No service is called for a refused request, except to
+//! resolve the links of a path.
 
 mod machine;
 
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use machine::Machine;
 
-use super::{Around, Bounds, State};
+use super::{Bounds, PassThrough, State};
 use crate::bindings::provider::agentd::plugin::{
     clock, command, file, log, mount, network, process, script, secret, shell_environment, types,
 };
@@ -46,7 +47,7 @@ struct Case {
     machine: Arc<Machine>,
 }
 
-/// A call of a plugin that wants everything.
+/// Makes a call of a plugin that wants everything.
 fn case(granted: &Grant, denied: &Grant, machine: Machine) -> Case {
     let wanted = Some(Patterns::new(&everything()).unwrap());
     let rules = Rules { granted: Patterns::new(granted).unwrap(), denied: Patterns::new(denied).unwrap(), wanted };
@@ -66,7 +67,7 @@ fn with(rules: Rules, machine: Machine) -> Case {
 }
 
 impl Case {
-    /// What the services were asked since the last time.
+    /// Returns the recorded calls since the last time.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.machine.asked.lock().unwrap())
     }
@@ -152,7 +153,7 @@ async fn programs_are_refused_by_their_arguments_and_by_what_they_turn_out_to_be
         (run("..", &[]), "neither an absolute path nor"),
         (run("", &[]), "neither an absolute path nor"),
         (run("/opt/plain", &[]), GRANTED),
-        (command::Invocation { directory: Some("/etc".to_owned()), ..run("plain", &[]) }, "cannot begin in \"/etc\""),
+        (command::Invocation { directory: Some("/etc".to_owned()), ..run("plain", &[]) }, "cannot start in \"/etc\""),
         (
             command::Invocation {
                 environment: vec![types::Variable { name: String::new(), value: Vec::new() }],
@@ -164,7 +165,7 @@ async fn programs_are_refused_by_their_arguments_and_by_what_they_turn_out_to_be
         let answer = command::Host::run(&mut case.state, invocation).await;
         case.untouched(answer, words);
     }
-    // Its name is right; what it is, only the machine can tell.
+    // The name matches; only the machine knows the file.
     let answer = command::Host::run(&mut case.state, run("/home/u/tool", &["list", "x"])).await;
     failed(answer, "\"/home/u/tool\" with the arguments \"list x\" is outside of what this plugin is granted");
     assert_eq!(case.asked(), ["run /home/u/tool list x 2"]);
@@ -232,7 +233,7 @@ async fn files_are_refused_by_where_their_links_lead_and_nothing_else_is_told_of
 
 #[tokio::test]
 async fn a_grant_by_a_link_of_the_machines_own_is_one_of_where_it_leads_and_of_no_other_name() {
-    // On most machines `/bin` is a link, and `sh` another one.
+    // On most machines `/bin` is a link, and `sh` is another.
     let shell = std::fs::canonicalize("/bin/sh").unwrap().into_os_string().into_string().unwrap();
     let shell: &'static str = shell.leak();
     let granted = Grant { command: commands(&["/bin/sh -c *"]), file: list(&["/bin/sh"]), ..Grant::default() };
@@ -245,7 +246,7 @@ async fn a_grant_by_a_link_of_the_machines_own_is_one_of_where_it_leads_and_of_n
     let answer = command::Host::run(&mut open.state, run("/home/u/x", &["-c", "true"])).await;
     failed(answer, GRANTED);
     file::Host::read(&mut open.state, "/bin/sh".to_owned()).await.unwrap().unwrap();
-    // Denied by one name is denied by all.
+    // A denial of one name covers all names.
     let denied = Grant { command: commands(&["/bin/sh **"]), file: list(&["/bin/sh"]), ..Grant::default() };
     let mut closed = case(&everything(), &denied, machine());
     for program in ["/bin/sh", "sh", "/home/u/sh", "/home/u/x"] {
@@ -263,7 +264,7 @@ async fn a_program_gets_the_hosts_environment_and_the_variables_that_are_granted
     let mut case = case(&granted, &Grant::default(), Machine::default());
     let around = [("HOME", "/home/u"), ("LD_LIBRARY_PATH", "/own"), ("BASH_ENV", "/plugin")];
     let around: Vec<_> = around.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
-    case.state.surround(Around::new(&around, &["BASH_ENV".to_owned()]));
+    case.state.set_pass_through(PassThrough::new(&around, &["BASH_ENV".to_owned()]));
     let with = |run: command::Invocation, variables: &[(&str, &str)]| {
         let variable = |(name, value): &(&str, &str)| types::Variable { name: (*name).into(), value: (*value).into() };
         command::Invocation { environment: variables.iter().map(variable).collect(), ..run }
@@ -346,7 +347,7 @@ async fn hosts_are_refused_by_name_and_port_and_by_the_address_that_is_denied() 
     assert_eq!(case.asked(), ["exchange a.corp 443 [65536 0] 9", "resolve fd00::1"]);
 
     let denied = Grant { network: list(&["127.*:*"]), ..Grant::default() };
-    // Whatever this machine is called, and whatever a name comes to.
+    // A denial covers all names of this machine, and all names that resolve to it.
     let anywhere = Grant { network: list(&["*:*"]), ..Grant::default() };
     let addresses = vec!["0.0.0.0", "::", "::1%lo", "64:ff9b::7f00:1"];
     let mut closed = super::tests::case(&anywhere, &denied, Machine { addresses, ..Machine::default() });
@@ -400,7 +401,7 @@ async fn mounts_are_left_out_and_paths_processes_and_secrets_refused() {
     failed(answer, "more than 1048576 bytes");
 }
 
-/// The call begins, with the time that it has.
+/// Restarts the call's time.
 fn anew(state: &mut State) -> &mut State {
     let began = std::mem::replace(&mut state.started, Instant::now());
     state.host_deadline = state.started + (state.host_deadline - began);
@@ -408,7 +409,7 @@ fn anew(state: &mut State) -> &mut State {
     state
 }
 
-/// Every import, in a call of its own, asked for something that a grant of everything allows; the failures.
+/// Calls every import once with a request that a full grant allows, and returns the failures.
 async fn all(case: &mut Case) -> Vec<String> {
     let state = &mut case.state;
     let one = || "/x".to_owned();
@@ -447,7 +448,8 @@ async fn nothing_answers_a_plugin_that_has_not_described_itself_or_is_denied_eve
     assert!(said.iter().all(|said| said.contains("before the plugin has described itself")), "{said:?}");
     assert_eq!(undescribed.asked(), [""; 0]);
 
-    // Of the facts and the mount table there is nothing by itself to judge; such a plugin is not linked at all.
+    // Network facts and the mount table cannot be denied by pattern. A plugin that is denied everything is not
+    // linked at all.
     let mut denied = case(&everything(), &everything(), Machine::default());
     let said = all(&mut denied).await;
     assert_eq!(said.len(), 11, "{said:?}");
@@ -482,7 +484,7 @@ async fn every_import_ends_by_the_deadline_of_its_call_or_its_own() {
 async fn nothing_is_begun_for_a_call_whose_time_is_over() {
     let mut case = case(&everything(), &Grant::default(), Machine::default());
     case.state.host_deadline = Instant::now();
-    let over = "was not begun";
+    let over = "was not started";
     let ran = command::Host::run(&mut case.state, run("/x", &[])).await;
     case.untouched(ran, over);
     let read = file::Host::read(&mut case.state, "/x".to_owned()).await;

@@ -1,0 +1,496 @@
+//! Records of a session's journal. The same records are the events that clients stream.
+//!
+//! A record is one line of JSON:
+//! `{"seq":7,"time":"2026-01-01T00:00:00.000001Z","kind":"turn.ended","data":{...}}`. `seq` counts from 1
+//! without gaps in a session. `data` is an object that depends on `kind`. For `agent.out` and `agent.in`,
+//! `data` is the JSON-RPC message itself, byte for byte.
+
+mod cause;
+mod environment;
+mod turn;
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::bytes::ByteString;
+use crate::doc::Named;
+use crate::id::SessionId;
+use crate::isolation::Isolated;
+use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
+use crate::session::{Condition, SessionSpec};
+
+pub use cause::Cause;
+pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
+pub use turn::{
+    AnsweredBy, PermissionOutcome, PermissionRequested, PermissionResolved, Synthetic, SyntheticCause, TurnCancelling,
+    TurnEnded, TurnQueued, TurnSilent, TurnStarted,
+};
+
+/// One record with its position in the journal.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Sequence number in the session, counted from 1 without gaps.
+    pub seq: u64,
+    /// Time at which the record was written.
+    pub time: Timestamp,
+    /// Kind and data of the record.
+    pub body: Body,
+}
+
+/// The outer fields of a record's line. `data` stays unparsed until a reader needs it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Envelope<'a> {
+    /// Sequence number in the session, counted from 1 without gaps.
+    pub seq: u64,
+    /// Time at which the record was written.
+    pub time: Timestamp,
+    /// The record's kind, for example `turn.ended`.
+    #[serde(borrow)]
+    pub kind: std::borrow::Cow<'a, str>,
+    /// The record's data as JSON text.
+    #[serde(borrow)]
+    pub data: &'a RawValue,
+}
+
+/// Error for a line that is not a valid record.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidEvent {
+    /// The line is not JSON, or lacks a field of the envelope.
+    #[error("the line is not a record")]
+    Envelope(#[source] serde_json::Error),
+    /// The data does not fit the record's kind.
+    #[error("record {seq} of kind {kind:?} has data that does not fit the kind")]
+    Data { seq: u64, kind: String, source: serde_json::Error },
+}
+
+macro_rules! bodies {
+    ($($(#[doc = $doc:literal])+ $kind:literal => $name:ident($data:ty),)*) => {
+        /// Kind and data of a record. This is the only list of kinds.
+        #[derive(Debug, Clone)]
+        #[allow(clippy::large_enum_variant, reason = "the sizes depend on the features that other crates enable")]
+        pub enum Body {
+            $($(#[doc = $doc])+ $name($data),)*
+            /// A kind newer than this reader. The data is kept unchanged.
+            Unknown { kind: String, data: Box<RawValue> },
+        }
+
+        impl Body {
+            /// All kinds that this version writes, in the order of their declaration.
+            pub const KINDS: &'static [Named] = &[$(Named { name: $kind, doc: &[$($doc,)+] },)*];
+
+            /// Returns the kind as the record's `kind` field has it.
+            pub fn kind(&self) -> &str {
+                match self {
+                    $(Self::$name(_) => $kind,)*
+                    Self::Unknown { kind, .. } => kind,
+                }
+            }
+
+            /// Returns the data as the record's `data` field has it.
+            pub fn to_data(&self) -> Box<RawValue> {
+                match self {
+                    $(Self::$name(data) => serde_json::value::to_raw_value(data)
+                        .expect("a record's data has string keys and no failing serializer"),)*
+                    Self::Unknown { data, .. } => data.clone(),
+                }
+            }
+
+            /// Parses the data of a record by its kind. An unknown kind is kept as [`Body::Unknown`].
+            fn parse(kind: &str, data: &RawValue) -> Result<Self, serde_json::Error> {
+                // These two kinds make up nearly all of a journal. Their data is kept as raw text, so no
+                // parsing is needed.
+                match kind {
+                    "agent.out" => return Ok(Self::AgentOut(data.to_owned())),
+                    "agent.in" => return Ok(Self::AgentIn(data.to_owned())),
+                    _ => {}
+                }
+                Ok(match kind {
+                    $($kind => Self::$name(serde_json::from_str(data.get())?),)*
+                    _ => Self::Unknown { kind: kind.to_owned(), data: data.to_owned() },
+                })
+            }
+        }
+    };
+}
+
+bodies! {
+    /// The session was created. This is the first record of every journal.
+    "session.created" => SessionCreated(SessionCreated),
+    /// A launch begins. Records of kind `condition` report its steps.
+    "launch.started" => LaunchStarted(LaunchStarted),
+    /// A launch failed before the conversation was ready.
+    "launch.failed" => LaunchFailed(LaunchFailed),
+    /// A condition changed.
+    "condition" => Condition(Condition),
+    /// The session's prerequisites were checked for a launch.
+    "prerequisites.checked" => PrerequisitesChecked(PrerequisitesChecked),
+    /// A prerequisite's outcome changed while the agent runs.
+    "prerequisites.changed" => PrerequisitesChanged(PrerequisitesChanged),
+    /// A caller forced the launch to continue without prerequisites that are not met.
+    "prerequisites.forced" => PrerequisitesForced(PrerequisitesForced),
+    /// The environment was built. The record holds names of variables and no values.
+    "environment.built" => EnvironmentBuilt(EnvironmentBuilt),
+    /// Providers were called again for the parts of the running agent's environment that expire.
+    "environment.refreshed" => EnvironmentRefreshed(EnvironmentRefreshed),
+    /// The keeper started. From this record on the keeper writes the journal. Written by the keeper.
+    "keeper.started" => KeeperStarted(KeeperStarted),
+    /// The agent's process started. Written by the keeper.
+    "agent.started" => AgentStarted(AgentStarted),
+    /// One line of JSON that the agent wrote to stdout, verbatim.
+    "agent.out" => AgentOut(Box<RawValue>),
+    /// One line that was sent to the agent, verbatim.
+    "agent.in" => AgentIn(Box<RawValue>),
+    /// A line on the agent's stdout that is not JSON, for example a banner or debug output.
+    "agent.noise" => AgentNoise(Text),
+    /// A line that the agent wrote to stderr.
+    "agent.stderr" => AgentStderr(Text),
+    /// The agent replayed lines that the journal already has. The keeper left them out. Written by the keeper.
+    "agent.replayed" => AgentReplayed(AgentReplayed),
+    /// Lines of the agent were left out of the journal. Written by the keeper.
+    "agent.dropped" => AgentDropped(AgentDropped),
+    /// The agent's process is alive but cannot work any more. agentd ends the process and treats it as a crash.
+    "agent.unusable" => AgentUnusable(AgentUnusable),
+    /// The agent's process and all its descendants ended. Written once for each launch, by the keeper or, if
+    /// the keeper could not, by the daemon.
+    "agent.exited" => AgentExited(AgentExited),
+    /// The conversation with the agent is open.
+    "conversation.opened" => ConversationOpened(ConversationOpened),
+    /// A prompt was accepted as a turn.
+    "turn.queued" => TurnQueued(TurnQueued),
+    /// The turn's prompt was sent to the agent.
+    "turn.started" => TurnStarted(TurnStarted),
+    /// The turn ended.
+    "turn.ended" => TurnEnded(TurnEnded),
+    /// The running turn is being cancelled, because a client requested it or the turn reached its limit.
+    "turn.cancelling" => TurnCancelling(TurnCancelling),
+    /// The agent asked for permission.
+    "permission.requested" => PermissionRequested(PermissionRequested),
+    /// A permission request was answered, expired or was cancelled.
+    "permission.resolved" => PermissionResolved(PermissionResolved),
+    /// The agent has sent nothing during the running turn for the configured time.
+    "turn.silent" => TurnSilent(TurnSilent),
+    /// A client requested that the session stops, or a limit stops the session.
+    "stop.requested" => StopRequested(StopRequested),
+    /// A daemon took over the session from a daemon that ended unexpectedly. Meanwhile the session ran without
+    /// a daemon.
+    "daemon.recovered" => DaemonRecovered(DaemonRecovered),
+    /// The end of the journal was lost or damaged. The record says how the journal was repaired.
+    "journal.repaired" => JournalRepaired(JournalRepaired),
+}
+
+impl Event {
+    /// Parses one line of a journal, without its newline.
+    pub fn parse(line: &[u8]) -> Result<Self, InvalidEvent> {
+        let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(InvalidEvent::Envelope)?;
+        Self::from_envelope(&envelope)
+    }
+
+    /// Parses the data of an envelope.
+    pub fn from_envelope(envelope: &Envelope<'_>) -> Result<Self, InvalidEvent> {
+        let body = Body::parse(&envelope.kind, envelope.data).map_err(|source| InvalidEvent::Data {
+            seq: envelope.seq,
+            kind: envelope.kind.clone().into_owned(),
+            source,
+        })?;
+        Ok(Self { seq: envelope.seq, time: envelope.time, body })
+    }
+}
+
+/// Data of the record `session.created`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionCreated {
+    /// The specification of the session, as requested.
+    pub spec: SessionSpec,
+    /// The `Idempotency-Key` of the request that created the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The session whose agent requested this session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
+    /// The process that requested the session, if a client did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Requester>,
+}
+
+/// Why a launch began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchReason {
+    /// The session was created.
+    Create,
+    /// A client resumed the session.
+    Resume,
+    /// The agent crashed, and the session's policy is to restart it.
+    Restart,
+    /// A reason newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Data of the record `launch.started`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchStarted {
+    /// Number of the launch in the session, counted from 1.
+    pub launch: u64,
+    /// Why the launch began.
+    pub reason: LaunchReason,
+    /// Whether the client requested a new conversation instead of the existing one.
+    #[serde(default)]
+    pub fresh: bool,
+    /// Time until which the launch waits for prerequisites that are not met. Absent if the launch does not
+    /// wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_until: Option<Timestamp>,
+    /// The caller that forced the launch to ignore prerequisites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced_by: Option<Requester>,
+    /// The process that requested the launch, if a client did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Requester>,
+}
+
+impl LaunchStarted {
+    /// Makes the record of a launch that neither waits for prerequisites nor ignores them.
+    pub fn new(launch: u64, reason: LaunchReason, fresh: bool) -> Self {
+        Self { launch, reason, fresh, wait_until: None, forced_by: None, requester: None }
+    }
+}
+
+/// Data of the record `launch.failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchFailed {
+    /// Number of the launch, counted from 1.
+    pub launch: u64,
+    /// The reason of the condition that failed: one CamelCase word for programs.
+    pub reason: String,
+    /// Description of the failure for people.
+    pub message: String,
+}
+
+/// Data of the record `keeper.started`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeeperStarted {
+    /// Process id of the keeper.
+    pub pid: u32,
+    /// Start time of the process, from an unspecified epoch (Linux: clock ticks since boot, proc(5) field 22).
+    /// Together with the pid it identifies one process.
+    pub start_time: u64,
+    /// Version of the keeper's build.
+    pub version: String,
+    /// Version of the frame protocol that the keeper speaks.
+    pub protocol: u32,
+    /// Number of the launch, counted from 1.
+    pub launch: u64,
+}
+
+/// Data of the record `agent.started`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentStarted {
+    /// Number of the launch, counted from 1.
+    pub launch: u64,
+    /// Process id that was started. The agent may be a descendant.
+    pub pid: u32,
+    /// Start time of the process, in the units of [`KeeperStarted::start_time`].
+    pub start_time: u64,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The isolation that the agent was started with.
+    #[serde(default, skip_serializing_if = "Isolated::is_none")]
+    pub isolation: Isolated,
+}
+
+/// Data of the records `agent.noise` and `agent.stderr`: a line, which may be truncated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    /// The line without its newline.
+    pub text: ByteString,
+    /// Number of bytes that were removed from the line's end. `0` if the line is complete.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// Data of the record `agent.replayed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentReplayed {
+    /// Number of lines that were left out.
+    pub lines: u64,
+    /// Number of bytes that were left out.
+    pub bytes: u64,
+}
+
+/// Data of the record `agent.dropped`: notifications, noise or stderr that were left out. Requests and
+/// responses are never left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentDropped {
+    /// Number of lines that were left out.
+    pub lines: u64,
+    /// Number of bytes that were left out.
+    pub bytes: u64,
+    /// Why they were left out, for people: the disk was full, or the journal reached its size limit.
+    pub reason: String,
+}
+
+/// Data of the record `journal.repaired`: damage to the journal's end, for example by a power failure or a
+/// faulty disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalRepaired {
+    /// Number of bytes that were not valid records. They were moved to `journal.torn` in the session's
+    /// directory.
+    #[serde(default)]
+    pub cut_bytes: u64,
+    /// Number of records that `session.json` had seen and the journal has lost.
+    #[serde(default)]
+    pub lost_records: u64,
+    /// Whether the session's state was rebuilt from the journal. Otherwise the state of `session.json` was
+    /// kept, because the beginning of the journal is no longer stored.
+    #[serde(default)]
+    pub rebuilt: bool,
+    /// Description of the repair for people.
+    pub detail: String,
+}
+
+/// Data of the record `agent.unusable`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentUnusable {
+    /// Number of the launch, counted from 1.
+    pub launch: u64,
+    /// One CamelCase word for programs, for example `ConversationGone`.
+    pub reason: String,
+    /// Description of the failure for people.
+    pub message: String,
+}
+
+/// Data of the record `agent.exited`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentExited {
+    /// Number of the launch, counted from 1.
+    pub launch: u64,
+    /// Exit status, if the process exited normally.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    /// Signal number, if a signal terminated the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Error of execve(2), if the program could not be executed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec_error: Option<String>,
+    /// Number of other processes of the agent's process tree that were killed.
+    #[serde(default)]
+    pub killed: u32,
+    /// Whether the stop was requested.
+    #[serde(default)]
+    pub requested: bool,
+    /// Why the agent was ended without a request: no daemon came back, or a limit was exceeded. For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The limit that the agent exceeded. `reason` has the numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exceeded: Option<Exceeded>,
+}
+
+/// The resource whose limit an agent exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exceeded {
+    /// Memory, in bytes.
+    Memory,
+    /// Number of processes and threads.
+    Tasks,
+    /// A resource newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+/// How a conversation was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OpenedBy {
+    /// As a new conversation (ACP `session/new`).
+    New,
+    /// By loading the former conversation (ACP `session/load`).
+    Load,
+    /// By resuming the former conversation (ACP `session/resume`).
+    Resume,
+    /// As a new conversation, because the agent cannot load or resume the former one, or failed to. The agent
+    /// does not know the former conversation.
+    NewAfterLoss,
+    /// A way newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Data of the record `conversation.opened`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationOpened {
+    /// Number of the launch, counted from 1.
+    pub launch: u64,
+    /// The agent's id for the conversation (ACP `sessionId`).
+    pub conversation: String,
+    /// How the conversation was opened.
+    pub by: OpenedBy,
+    /// The working directory of the conversation. Agents find a conversation again only with the same directory
+    /// and home.
+    #[serde(default)]
+    pub directory: PathBuf,
+    /// The agent's home directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
+}
+
+/// Data of the record `stop.requested`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopRequested {
+    /// Why the session stops, for people.
+    pub reason: String,
+    /// The client or the limit that stops the session.
+    #[serde(flatten)]
+    pub cause: Cause,
+}
+
+/// Data of the record `daemon.recovered`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonRecovered {
+    /// Version of the daemon that took over.
+    pub version: String,
+    /// Whether the agent was still alive.
+    pub agent_alive: bool,
+    /// Number of processes that an ended agent had left and that the daemon killed.
+    #[serde(default)]
+    pub killed: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_said_is_kept_to_the_byte() {
+        let line =
+            br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"agent.out","data":{"b":1,  "a":1.50,"new":null}}"#;
+        let event = Event::parse(line).unwrap();
+        let Body::AgentOut(message) = &event.body else { panic!("{event:?}") };
+        assert_eq!(message.get(), r#"{"b":1,  "a":1.50,"new":null}"#);
+        assert_eq!(event.body.to_data().get(), message.get());
+    }
+
+    #[test]
+    fn a_kind_from_the_future_is_kept() {
+        let event = Event::parse(br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"moon.rose","data":[1]}"#).unwrap();
+        assert_eq!((event.body.kind(), event.body.to_data().get()), ("moon.rose", "[1]"));
+    }
+
+    #[test]
+    fn a_known_kind_with_other_data_is_an_error_that_names_it() {
+        let error =
+            Event::parse(br#"{"seq":3,"time":"2026-01-01T00:00:00Z","kind":"turn.ended","data":{}}"#).unwrap_err();
+        assert!(error.to_string().contains("record 3 of kind \"turn.ended\""), "{error}");
+    }
+}

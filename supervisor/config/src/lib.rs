@@ -1,0 +1,256 @@
+//! Reads the configuration: the system directory's `agentd.toml`, its `conf.d/*.toml` sorted by name, and the user's
+//! `agentd.toml`. Keys of a later file replace keys of an earlier file.
+//!
+//! Every table refuses unknown keys, so a misspelled limit is an error and not a missing limit. The system directory
+//! belongs to the administrator. A user's file cannot change the plugins and prerequisites that are declared there.
+//! `assemble` decides the consequence of each mistake.
+
+mod assemble;
+mod control;
+mod declared_secret;
+mod effects;
+mod environment;
+mod files;
+mod hidden;
+mod keep;
+mod limits;
+mod parsed;
+mod plugins;
+mod prerequisites;
+mod reload;
+#[cfg(feature = "schema")]
+mod schema;
+mod scope;
+pub mod secret;
+#[cfg(test)]
+mod tests;
+mod values;
+mod variables;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use agentd_api::AgentName;
+use agentd_api::environment::Refresh;
+use agentd_api::isolation::Isolation;
+use agentd_api::quantity::Time;
+use serde::Deserialize;
+
+pub use assemble::{Loaded, Read, load, load_with};
+pub use control::{Control, Guests, TokenSource};
+pub use declared_secret::{DeclaredSecret, NamedSecret, SecretOrigin};
+pub use effects::Effects;
+pub use environment::{Children, Encryption, Environment, Functions, KeySource, LoginSource, Provider};
+pub use files::{Sources, drop_ins};
+pub use keep::{KeepError, Plan as KeepPlan, plan as plan_to_keep};
+pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
+#[cfg(test)]
+use plugins::Pin;
+pub use plugins::{Origin, Plugin, PluginLimits, Policy};
+pub use prerequisites::Prerequisite;
+pub use reload::load_again;
+#[cfg(feature = "schema")]
+pub use schema::schema;
+pub use scope::{Directory, missing_directories};
+pub use variables::{ALLOW, DROP, Scope, ScopeError, is_step as is_scope_step};
+
+use agentd_permission::Rule;
+
+/// The configuration in force.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Agent of a session whose request names no agent: a name from `agents`, or `demo`. Default: `demo`.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Name"))]
+    pub default_agent: AgentName,
+    /// Agents by name: `[agents.NAME]`.
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, Agent>"))]
+    pub agents: BTreeMap<AgentName, Agent>,
+    /// Settings for the sessions in a directory and below it: `[directories."PATH"]`. The path is absolute or begins
+    /// with `~/`, the home directory.
+    pub directories: BTreeMap<String, Directory>,
+    /// Source and processing of the sessions' environments.
+    pub environment: Environment,
+    /// Plugins by name, with their files and grants: `[plugins.NAME]`. A name has 1 to 64 of the characters `a-z`,
+    /// `0-9` and `-`. A user's file cannot change a plugin that the administrator declares.
+    pub plugins: BTreeMap<String, Plugin>,
+    /// Rules of the administrator for the plugins that users declare. Only files of the system directory may contain
+    /// this table.
+    pub plugin_policy: Policy,
+    /// Prerequisites of sessions by name: `[prerequisites.NAME]`. A name has 1 to 64 of the characters `a-z`, `0-9`
+    /// and `-`. A user's file cannot change a prerequisite that the administrator declares.
+    pub prerequisites: BTreeMap<String, Prerequisite>,
+    /// Named secrets: `[secrets.NAME]`. agentd takes each secret from its source at every launch and passes it to the
+    /// selected sessions.
+    pub secrets: BTreeMap<String, DeclaredSecret>,
+    /// Limits of sessions, requests and connections.
+    pub limits: Limits,
+    /// Control endpoint over TCP, and the rights of agents at the control endpoint.
+    pub control: Control,
+    /// Start, stop and restart of agents.
+    pub launch: Launch,
+    /// Continuation of a conversation after a resume.
+    pub resume: Resume,
+    /// Size and durability of the sessions' journals.
+    pub journal: Journal,
+    /// Rules that answer permission requests of agents: `[[permissions]]`. The first rule that fits decides. Default:
+    /// no rules, and the session's own policy decides.
+    pub permissions: Vec<Rule>,
+}
+
+/// An agent and how agentd starts it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    /// Program and its arguments. The program is a path, or a name that is looked up in the `PATH` of the session's
+    /// environment. `~/` at the start of the program means the home directory. No shell reads the arguments, and they
+    /// are passed unchanged. Required for every agent except `demo`, which is built in.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// How later launches of the agent's sessions treat the environment of the previous launch: `stored`, `fresh` or
+    /// `warn`. Default: the value of `environment.refresh`.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Refresh>"))]
+    #[serde(default)]
+    pub refresh: Option<Refresh>,
+    /// Minimum isolation of the agent's sessions: `none` or `guard`. Default: `none`. A session can request a
+    /// stricter level.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Isolation"))]
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// Names and patterns of variables that pass the whitelist in addition to its own list. Default: none.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// Names and patterns of variables that are removed from the environment. Default: none. An exact name in `allow`
+    /// takes precedence.
+    #[serde(default)]
+    pub drop: Vec<String>,
+    /// Variables that are set after all providers have run. Default: none. Secrets and names that begin with
+    /// `AGENTD_` are refused.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
+impl Agent {
+    /// Reports whether the program's path begins with `~/`.
+    pub fn is_in_home(&self) -> bool {
+        self.command.first().is_some_and(|program| program.starts_with("~/"))
+    }
+
+    /// Returns the command, with `~/` at the start of its program replaced by the home directory.
+    pub fn command_in(&self, home: Option<&Path>) -> Vec<String> {
+        let mut command = self.command.clone();
+        if let (Some(program), Some(home)) = (command.first_mut().filter(|_| self.is_in_home()), home) {
+            *program = home.join(&program[2..]).display().to_string();
+        }
+        command
+    }
+}
+
+const fn seconds(n: u64) -> Time {
+    Time(Duration::from_secs(n))
+}
+
+/// Name of the built-in demo agent.
+pub const DEMO: &str = "demo";
+
+/// Name of the built-in provider that sources scripts.
+pub const ENV_SCRIPT: &str = "env-script";
+/// Scripts that [`ENV_SCRIPT`] looks for by default.
+pub const SCRIPTS: [&str; 3] = ["{config}/env-setup.sh", "{cwd}/.agentd-env.sh", "{session}/env-setup.sh"];
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            default_agent: DEMO.parse().expect("the demo agent's name is a name"),
+            agents: BTreeMap::new(),
+            directories: BTreeMap::new(),
+            environment: Environment::default(),
+            plugins: BTreeMap::new(),
+            plugin_policy: Policy::default(),
+            prerequisites: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            limits: Limits::default(),
+            control: Control::default(),
+            launch: Launch::default(),
+            resume: Resume::default(),
+            journal: Journal::default(),
+            permissions: Vec::new(),
+        }
+    }
+}
+
+/// Mistakes of the merged configuration, each with its key.
+type Flaws = Vec<(Vec<String>, String)>;
+
+/// Builds the flaw for the key with these parts.
+fn flaw(key: &[&str], message: impl Into<String>) -> (Vec<String>, String) {
+    (key.iter().map(|&part| part.to_owned()).collect(), message.into())
+}
+
+/// Validates the merged configuration and returns its mistakes. Mistakes of a single file are found when the file is
+/// parsed.
+fn check(config: &Config) -> Flaws {
+    let mut flaws = Flaws::new();
+    for (name, agent) in &config.agents {
+        let is_built_in = name.as_str() == DEMO && agent.command.is_empty();
+        if !is_built_in && agent.command.first().is_none_or(String::is_empty) {
+            let message = format!(
+                "agents.{name} has no command, and only the agent \"{DEMO}\" is built in; \
+                 add command = [\"PROGRAM\", \"ARGUMENT\"] to [agents.{name}]"
+            );
+            flaws.push(flaw(&["agents", name.as_str(), "command"], message));
+        }
+    }
+    let default = &config.default_agent;
+    if default.as_str() != DEMO && !config.agents.contains_key(default) {
+        let message = format!("default_agent is \"{default}\", but there is no [agents.{default}]");
+        flaws.push(flaw(&["default_agent"], message));
+    }
+    flaws.extend(scope::check(config));
+    for (name, declared) in &config.secrets {
+        if let Err(wrong) = NamedSecret::of(name, declared) {
+            flaws.push(flaw(&["secrets", name], format!("secrets.{name} {wrong}")));
+        }
+    }
+    flaws.extend(plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers));
+    flaws.extend(prerequisites::check(&config.prerequisites, &config.plugins));
+    flaws.extend(control::check(&config.control));
+    let is_agent = |agent: &&AgentName| agent.as_str() == DEMO || config.agents.contains_key(*agent);
+    if let Some(agent) = config.control.guest_agents.iter().find(|agent| !is_agent(agent)) {
+        let message = format!("control.guest_agents has \"{agent}\", but there is no [agents.{agent}]");
+        flaws.push(flaw(&["control", "guest_agents"], message));
+    }
+    let encryption = &config.environment.encryption;
+    let sources = std::iter::once(("key", &encryption.key));
+    for (key, source) in sources.chain(encryption.previous.iter().map(|source| ("previous", source))) {
+        let wrong = match source {
+            KeySource::File(path) if !path.is_absolute() => {
+                format!("environment.encryption.{key}: the file {} is not absolute", path.display())
+            }
+            KeySource::Credential(name) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
+                format!("environment.encryption.{key}: {name:?} is not a valid credential name")
+            }
+            _ => continue,
+        };
+        flaws.push(flaw(&["environment", "encryption", key], wrong));
+    }
+    for (name, limit) in [
+        ("active_sessions", config.limits.active_sessions),
+        ("launches", config.limits.launches),
+        ("connections", config.limits.connections),
+        ("connections_per_caller", config.limits.connections_per_caller),
+        ("streams_per_caller", config.limits.streams_per_caller),
+        ("body_time", usize::try_from(config.limits.body_time.0.as_millis()).unwrap_or(usize::MAX)),
+        ("body", config.limits.body),
+        ("line", usize::try_from(config.limits.line).unwrap_or(usize::MAX)),
+    ] {
+        if limit == 0 {
+            let message = format!("limits.{name} is 0; set a value above 0");
+            flaws.push(flaw(&["limits", name], message));
+        }
+    }
+    flaws
+}

@@ -1,0 +1,121 @@
+//! Decides which caller may make which call. The owner may make each call, a guest those that `[control] guests`
+//! allows, and a stranger the public ones.
+//!
+//! A guest that names a foreign session learns nothing about that session, not even whether it exists.
+
+use agentd_api::session::SessionView;
+use agentd_api::{Code, Problem, SessionId};
+use agentd_keeper::caller::{Caller, Who, Why};
+
+use super::router::Context;
+use super::routes::{Access, Call};
+use agentd_config::Guests;
+
+/// Refuses a call that the caller may not make. `named` is the session in the path, and an unknown path has no
+/// call.
+pub(super) async fn check(
+    context: &Context,
+    (access, call): (Access, Option<Call>),
+    named: Option<&str>,
+) -> Result<(), Problem> {
+    let guest = match (&context.caller.who, access) {
+        (Who::Owner, _) | (_, Access::Public) => return Ok(()),
+        // Start-up files and scripts may make plain reads. These wait for nothing, and return only facts that the
+        // user's files contain as well.
+        (Who::Stranger(Why::OfAgentd), _) if is_plain_read(call) => return Ok(()),
+        (Who::Stranger(why), _) => return Err(stranger(*why)),
+        (Who::Guest(guest), _) => guest,
+    };
+    let guests = context.generation.config.control.guests;
+    let is_allowed = match access {
+        _ if guests == Guests::None => false,
+        Access::Public | Access::Guest => true,
+        Access::Inside => of_guest(context, guest, named).await.is_some(),
+        Access::Parent => {
+            let relation = of_guest(context, guest, named).await;
+            guests == Guests::Children && relation == Some(Relation::Child)
+        }
+        Access::Creator => guests == Guests::Children,
+        Access::Owner => false,
+    };
+    if is_allowed { Ok(()) } else { Err(in_session(guest, guests)) }
+}
+
+/// Reports whether the call changes nothing and is answered at once, whatever is being launched.
+fn is_plain_read(call: Option<Call>) -> bool {
+    matches!(call, Some(Call::Readiness | Call::Version | Call::Agents | Call::List | Call::Show))
+}
+
+/// Relation of a session to the guest's own session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    Own,
+    Child,
+}
+
+fn relation(guest: &SessionId, view: &SessionView) -> Option<Relation> {
+    if view.id == *guest {
+        return Some(Relation::Own);
+    }
+    (view.parent.as_ref() == Some(guest)).then_some(Relation::Child)
+}
+
+async fn of_guest(context: &Context, guest: &SessionId, named: Option<&str>) -> Option<Relation> {
+    let session = context.sessions.find(named?).await.ok()?;
+    relation(guest, &session.view())
+}
+
+/// Reports whether a caller sees this session in a list.
+pub(super) fn sees(caller: &Caller, view: &SessionView) -> bool {
+    match &caller.who {
+        Who::Owner => true,
+        Who::Guest(guest) => relation(guest, view).is_some(),
+        Who::Stranger(why) => *why == Why::OfAgentd,
+    }
+}
+
+/// Refuses a guest a call that only the owner may make, even on the guest's own session. `what` begins the
+/// message.
+pub(super) fn owner_only(context: &Context, what: &str) -> Result<(), Problem> {
+    match &context.caller.who {
+        Who::Owner => Ok(()),
+        Who::Guest(guest) => {
+            Err(Problem::new(Code::InSession, format!("{what}; the caller is inside the session {guest}"))
+                .hint("make the call from outside of the sessions"))
+        }
+        Who::Stranger(why) => Err(stranger(*why)),
+    }
+}
+
+fn in_session(guest: &SessionId, guests: Guests) -> Problem {
+    let may = match guests {
+        Guests::None => "control.guests allows it no call",
+        Guests::Own => "it may read its own session and change nothing",
+        Guests::Children => "it may read its own session, and control the sessions that it created",
+    };
+    Problem::new(Code::InSession, format!("the call comes from inside the session {guest}: {may}"))
+        .hint("make the call from outside of the sessions; control.guests sets what a session may do")
+}
+
+fn stranger(why: Why) -> Problem {
+    let unknown = |detail: &str, hint: &str| Problem::new(Code::CallerUnknown, detail).hint(hint);
+    match why {
+        Why::OtherUser => Problem::new(Code::Forbidden, "this agentd belongs to another user"),
+        Why::Gone => unknown(
+            "the calling process has ended, so its owner cannot be determined",
+            "keep it running until the response has arrived",
+        ),
+        Why::Unplaced => unknown(
+            "cannot determine whether the calling process is inside a session",
+            "call from outside of the sessions; if /proc is mounted with hidepid, agentd must see its user's processes",
+        ),
+        Why::OfAgentd => Problem::new(
+            Code::StartedByAgentd,
+            "the calling process was started by agentd itself, for a start-up file, a script or a plugin; agentd waits \
+             for that process, so the process cannot wait for agentd",
+        )
+        .hint("such a program may read (agentctl ls, agents, show, version); make other calls from a terminal"),
+        Why::Unseen => Problem::new(Code::OutOfResources, "agentd has no descriptor left to identify the caller")
+            .hint("try again in a moment"),
+    }
+}

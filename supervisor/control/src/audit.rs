@@ -1,0 +1,128 @@
+//! Implements `GET /v1/audit`, and records each call in the audit log.
+
+use agentd_api::audit::AuditRecord;
+use agentd_api::quantity::Time;
+use agentd_api::{Code, Problem};
+use hyper::body::Incoming;
+use hyper::header::LOCATION;
+use hyper::{Method, Request, Response, StatusCode};
+use jiff::Timestamp;
+
+use super::handlers::{Answer, query};
+use super::router::Context;
+use super::routes::{self, Parts};
+use super::{Body, json};
+use crate::audit_log::is_since;
+
+/// Number of records in a response to a call without `limit`.
+const USUAL: usize = 1000;
+/// Maximum of `limit`.
+const MOST: usize = 100_000;
+
+/// Parameters: `?session=ID-OR-NAME`, `?since=TIME` (a timestamp, or a duration before now), `?limit=N`.
+pub(super) async fn list(context: &Context, request: &Request<Incoming>) -> Answer {
+    let since = query(request, "since").map(|text| since(&text, Timestamp::now())).transpose()?;
+    let limit = match query(request, "limit") {
+        None => USUAL,
+        Some(text) => text.parse().ok().filter(|limit| (1..=MOST).contains(limit)).ok_or_else(|| {
+            Problem::new(Code::InvalidRequest, format!("limit={text} is not a number from 1 to {MOST}"))
+        })?,
+    };
+    // A removed session is known only by its id.
+    let session = query(request, "session").map(|given| context.sessions.id_of(&given).unwrap_or(given));
+    let wanted = move |record: &AuditRecord| {
+        let concerns = |session: &String| {
+            let called = record.requester.session.as_ref().is_some_and(|id| id.as_str() == session);
+            called || record.session.as_ref() == Some(session)
+        };
+        is_since(record.time, since) && session.as_ref().is_none_or(concerns)
+    };
+    let list = context.audit.read(limit, wanted).await.map_err(|error| {
+        Problem::new(Code::Internal, format!("cannot read the audit log: {error}"))
+            .hint("the log is audit.jsonl in the state directory; `agentctl doctor` checks that directory")
+    })?;
+    Ok(json(StatusCode::OK, &list))
+}
+
+fn since(text: &str, now: Timestamp) -> Result<Timestamp, Problem> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Ok(at);
+    }
+    let ago = text.parse::<Time>().ok().and_then(|Time(ago)| now.checked_sub(ago).ok());
+    ago.ok_or_else(|| {
+        Problem::new(Code::InvalidRequest, format!("since={text} is neither a timestamp nor a duration"))
+            .hint("write 2026-01-01T00:00:00Z, or 15m for the last quarter of an hour")
+    })
+}
+
+/// A call that is recorded in the audit log once its response is ready.
+pub(super) struct Audited {
+    method: Method,
+    path: String,
+    session: Option<String>,
+}
+
+impl Audited {
+    /// Begins the record of a call. The session is looked up before the call, since the call may remove it.
+    pub(super) fn begin(context: &Context, method: &Method, path: &str) -> Option<Self> {
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        if !is_recorded(method, &parts) {
+            return None;
+        }
+        let session = match parts.as_slice() {
+            ["v1", "sessions", given, ..] => Some(context.sessions.id_of(given).unwrap_or_else(|| (*given).to_owned())),
+            _ => None,
+        };
+        Some(Self { method: method.clone(), path: path.to_owned(), session })
+    }
+
+    /// Records the call with its result.
+    pub(super) fn end(self, context: &Context, request: &str, response: &Response<Body>, code: Option<Code>) {
+        let created = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+        let created = created.and_then(|location| location.strip_prefix("/v1/sessions/")).map(str::to_owned);
+        context.audit.record(AuditRecord {
+            time: Timestamp::now(),
+            request: request.to_owned(),
+            method: self.method.to_string(),
+            path: self.path,
+            session: self.session.or(created),
+            requester: context.requester(),
+            status: response.status().as_u16(),
+            code,
+            unrecorded: 0,
+        });
+    }
+}
+
+/// Reports whether a call is recorded: it may change something, or its response reveals the contents of a session.
+fn is_recorded(method: &Method, parts: Parts<'_>) -> bool {
+    *method != Method::GET || routes::find(method, parts).is_some_and(|route| route.call.reveals())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_change_or_reveal_are_recorded_and_others_are_not() {
+        let recorded = |method: &Method, path: &str| {
+            let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+            is_recorded(method, &parts)
+        };
+        for path in ["/v1/sessions/x/events", "/v1/sessions/x/environment/diff", "/v1/secrets", "/v1/audit"] {
+            assert!(recorded(&Method::GET, path), "{path}");
+        }
+        for path in ["/healthz", "/v1/sessions", "/v1/sessions/x", "/v1/doctor", "/v1/version"] {
+            assert!(!recorded(&Method::GET, path), "{path}");
+        }
+        assert!(recorded(&Method::POST, "/v1/sessions") && recorded(&Method::DELETE, "/v1/sessions/x"));
+    }
+
+    #[test]
+    fn since_is_a_timestamp_or_a_duration() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        assert_eq!(since("15m", now).unwrap().to_string(), "2026-01-01T11:45:00Z");
+        assert_eq!(since("2025-01-01T00:00:00Z", now).unwrap().to_string(), "2025-01-01T00:00:00Z");
+        assert_eq!(since("yesterday", now).unwrap_err().code, Code::InvalidRequest);
+    }
+}

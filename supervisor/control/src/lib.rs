@@ -1,0 +1,81 @@
+//! The control endpoint: HTTP/1.1 over a unix socket for its owner, and over TCP for holders of the token, if
+//! configured.
+//!
+//! It checks, converts and delegates. Each request becomes one call on a session or the registry, and the result
+//! becomes JSON. No other module knows HTTP, and this one decides nothing about a session. A dropped connection
+//! cancels no work.
+
+mod access;
+mod audit;
+mod audit_log;
+mod children;
+mod doctor;
+mod drain;
+mod environment;
+mod handlers;
+mod operations;
+mod plugins;
+mod prerequisites;
+mod readiness;
+mod room;
+mod router;
+mod routes;
+mod scripts;
+mod secrets;
+mod server;
+mod snapshots;
+mod socket;
+mod stream;
+mod tcp;
+mod tcp_listener;
+mod validation;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+
+use agentd_api::{Code, Problem};
+use serde::Serialize;
+
+pub use audit_log::{Audit, TARGET as AUDIT_TARGET};
+pub use operations::Operations;
+pub use server::EndpointError;
+pub use server::{Endpoint, Served};
+pub use socket::listen;
+pub use tcp_listener::{Listening, TcpError, check_token};
+
+/// Body of every response: a document or a stream.
+pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Builds a response with a JSON document.
+fn json<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
+    match serde_json::to_vec(document) {
+        Ok(mut bytes) => {
+            bytes.push(b'\n');
+            let mut response = Response::new(full(bytes));
+            *response.status_mut() = status;
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(error) => problem(&Problem::new(Code::Internal, error.to_string())),
+    }
+}
+
+fn problem(problem: &Problem) -> Response<Body> {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut bytes = serde_json::to_vec(problem).unwrap_or_default();
+    bytes.push(b'\n');
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if let Some(seconds) = problem.code.retry_after() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

@@ -1,0 +1,217 @@
+//! A session's events, as Server-Sent Events (WHATWG HTML, "Server-sent events") or as lines of JSON.
+//!
+//! A subscriber is a cursor into the journal file and costs one file descriptor and one buffer. A slow subscriber
+//! loses nothing and delays no other. A record is sent after the session's driver has applied it, so a status that
+//! the client reads afterwards includes it.
+
+use std::borrow::Cow;
+use std::io;
+use std::time::Duration;
+
+use agentd_api::{Code, Problem};
+use agentd_journal::{ReadError, Reader};
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Body;
+use super::handlers::query;
+use super::router::Context;
+use agentd_session::{Published, Session};
+
+/// Number of bytes that are read before they are sent.
+const CHUNK: usize = 256 << 10;
+/// Interval of heartbeats. Proxies and clients give up after a minute of silence.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Sse,
+    Ndjson,
+}
+
+/// Position at which a subscription begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// After the event with this sequence number.
+    After(u64),
+    /// With this number of last events.
+    Last(u64),
+}
+
+/// Implements `GET /v1/sessions/{id}/events`.
+pub(super) async fn events(
+    context: &Context,
+    id: &str,
+    request: &Request<Incoming>,
+) -> Result<Response<Body>, Problem> {
+    let session = context.sessions.find(id).await?;
+    let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = if accepts.contains("text/event-stream") { Format::Sse } else { Format::Ndjson };
+    let start = start(request)?;
+    let follow = match query(request, "follow").as_deref() {
+        None | Some("" | "true") => true,
+        Some("false") => false,
+        Some(other) => {
+            return Err(Problem::new(Code::InvalidRequest, format!("follow={other} is neither true nor false")));
+        }
+    };
+    let (directory, upto) = (session.directory().clone(), session.view().status.last_seq);
+    // The first chunk is read before the response begins: segments can be removed at any time. A status tells
+    // about removed events better than a stream that breaks.
+    let begin = move || {
+        let mut reader = match start {
+            Start::After(seq) => Reader::open(&directory, seq),
+            Start::Last(count) => Reader::open_last(&directory, count),
+        }?;
+        let (first, broken) = read_chunk(&mut reader, upto, format);
+        broken.map_or(Ok((reader, first)), Err)
+    };
+    let read =
+        tokio::task::spawn_blocking(begin).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    let (reader, first) = match read {
+        Ok(read) => read,
+        Err(ReadError::Gone { first, .. }) => {
+            let detail = format!("the events before {first} were removed");
+            let hint = format!("begin with after={}, or with after=0 for all stored events", first - 1);
+            return Err(Problem::new(Code::CursorGone, detail).hint(hint));
+        }
+        Err(error) => {
+            // The session may have been removed since the lookup.
+            context.sessions.find(id).await?;
+            return Err(Problem::new(Code::Internal, agentd_api::chain(&error)));
+        }
+    };
+
+    let stream = if follow { context.stream()? } else { None };
+    let (sender, receiver) = mpsc::channel(1);
+    let closing = context.closing.clone();
+    tokio::spawn(async move {
+        let _stream = stream;
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = pump(reader, first, &session, format, follow, &sender) => {}
+        }
+    });
+    let body = StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync();
+    let mut response = Response::new(body);
+    let kind = match format {
+        Format::Sse => "text/event-stream",
+        Format::Ndjson => "application/x-ndjson",
+    };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Returns the start of the stream. `Last-Event-ID` overrides `?after=`, since a browser that reconnects repeats
+/// its first address.
+fn start(request: &Request<Incoming>) -> Result<Start, Problem> {
+    let header = request.headers().get("last-event-id").map(|value| value.to_str().unwrap_or("?").to_owned());
+    let (name, text) = match (header, query(request, "after"), query(request, "last")) {
+        (Some(text), _, _) => ("Last-Event-ID", text),
+        (None, Some(text), _) => ("after", text),
+        (None, None, Some(text)) => ("last", text),
+        (None, None, None) => return Ok(Start::After(0)),
+    };
+    let number = text.parse::<u64>().map_err(|_| {
+        Problem::new(Code::InvalidRequest, format!("{name} is {text:?}, which is not a sequence number"))
+            .hint("use the sequence number (seq) of an event, a whole number from 0")
+    })?;
+    Ok(if name == "last" { Start::Last(number) } else { Start::After(number) })
+}
+
+type Sender = mpsc::Sender<Result<Frame<Bytes>, io::Error>>;
+
+/// Sends the first chunk, then all further records. Ends when the client disconnects, when the session is removed,
+/// or at the end without `follow`.
+async fn pump(mut reader: Reader, first: Bytes, session: &Session, format: Format, follow: bool, sender: &Sender) {
+    let mut published = session.watch();
+    if !first.is_empty() && sender.send(Ok(Frame::data(first))).await.is_err() {
+        return;
+    }
+    loop {
+        let upto = published.borrow_and_update().view.status.last_seq;
+        loop {
+            let read = tokio::task::spawn_blocking(move || {
+                let chunk = read_chunk(&mut reader, upto, format);
+                (reader, chunk)
+            });
+            let Ok((returned, (chunk, broken))) = read.await else { return };
+            reader = returned;
+            let is_empty = chunk.is_empty();
+            if !is_empty && sender.send(Ok(Frame::data(chunk))).await.is_err() {
+                return;
+            }
+            if let Some(error) = broken {
+                // The client's stream breaks, and the client reconnects with its cursor.
+                let _ = sender.send(Err(io::Error::other(error))).await;
+                return;
+            }
+            if is_empty {
+                break;
+            }
+        }
+        if !follow || !wait_for_more(&mut published, format, sender).await {
+            return;
+        }
+    }
+}
+
+/// Waits for new records and sends heartbeats. Returns `false` when no further record can follow.
+async fn wait_for_more(
+    published: &mut watch::Receiver<std::sync::Arc<Published>>,
+    format: Format,
+    sender: &Sender,
+) -> bool {
+    loop {
+        tokio::select! {
+            changed = published.changed() => return changed.is_ok(),
+            () = sender.closed() => return false,
+            () = tokio::time::sleep(HEARTBEAT) => {
+                let beat = Bytes::from_static(b": alive\n\n");
+                if format == Format::Sse && sender.send(Ok(Frame::data(beat))).await.is_err() {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+/// Reads the next records up to `upto`, at most about one chunk. Also returns the error that ended the reading.
+fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> (Bytes, Option<ReadError>) {
+    let mut chunk = BytesMut::new();
+    while chunk.len() < CHUNK {
+        let line = match reader.next_upto(upto) {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => return (chunk.freeze(), Some(error)),
+        };
+        match format {
+            Format::Ndjson => chunk.extend_from_slice(line.bytes),
+            Format::Sse => {
+                let parts = line.parts();
+                let kind = parts.map_or_else(|| kind_of(line.bytes), |parts| parts.kind.into());
+                chunk.extend_from_slice(format!("id: {}\nevent: {kind}\ndata: ", line.seq).as_bytes());
+                chunk.extend_from_slice(line.bytes);
+                chunk.extend_from_slice(b"\n");
+            }
+        }
+        chunk.extend_from_slice(b"\n");
+    }
+    (chunk.freeze(), None)
+}
+
+/// Returns the kind of a record.
+fn kind_of(line: &[u8]) -> Cow<'_, str> {
+    #[derive(serde::Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow)]
+        kind: Cow<'a, str>,
+    }
+    serde_json::from_slice::<Kind<'_>>(line).map(|kind| kind.kind).unwrap_or_default()
+}

@@ -1,0 +1,517 @@
+//! Defines the command line of `agentctl`.
+
+pub(crate) mod config;
+pub(crate) mod environment;
+pub(crate) mod plugin;
+pub(crate) mod service;
+
+use std::path::PathBuf;
+
+use agentd_api::quantity::{Size, Time};
+use agentd_api::session::CpuWeight;
+use agentd_api::{AgentName, PermissionId, SessionName};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use environment::{Against, EnvArgs, Range, ScriptCommand};
+
+const STATUSES: &str = "\
+Exit status:
+  0    success; run and prompt: the agent ended the turn itself
+  1    failure: the daemon reported an error, or the session, the launch or
+       the turn failed; check, validate, config check: something was found;
+       doctor: a check failed (a warning is status 0)
+  2    the command line is wrong
+  3    the daemon cannot be reached or started
+  4    refused in the present state: the session's phase does not allow it, a
+       name is taken, a queue is full, a question is answered already
+  130  the turn was cancelled, or Ctrl-C left it running
+  141  the reader of the output closed it
+
+Environment:
+  AGENTD_SOCKET  the daemon's socket, as --socket
+  AGENTD_URL, AGENTD_TOKEN_FILE
+                 the daemon's address over TCP and the file with its token,
+                 as --url and --token-file
+  NO_COLOR       if set and not empty: no colours, on a terminal either";
+
+const EXAMPLES: &str = "\
+Examples:
+  agentctl run                             talk to the default agent, here
+  agentctl run --agent claude --dir ~/src  talk to another agent, elsewhere
+  agentctl run \"what is this?\"             ask one thing; stdout is the answer
+  agentctl ls -a                           list all sessions
+  agentctl attach k3m                      come back; part of an id is enough
+  agentctl stop k3m                        end its agent; resume continues it
+  agentctl env k3m                         show its environment, with sources
+  agentctl doctor                          find problems and their remedies";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  agentctl run                                 talk to the default agent
+  agentctl run \"explain main.rs\" > answer.md   one turn; the answer in a file
+  git diff | agentctl run --prompt -           the prompt from standard input
+  agentctl run --agent claude --dir ~/src      another agent, another directory
+  agentctl run -- npx my-agent --acp           any program that speaks ACP";
+
+/// Run AI coding agents in sessions, each in its own clean environment.
+///
+/// A session is one conversation with one agent in one directory. It outlives the terminal that began it, and
+/// the daemon.
+/// SESSION is a session's id, its name, or an unambiguous beginning of its id.
+#[derive(Debug, Parser)]
+#[command(name = "agentctl", version, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// The daemon's socket. With it, agentctl never starts a daemon
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// The daemon's address over TCP, like `http://127.0.0.1:7345`, instead of its socket
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "socket")]
+    pub(crate) url: Option<String>,
+    /// The file with the token that the daemon requires over TCP
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Do not start a daemon if none answers
+    #[arg(long, global = true)]
+    pub(crate) no_start: bool,
+    /// Print the daemon's JSON documents unchanged; streams print one JSON object a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Show more: the steps of a launch, the agent's stderr as it comes
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create a session and talk to its agent
+    ///
+    /// With a prompt, agentctl runs that turn and exits; the session stays. Without a prompt, each line of
+    /// standard input is a turn, and the end of the input (Ctrl-D) leaves. Ctrl-C cancels the running turn. A
+    /// second Ctrl-C within 2 s, or Ctrl-C while no turn runs, leaves.
+    ///
+    /// The agent's answer goes to standard output and ends with a newline. Everything else goes to standard
+    /// error. If the input is a file or a pipe, the exit status is that of the first turn that did not end
+    /// well.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Create a session and print its id
+    New(NewArgs),
+    /// List sessions that are not stopped; with --all, every session
+    #[command(visible_alias = "list")]
+    Ls {
+        /// List stopped sessions too
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Show a session's spec, status and conditions
+    Show { session: String },
+    /// Show the last events of a session, then follow it and send prompts as with run
+    Attach {
+        session: String,
+        /// Show everything since the session's first event
+        #[arg(long, conflicts_with = "last")]
+        from_start: bool,
+        /// Show this many of the latest events first
+        #[arg(long, value_name = "N", default_value_t = 200)]
+        last: u64,
+    },
+    /// Prompt a session and show that turn until it ends
+    ///
+    /// If a turn is running already, the prompt waits for its end.
+    Prompt {
+        session: String,
+        /// The prompt; words are joined by spaces, and `-` reads it from standard input
+        #[arg(required = true)]
+        text: Vec<String>,
+        /// Print the turn's id and exit
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Cancel a session's running turn
+    Cancel { session: String },
+    /// Stop sessions: end their agents and all processes that these started
+    ///
+    /// A stopped session keeps its conversation; `agentctl resume` continues it. Stopping a stopped session is
+    /// no error.
+    Stop {
+        #[arg(required = true, value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// Do not wait until they are stopped
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Start the agent of a stopped or failed session again and continue the conversation
+    Resume {
+        session: String,
+        /// Do not wait until the agent is ready
+        #[arg(long)]
+        no_wait: bool,
+        /// Begin a new conversation, for an agent that lost the old one
+        #[arg(long)]
+        new_conversation: bool,
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+    /// Delete sessions with all stored data
+    Rm {
+        #[arg(required = true, value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// Stop active sessions first
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Check the prerequisites of sessions now; exit status 1 if a prerequisite is missing
+    Check(CheckArgs),
+    /// Find mistakes in a session's environment before its next launch; exit status 1 if there are mistakes
+    Validate { session: String },
+    /// Show a session's environment and the origin of each variable; approve scripts of directories
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Env(EnvArgs),
+    /// List the secrets of the configuration with their sources and receivers, never their values
+    Secret {
+        #[command(subcommand)]
+        command: SecretCommand,
+    },
+    /// Answer an agent's question
+    Answer {
+        session: String,
+        /// Id of the question, as `show` lists it
+        permission: PermissionId,
+        /// Id of an option; or `allow` or `deny`, for the mildest option of that kind
+        #[arg(value_name = "OPTION|allow|deny")]
+        answer: String,
+    },
+    /// Print a session's events, one JSON object a line, and follow it
+    Events {
+        session: String,
+        /// Begin after the event with this number
+        #[arg(long, value_name = "SEQ", conflicts_with = "last")]
+        after: Option<u64>,
+        /// Begin with the last N events
+        #[arg(long, value_name = "N")]
+        last: Option<u64>,
+        /// Print the present events and exit
+        #[arg(long)]
+        no_follow: bool,
+    },
+    /// Show or refresh the environment of the login shell, with which sessions' environments begin
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// List plugins; create, inspect, check and test a plugin
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
+    /// Make the daemon read its configuration and plugins again; never starts a daemon
+    ///
+    /// An invalid part is left out or stays unchanged, and is printed with its file and line; the exit status
+    /// is then 1.
+    Reload {
+        /// Print the changes without making them
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Check the configuration, show its values, or list its files; needs no daemon
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Stop every session, and launch none until the drain is undone or the daemon is restarted
+    Drain {
+        /// Allow launches again; stopped sessions stay stopped
+        #[arg(long, conflicts_with = "no_wait")]
+        undo: bool,
+        /// Do not wait until every session is stopped
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Install, upgrade, inspect or remove agentd as a service of systemd or launchd
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
+    /// Show the calls that changed or revealed data, with their callers and outcomes
+    Audit(AuditArgs),
+    /// Check agentd and its installation, with a remedy for each problem; exit status 1 if a check fails
+    Doctor(DoctorArgs),
+    /// List the configured agents
+    Agents,
+    /// Print the versions of agentctl and of the running daemon
+    Version,
+    /// Check whether another build of agentd can replace the running build
+    UpgradeCheck {
+        /// Program of the new agentd; by default the agentd in the directory of this agentctl
+        #[arg(value_name = "AGENTD")]
+        program: Option<PathBuf>,
+    },
+    /// Print the completion script of a shell
+    ///
+    /// `agentctl service install` installs those of bash, zsh and fish. Otherwise, write the output to a file
+    /// that your shell reads:
+    ///
+    /// - bash: ~/.local/share/bash-completion/completions/agentctl
+    /// - fish: ~/.config/fish/completions/agentctl.fish
+    /// - zsh: _agentctl in a directory of $fpath
+    /// - nushell: a file that config.nu sources
+    /// - elvish: put `eval (agentctl completions elvish | slurp)` into rc.elv
+    #[command(verbatim_doc_comment)]
+    Completions {
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the man page agentctl(1), or write the page of every command into a directory
+    Man {
+        /// Write agentctl.1 and a page for each subcommand into this directory, which is created if missing
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+    /// Run the demo agent: speak the Agent Client Protocol on standard input and output
+    #[command(hide = true)]
+    DemoAgent,
+}
+
+/// A shell that has a completion script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Elvish,
+    Fish,
+    Nushell,
+    Zsh,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    /// Only calls that concern this session or come from inside it; a removed session by its id
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Only calls since a timestamp, or within a length of time, as 15m
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only the newest N calls
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SpecArgs {
+    /// A configured agent, see `agentctl agents`; `demo` is built in
+    #[arg(long, value_name = "NAME", conflicts_with = "command")]
+    pub(crate) agent: Option<AgentName>,
+    /// A name for the session
+    #[arg(long)]
+    pub(crate) name: Option<SessionName>,
+    /// The session's directory; by default the current one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The first prompt; `-` reads it from standard input
+    #[arg(long, value_name = "TEXT", conflicts_with = "text")]
+    pub(crate) prompt: Option<String>,
+    /// The first prompt, as --prompt; words are joined by spaces
+    #[arg(value_name = "PROMPT")]
+    pub(crate) text: Vec<String>,
+    /// Reply to the agent's permission requests
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) permissions: Permissions,
+    /// A script to source last when the session's environment is built
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_setup: Option<PathBuf>,
+    /// Initial environment; by default as configured
+    #[arg(long, value_enum, value_name = "SOURCE")]
+    pub(crate) env_from: Option<EnvFrom>,
+    /// A variable of the agent's environment; may be repeated. Secrets are refused: declare them as [secrets.NAME]
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// An additional variable that the whitelist keeps, by name or pattern; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow: Vec<String>,
+    /// A variable to drop, by name or pattern; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) drop: Vec<String>,
+    /// How later launches reuse the previous environment; by default as configured
+    #[arg(long, value_enum)]
+    pub(crate) refresh: Option<RefreshPolicy>,
+    /// Note to the agent before the first prompt after a resume; by default as configured
+    #[arg(long, value_enum)]
+    pub(crate) resume_note: Option<Note>,
+    /// Whether to restart a crashed agent; by default as configured
+    #[arg(long, value_enum)]
+    pub(crate) restart: Option<Restart>,
+    /// Isolation of the agent; by default as its agent is configured, and never less than that
+    #[arg(long, value_enum)]
+    pub(crate) isolation: Option<Level>,
+    /// Memory limit of the agent and its child processes, as 2G or a number of bytes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+    /// Limit of the agent's processes and threads
+    #[arg(long, value_name = "N")]
+    pub(crate) tasks: Option<u64>,
+    /// Share of the processors beside the other sessions, 1 to 10000; 100 is usual. Under systemd only
+    #[arg(long, value_name = "WEIGHT")]
+    pub(crate) cpu_weight: Option<CpuWeight>,
+    /// Stop the session after this long without a turn, as 10m or a number of seconds; 0 is never
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle: Option<Time>,
+    /// Cancel a turn that takes longer, as 1h30m; 0 is never
+    #[arg(long, value_name = "TIME")]
+    pub(crate) turn_limit: Option<Time>,
+    /// Reject a permission request that has waited this long for an answer, as 5m; 0 is never
+    #[arg(long, value_name = "TIME")]
+    pub(crate) permission_limit: Option<Time>,
+    /// A configured prerequisite that the session needs, see `agentctl check`; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) require: Vec<String>,
+    /// A tag of the session, by which configured prerequisites apply to it; may be repeated
+    #[arg(long)]
+    pub(crate) tag: Vec<String>,
+    /// A program that speaks the Agent Client Protocol on stdin and stdout, instead of a configured agent
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// Behaviour of a launch if a prerequisite of the session is missing.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct TermsArgs {
+    /// Wait for missing prerequisites, at most this long, like `10m` or `8h`; without a limit, one hour
+    #[arg(
+        long,
+        value_name = "LIMIT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1h",
+        conflicts_with = "force"
+    )]
+    pub(crate) wait: Option<Time>,
+    /// Start without missing prerequisites; the journal records the caller
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Check this prerequisite only
+    pub(crate) name: Option<String>,
+    /// Check the prerequisites of this session, including those that need its environment
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Check again every 2 s, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+}
+
+/// As [`agentd_api::environment::SnapshotSource`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EnvFrom {
+    /// The environment of your login shell at each launch
+    LoginShell,
+    /// The environment of this terminal
+    Terminal,
+    /// The environment of your login shell now, for later launches too
+    Stored,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Show the stored environments, their age, and which files are watched
+    Status,
+    /// Run the login shell now
+    Refresh,
+    /// Delete the stored environment and the results of scripts; the next launch runs both again
+    Invalidate,
+}
+
+/// As [`agentd_api::isolation::Isolation`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Level {
+    /// No isolation
+    None,
+    /// No access to agentd's files, or to processes outside of the session
+    Guard,
+}
+
+/// As [`agentd_api::session::RestartPolicy`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Restart {
+    Never,
+    OnFailure,
+}
+
+/// As [`agentd_api::environment::Refresh`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum RefreshPolicy {
+    /// Build a new environment
+    Fresh,
+    /// Use the stored environment unchanged
+    Stored,
+    /// Use the stored environment, and warn if a new one would differ
+    Warn,
+}
+
+/// As [`agentd_api::session::ResumeNote`].
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Note {
+    Off,
+    /// Lost and changed state, if any
+    Brief,
+    /// Full state, after every start of the agent's process
+    Full,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
+    /// Delete the session at the end, unless Ctrl-C left it
+    #[arg(long)]
+    pub(crate) rm: bool,
+    /// Do not print the session's own messages: how to leave it, its final state, the number of dropped variables
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
+    /// Wait at most this long until the session is ready, as 30s; exit status 1 if it is not ready by then
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ready: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Permissions {
+    /// Ask the user
+    #[default]
+    Ask,
+    Allow,
+    Deny,
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct DoctorArgs {
+    /// Check the agentd that the administrator runs for a user (agentd@USER); as root
+    #[arg(long, requires = "user")]
+    pub(crate) system: bool,
+    /// User of that agentd
+    #[arg(long, value_name = "NAME", requires = "system")]
+    pub(crate) user: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum SecretCommand {
+    /// List the secrets, without fetching one
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Fetch each secret as a launch does, and show which are available; exit status 1 if a required secret is not
+    Check,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! Derives texts for the user from a session's view: its agent, its progress and its missing requirements.
+
+use std::path::Path;
+
+use agentd_api::reason::is_progress;
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
+
+/// Returns the progress of a launch that waits for something besides prerequisites: plugins ("compiling NAME"),
+/// or a valid configuration.
+pub(crate) fn progress(view: &SessionView) -> Option<&str> {
+    let is_it =
+        |condition: &&Condition| condition.kind == ConditionType::EnvironmentReady && is_progress(&condition.reason);
+    let condition = view.status.conditions.iter().find(is_it).filter(|_| view.status.phase == Phase::Preparing);
+    condition.map(|condition| condition.message.as_str())
+}
+
+/// Returns a missing requirement of the session: space for its journal, or prerequisites. The session waits for
+/// them, has failed because they are missing, or lost them while running.
+pub(crate) fn missing(view: &SessionView) -> Option<String> {
+    let is_refused = |condition: &&Condition| {
+        condition.kind == ConditionType::JournalWritable && condition.status == ConditionStatus::False
+    };
+    if let Some(refused) = view.status.conditions.iter().find(is_refused) {
+        return Some(refused.message.clone());
+    }
+    let phase = view.status.phase;
+    let of_interest = phase.is_active() || matches!(phase, Phase::BackingOff | Phase::Failed);
+    let mut conditions = view.status.conditions.iter();
+    let met = conditions.find(|condition| condition.kind == ConditionType::PrerequisitesMet)?;
+    (of_interest && met.status == ConditionStatus::False).then(|| met.message.clone())
+}
+
+/// Returns the requested agent: a configured agent, or the user's own program.
+pub(crate) fn agent(view: &SessionView) -> String {
+    if let Some(agent) = &view.spec.agent {
+        return agent.to_string();
+    }
+    let program = view.spec.command.as_ref().and_then(|command| command.first());
+    match program {
+        Some(program) => Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        None => view.status.agent.as_ref().map_or_else(|| "(default)".to_owned(), |agent| agent.name.clone()),
+    }
+}

@@ -1,0 +1,167 @@
+//! Builds the spec of a session from the command line, and creates the session.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use agentd_api::doctor::shell_word;
+use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
+use agentd_api::isolation::Isolation;
+use agentd_api::quantity::Time;
+use agentd_api::session::{PermissionPolicy, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView};
+use agentd_api::snapshot::{TerminalSnapshot, TerminalVariable};
+use agentd_api::{ByteString, Code};
+
+use crate::args::{EnvFrom, Level, Note, Permissions, RefreshPolicy, Restart, SpecArgs};
+use crate::client::{Client, Document, Terms};
+use crate::error::Error;
+
+/// Refuses a prompt of one word that names an agent or a directory: the user forgot a flag.
+pub(crate) async fn is_no_prompt(client: &Client, args: &SpecArgs) -> Result<(), Error> {
+    let [word] = args.text.as_slice() else { return Ok(()) };
+    let flag = if word.contains('/') && Path::new(word).is_dir() || word == "." || word == ".." {
+        "--dir"
+    } else if args.agent.is_none()
+        && args.command.is_empty()
+        && client.agents().await?.value.agents.iter().any(|agent| agent.name == *word)
+    {
+        "--agent"
+    } else {
+        return Ok(());
+    };
+    let what = if flag == "--dir" { "a directory" } else { "the name of an agent" };
+    let quoted = shell_word(word);
+    // A word that begins with a hyphen would be another flag.
+    let prompt = if word.starts_with('-') { format!("--prompt={quoted}") } else { format!("--prompt {quoted}") };
+    Err(Error::Usage {
+        detail: format!("{word:?} is {what}, and would be sent as a prompt"),
+        hint: format!("give {flag} {quoted}, or {prompt} to send it"),
+    })
+}
+
+/// Builds the spec of a session from the arguments. The daemon refuses mistakes that only it can detect.
+pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
+    let env_setup = args
+        .env_setup
+        .map(|path| std::fs::read_to_string(&path).map_err(|source| Error::File { path, source }))
+        .transpose()?;
+    let prompt = args.prompt.or_else(|| (!args.text.is_empty()).then(|| args.text.join(" ")));
+    Ok(SessionSpec {
+        name: args.name,
+        agent: args.agent,
+        command: Some(args.command).filter(|command| !command.is_empty()),
+        initial_prompt: prompt.map(|prompt| prompt_text(&prompt)).transpose()?,
+        env_setup,
+        permissions: match args.permissions {
+            Permissions::Ask => PermissionPolicy::Ask,
+            Permissions::Allow => PermissionPolicy::Allow,
+            Permissions::Deny => PermissionPolicy::Deny,
+        },
+        restart: args.restart.map(|restart| match restart {
+            Restart::Never => RestartPolicy::Never,
+            Restart::OnFailure => RestartPolicy::OnFailure,
+        }),
+        environment: EnvironmentSpec {
+            source: args.env_from.map(|from| match from {
+                EnvFrom::LoginShell => SnapshotSource::LoginShell,
+                EnvFrom::Terminal => SnapshotSource::Terminal,
+                EnvFrom::Stored => SnapshotSource::Stored,
+            }),
+            refresh: args.refresh.map(|refresh| match refresh {
+                RefreshPolicy::Fresh => Refresh::Fresh,
+                RefreshPolicy::Stored => Refresh::Stored,
+                RefreshPolicy::Warn => Refresh::Warn,
+            }),
+            env: given(args.env)?,
+            allow: args.allow,
+            drop: args.drop,
+            ..EnvironmentSpec::default()
+        },
+        resume_note: args.resume_note.map(|note| match note {
+            Note::Off => ResumeNote::Off,
+            Note::Brief => ResumeNote::Brief,
+            Note::Full => ResumeNote::Full,
+        }),
+        limits: SessionLimits {
+            memory: args.memory.map(|size| size.0),
+            tasks: args.tasks,
+            cpu_weight: args.cpu_weight,
+            idle_seconds: args.idle.map(Time::seconds),
+            turn_seconds: args.turn_limit.map(Time::seconds),
+            permission_seconds: args.permission_limit.map(Time::seconds),
+            ..SessionLimits::default()
+        },
+        requires: args.require,
+        tags: args.tag,
+        isolation: args.isolation.map(|level| match level {
+            Level::None => Isolation::None,
+            Level::Guard => Isolation::Guard,
+        }),
+        ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
+    })
+}
+
+/// Parses the variables of `--env NAME=VALUE`. The last value of a name counts. The daemon validates them.
+fn given(words: Vec<String>) -> Result<BTreeMap<String, String>, Error> {
+    let pair = |word: String| match word.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        // Without a `=` the whole word may be a secret's value.
+        None => Err(Error::Usage {
+            detail: "--env has a word without a `=`".to_owned(),
+            hint: "give --env NAME=VALUE; --allow NAME keeps a variable that the login shell has".to_owned(),
+        }),
+    };
+    words.into_iter().map(pair).collect()
+}
+
+/// Makes a path absolute, because the daemon has another working directory. Only the daemon refuses a missing path.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    let absolute = path.canonicalize().or_else(|_| std::path::absolute(path)).map_err(|source| {
+        if source.kind() == std::io::ErrorKind::NotFound {
+            let detail = "the current directory was removed".to_owned();
+            return Error::Usage { detail, hint: "change to a directory that exists, or name one by --dir".to_owned() };
+        }
+        Error::File { path: path.to_owned(), source }
+    })?;
+    if absolute.to_str().is_none() {
+        let shown = absolute.as_os_str().as_encoded_bytes().escape_ascii();
+        let detail = format!("the name of the directory \"{shown}\" is not UTF-8");
+        return Err(Error::Usage { detail, hint: "rename it, or choose another directory".to_owned() });
+    }
+    Ok(absolute)
+}
+
+/// Returns the prompt of the command line; `-` reads it from standard input.
+pub(crate) fn prompt_text(given: &str) -> Result<String, Error> {
+    if given != "-" {
+        return Ok(given.to_owned());
+    }
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).map_err(Error::Input)?;
+    Ok(text)
+}
+
+/// Creates a session. If it begins with this terminal's environment, that environment is sent first.
+pub(crate) async fn create(
+    client: &Client,
+    mut spec: SessionSpec,
+    terms: Terms,
+) -> Result<Document<SessionView>, Error> {
+    if spec.environment.source != Some(SnapshotSource::Terminal) {
+        match client.create(&spec, terms).await {
+            // The configuration requires the terminal's environment.
+            Err(error) if error.code() == Some(Code::SnapshotNeeded) => {}
+            other => return other,
+        }
+    }
+    spec.environment.snapshot = Some(client.add_snapshot(&of_this_terminal()).await?.id);
+    client.create(&spec, terms).await
+}
+
+/// Collects this terminal's environment. A name that is not UTF-8 has no form in the API, and is left out.
+fn of_this_terminal() -> TerminalSnapshot {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        Some(TerminalVariable { name: name.into_string().ok()?, value: ByteString::from(value.as_os_str()) })
+    });
+    TerminalSnapshot { variables: variables.collect() }
+}

@@ -1,0 +1,304 @@
+//! Parses the lines that an agent sends.
+
+use std::sync::LazyLock;
+
+use agentd_api::session::{AgentInfo, PermissionOption};
+use memchr::memmem::Finder;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::call::{Call, Raw as RawCall};
+use super::id;
+
+/// A line as a JSON-RPC 2.0 message. Params and results stay unparsed.
+#[derive(Debug)]
+pub enum Message<'a> {
+    Request { id: Value, method: String, params: Option<&'a RawValue> },
+    Notification { method: String, params: Option<&'a RawValue> },
+    Response { id: Value, result: Result<&'a RawValue, RpcError> },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RpcError {
+    #[serde(default)]
+    pub code: i64,
+    #[serde(default)]
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+}
+
+impl std::fmt::Display for RpcError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)?;
+        match &self.data {
+            Some(Value::String(text)) => write!(f, ": {text}"),
+            Some(Value::Object(map)) if map.get("details").is_some_and(Value::is_string) => {
+                write!(f, ": {}", map["details"].as_str().unwrap_or_default())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw<'a> {
+    #[serde(default, borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default, borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<RpcError>,
+}
+
+const NULL: &str = "null";
+
+/// Reports whether a line may be more than an update that no session rule inspects. Most lines are text updates.
+/// They are recognised without parsing, by the absence of an id, a tool call id, and an escape that could spell
+/// either.
+pub fn concerns_the_session(line: &[u8]) -> bool {
+    static WORDS: LazyLock<[Finder<'static>; 3]> =
+        LazyLock::new(|| ["\"id\"", "\"toolCallId\"", "\\u00"].map(Finder::new));
+    WORDS.iter().any(|word| word.find(line).is_some())
+}
+
+impl<'a> Message<'a> {
+    /// Parses a line. Returns `None` for JSON that is not JSON-RPC. `written` is the line as received; `line` may
+    /// be a copy with repaired surrogates.
+    pub fn parse(line: &'a RawValue, written: &RawValue) -> Option<Self> {
+        let raw: Raw<'a> = serde_json::from_str(line.get()).ok()?;
+        let id = raw.id.and_then(|id| id::read(id, written));
+        match (id, raw.method) {
+            (Some(id), Some(method)) => Some(Self::Request { id, method, params: raw.params }),
+            (None, Some(method)) => Some(Self::Notification { method, params: raw.params }),
+            (Some(id), None) => {
+                // `"result": null` is a success (seen for session/load), and serde reads it as None.
+                let result = match raw.error {
+                    Some(error) => Err(error),
+                    None => Ok(match raw.result {
+                        Some(result) => result,
+                        None => serde_json::from_str(NULL).ok()?,
+                    }),
+                };
+                Some(Self::Response { id, result })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+/// Methods that the agent offers for opening an existing conversation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    pub load: bool,
+    pub resume: bool,
+}
+
+/// Result of `initialize`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Initialized {
+    pub protocol: u64,
+    pub capabilities: Capabilities,
+    pub agent: Option<AgentInfo>,
+    /// Names of the agent's `authMethods`, each truncated.
+    pub sign_in: Vec<String>,
+}
+
+/// Maximum number of sign-in methods kept, and maximum number of characters of each name.
+const SIGN_IN: (usize, usize) = (6, 80);
+
+/// Parses the result of `initialize`. The error describes the defect in the result.
+pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
+    let value: Value = serde_json::from_str(result.get()).map_err(|error| error.to_string())?;
+    let protocol = value.get("protocolVersion").and_then(Value::as_u64).ok_or("the result has no protocolVersion")?;
+    let capabilities = value.get("agentCapabilities");
+    let load = capabilities.and_then(|c| c.get("loadSession")).and_then(Value::as_bool).unwrap_or(false);
+    let resume = capabilities.and_then(|c| c.pointer("/sessionCapabilities/resume")).is_some_and(|r| !r.is_null());
+    // An invalid agentInfo is no reason to refuse an agent.
+    let agent = value.get("agentInfo").cloned().and_then(|info| serde_json::from_value(info).ok());
+    let methods = value.get("authMethods").and_then(Value::as_array).into_iter().flatten();
+    let name = |method: &Value| Some(method.get("name")?.as_str()?.chars().take(SIGN_IN.1).collect());
+    let sign_in = methods.filter_map(name).take(SIGN_IN.0).collect();
+    Ok(Initialized { protocol, capabilities: Capabilities { load, resume }, agent, sign_in })
+}
+
+/// Returns the conversation's id from the result of `session/new`.
+pub fn opened(result: &RawValue) -> Option<String> {
+    let value: Value = serde_json::from_str(result.get()).ok()?;
+    value.get("sessionId")?.as_str().map(str::to_owned)
+}
+
+/// Returns the stop reason from the result of `session/prompt`, in the agent's spelling.
+pub fn stop_reason(result: &RawValue) -> Option<String> {
+    let value: Value = serde_json::from_str(result.get()).ok()?;
+    value.get("stopReason")?.as_str().map(str::to_owned)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawPermission<'a> {
+    #[serde(default, borrow)]
+    tool_call: Option<&'a RawValue>,
+    #[serde(default)]
+    options: Vec<Value>,
+}
+
+/// Returns the tool call and the options of a permission request.
+pub fn permission_request(params: &RawValue) -> Option<(Call, Vec<PermissionOption>)> {
+    let raw: RawPermission<'_> = serde_json::from_str(params.get()).ok()?;
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let options = raw
+        .options
+        .iter()
+        .filter_map(|option| {
+            let id = text(option, "optionId")?;
+            let name = text(option, "name").unwrap_or_else(|| id.clone());
+            Some(PermissionOption { id, name, kind: text(option, "kind").unwrap_or_default() })
+        })
+        .collect();
+    let call = raw.tool_call.and_then(|call| serde_json::from_str::<RawCall<'_>>(call.get()).ok()).unwrap_or_default();
+    Some((call.read(), options))
+}
+
+/// State of a tool call, as reported by a `session/update`.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ToolCall {
+    /// The tool call has begun or continues. Holds its details, and whether the update names the tool call's state.
+    Open(Box<Call>, bool),
+    Closed(String),
+}
+
+/// Parses the state of a tool call from the params of `session/update`. Returns `None` for any other update.
+pub fn tool_call(params: &RawValue) -> Option<ToolCall> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow)]
+        update: Update<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Details<'a> {
+        #[serde(borrow)]
+        update: RawCall<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Update<'a> {
+        #[serde(rename = "sessionUpdate", borrow)]
+        kind: std::borrow::Cow<'a, str>,
+        #[serde(rename = "toolCallId", default)]
+        id: Option<String>,
+        #[serde(default)]
+        status: Option<String>,
+    }
+    let update = serde_json::from_str::<Params<'_>>(params.get()).ok()?.update;
+    let id = update.id?;
+    let call = || {
+        let call = serde_json::from_str::<Details<'_>>(params.get()).ok();
+        Box::new(Call { id: id.clone(), ..call.map(|call| call.update.read()).unwrap_or_default() })
+    };
+    match (&*update.kind, update.status.as_deref()) {
+        ("tool_call" | "tool_call_update", Some("completed" | "failed")) => Some(ToolCall::Closed(id)),
+        ("tool_call", _) | ("tool_call_update", Some(_)) => Some(ToolCall::Open(call(), true)),
+        ("tool_call_update", None) => Some(ToolCall::Open(call(), false)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_lines_type_follows_from_its_fields() {
+        let request = raw(r#"{"jsonrpc":"2.0","id":0,"method":"m","params":{}}"#);
+        assert!(matches!(Message::parse(&request, &request), Some(Message::Request { id, .. }) if id == 0));
+        let notification = raw(r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#);
+        assert!(matches!(
+            Message::parse(&notification, &notification),
+            Some(Message::Notification { params: None, .. })
+        ));
+        let null_result = raw(r#"{"id":"x","result":null}"#);
+        assert!(matches!(
+            Message::parse(&null_result, &null_result),
+            Some(Message::Response { result: Ok(r), .. }) if r.get() == "null"
+        ));
+        let error = raw(r#"{"id":3,"error":{"code":-32000,"message":"sign in","data":{"details":"no key"}}}"#);
+        let Some(Message::Response { result: Err(error), .. }) = Message::parse(&error, &error) else { panic!() };
+        assert_eq!(error.to_string(), "sign in (-32000): no key");
+        for not_rpc in ["[]", "1", "{}", r#"{"id":null,"error":{"code":-32700,"message":""}}"#] {
+            assert!(Message::parse(&raw(not_rpc), &raw(not_rpc)).is_none(), "{not_rpc}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_left_unread_only_if_no_rule_looks_at_it() {
+        let update = |update: &str| {
+            raw(&format!(
+                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{update}}}}}"#
+            ))
+        };
+        let text = update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi \"you\""}}"#);
+        assert!(!concerns_the_session(text.get().as_bytes()));
+        for line in [
+            update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#),
+            update(r#"{"sessionUpdate":"tool_call","tool\u0043allId":"c"}"#),
+            raw(r#"{"id":1,"result":{}}"#),
+            raw(r#"{"\u0069d":1,"result":{}}"#),
+            raw(r#"{"method":"x","id" : 7}"#),
+        ] {
+            assert!(concerns_the_session(line.get().as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_read_and_what_is_odd_beside_them_is_no_reason_to_refuse() {
+        let result = raw(
+            r#"{"protocolVersion":1,"agentInfo":7,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"resume":{}}}}"#,
+        );
+        let got = initialized(&result).unwrap();
+        assert_eq!(got.capabilities, Capabilities { load: true, resume: true });
+        assert_eq!(got.agent, None);
+        assert!(initialized(&raw("{}")).is_err());
+        let none = raw(r#"{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"resume":null}}}"#);
+        assert_eq!(initialized(&none).unwrap().capabilities, Capabilities::default());
+    }
+
+    #[test]
+    fn unknown_kinds_of_options_are_kept() {
+        let params = raw(r#"{"sessionId":"s","toolCall":{"toolCallId":"c","title":"rm","kind":"execute"},
+            "options":[{"optionId":"a","name":"A","kind":"allow_for_a_moon"},{"name":"no id"}]}"#);
+        let (call, options) = permission_request(&params).unwrap();
+        assert_eq!((call.title.as_deref(), call.kind.as_deref()), (Some("rm"), Some("execute")));
+        assert_eq!(options, [PermissionOption { id: "a".into(), name: "A".into(), kind: "allow_for_a_moon".into() }]);
+    }
+
+    #[test]
+    fn a_tool_call_is_open_until_it_is_completed_or_failed() {
+        let update = |text: &str| tool_call(&raw(&format!(r#"{{"sessionId":"s","update":{text}}}"#)));
+        let open = |title: Option<&str>, told| {
+            let mut call = Call { id: "c".into(), title: title.map(str::to_owned), ..Call::default() };
+            call.details.tool_call = Some("c".into());
+            Some(ToolCall::Open(Box::new(call), told))
+        };
+        assert_eq!(update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#), open(None, true));
+        assert_eq!(
+            update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","title":"t"}"#),
+            open(Some("t"), false)
+        );
+        assert_eq!(
+            update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"in_progress"}"#),
+            open(None, true)
+        );
+        let closed = Some(ToolCall::Closed("c".into()));
+        assert_eq!(update(r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"failed"}"#), closed);
+        assert_eq!(update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}"#), None);
+    }
+}

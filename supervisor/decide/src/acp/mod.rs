@@ -1,0 +1,41 @@
+//! Implements the client side of the Agent Client Protocol, version 1 (<https://agentclientprotocol.com>): builds
+//! messages, and extracts data from the agent's lines.
+//!
+//! The journal keeps all lines verbatim. This module interprets a line only as far as the session's rules need it,
+//! and tolerantly: unknown updates, kinds and stop reasons are ignored.
+
+mod call;
+mod id;
+mod incoming;
+mod outgoing;
+
+pub use call::Call;
+pub use incoming::{
+    Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
+    stop_reason, tool_call,
+};
+pub use outgoing::{cancel, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method};
+
+/// Names of the methods, as recorded in `agent.in` and `agent.out`.
+pub mod method {
+    pub const INITIALIZE: &str = "initialize";
+    pub const NEW: &str = "session/new";
+    pub const LOAD: &str = "session/load";
+    pub const RESUME: &str = "session/resume";
+    pub const PROMPT: &str = "session/prompt";
+    pub const CANCEL: &str = "session/cancel";
+    /// The only request of an agent that agentd serves; `initialize` offers no other.
+    pub const REQUEST_PERMISSION: &str = "session/request_permission";
+    pub const UPDATE: &str = "session/update";
+}
+
+/// Code of the error with which an agent requires a sign-in first.
+pub use agentd_api::reason::AUTHENTICATION_REQUIRED_CODE as AUTHENTICATION_REQUIRED;
+/// Code of the error for a missing resource. A text prompt refers to no resource but its conversation. ACP, "Errors":
+/// "a session-scoped request names a session that does not exist or is not active on the connection".
+pub const RESOURCE_NOT_FOUND: i64 = -32002;
+
+/// Kinds of `session/update` that are history, which the agent sends again when it loads a conversation. Other
+/// kinds (modes, commands, configuration) describe the present.
+pub const HISTORY: [&str; 6] =
+    ["user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"];

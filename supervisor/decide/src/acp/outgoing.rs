@@ -1,0 +1,130 @@
+//! Builds the messages that agentd sends, each as one line of JSON-RPC 2.0.
+
+use std::path::Path;
+
+use agent_client_protocol_schema::ProtocolVersion;
+use agent_client_protocol_schema::v1::{
+    CancelNotification, ClientCapabilities, ContentBlock, Implementation, InitializeRequest, LoadSessionRequest,
+    NewSessionRequest, PromptRequest, RequestPermissionOutcome, RequestPermissionResponse, ResumeSessionRequest,
+    SelectedPermissionOutcome, TextContent,
+};
+use agentd_api::event::PermissionOutcome;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{id, method};
+
+#[derive(Serialize)]
+struct Call<'a, P> {
+    jsonrpc: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    method: &'a str,
+    params: P,
+}
+
+fn line<P: Serialize>(id: Option<u64>, method: &str, params: P) -> Box<RawValue> {
+    to_raw_value(&Call { jsonrpc: "2.0", id, method, params })
+        .expect("the protocol's types have string keys and no failing serializer")
+}
+
+/// Builds `initialize` with agentd's name and version. Offers neither files nor terminals: the agent's own tools
+/// work in the agent's own environment.
+pub fn initialize(id: u64) -> Box<RawValue> {
+    let request = InitializeRequest::new(ProtocolVersion::V1)
+        .client_capabilities(ClientCapabilities::default())
+        .client_info(Implementation::new("agentd", env!("CARGO_PKG_VERSION")));
+    line(Some(id), method::INITIALIZE, request)
+}
+
+pub fn new_conversation(id: u64, directory: &Path) -> Box<RawValue> {
+    line(Some(id), method::NEW, NewSessionRequest::new(directory))
+}
+
+pub fn load(id: u64, conversation: &str, directory: &Path) -> Box<RawValue> {
+    line(Some(id), method::LOAD, LoadSessionRequest::new(conversation.to_owned(), directory))
+}
+
+pub fn resume(id: u64, conversation: &str, directory: &Path) -> Box<RawValue> {
+    line(Some(id), method::RESUME, ResumeSessionRequest::new(conversation.to_owned(), directory))
+}
+
+/// Builds `session/prompt`. agentd's `note` is a separate text block before the client's text.
+pub fn prompt(id: u64, conversation: &str, note: Option<&str>, text: &str) -> Box<RawValue> {
+    let texts = note.into_iter().chain(std::iter::once(text));
+    let content = texts.map(|text| ContentBlock::Text(TextContent::new(text))).collect();
+    line(Some(id), method::PROMPT, PromptRequest::new(conversation.to_owned(), content))
+}
+
+pub fn cancel(conversation: &str) -> Box<RawValue> {
+    line(None, method::CANCEL, CancelNotification::new(conversation.to_owned()))
+}
+
+#[derive(Serialize)]
+struct Answer<'a, R> {
+    jsonrpc: &'a str,
+    #[serde(serialize_with = "id::write")]
+    id: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<R>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorObject<'a>>,
+}
+
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    code: i32,
+    message: &'a str,
+}
+
+/// Builds the answer to a permission request, with the agent's id of the request.
+pub fn permission_answer(id: &Value, outcome: &PermissionOutcome) -> Box<RawValue> {
+    let outcome = match outcome {
+        PermissionOutcome::Selected(option) => {
+            RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(option.clone()))
+        }
+        PermissionOutcome::Cancelled => RequestPermissionOutcome::Cancelled,
+    };
+    let answer = Answer { jsonrpc: "2.0", id, result: Some(RequestPermissionResponse::new(outcome)), error: None };
+    to_raw_value(&answer).expect("as above")
+}
+
+/// Builds the error −32601, method not found (JSON-RPC 2.0, section 5.1).
+pub fn unknown_method(id: &Value, method: &str) -> Box<RawValue> {
+    let message = format!("agentd does not offer {method:?}");
+    let error = Some(ErrorObject { code: -32601, message: &message });
+    to_raw_value(&Answer::<()> { jsonrpc: "2.0", id, result: None, error }).expect("as above")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_follow_the_protocol() {
+        let directory = Path::new("/work");
+        let lines = [
+            (initialize(1), r#""method":"initialize","params":{"protocolVersion":1,"#),
+            (new_conversation(2, directory), r#""params":{"cwd":"/work","mcpServers":[]"#),
+            (load(3, "c", directory), r#""method":"session/load","#),
+            (resume(4, "c", directory), r#""method":"session/resume","params":{"sessionId":"c","cwd":"/work""#),
+            (prompt(5, "c", None, "hi"), r#""prompt":[{"type":"text","text":"hi"}]"#),
+            (prompt(5, "c", Some("n"), "hi"), r#""prompt":[{"type":"text","text":"n"},{"type":"text","text":"hi"}]"#),
+            (cancel("c"), r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"c"}}"#),
+            (
+                permission_answer(&Value::from("a"), &PermissionOutcome::Selected("o".into())),
+                r#"{"jsonrpc":"2.0","id":"a","result":{"outcome":{"outcome":"selected","optionId":"o"}}}"#,
+            ),
+            (
+                permission_answer(&Value::from(1), &PermissionOutcome::Cancelled),
+                r#"{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}"#,
+            ),
+            (unknown_method(&Value::from(7), "x"), r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"#),
+        ];
+        for (line, expected) in lines {
+            assert!(line.get().contains(expected), "{} does not contain {expected}", line.get());
+            assert!(!line.get().contains('\n'));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Batches of records that are written in one piece. Some of the records are lines for the agent.
+
+use agentd_api::Body;
+use agentd_keeper::protocol::Mute;
+use serde_json::value::RawValue;
+
+/// Records that are written to the journal together, or not at all.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    pub entries: Vec<Entry>,
+    pub mute: Option<Mute>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// One record of a batch.
+    pub body: Body,
+    /// Whether to send the record's data to the agent once the record is in the journal.
+    pub send: bool,
+}
+
+impl Batch {
+    pub fn of(body: Body) -> Self {
+        Self::default().record(body)
+    }
+
+    #[must_use]
+    pub fn record(mut self, body: Body) -> Self {
+        self.entries.push(Entry { body, send: false });
+        self
+    }
+
+    /// Adds a line for the agent, recorded as `agent.in`.
+    #[must_use]
+    pub fn send(mut self, line: Box<RawValue>) -> Self {
+        self.entries.push(Entry { body: Body::AgentIn(line), send: true });
+        self
+    }
+
+    #[must_use]
+    pub fn mute(mut self, mute: Mute) -> Self {
+        self.mute = Some(mute);
+        self
+    }
+}

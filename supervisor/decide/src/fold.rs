@@ -1,0 +1,340 @@
+//! Applies records to the state of a session. [`State::apply`] is the only way in which a state changes, in normal
+//! operation and after a crash alike.
+//!
+//! The fold is total. A record that does not fit, such as a kind from a later release or an answer without its
+//! request, changes only the sequence number. [`super::dialogue`] folds in the lines between agentd and the agent.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use agentd_api::event::{
+    AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, PermissionRequested, TurnQueued,
+    TurnStarted,
+};
+use agentd_api::session::Condition;
+use agentd_api::{Body, Event, TurnId};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::exit::describe_exit;
+use crate::state::{
+    CutTurn, Ended, Ending, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn, RESTARTING,
+    Run, Running, RunningTurn, STOPPED, State, WAS_STOPPED, prompt_digest,
+};
+use crate::verdict::supersede;
+
+/// Lifetime of an idempotency key, measured between the times of records.
+const KEY_LIFE: SignedDuration = SignedDuration::from_hours(24);
+/// Maximum number of idempotency keys kept. Beyond this number the oldest keys are dropped early.
+const KEYS: usize = 4096;
+/// Age after which a crash no longer counts.
+const CRASH_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+/// Number of a turn's last stderr lines that its synthetic end quotes.
+const LAST_WORDS: usize = 5;
+
+impl State {
+    /// Applies one record.
+    pub fn apply(&mut self, event: &Event) {
+        self.seq = event.seq;
+        self.updated = event.time;
+        match &event.body {
+            Body::LaunchStarted(started) => self.launch_started(started),
+            Body::LaunchFailed(failed) => self.launch_failed(&failed.message),
+            Body::Condition(condition) => self.set_condition(condition),
+            Body::KeeperStarted(keeper) => {
+                self.keeper = Some(KeeperId {
+                    pid: keeper.pid,
+                    start_time: keeper.start_time,
+                    launch: keeper.launch,
+                    protocol: keeper.protocol,
+                });
+            }
+            Body::EnvironmentBuilt(built) => {
+                self.home.clone_from(&built.home);
+                (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
+                self.pending_note.built(built);
+            }
+            Body::EnvironmentRefreshed(refreshed) if refreshed.launch == self.launches => {
+                (self.expires, self.renews) = (refreshed.expires_at, refreshed.renew_at.or(refreshed.expires_at));
+                self.stale.clone_from(&refreshed.stale);
+            }
+            Body::PrerequisitesChecked(checked) if checked.launch == self.launches => {
+                supersede(&mut self.prerequisites, &checked.reports);
+            }
+            Body::PrerequisitesChanged(changed) if changed.launch == self.launches => {
+                supersede(&mut self.prerequisites, &changed.reports);
+            }
+            Body::AgentStarted(agent) => self.agent_started(agent),
+            Body::AgentOut(line) => {
+                self.heard();
+                self.agent_out(line);
+            }
+            Body::AgentStderr(line) => self.agent_stderr(&line.text.display()),
+            Body::AgentIn(line) => self.agent_in(line),
+            Body::AgentUnusable(unusable) => {
+                if let Run::Running(running) = &mut self.run
+                    && running.ending.is_none()
+                {
+                    running.ending = Some(Ending::Unusable(unusable.message.clone()));
+                }
+            }
+            Body::AgentExited(exited) => self.agent_exited(exited),
+            Body::ConversationOpened(opened) => self.conversation_opened(opened),
+            Body::TurnQueued(queued) => self.turn_queued(queued),
+            Body::TurnStarted(started) => self.turn_started(started),
+            Body::TurnEnded(ended) => self.turn_ended(&ended.turn),
+            Body::TurnCancelling(cancelling) => {
+                if let Some(turn) = self.turn_mut().filter(|turn| turn.id == cancelling.turn) {
+                    turn.cancelling = true;
+                }
+            }
+            Body::PermissionRequested(requested) => self.permission_requested(requested),
+            Body::PermissionResolved(resolved) => {
+                self.permissions.retain(|open| open.request.id != resolved.permission);
+            }
+            Body::StopRequested(_) => match &mut self.run {
+                Run::Preparing(preparing) => preparing.stop = true,
+                Run::Running(running) => running.ending = Some(Ending::Stop),
+                // The session was about to restart its agent. The stop cancels the restart.
+                Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
+                    self.crashes.clear();
+                    self.run = Run::Ended(Ended::Stopped);
+                    for condition in self.conditions.iter_mut().filter(|condition| condition.reason == RESTARTING) {
+                        STOPPED.clone_into(&mut condition.reason);
+                        WAS_STOPPED.clone_into(&mut condition.message);
+                    }
+                }
+                Run::Ended(_) => {}
+            },
+            Body::TurnSilent(silent) => {
+                if let Some(turn) = self.turn_mut().filter(|turn| turn.id == silent.turn) {
+                    turn.silent = true;
+                }
+            }
+            Body::EnvironmentRefreshed(_)
+            | Body::PrerequisitesChecked(_)
+            | Body::PrerequisitesChanged(_)
+            | Body::PrerequisitesForced(_)
+            | Body::SessionCreated(_)
+            | Body::AgentNoise(_)
+            | Body::AgentReplayed(_)
+            | Body::AgentDropped(_)
+            | Body::DaemonRecovered(_)
+            | Body::JournalRepaired(_)
+            | Body::Unknown { .. } => {}
+        }
+    }
+
+    /// Applies the last of several agent lines that no rule inspects. The result equals that of applying each line.
+    pub fn said(&mut self, seq: u64, time: Timestamp) {
+        (self.seq, self.updated) = (seq, time);
+        self.heard();
+    }
+
+    fn launch_started(&mut self, started: &LaunchStarted) {
+        self.launches = started.launch;
+        self.conditions.clear();
+        self.keeper = None;
+        // `expires` and `renews` are kept: a reused environment keeps its schedule.
+        self.stale.clear();
+        self.prerequisites.clear();
+        self.forced_by.clone_from(&started.forced_by);
+        self.exceeded = None;
+        self.pending_note.launched(started.reason);
+        if started.reason != LaunchReason::Restart {
+            self.crashes.clear();
+        }
+        self.run = Run::Preparing(Preparing {
+            launch: started.launch,
+            reason: started.reason,
+            fresh: started.fresh || self.conversation.is_none(),
+            stop: false,
+            wait_until: started.wait_until,
+        });
+    }
+
+    fn launch_failed(&mut self, message: &str) {
+        match &mut self.run {
+            Run::Preparing(preparing) if preparing.stop => self.run = Run::Ended(Ended::Stopped),
+            Run::Preparing(preparing) => {
+                // A restart that fails before the agent runs counts as another crash. The next pause is longer, and
+                // the number of restarts stays limited.
+                if preparing.reason == LaunchReason::Restart {
+                    self.crashes.push(self.updated);
+                }
+                self.run = Run::Ended(Ended::Failed(message.to_owned()));
+            }
+            // The agent runs already and has to be ended first.
+            Run::Running(running) => running.ending = Some(Ending::Failure(message.to_owned())),
+            Run::Ended(_) => {}
+        }
+    }
+
+    fn set_condition(&mut self, condition: &Condition) {
+        match self.conditions.iter_mut().find(|known| known.kind == condition.kind) {
+            Some(known) => *known = condition.clone(),
+            None => self.conditions.push(condition.clone()),
+        }
+    }
+
+    fn agent_started(&mut self, agent: &AgentStarted) {
+        let Run::Preparing(preparing) = &self.run else { return };
+        self.run = Run::Running(Box::new(Running {
+            launch: agent.launch,
+            reason: preparing.reason,
+            fresh: preparing.fresh,
+            pid: agent.pid,
+            start_time: agent.start_time,
+            isolation: agent.isolation.clone(),
+            pending: BTreeMap::new(),
+            asked: Vec::new(),
+            opening: Opening::Initializing,
+            calls: VecDeque::new(),
+            turn: None,
+            idle_since: self.seq,
+            ending: preparing.stop.then_some(Ending::Stop),
+        }));
+    }
+
+    fn agent_exited(&mut self, exited: &AgentExited) {
+        if exited.launch != self.launches {
+            // The record comes from the keeper of an earlier launch, which ended without `agent.exited`.
+            return;
+        }
+        let (ending, turn, lived) = match &mut self.run {
+            Run::Running(running) => {
+                let lived = running.opening == Opening::Open || running.reason == LaunchReason::Restart;
+                (running.ending.take(), running.turn.take(), lived)
+            }
+            // The agent could not be executed, which ends the launch.
+            Run::Preparing(preparing) if exited.exec_error.is_some() => {
+                (None, None, preparing.reason == LaunchReason::Restart)
+            }
+            // The keeper ended before it had an agent. The launch continues without it.
+            Run::Preparing(_) => {
+                self.keeper = None;
+                return;
+            }
+            Run::Ended(_) => return,
+        };
+        let how = describe_exit(exited);
+        self.exceeded = exited.exceeded;
+        if let Some(turn) = turn {
+            self.cut = Some(CutTurn {
+                id: turn.id,
+                tool_calls: turn.tool_calls.into_iter().collect(),
+                detail: how.clone(),
+                stderr: turn.stderr.into(),
+                answer: turn.answer,
+            });
+        }
+        let crashed = match &ending {
+            None => !exited.requested && exited.reason.is_none() && lived,
+            Some(Ending::Unusable(_)) => true,
+            Some(Ending::Stop | Ending::Failure(_)) => false,
+        };
+        if crashed {
+            let now = self.updated;
+            self.crashes.retain(|crash| now.duration_since(*crash) < CRASH_WINDOW);
+            self.crashes.push(now);
+        } else {
+            // A restart would not help: the end was requested, a limit was exceeded, or the agent never opened a
+            // conversation.
+            self.crashes.clear();
+        }
+        self.run = Run::Ended(match ending {
+            Some(Ending::Stop) => Ended::Stopped,
+            Some(Ending::Failure(message) | Ending::Unusable(message)) => Ended::Failed(message),
+            None if exited.requested => Ended::Stopped,
+            None => Ended::Failed(how),
+        });
+    }
+
+    fn conversation_opened(&mut self, opened: &ConversationOpened) {
+        self.pending_note.opened(opened.by, self.conversation.is_some());
+        if self.conversation.as_ref() != Some(&opened.conversation) {
+            self.conversation_born = Some(self.updated);
+            self.conversation_home.clone_from(&opened.home);
+        }
+        self.conversation = Some(opened.conversation.clone());
+        let seq = self.seq;
+        if let Run::Running(running) = &mut self.run {
+            running.opening = Opening::Open;
+            running.idle_since = seq;
+        }
+    }
+
+    fn turn_queued(&mut self, queued: &TurnQueued) {
+        self.forget_keys();
+        if let Some(key) = &queued.key {
+            let digest = prompt_digest(&queued.prompt);
+            let (key, turn, time) = (key.clone(), queued.turn.clone(), Some(self.updated));
+            self.keys.push_back(PromptKey { key, turn, digest, seq: self.seq, time });
+        }
+        self.queue.push_back(QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone() });
+        self.next_turn += 1;
+    }
+
+    /// Drops expired keys and makes room for one more.
+    fn forget_keys(&mut self) {
+        let now = self.updated;
+        // States stored by older releases have no times. Such a key counts as new.
+        self.keys.iter_mut().for_each(|key| _ = key.time.get_or_insert(now));
+        self.keys.retain(|key| key.time.is_none_or(|time| now.duration_since(time) < KEY_LIFE));
+        while self.keys.len() >= KEYS {
+            self.keys.pop_front();
+        }
+    }
+
+    fn heard(&mut self) {
+        let seq = self.seq;
+        if let Some(turn) = self.turn_mut() {
+            (turn.heard, turn.silent) = (seq, false);
+        }
+    }
+
+    fn agent_stderr(&mut self, line: &str) {
+        if let Some(turn) = self.turn_mut() {
+            if turn.stderr.len() == LAST_WORDS {
+                turn.stderr.pop_front();
+            }
+            turn.stderr.push_back(line.to_owned());
+        }
+    }
+
+    fn turn_started(&mut self, started: &TurnStarted) {
+        let Some(position) = self.queue.iter().position(|queued| queued.id == started.turn) else { return };
+        let Run::Running(running) = &mut self.run else { return };
+        let Some(queued) = self.queue.remove(position) else { return };
+        self.pending_note.turn_started();
+        running.turn = Some(RunningTurn {
+            id: queued.id,
+            prompt: queued.prompt,
+            cancelling: false,
+            heard: self.seq,
+            silent: false,
+            stderr: VecDeque::new(),
+            tool_calls: BTreeSet::new(),
+            answer: None,
+        });
+    }
+
+    fn turn_ended(&mut self, id: &TurnId) {
+        self.queue.retain(|queued| queued.id != *id);
+        if self.cut.as_ref().is_some_and(|cut| cut.id == *id) {
+            self.cut = None;
+        }
+        if let Run::Running(running) = &mut self.run
+            && running.turn.as_ref().is_some_and(|turn| turn.id == *id)
+        {
+            running.turn = None;
+            running.calls.clear();
+            running.idle_since = self.seq;
+            // A response to the prompt that arrives after the end of the turn is ignored.
+            running.pending.retain(|_, pending| !matches!(pending, Pending::Prompt(turn) if turn == id));
+        }
+    }
+
+    fn permission_requested(&mut self, requested: &PermissionRequested) {
+        self.next_permission += 1;
+        self.permissions.push(OpenPermission { request: requested.request.clone(), rpc: requested.rpc.clone() });
+    }
+}

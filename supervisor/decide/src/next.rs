@@ -1,0 +1,424 @@
+//! Decides the next step of a session from its state alone. Pure and level-triggered.
+//!
+//! Because only the state decides, a daemon that takes over a session continues exactly where the previous daemon
+//! ended. Recovery has no separate code path. The caller carries out one step at a time, then asks again.
+
+use std::time::Duration;
+
+use agentd_api::event::{
+    AgentUnusable, AnsweredBy, Cause, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome,
+    PermissionRequested, Synthetic, SyntheticCause, TurnEnded, TurnStarted,
+};
+use agentd_api::session::{
+    Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, ResumeNote,
+    SessionSpec,
+};
+use agentd_api::{Body, TurnId};
+use agentd_keeper::protocol::Mute;
+use jiff::Timestamp;
+
+use crate::acp;
+use crate::batch::Batch;
+use crate::exit::exit_reason;
+use crate::note::note;
+use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
+use crate::state::{
+    Answer, CutTurn, Ended, OpenPermission, OpenRefused, Opening, RESTARTING, Run, Running, STOPPED, State, WAS_STOPPED,
+};
+use crate::verdict::{FAILED, Needed, TIMED_OUT, reevaluate};
+use crate::waits::{SAME_MINUTE_MESSAGE, STDERR_HINT, born_this_minute, is_parked, is_restarted};
+use agentd_permission::{Asker, Rule, policy};
+
+/// The next step of a session.
+#[derive(Debug)]
+pub enum Step {
+    /// Write these records, and send the lines among them.
+    Append(Batch),
+    /// Check prerequisites, build the environment and start the agent. Remains the next step until records report
+    /// the result.
+    BringUp { launch: u64 },
+    /// Abandon the bring-up because a stop was requested.
+    AbandonBringUp { launch: u64 },
+    /// End the agent and its process tree. Remains the next step until `agent.exited` is recorded.
+    StopAgent,
+}
+
+/// Inputs of the rules besides the state.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    pub spec: &'a SessionSpec,
+    pub generation: u64,
+    pub now: Timestamp,
+    /// Time without history updates after which a loaded conversation counts as replayed.
+    pub replay_quiet: Duration,
+    /// The agent's name, as permission rules spell it.
+    pub agent: &'a str,
+    pub rules: &'a [Rule],
+    /// Whether a rule or the session's policy may allow a request. If false, agentd asks a client.
+    pub may_allow: bool,
+    pub restart: RestartPolicy,
+    /// Whether the daemon is draining, which postpones restarts.
+    pub drained: bool,
+    /// Form of the note that the agent receives after a resume.
+    pub note: ResumeNote,
+    /// The session's prerequisites in the configuration in force.
+    pub needed: &'a Needed,
+}
+
+/// Returns the next step, or `None` if the session waits for an event.
+pub fn next(state: &State, facts: &Facts<'_>) -> Option<Step> {
+    if let Some(batch) = left_open(state) {
+        return Some(Step::Append(batch));
+    }
+    match &state.run {
+        Run::Ended(ended) => after_the_end(state, ended, facts).map(Step::Append),
+        Run::Preparing(preparing) if preparing.stop => Some(Step::AbandonBringUp { launch: preparing.launch }),
+        Run::Preparing(preparing) => Some(Step::BringUp { launch: preparing.launch }),
+        Run::Running(running) => match running_step(state, running, facts) {
+            Some(batch) => Some(Step::Append(batch)),
+            None => running.ending.is_some().then_some(Step::StopAgent),
+        },
+    }
+}
+
+/// Builds the record of a condition. `last_transition_time` is kept while the status stays unchanged.
+pub fn condition(
+    state: &State,
+    facts: &Facts<'_>,
+    kind: ConditionType,
+    status: ConditionStatus,
+    reason: &str,
+    message: impl Into<String>,
+) -> Body {
+    let last_transition_time = match state.condition(kind) {
+        Some(known) if known.status == status => known.last_transition_time,
+        _ => facts.now,
+    };
+    Body::Condition(Condition {
+        kind,
+        status,
+        reason: reason.to_owned(),
+        message: message.into(),
+        observed_generation: facts.generation,
+        last_transition_time,
+    })
+}
+
+/// Closes items of an earlier launch that are still open during a later launch. Only journals of older daemons have
+/// such items.
+fn left_open(state: &State) -> Option<Batch> {
+    let is_asked = |open: &OpenPermission| match &state.run {
+        Run::Running(running) => running.asked.iter().any(|asked| asked.rpc == open.rpc),
+        Run::Preparing(_) => false,
+        // `after_the_end` closes these requests.
+        Run::Ended(_) => true,
+    };
+    let orphaned = state.permissions.iter().filter(|open| !is_asked(open));
+    let batch = orphaned.fold(Batch::default(), |batch, open| {
+        resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, &Cause::default(), false)
+    });
+    let batch = match &state.cut {
+        Some(cut) if !matches!(state.run, Run::Ended(_)) => batch.record(end_of_cut(cut)),
+        _ => batch,
+    };
+    (!batch.entries.is_empty()).then_some(batch)
+}
+
+/// Builds the end of a turn whose agent has exited: from the agent's answer if it arrived, otherwise a synthetic
+/// end.
+fn end_of_cut(cut: &CutTurn) -> Body {
+    if let Some(answer) = &cut.answer {
+        return answered(&cut.id, answer, cut.stderr.clone(), cut.tool_calls.clone());
+    }
+    let CutTurn { id, tool_calls, detail, stderr, .. } = cut.clone();
+    let synthetic = Synthetic { cause: SyntheticCause::AgentExited, detail, stderr };
+    let (stop_reason, synthetic) = (None, Some(synthetic));
+    Body::TurnEnded(TurnEnded { turn: id, stop_reason, synthetic, interrupted_tool_calls: tool_calls })
+}
+
+/// Reason of a condition that is false because the agent crashed too often.
+const PARKED: &str = "Parked";
+
+/// Closes the items that an ended agent left open: its turn, its permission requests, and the conditions that are
+/// still true.
+fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batch> {
+    let mut batch = Batch::default();
+    for open in &state.permissions {
+        batch = resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, &Cause::default(), false);
+    }
+    if let Some(cut) = &state.cut {
+        batch = batch.record(end_of_cut(cut));
+    }
+    let (reason, message) = match ended {
+        Ended::Pending => return None,
+        Ended::Stopped => {
+            // The user who stops a session does not expect its queued prompts to be sent after a later resume.
+            for queued in &state.queue {
+                batch = batch.record(dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
+            }
+            (STOPPED, WAS_STOPPED)
+        }
+        Ended::Failed(message) if is_parked(state, facts) => (PARKED, message.as_str()),
+        Ended::Failed(message) if is_restarted(state, facts) => (RESTARTING, message.as_str()),
+        Ended::Failed(message) => (exit_reason(state.exceeded), message.as_str()),
+    };
+    for kind in [ConditionType::AgentStarted, ConditionType::ConversationReady] {
+        if state.holds(kind) {
+            batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
+        }
+    }
+    if state.is_waiting() {
+        let (kind, message) = (ConditionType::PrerequisitesMet, "the launch ended while it waited for prerequisites");
+        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
+    }
+    let missing = state.condition(ConditionType::PrerequisitesMet);
+    let is_missing = missing.is_some_and(|condition| [FAILED, TIMED_OUT].contains(&condition.reason.as_str()));
+    let got_that_far = state.holds(ConditionType::EnvironmentReady) && !is_missing;
+    if got_that_far && state.condition(ConditionType::AgentStarted).is_none() && matches!(ended, Ended::Failed(_)) {
+        let kind = ConditionType::AgentStarted;
+        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, "NotExecuted", message)).record(
+            Body::LaunchFailed(LaunchFailed {
+                launch: state.launches,
+                reason: "NotExecuted".to_owned(),
+                message: message.to_owned(),
+            }),
+        );
+    } else if [RESTARTING, PARKED].contains(&reason)
+        && batch.entries.is_empty()
+        && !state.agent_started_reason_is(reason)
+    {
+        // A restart that failed before the agent ran is reported like a crash.
+        let kind = ConditionType::AgentStarted;
+        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
+    }
+    (!batch.entries.is_empty()).then_some(batch)
+}
+
+fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
+    if !state.holds(ConditionType::AgentStarted) {
+        let message = format!("pid {}", running.pid);
+        return Some(Batch::of(condition(
+            state,
+            facts,
+            ConditionType::AgentStarted,
+            ConditionStatus::True,
+            "Started",
+            message,
+        )));
+    }
+    if let Some(batch) = answer_agent(state, running, facts) {
+        return Some(batch);
+    }
+    if running.ending.is_some() {
+        return None;
+    }
+    match &running.opening {
+        Opening::Initializing => {
+            running.pending.is_empty().then(|| Batch::default().send(acp::initialize(state.next_rpc)))
+        }
+        Opening::Initialized(_) if !running.pending.is_empty() => None,
+        Opening::Initialized(capabilities) => {
+            let loads = state.conversation.is_some() && capabilities.load && !capabilities.resume;
+            if loads && born_this_minute(state, running, facts.now) {
+                return wait_for_the_minute(state, facts);
+            }
+            Some(open(state, running, *capabilities, facts))
+        }
+        Opening::Answered { conversation, by } => Some(opened(state, running, conversation, *by, facts)),
+        Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
+        Opening::Open => reevaluate(state, facts).or_else(|| turn_step(state, running, facts)),
+    }
+}
+
+/// Answers each request of the agent: permission requests by rules and policy, all other requests with −32601.
+fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
+    for asked in &running.asked {
+        let Some(draft) = &asked.permission else {
+            return Some(Batch::default().send(acp::unknown_method(&asked.rpc, &asked.method)));
+        };
+        let known = state.permissions.iter().find(|open| open.rpc == asked.rpc);
+        let (batch, open) = if let Some(open) = known {
+            (Batch::default(), open.clone())
+        } else {
+            let request = PermissionRequest {
+                id: state.next_permission_id(),
+                title: draft.title.clone(),
+                tool_kind: draft.tool_kind.clone(),
+                details: draft.details.clone(),
+                options: draft.options.clone(),
+            };
+            let requested = PermissionRequested { request: request.clone(), rpc: asked.rpc.clone() };
+            (Batch::of(Body::PermissionRequested(requested)), OpenPermission { request, rpc: asked.rpc.clone() })
+        };
+        let cancelling = running.ending.is_some() || running.turn.as_ref().is_none_or(|turn| turn.cancelling);
+        let asker = Asker { agent: facts.agent, directory: &facts.spec.directory, home: state.home.as_deref() };
+        let answer = match policy(facts.rules, facts.spec.permissions, asker, draft) {
+            _ if cancelling => Some((PermissionOutcome::Cancelled, AnsweredBy::Cancel)),
+            PermissionPolicy::Ask => None,
+            // A rule that would deny the request may be among the rules that could not be read.
+            PermissionPolicy::Allow if !facts.may_allow => None,
+            PermissionPolicy::Allow => Some((by_policy(draft, &ALLOWING), AnsweredBy::Policy)),
+            PermissionPolicy::Deny => Some((by_policy(draft, &REJECTING), AnsweredBy::Policy)),
+        };
+        match answer {
+            Some((outcome, by)) => return Some(resolve(batch, &open, outcome, by, &Cause::default(), true)),
+            None if known.is_none() => return Some(batch),
+            None => {}
+        }
+    }
+    None
+}
+
+/// Returns the outcome that the policy selects. Returns `cancelled` if the agent offers no option of the wanted
+/// kinds.
+fn by_policy(draft: &agentd_permission::PermissionDraft, kinds: &[&str]) -> PermissionOutcome {
+    match choose(&draft.options, kinds) {
+        Some(option) => PermissionOutcome::Selected(option.id.clone()),
+        None => PermissionOutcome::Cancelled,
+    }
+}
+
+/// Records once that the conversation waits for the next UTC minute, and why.
+fn wait_for_the_minute(state: &State, facts: &Facts<'_>) -> Option<Batch> {
+    let (kind, reason) = (ConditionType::ConversationReady, "WaitingForTheMinute");
+    let said = state.condition(kind).is_some_and(|condition| condition.reason == reason);
+    (!said).then(|| Batch::of(condition(state, facts, kind, ConditionStatus::Unknown, reason, SAME_MINUTE_MESSAGE)))
+}
+
+/// Opens the conversation by the agent's capabilities. Prefers `session/resume`, which replays no history.
+fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts: &Facts<'_>) -> Batch {
+    let id = state.next_rpc;
+    let directory = &facts.spec.directory;
+    match &state.conversation {
+        Some(conversation) if !running.fresh && capabilities.resume => {
+            Batch::default().send(acp::resume(id, conversation, directory))
+        }
+        Some(conversation) if !running.fresh && capabilities.load => {
+            let updates = acp::HISTORY.iter().map(|&kind| kind.to_owned()).collect();
+            let quiet_ms = u64::try_from(facts.replay_quiet.as_millis()).unwrap_or(u64::MAX);
+            let mute = Mute { response_to: id, updates, quiet_ms };
+            Batch::default().send(acp::load(id, conversation, directory)).mute(mute)
+        }
+        _ => Batch::default().send(acp::new_conversation(id, directory)),
+    }
+}
+
+fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, facts: &Facts<'_>) -> Batch {
+    let (reason, message) = match by {
+        OpenedBy::NewAfterLoss => (
+            "HistoryLost",
+            "the agent can neither load nor resume a conversation: it created a new conversation without the earlier \
+             history",
+        ),
+        OpenedBy::New if state.conversation.is_some() => ("NewConversation", "a new conversation, as requested"),
+        OpenedBy::New => ("NewConversation", "a new conversation"),
+        OpenedBy::Load => ("Loaded", "the agent loaded the conversation"),
+        OpenedBy::Resume | OpenedBy::Unknown => ("Resumed", "the agent resumed the conversation"),
+    };
+    Batch::of(Body::ConversationOpened(ConversationOpened {
+        launch: running.launch,
+        conversation: conversation.to_owned(),
+        by,
+        directory: facts.spec.directory.clone(),
+        home: state.home.clone(),
+    }))
+    .record(condition(state, facts, ConditionType::ConversationReady, ConditionStatus::True, reason, message))
+}
+
+/// Fails the launch of an agent that cannot open the conversation. The agent never gets a new conversation
+/// silently; the message names the remedy.
+fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts<'_>) -> Batch {
+    let (reason, message) = match refused {
+        OpenRefused::Initialize(error) => ("InitializeFailed", format!("initialize failed: {error}; {STDERR_HINT}")),
+        OpenRefused::Open { error, code: acp::AUTHENTICATION_REQUIRED, .. } => (
+            agentd_api::reason::AUTHENTICATION_REQUIRED,
+            format!("the agent requires a sign-in first: {error}; {}", sign_in(state)),
+        ),
+        OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
+            "ConversationLost",
+            format!(
+                "the agent could not restore the conversation {:?}: {error}; {}\
+                 `agentctl resume --new-conversation` starts a new conversation instead",
+                state.conversation.as_deref().unwrap_or_default(),
+                other_home(state)
+            ),
+        ),
+        OpenRefused::Open { error, .. } => {
+            ("ConversationRefused", format!("the agent refused to create a conversation: {error}; {STDERR_HINT}"))
+        }
+    };
+    fail_launch(state, running.launch, ConditionType::ConversationReady, reason, &message, facts)
+}
+
+/// Returns the remedy for an agent that requires a sign-in.
+fn sign_in(state: &State) -> String {
+    let offers = match state.sign_in.as_slice() {
+        [] => String::new(),
+        ways => format!(" (it offers: {})", ways.join(", ")),
+    };
+    format!(
+        "sign in with the agent's own program{offers}, or give its key as a secret in agentd.toml, \
+         then `agentctl resume`"
+    )
+}
+
+/// Explains the likeliest reason why an agent does not find its conversation: `HOME` changed. Returns an empty text
+/// otherwise.
+fn other_home(state: &State) -> String {
+    match (&state.conversation_home, &state.home) {
+        (Some(then), Some(now)) if then != now => format!("it was created with HOME={then}, and HOME is now {now}; "),
+        _ => String::new(),
+    }
+}
+
+/// Returns the records that fail a launch: the false condition, then `launch.failed`.
+pub fn fail_launch(
+    state: &State,
+    launch: u64,
+    kind: ConditionType,
+    reason: &str,
+    message: &str,
+    facts: &Facts<'_>,
+) -> Batch {
+    Batch::of(condition(state, facts, kind, ConditionStatus::False, reason, message))
+        .record(Body::LaunchFailed(LaunchFailed { launch, reason: reason.to_owned(), message: message.to_owned() }))
+}
+
+/// Ends the turn that the agent has answered, or starts the next queued turn.
+fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
+    if let Some(turn) = &running.turn {
+        let answer = turn.answer.as_ref()?;
+        // After a cancel, most agents end the turn without reporting the end of its open tool calls.
+        let (stderr, open) = (turn.stderr.iter().cloned().collect(), turn.tool_calls.iter().cloned().collect());
+        let ended = Batch::of(answered(&turn.id, answer, stderr, open));
+        return Some(match answer {
+            Err(error) if error.code == acp::RESOURCE_NOT_FOUND => ended.record(unusable(running.launch, error)),
+            _ => ended,
+        });
+    }
+    let queued = state.queue.front()?;
+    let conversation = state.conversation.as_deref()?;
+    let rpc = state.next_rpc;
+    let note = note(&state.pending_note, &state.prerequisites, facts.note, &facts.spec.directory);
+    let line = acp::prompt(rpc, conversation, note.as_deref(), &queued.prompt);
+    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note })).send(line))
+}
+
+/// Builds the record of an agent that does not know its own open conversation and would refuse every prompt.
+/// Adapters behave so when the program behind them has died (claude-agent-acp).
+fn unusable(launch: u64, error: &acp::RpcError) -> Body {
+    let message = format!("the agent has lost its open conversation and answered the prompt with: {error}");
+    Body::AgentUnusable(AgentUnusable { launch, reason: "ConversationGone".to_owned(), message })
+}
+
+/// Builds the end of a turn from the agent's answer to the prompt.
+fn answered(turn: &TurnId, answer: &Answer, stderr: Vec<String>, interrupted_tool_calls: Vec<String>) -> Body {
+    let (stop_reason, synthetic) = match answer {
+        Ok(stop_reason) => (stop_reason.clone(), None),
+        Err(error) => {
+            let detail = format!("the agent answered the prompt with an error: {error}");
+            (None, Some(Synthetic { cause: SyntheticCause::AgentError, detail, stderr }))
+        }
+    };
+    Body::TurnEnded(TurnEnded { turn: turn.clone(), stop_reason, synthetic, interrupted_tool_calls })
+}

@@ -1,0 +1,331 @@
+//! Decides clients' commands for a session: refuses a command, or returns the records that carry it out. Pure.
+//!
+//! A refusal is an expected result, and therefore a value. It names the request, the reason and the remedy.
+
+use agentd_api::event::{
+    AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
+    SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
+};
+use agentd_api::prerequisite::Requester;
+use agentd_api::session::{PermissionAnswer, PermissionOption, Phase};
+use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
+use jiff::Timestamp;
+
+use crate::acp;
+use crate::batch::Batch;
+use crate::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
+
+/// Command of a client.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// `key` is the request's `Idempotency-Key`.
+    Prompt {
+        text: String,
+        key: Option<String>,
+        requester: Option<Requester>,
+    },
+    /// Cancels `turn`, or the running turn if `turn` is `None`.
+    Cancel {
+        turn: Option<TurnId>,
+        cause: Cause,
+    },
+    Stop {
+        reason: String,
+        cause: Cause,
+    },
+    Resume {
+        fresh: bool,
+        terms: LaunchTerms,
+    },
+    Answer {
+        permission: PermissionId,
+        answer: PermissionAnswer,
+        cause: Cause,
+    },
+}
+
+/// Terms of a launch in case of unmet prerequisites.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LaunchTerms {
+    pub wait_until: Option<Timestamp>,
+    pub forced_by: Option<Requester>,
+    /// The process that requested the launch.
+    pub requester: Option<Requester>,
+}
+
+/// Limits from the configuration, and the session's restart state.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub queued_turns: usize,
+    /// Whether the session's agent crashed and will be started again ([`crate::waits::is_restarted`]).
+    pub restarts: bool,
+}
+
+/// Reason why a command is refused. A refused command changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the session is {} and has no agent to prompt", phase.as_str())]
+    NotRunning { phase: Phase },
+    #[error("the session is {} already", phase.as_str())]
+    Active { phase: Phase },
+    #[error("the session is {}; only an ended session can be removed", phase.as_str())]
+    NotEnded { phase: Phase },
+    #[error("the session is {} and has nothing to stop", phase.as_str())]
+    NothingToStop { phase: Phase },
+    #[error("the end of the session's last turn is not recorded yet: its journal cannot be written now")]
+    Unclosed,
+    #[error("no turn is running")]
+    NoTurn,
+    #[error("the session has no turn {turn:?} that is running or queued", turn = turn.as_str())]
+    NoSuchTurn { turn: TurnId },
+    #[error("{waiting} turns are queued already, which is the limit")]
+    QueueFull { waiting: usize },
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    #[error("the idempotency key {key:?} was used for another prompt")]
+    KeyReused { key: String },
+    #[error("no permission request {permission:?} is open", permission = permission.as_str())]
+    NoSuchPermission { permission: PermissionId },
+    #[error("permission request {permission:?} is already answered", permission = permission.as_str())]
+    PermissionAnswered { permission: PermissionId },
+    #[error("the agent that sent permission request {permission:?} has ended", permission = permission.as_str())]
+    AgentEnded { permission: PermissionId },
+    #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
+    NoSuchOption { permission: PermissionId, offered: String },
+    #[error("the agent offers no answer to {permission:?}, so it cannot be allowed", permission = permission.as_str())]
+    NoOptions { permission: PermissionId },
+}
+
+impl Refusal {
+    pub fn problem(&self) -> Problem {
+        let (code, hint) = match self {
+            Self::NotRunning { .. } => (Code::WrongPhase, Some("start it again with `agentctl resume`")),
+            Self::Active { .. } => {
+                (Code::WrongPhase, Some("stop it first with `agentctl stop`, or attach to it with `agentctl attach`"))
+            }
+            Self::NotEnded { .. } => {
+                (Code::WrongPhase, Some("stop it first with `agentctl stop`, or remove it with `agentctl rm --force`"))
+            }
+            Self::NothingToStop { .. } | Self::NoTurn => (Code::WrongPhase, None),
+            Self::Unclosed => (Code::TooBusy, Some("is the disk full? make room and try again")),
+            Self::NoSuchTurn { .. } => (Code::NoSuchTurn, Some("`agentctl show` lists the turns")),
+            Self::QueueFull { .. } => {
+                (Code::QueueFull, Some("wait for a turn to end, or drop one; limits.queued_turns sets the limit"))
+            }
+            Self::KeyReused { .. } => (Code::KeyReused, Some("a new prompt needs a new key")),
+            Self::EmptyPrompt => (Code::InvalidRequest, Some("send a prompt with text")),
+            Self::NoSuchPermission { .. } => (Code::NoSuchPermission, Some("`agentctl show` lists the open requests")),
+            Self::PermissionAnswered { .. } | Self::AgentEnded { .. } => (Code::PermissionAnswered, None),
+            Self::NoSuchOption { .. } => {
+                (Code::InvalidRequest, Some("answer with one of those ids, or with allow or deny"))
+            }
+            Self::NoOptions { .. } => (
+                Code::InvalidRequest,
+                Some("deny it: the agent learns that the request was not approved, and the turn continues"),
+            ),
+        };
+        let problem = Problem::new(code, self.to_string());
+        match hint {
+            Some(hint) => problem.hint(hint),
+            None => problem,
+        }
+    }
+}
+
+/// Records that carry out a command, and the data that its caller receives.
+#[derive(Debug)]
+pub struct Decision {
+    pub batch: Batch,
+    /// The turn that the prompt created.
+    pub turn: Option<TurnId>,
+    /// Sequence number before the first record of that turn, if an earlier request queued it.
+    pub known_since: Option<u64>,
+}
+
+impl From<Batch> for Decision {
+    fn from(batch: Batch) -> Self {
+        Self { batch, turn: None, known_since: None }
+    }
+}
+
+/// Returns the records that carry out `command`, or the refusal.
+pub fn decide(state: &State, command: Command, bounds: Bounds) -> Result<Decision, Refusal> {
+    let phase = if bounds.restarts { Phase::BackingOff } else { state.phase() };
+    match command {
+        Command::Prompt { text, key, requester } => prompt(state, phase, (text, key, requester), bounds),
+        Command::Cancel { turn, cause } => cancel(state, turn, &cause).map(Decision::from),
+        Command::Stop { reason, cause } => match phase {
+            // A stop is already in progress, or the session has already ended.
+            Phase::Stopped | Phase::Failed => Ok(Batch::default().into()),
+            Phase::Stopping if !state.is_unusable() => Ok(Batch::default().into()),
+            // A stop before the restart cancels the restart. The session is stopped at once, and its queued prompts
+            // are dropped.
+            Phase::BackingOff => {
+                let batch = Batch::of(Body::StopRequested(StopRequested { reason, cause }));
+                let waiting = state.queue.iter().map(|queued| dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
+                Ok(waiting.fold(batch, Batch::record).into())
+            }
+            Phase::Pending => Err(Refusal::NothingToStop { phase }),
+            _ => Ok(Batch::of(Body::StopRequested(StopRequested { reason, cause })).into()),
+        },
+        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by, requester } } => match phase {
+            _ if phase.is_active() => Err(Refusal::Active { phase }),
+            _ if state.is_unclosed() => Err(Refusal::Unclosed),
+            _ => {
+                let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
+                let launch = state.launches + 1;
+                let started = LaunchStarted { launch, reason, fresh, wait_until, forced_by, requester };
+                Ok(Batch::of(Body::LaunchStarted(started)).into())
+            }
+        },
+        Command::Answer { permission, answer, cause } => {
+            answer_permission(state, permission, &answer, &cause).map(Decision::from)
+        }
+    }
+}
+
+fn prompt(
+    state: &State,
+    phase: Phase,
+    (text, key, requester): (String, Option<String>, Option<Requester>),
+    bounds: Bounds,
+) -> Result<Decision, Refusal> {
+    if let Some(known) = key.as_ref().and_then(|key| state.keys.iter().find(|known| known.key == *key)) {
+        // The client did not receive the first response and repeats the request. The prompt is not sent again.
+        if known.digest != prompt_digest(&text) {
+            return Err(Refusal::KeyReused { key: known.key.clone() });
+        }
+        let (turn, known_since) = (Some(known.turn.clone()), Some(known.seq.saturating_sub(1)));
+        return Ok(Decision { batch: Batch::default(), turn, known_since });
+    }
+    // A session that waits for the restart of its agent accepts prompts; they wait for the restart too.
+    if phase.is_over() || (phase == Phase::Stopping && !state.is_unusable()) {
+        return Err(Refusal::NotRunning { phase });
+    }
+    if text.trim().is_empty() {
+        return Err(Refusal::EmptyPrompt);
+    }
+    if state.queue.len() >= bounds.queued_turns {
+        return Err(Refusal::QueueFull { waiting: state.queue.len() });
+    }
+    let turn = TurnId::numbered(state.next_turn);
+    let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, key, requester }));
+    Ok(Decision { batch, turn: Some(turn), known_since: None })
+}
+
+fn running_turn(state: &State) -> Option<&RunningTurn> {
+    match &state.run {
+        Run::Running(running) => running.turn.as_ref(),
+        Run::Ended(_) | Run::Preparing(_) => None,
+    }
+}
+
+fn cancel(state: &State, turn: Option<TurnId>, cause: &Cause) -> Result<Batch, Refusal> {
+    let running = running_turn(state);
+    let wanted = match (turn, running) {
+        (None, None) => return Err(Refusal::NoTurn),
+        (None, Some(running)) => running.id.clone(),
+        (Some(turn), _) => turn,
+    };
+    if let Some(running) = running.filter(|running| running.id == wanted) {
+        if running.cancelling {
+            return Ok(Batch::default());
+        }
+        let mut batch = Batch::of(Body::TurnCancelling(TurnCancelling { turn: wanted, cause: cause.clone() }));
+        if let Some(conversation) = &state.conversation {
+            batch = batch.send(acp::cancel(conversation));
+        }
+        // ACP, "Cancellation": the client must answer all pending permission requests with `cancelled`.
+        return Ok(state.permissions.iter().fold(batch, |batch, open| {
+            resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, cause, true)
+        }));
+    }
+    if state.queue.iter().any(|queued| queued.id == wanted) {
+        return Ok(Batch::of(dropped(wanted, "the turn was cancelled while it was queued")));
+    }
+    Err(Refusal::NoSuchTurn { turn: wanted })
+}
+
+/// Detail of dropped turns of a stopped session.
+pub const STOPPED_WHILE_WAITING: &str = "the session was stopped while the turn was queued";
+
+/// Builds the end of a turn that never reached the agent.
+pub fn dropped(turn: TurnId, detail: &str) -> Body {
+    Body::TurnEnded(TurnEnded {
+        turn,
+        stop_reason: None,
+        synthetic: Some(Synthetic { cause: SyntheticCause::Dropped, detail: detail.to_owned(), stderr: Vec::new() }),
+        interrupted_tool_calls: Vec::new(),
+    })
+}
+
+fn answer_permission(
+    state: &State,
+    permission: PermissionId,
+    answer: &PermissionAnswer,
+    cause: &Cause,
+) -> Result<Batch, Refusal> {
+    let Some(open) = state.permissions.iter().find(|open| open.request.id == permission) else {
+        let number = permission.as_str().strip_prefix('p').and_then(|n| n.parse::<u64>().ok());
+        return Err(if number.is_some_and(|n| n >= 1 && n < state.next_permission) {
+            Refusal::PermissionAnswered { permission }
+        } else {
+            Refusal::NoSuchPermission { permission }
+        });
+    };
+    // The permission request is closed together with the turn. Until then no agent can receive an answer.
+    if !matches!(state.run, Run::Running(_)) {
+        return Err(Refusal::AgentEnded { permission });
+    }
+    let options = &open.request.options;
+    let chosen = match answer {
+        PermissionAnswer::Option(id) => options.iter().find(|option| option.id == *id),
+        PermissionAnswer::Allow => choose(options, &ALLOWING),
+        PermissionAnswer::Deny => choose(options, &REJECTING),
+    };
+    let outcome = match (chosen, answer) {
+        (Some(option), _) => PermissionOutcome::Selected(option.id.clone()),
+        // ACP has the outcome `cancelled` for a request that no option rejects: "the request was not approved and
+        // no option was selected".
+        (None, PermissionAnswer::Deny) => PermissionOutcome::Cancelled,
+        // ACP cannot approve a request without an option: an agent must treat the id of an option that it did not
+        // offer as a refusal.
+        (None, _) if options.is_empty() => return Err(Refusal::NoOptions { permission }),
+        (None, _) => {
+            let offered = options.iter().map(|option| format!("{:?} ({})", option.id, option.kind));
+            let offered = offered.collect::<Vec<_>>().join(", ");
+            return Err(Refusal::NoSuchOption { permission, offered });
+        }
+    };
+    Ok(resolve(Batch::default(), open, outcome, AnsweredBy::Client, cause, true))
+}
+
+/// Kinds of options that allow, the narrowest first (ACP `PermissionOptionKind`). Ids, order and number of options
+/// differ by agent.
+pub const ALLOWING: [&str; 2] = ["allow_once", "allow_always"];
+/// Kinds of options that reject, the narrowest first.
+pub const REJECTING: [&str; 2] = ["reject_once", "reject_always"];
+
+/// Returns the first option of the narrowest kind offered.
+pub fn choose<'a>(options: &'a [PermissionOption], kinds: &[&str]) -> Option<&'a PermissionOption> {
+    kinds.iter().find_map(|kind| options.iter().find(|option| option.kind == *kind))
+}
+
+/// Adds the end of a permission request, and the answer to the agent if the agent is alive.
+pub fn resolve(
+    batch: Batch,
+    open: &OpenPermission,
+    outcome: PermissionOutcome,
+    by: AnsweredBy,
+    cause: &Cause,
+    agent_alive: bool,
+) -> Batch {
+    let answer = agent_alive.then(|| acp::permission_answer(&open.rpc, &outcome));
+    let permission = open.request.id.clone();
+    let batch =
+        batch.record(Body::PermissionResolved(PermissionResolved { permission, outcome, by, cause: cause.clone() }));
+    match answer {
+        Some(answer) => batch.send(answer),
+        None => batch,
+    }
+}

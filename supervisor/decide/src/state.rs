@@ -1,0 +1,365 @@
+//! The state of a session, as folded from its journal. `fold` implements the effect of each record.
+//!
+//! The state does no I/O and reads no clock. Each variant of [`Run`] holds exactly the data that is valid in it:
+//!
+//! ```text
+//!             launch.started               agent.started
+//!   Ended ───────────────────► Preparing ─────────────────► Running ──► agent.exited ──► Ended
+//!     ▲  (pending stopped failed)  │  launch.failed            │ starting → idle ⇄ busy → stopping
+//!     └────────────────────────────┘◄──────────────────────────┘
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
+use agentd_api::isolation::Isolated;
+use agentd_api::prerequisite::{CheckReport, Requester};
+use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
+use agentd_api::{PermissionId, TurnId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::acp::{Call, Capabilities, RpcError};
+use crate::note::PendingNote;
+use crate::verdict::WAITING;
+
+/// Reason of a condition that is false until the agent is started again.
+pub const RESTARTING: &str = "Restarting";
+/// Reason and message of a condition that is false because a client stopped the session.
+pub const STOPPED: &str = "Stopped";
+pub const WAS_STOPPED: &str = "the session was stopped";
+
+/// State of a session after the record `seq`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Sequence number of the last record applied; 0 before the first.
+    pub seq: u64,
+    pub updated: Timestamp,
+    pub launches: u64,
+    pub run: Run,
+    pub conditions: Vec<Condition>,
+    /// The conversation that the next launch continues.
+    pub conversation: Option<String>,
+    pub agent: Option<AgentInfo>,
+    /// The agent's sign-in methods, by name (ACP `authMethods`).
+    #[serde(default)]
+    pub sign_in: Vec<String>,
+    pub queue: VecDeque<QueuedTurn>,
+    /// Turn whose agent has exited while `turn.ended` is not recorded yet.
+    pub cut: Option<CutTurn>,
+    pub permissions: Vec<OpenPermission>,
+    /// The keeper that holds or held the session's last agent.
+    pub keeper: Option<KeeperId>,
+    /// `HOME` of the last environment built, and `HOME` of the environment in which the conversation was created.
+    pub home: Option<String>,
+    pub conversation_home: Option<String>,
+    /// Creation time of the conversation.
+    pub conversation_born: Option<Timestamp>,
+    /// Facts for the note that precedes the next prompt. A stored state without this field gets a default that
+    /// assumes earlier turns, because its journal may be truncated.
+    #[serde(rename = "untold", default = "PendingNote::of_older_state")]
+    pub pending_note: PendingNote,
+    /// Earliest expiry of a value in the agent's environment.
+    #[serde(default)]
+    pub expires: Option<Timestamp>,
+    /// Time of the next renewal of expiring values. Absent in states stored by older releases, which renew at
+    /// `expires`.
+    #[serde(default)]
+    pub renews: Option<Timestamp>,
+    /// Variables of the running agent whose values are out of date.
+    #[serde(default)]
+    pub stale: Vec<StaleVariable>,
+    /// Last report of each prerequisite of this launch.
+    #[serde(default)]
+    pub prerequisites: Vec<CheckReport>,
+    /// The requester that forced the launch despite unmet prerequisites.
+    #[serde(default)]
+    pub forced_by: Option<Requester>,
+    /// The limit that the agent exceeded, if the agent was ended for that reason.
+    #[serde(default)]
+    pub exceeded: Option<Exceeded>,
+    /// Times of the agent's crashes since the last launch that a client requested. Counts only crashes that a
+    /// restart can help.
+    pub crashes: Vec<Timestamp>,
+    /// Idempotency keys of the prompts of the last day, oldest first.
+    pub keys: VecDeque<PromptKey>,
+    pub next_turn: u64,
+    pub next_permission: u64,
+    pub next_rpc: u64,
+}
+
+/// Identity of one keeper process. A pid alone is reused, so the start time is part of the identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeeperId {
+    pub pid: u32,
+    pub start_time: u64,
+    pub launch: u64,
+    /// Version of the keeper's frame protocol.
+    pub protocol: u32,
+}
+
+/// Idempotency key of a prompt, kept to recognise a repeated request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptKey {
+    pub key: String,
+    pub turn: TurnId,
+    /// SHA-256 of the prompt. A request that uses a known key with another prompt is refused.
+    pub digest: String,
+    pub seq: u64,
+    /// Time at which the prompt was queued; absent in states stored by older releases.
+    #[serde(default)]
+    pub time: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Progress of the session's current or last launch.
+pub enum Run {
+    Ended(Ended),
+    Preparing(Preparing),
+    Running(Box<Running>),
+}
+
+/// No agent runs and no launch is in progress.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    Pending,
+    Stopped,
+    Failed(String),
+}
+
+/// A launch that checks prerequisites and builds the environment. No agent process exists yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preparing {
+    pub launch: u64,
+    pub reason: LaunchReason,
+    /// Whether to create a new conversation even if an earlier one could be continued.
+    pub fresh: bool,
+    pub stop: bool,
+    /// Time until which the launch waits for unmet prerequisites.
+    #[serde(default)]
+    pub wait_until: Option<Timestamp>,
+}
+
+/// A launch whose agent process exists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    pub launch: u64,
+    pub reason: LaunchReason,
+    pub fresh: bool,
+    pub pid: u32,
+    pub start_time: u64,
+    /// The isolation applied to the agent.
+    #[serde(default)]
+    pub isolation: Isolated,
+    /// Requests sent to the agent in this launch and not answered yet.
+    pub pending: BTreeMap<u64, Pending>,
+    /// Requests of the agent not answered yet, in order of arrival.
+    pub asked: Vec<AgentRequest>,
+    pub opening: Opening,
+    /// Open tool calls, the latest last. A permission request may leave out details that its tool call has reported
+    /// before.
+    #[serde(default)]
+    pub calls: VecDeque<Call>,
+    pub turn: Option<RunningTurn>,
+    /// Sequence number since which no turn has run.
+    pub idle_since: u64,
+    pub ending: Option<Ending>,
+}
+
+/// A request to the agent whose response is outstanding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pending {
+    Initialize,
+    Open(OpenedBy),
+    Prompt(TurnId),
+}
+
+/// A request of the agent that agentd has not answered yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentRequest {
+    pub rpc: Value,
+    pub method: String,
+    /// Content of a permission request. `None` for any other method, and for a permission request that cannot be
+    /// parsed.
+    pub permission: Option<agentd_permission::PermissionDraft>,
+}
+
+/// A permission request that a client or a policy has to answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenPermission {
+    pub request: PermissionRequest,
+    pub rpc: Value,
+}
+
+/// Progress of opening the conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Opening {
+    /// `initialize` has not been answered.
+    Initializing,
+    Initialized(Capabilities),
+    /// The agent returned the id of a new conversation, or accepted the id that agentd sent.
+    Answered {
+        conversation: String,
+        by: OpenedBy,
+    },
+    Open,
+    /// The agent refused to open the conversation.
+    Refused(OpenRefused),
+}
+
+/// Reason why a conversation could not be opened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum OpenRefused {
+    Initialize(String),
+    Open { by: OpenedBy, error: String, code: i64 },
+}
+
+/// A prompt that waits for its turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedTurn {
+    pub id: TurnId,
+    pub prompt: String,
+}
+
+/// The turn that the agent works on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunningTurn {
+    pub id: TurnId,
+    pub prompt: String,
+    pub cancelling: bool,
+    /// Sequence number of the agent's last message.
+    pub heard: u64,
+    /// Whether a long silence of the agent is already recorded.
+    pub silent: bool,
+    pub stderr: VecDeque<String>,
+    /// Ids of the tool calls that have not ended.
+    pub tool_calls: BTreeSet<String>,
+    pub answer: Option<Answer>,
+}
+
+/// A turn that ran when its agent exited, until the end of the turn is recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CutTurn {
+    pub id: TurnId,
+    pub tool_calls: Vec<String>,
+    pub detail: String,
+    pub stderr: Vec<String>,
+    /// The agent's answer to the prompt, if the answer arrived before the agent exited.
+    #[serde(default)]
+    pub answer: Option<Answer>,
+}
+
+/// An agent's answer to a prompt: its stop reason, or its error.
+pub type Answer = Result<Option<String>, RpcError>;
+
+/// Reason for ending the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    Stop,
+    /// The launch failed after the agent had been started.
+    Failure(String),
+    /// The agent process lives but cannot work any more. Counts as a crash.
+    Unusable(String),
+}
+
+impl State {
+    /// Returns the state of a session without records.
+    pub fn new(created: Timestamp) -> Self {
+        Self {
+            seq: 0,
+            updated: created,
+            launches: 0,
+            run: Run::Ended(Ended::Pending),
+            conditions: Vec::new(),
+            conversation: None,
+            agent: None,
+            sign_in: Vec::new(),
+            queue: VecDeque::new(),
+            cut: None,
+            permissions: Vec::new(),
+            keeper: None,
+            home: None,
+            conversation_home: None,
+            conversation_born: None,
+            pending_note: PendingNote::default(),
+            expires: None,
+            renews: None,
+            stale: Vec::new(),
+            prerequisites: Vec::new(),
+            forced_by: None,
+            exceeded: None,
+            crashes: Vec::new(),
+            keys: VecDeque::new(),
+            next_turn: 1,
+            next_permission: 1,
+            next_rpc: 1,
+        }
+    }
+
+    /// Returns the phase that follows from the journal alone. [`crate::waits::phase`] also considers restarts after
+    /// a crash.
+    pub fn phase(&self) -> Phase {
+        match &self.run {
+            Run::Ended(Ended::Pending) => Phase::Pending,
+            Run::Ended(Ended::Stopped) => Phase::Stopped,
+            Run::Ended(Ended::Failed(_)) => Phase::Failed,
+            Run::Preparing(preparing) if preparing.stop => Phase::Stopping,
+            Run::Preparing(_) if self.is_waiting() => Phase::Waiting,
+            Run::Preparing(_) => Phase::Preparing,
+            Run::Running(running) if running.ending.is_some() => Phase::Stopping,
+            Run::Running(running) => match (&running.opening, &running.turn) {
+                (Opening::Open, Some(_)) => Phase::Busy,
+                (Opening::Open, None) => Phase::Idle,
+                _ => Phase::Starting,
+            },
+        }
+    }
+
+    /// Reports whether the agent is being ended because it cannot work any more. Such an agent is started again.
+    pub fn is_unusable(&self) -> bool {
+        matches!(&self.run, Run::Running(running) if matches!(running.ending, Some(Ending::Unusable(_))))
+    }
+
+    /// Reports whether the condition `AgentStarted` has this reason.
+    pub fn agent_started_reason_is(&self, reason: &str) -> bool {
+        self.condition(ConditionType::AgentStarted).is_some_and(|condition| condition.reason == reason)
+    }
+
+    /// Reports whether records about an exited agent are outstanding: the end of its turn, or the end of a
+    /// permission request. No launch begins before these records are written.
+    pub fn is_unclosed(&self) -> bool {
+        self.cut.is_some() || (matches!(self.run, Run::Ended(_)) && !self.permissions.is_empty())
+    }
+
+    /// Reports whether the launch waits for prerequisites, or waited for them when it ended.
+    pub fn is_waiting(&self) -> bool {
+        self.condition(ConditionType::PrerequisitesMet).is_some_and(|condition| condition.reason == WAITING)
+    }
+
+    pub fn condition(&self, kind: ConditionType) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    pub fn holds(&self, kind: ConditionType) -> bool {
+        self.condition(kind).is_some_and(|condition| condition.status == ConditionStatus::True)
+    }
+
+    pub fn turn_mut(&mut self) -> Option<&mut RunningTurn> {
+        match &mut self.run {
+            Run::Running(running) => running.turn.as_mut(),
+            Run::Ended(_) | Run::Preparing(_) => None,
+        }
+    }
+
+    /// Returns the id of the next permission request to be recorded.
+    pub fn next_permission_id(&self) -> PermissionId {
+        PermissionId::numbered(self.next_permission)
+    }
+}
+
+/// Returns the SHA-256 of a prompt in hex, which identifies a repeated prompt.
+pub fn prompt_digest(prompt: &str) -> String {
+    use sha2::{Digest as _, Sha256};
+    agentd_api::hex(&Sha256::digest(prompt))
+}

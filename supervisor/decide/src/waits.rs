@@ -1,0 +1,277 @@
+//! Lists the waits of a session that have a time limit, and decides the records to write when a limit is over.
+//! Pure. The session's driver runs the timers.
+//!
+//! A wait is identified by its content: a wait that is listed again keeps its time, and a different wait starts a
+//! new one. The time runs from the moment at which this daemon first saw the wait. A changed system clock or a
+//! stopped daemon therefore shortens no wait.
+
+use std::time::Duration;
+
+use agentd_api::event::{AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, StopRequested, TurnSilent};
+use agentd_api::session::{ConditionType, Phase, RestartPolicy};
+use agentd_api::{Body, PermissionId, TurnId};
+use jiff::Timestamp;
+
+use crate::batch::Batch;
+use crate::current;
+use crate::next::{Facts, fail_launch, next};
+use crate::rules::{Bounds, Command, REJECTING, choose, decide, resolve};
+use crate::state::{Ended, Opening, Pending, Run, Running, State};
+
+/// A wait of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// Waits for the response to `initialize`.
+    Initialize { rpc: u64 },
+    /// Waits for the response that opens the conversation.
+    Open { rpc: u64 },
+    /// Waits for the end of a turn.
+    Turn { turn: TurnId },
+    /// Waits for the end of a cancelled turn.
+    Cancel { turn: TurnId },
+    /// Waits for any message of the agent in a turn, since the record `since`.
+    Word { turn: TurnId, since: u64 },
+    /// Waits for the next turn, since the record `since`.
+    Work { since: u64 },
+    /// Waits for a client's answer to a permission request.
+    Permission { permission: PermissionId },
+    /// Waits for the restart of a crashed agent. `crash` counts the crashes since the last launch that a client
+    /// requested.
+    Restart { crash: usize },
+    /// Waits for the time at which expiring values of the agent's environment are renewed.
+    Expiry { at: Timestamp },
+    /// Waits for the first expiry of a value while the condition `EnvironmentCurrent` is true.
+    End { at: Timestamp },
+    /// Waits for the next UTC minute, as [`born_this_minute`] explains.
+    Minute { launch: u64 },
+}
+
+/// Time limit of each kind of wait; `None` means unlimited.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    pub initialize: Duration,
+    pub open: Duration,
+    pub turn: Option<Duration>,
+    pub cancel: Duration,
+    pub silence: Option<Duration>,
+    pub idle: Option<Duration>,
+    pub permission: Option<Duration>,
+    pub restart_first: Duration,
+    pub restart_longest: Duration,
+}
+
+impl Patience {
+    /// Returns the time limit of a wait that begins at `now`.
+    pub fn with(&self, wait: &Wait, now: Timestamp) -> Option<Duration> {
+        match wait {
+            Wait::Initialize { .. } => Some(self.initialize),
+            Wait::Open { .. } => Some(self.open),
+            Wait::Turn { .. } => self.turn,
+            Wait::Cancel { .. } => Some(self.cancel),
+            Wait::Word { .. } => self.silence,
+            Wait::Work { .. } => self.idle,
+            Wait::Permission { .. } => self.permission,
+            Wait::Restart { crash } => Some(self.back_off(*crash)),
+            Wait::Expiry { at } => Some(until(*at, now)),
+            // If the record cannot be written now, this lower bound prevents a busy loop.
+            Wait::End { at } => Some(until(*at, now).max(Duration::from_millis(100))),
+            Wait::Minute { .. } => Some(rest_of_minute(now)),
+        }
+    }
+
+    /// Returns the pause before the restart after the n-th crash. Each pause is twice the previous one, up to
+    /// `restart_longest`.
+    fn back_off(&self, crash: usize) -> Duration {
+        let doublings = u32::try_from(crash.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+        self.restart_first.saturating_mul(1 << doublings).min(self.restart_longest)
+    }
+}
+
+/// Returns all current waits.
+pub fn waits(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
+    match &state.run {
+        // Open turns and permission requests of the ended agent are closed first. A full disk can delay this step,
+        // and with it the restart.
+        Run::Ended(_) if is_restarted(state, facts) && !facts.drained && next(state, facts).is_none() => {
+            vec![Wait::Restart { crash: state.crashes.len() }]
+        }
+        Run::Ended(_) | Run::Preparing(_) => Vec::new(),
+        Run::Running(running) if running.ending.is_some() => Vec::new(),
+        Run::Running(running) => {
+            let mut waits = running_waits(running);
+            // States stored by older releases have no renewal time; their values are renewed at the expiry.
+            waits.extend(state.expires.and(state.renews.or(state.expires)).map(|at| Wait::Expiry { at }));
+            waits.extend(current::end(state).map(|at| Wait::End { at }));
+            waits.extend(state.permissions.iter().map(|open| Wait::Permission { permission: open.request.id.clone() }));
+            if matches!(running.opening, Opening::Initialized(_)) && born_this_minute(state, running, facts.now) {
+                waits.push(Wait::Minute { launch: running.launch });
+            }
+            waits
+        }
+    }
+}
+
+fn running_waits(running: &Running) -> Vec<Wait> {
+    let rpc =
+        |wanted: fn(&Pending) -> bool| running.pending.iter().find(|(_, pending)| wanted(pending)).map(|(rpc, _)| *rpc);
+    let mut waits = Vec::new();
+    waits.extend(rpc(|pending| *pending == Pending::Initialize).map(|rpc| Wait::Initialize { rpc }));
+    waits.extend(rpc(|pending| matches!(pending, Pending::Open(_))).map(|rpc| Wait::Open { rpc }));
+    match &running.turn {
+        Some(turn) if turn.cancelling => waits.push(Wait::Cancel { turn: turn.id.clone() }),
+        Some(turn) => {
+            waits.push(Wait::Turn { turn: turn.id.clone() });
+            if !turn.silent {
+                waits.push(Wait::Word { turn: turn.id.clone(), since: turn.heard });
+            }
+        }
+        None if running.opening == Opening::Open => waits.push(Wait::Work { since: running.idle_since }),
+        None => {}
+    }
+    waits
+}
+
+/// Number of consecutive crashes after which a session is parked.
+pub const CRASHES: usize = 5;
+
+/// Reports whether the session's agent crashed and will be started again.
+pub fn is_restarted(state: &State, facts: &Facts<'_>) -> bool {
+    matches!(state.run, Run::Ended(Ended::Failed(_)))
+        && facts.restart == RestartPolicy::OnFailure
+        && (1..=CRASHES).contains(&state.crashes.len())
+}
+
+/// Returns the session's phase: [`State::phase`], or `BackingOff` while a crashed agent waits for its restart.
+pub fn phase(state: &State, facts: &Facts<'_>) -> Phase {
+    if is_restarted(state, facts) { Phase::BackingOff } else { state.phase() }
+}
+
+/// Reports whether the agent crashed too often to be started again.
+pub fn is_parked(state: &State, facts: &Facts<'_>) -> bool {
+    facts.restart == RestartPolicy::OnFailure && state.crashes.len() > CRASHES
+}
+
+/// Reports whether the agent is gemini-cli and its conversation was created in the current UTC minute.
+///
+/// The program `gemini-cli` names the files of a conversation by the minute. Within that minute it loads the
+/// conversation as an empty one and overwrites its history (google-gemini/gemini-cli#28693).
+pub fn born_this_minute(state: &State, running: &Running, now: Timestamp) -> bool {
+    let gemini = state.agent.as_ref().is_some_and(|agent| agent.name.to_ascii_lowercase().contains("gemini"));
+    let minute = |time: Timestamp| time.as_second().div_euclid(60);
+    gemini && !running.fresh && state.conversation_born.is_some_and(|born| minute(born) == minute(now))
+}
+
+/// Returns the time until `at`, at most one minute. The wall clock can be set, and it continues during suspend, so
+/// callers check it again.
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    const LOOK: Duration = Duration::from_mins(1);
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LOOK)
+}
+
+fn rest_of_minute(now: Timestamp) -> Duration {
+    let over = u64::try_from(now.as_second().rem_euclid(60)).unwrap_or(0);
+    Duration::from_secs(60_u64.saturating_sub(over))
+}
+
+/// Returns the records to write when a wait has lasted for `limit`. Returns `None` if the caller only has to ask
+/// for the next step again.
+pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> Option<Batch> {
+    let seconds = limit.as_secs_f64();
+    match wait {
+        Wait::Initialize { .. } => {
+            let message = format!("the agent did not answer initialize within {seconds} s; {STDERR_HINT}");
+            fail(state, "InitializeTimedOut", &message, facts)
+        }
+        Wait::Open { .. } => {
+            let message = format!("the agent did not open the conversation within {seconds} s; {STDERR_HINT}");
+            fail(state, "ConversationTimedOut", &message, facts)
+        }
+        Wait::Cancel { .. } => {
+            let message =
+                format!("the agent did not end a cancelled turn within {seconds} s, and agentd ended the agent");
+            fail(state, "CancelIgnored", &message, facts)
+        }
+        Wait::Turn { turn } => {
+            let bounds = Bounds { queued_turns: 0, restarts: false };
+            decide(state, Command::Cancel { turn: Some(turn.clone()), cause: Cause::limit("limits.turn") }, bounds)
+                .ok()
+                .map(|decision| decision.batch)
+        }
+        Wait::Word { turn, .. } => {
+            let silent = TurnSilent { turn: turn.clone(), seconds: limit.as_secs() };
+            Some(Batch::of(Body::TurnSilent(silent)))
+        }
+        Wait::Work { .. } => {
+            let reason = format!("the session was idle for {seconds} s");
+            Some(Batch::of(Body::StopRequested(StopRequested { reason, cause: Cause::limit("limits.idle") })))
+        }
+        Wait::Permission { permission } => {
+            let open = state.permissions.iter().find(|open| open.request.id == *permission)?;
+            let outcome = match choose(&open.request.options, &REJECTING) {
+                Some(option) => PermissionOutcome::Selected(option.id.clone()),
+                None => PermissionOutcome::Cancelled,
+            };
+            Some(resolve(Batch::default(), open, outcome, AnsweredBy::Expiry, &Cause::limit("limits.permission"), true))
+        }
+        Wait::Restart { .. } => {
+            let launch = state.launches + 1;
+            let reason = LaunchReason::Restart;
+            // A forced launch is restarted as forced: without its unmet prerequisites.
+            let forced_by = state.forced_by.clone();
+            let started = LaunchStarted { forced_by, ..LaunchStarted::new(launch, reason, false) };
+            Some(Batch::of(Body::LaunchStarted(started)))
+        }
+        Wait::End { at } => (*at <= facts.now).then(|| current::ended(state, *at, facts)),
+        Wait::Expiry { .. } | Wait::Minute { .. } => None,
+    }
+}
+
+/// Hint that names the command that prints the agent's stderr.
+pub const STDERR_HINT: &str = "`agentctl events` shows the agent's stderr";
+
+fn fail(state: &State, reason: &str, message: &str, facts: &Facts<'_>) -> Option<Batch> {
+    let Run::Running(running) = &state.run else { return None };
+    Some(fail_launch(state, running.launch, ConditionType::ConversationReady, reason, message, facts))
+}
+
+/// Message of the condition while a gemini-cli launch waits for the next UTC minute.
+pub const SAME_MINUTE_MESSAGE: &str = "this agent overwrites a conversation that it loads in the UTC minute of the \
+    conversation's creation; the launch waits for the next minute";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience = Patience {
+        initialize: Duration::from_secs(1),
+        open: Duration::from_secs(1),
+        turn: None,
+        cancel: Duration::from_secs(1),
+        silence: None,
+        idle: None,
+        permission: None,
+        restart_first: Duration::from_secs(1),
+        restart_longest: Duration::from_mins(1),
+    };
+
+    #[test]
+    fn the_pause_before_a_restart_doubles_up_to_the_longest() {
+        let pauses: Vec<u64> = [1, 2, 3, 7, 8, 100].map(|crash| PATIENCE.back_off(crash).as_secs()).to_vec();
+        assert_eq!(pauses, [1, 2, 4, 60, 60, 60]);
+    }
+
+    #[test]
+    fn a_moment_that_is_over_is_not_waited_for_and_a_far_one_is_looked_at_again() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let wait = |at: &str| until(at.parse().unwrap(), now).as_secs();
+        assert_eq!(wait("2025-01-01T00:00:00Z"), 0);
+        assert_eq!((wait("2026-01-01T00:00:20Z"), wait("2027-01-01T00:00:00Z")), (20, 60));
+    }
+
+    #[test]
+    fn the_rest_of_a_minute_is_never_nothing() {
+        let at = |text: &str| rest_of_minute(text.parse().unwrap()).as_secs();
+        assert_eq!(at("2026-01-01T00:00:00Z"), 60);
+        assert_eq!(at("2026-01-01T00:00:59.9Z"), 1);
+    }
+}

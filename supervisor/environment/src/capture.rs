@@ -1,0 +1,545 @@
+//! Runs the login shell and environment scripts under `agentd-keeper run` (`runner`). Each runs in its own process
+//! session, and the keeper ends its whole process tree.
+//!
+//! The environment comes back NUL-separated on its own file descriptor, so output of start-up files is not mistaken
+//! for it. A run ends when the *shell* ends, even if other processes hold its descriptors. The policy [`Children`]
+//! decides about those processes.
+//!
+//! Other modules define how each shell is started (`shell`), whether a script may run (`trust`), and how captures
+//! are stored (`snapshot`).
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use agentd_api::ByteString;
+use agentd_keeper::protocol::{Attributes, ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
+
+use super::copy::Copy;
+use super::printed;
+use super::quality::Quality;
+use super::ran::Ran;
+use super::seed::{Seed, USER_PATH};
+use super::shell::{self, Interpreter, OF_THE_RUN, Shell, Start};
+use super::trust::Script;
+use agentd_api::chain;
+use agentd_config::Children;
+use agentd_host::{runner, scarce};
+
+/// Names and values in the shell's order.
+pub(crate) type Variables = Vec<(String, Vec<u8>)>;
+
+/// Result of a login shell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Login {
+    pub variables: Variables,
+    /// Exported bash functions, by their names in an environment: `BASH_FUNC_module%%`.
+    pub functions: Variables,
+    /// Start-up files that determine the environment, including files that do not exist.
+    pub read: Vec<PathBuf>,
+    /// Whether `read` includes the files that start-up files sourced. If the shell could not report them,
+    /// `read` is the fixed list.
+    pub complete: bool,
+    /// Programs that the shell ran while it read the files, as named by the trace.
+    pub programs: Vec<String>,
+    /// Number of processes that the shell left in the background.
+    pub left: u32,
+    pub quality: Quality,
+    /// Terminal output of the shell and its children, without control sequences. Empty without a terminal.
+    pub said: String,
+    /// Other attributes that a child of the shell inherits, if they are known.
+    pub attributes: Option<Attributes>,
+}
+
+/// Runs programs for the environment.
+#[derive(Debug, Clone)]
+pub struct Capture {
+    pub(super) keeper: PathBuf,
+    /// Maximum duration of one run, even if the caller allows more.
+    longest: Duration,
+    pub(super) children: Children,
+    /// Terminal type of the user, as in `TERM`.
+    pub(super) term: String,
+    background: Arc<AtomicU32>,
+}
+
+/// Reason why an environment could not be captured.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    #[error("cannot run {keeper:?}")]
+    Helper { keeper: PathBuf, source: io::Error },
+    #[error(
+        "the login shell {shell:?} is none of bash, zsh, fish, nu, csh, tcsh, ksh, dash and sh; set environment.shell"
+    )]
+    UnknownShell { shell: PathBuf },
+    #[error("{what} begins with \"#!{interpreter}\", which is no shell that agentd knows")]
+    Interpreter { what: String, interpreter: String },
+    #[error("{what} could not be started: {reason}")]
+    NotExecuted { what: String, reason: String },
+    #[error("{what} took longer than {seconds} s and was ended with everything it had started{stderr}")]
+    TimedOut { what: String, seconds: f64, stderr: String },
+    #[error(
+        "{what} took longer than {seconds} s and was ended with everything it had started; set environment.deadline \
+         if it needs more, or start the session with --env-from terminal{stderr}"
+    )]
+    LoginTimedOut { what: String, seconds: f64, stderr: String },
+    #[error("{what} has a syntax error{stderr}")]
+    Syntax { what: String, stderr: String },
+    #[error("{what} ended with status {status}{stderr}")]
+    Status { what: String, status: i32, stderr: String },
+    #[error("{what} was ended by signal {signal}{stderr}")]
+    Signal { what: String, signal: i32, stderr: String },
+    #[error("{what} ended before its environment could be read; does it call exit or exec?{stderr}")]
+    NoEnvironment { what: String, stderr: String },
+    #[error("{what} showed a prompt but did not run the typed commands{stderr}")]
+    Unanswered { what: String, stderr: String },
+    #[error(
+        "{what} exports more than the system passes to a program: at most {ONE_VARIABLE} bytes for a variable with its \
+         name, and about 2 MB in total"
+    )]
+    ArgumentList { what: String },
+    #[error("the directory {directory:?} has a name that cannot be typed at a prompt")]
+    Untypable { directory: PathBuf },
+    #[error("{what} changed while it was run")]
+    Changed { what: String },
+    #[error("cannot copy {what} to a private directory, so it was not run; is there room in /tmp?")]
+    Copy { what: String, source: io::Error },
+    #[error("{what} has an environment of more than {limit} bytes")]
+    TooLarge { what: String, limit: u64 },
+}
+
+/// Value of `TERM` that most terminals set.
+const TERM: &str = "xterm-256color";
+/// More than execve(2) accepts as an environment on Linux with the default stack limit (a quarter of 8 MiB).
+const MAX_ENVIRONMENT: u64 = 4 << 20;
+/// `MAX_ARG_STRLEN` of execve(2), less the NUL.
+const ONE_VARIABLE: u32 = 131_071;
+/// Text before the last lines that a program printed.
+const LAST_WORDS: &str = "; its last words: ";
+/// Prefix of the names of exported bash functions.
+pub(super) const FUNCTION: &str = "BASH_FUNC_";
+
+impl CaptureError {
+    /// Returns the CamelCase reason of a script's failure, for the condition.
+    pub fn script_reason(&self) -> &'static str {
+        match self {
+            Self::TimedOut { .. } | Self::LoginTimedOut { .. } => "ScriptTimedOut",
+            Self::Syntax { .. } => "ScriptSyntaxError",
+            Self::Interpreter { .. } => "ScriptInterpreterUnknown",
+            _ if self.is_scarcity() => "OutOfResources",
+            _ => "ScriptFailed",
+        }
+    }
+
+    /// Returns the CamelCase reason of a login shell's failure, for the condition.
+    pub fn login_reason(&self) -> &'static str {
+        match self {
+            Self::TimedOut { .. } | Self::LoginTimedOut { .. } => "LoginShellTimedOut",
+            _ if self.is_scarcity() => "OutOfResources",
+            _ => "LoginShellFailed",
+        }
+    }
+
+    pub(super) fn last_words(&self) -> &str {
+        match self {
+            Self::TimedOut { stderr, .. }
+            | Self::LoginTimedOut { stderr, .. }
+            | Self::Syntax { stderr, .. }
+            | Self::Status { stderr, .. }
+            | Self::Signal { stderr, .. }
+            | Self::Unanswered { stderr, .. }
+            | Self::NoEnvironment { stderr, .. } => stderr,
+            _ => "",
+        }
+    }
+
+    /// Returns the error without the program's last output, and that output, for callers that show both separately.
+    pub(super) fn apart(&self) -> (String, String) {
+        let (text, words) = (self.to_string(), self.last_words());
+        let error = text.strip_suffix(words).unwrap_or(&text).to_owned();
+        (error, words.trim_start_matches(LAST_WORDS).to_owned())
+    }
+
+    /// Reports whether agentd lacked a resource to start the program. The program's own output is ignored.
+    fn is_scarcity(&self) -> bool {
+        let is_own = matches!(self, Self::Helper { .. } | Self::NotExecuted { .. } | Self::Copy { .. });
+        is_own && scarce::in_text(&chain(self)).is_some()
+    }
+}
+
+impl Capture {
+    pub fn new(keeper: PathBuf, longest: Duration, children: Children) -> Self {
+        Self { keeper, longest, children, term: TERM.to_owned(), background: Arc::default() }
+    }
+
+    /// Sets the value of `TERM` for captures.
+    #[must_use]
+    pub fn with_term(self, term: Option<String>) -> Self {
+        Self { term: term.unwrap_or(self.term), ..self }
+    }
+
+    /// Returns a copy with its own count of background processes.
+    #[must_use]
+    pub fn counting(&self) -> Self {
+        Self { background: Arc::default(), ..self.clone() }
+    }
+
+    /// Returns the number of background processes that remained when runs ended.
+    pub fn background(&self) -> u32 {
+        self.background.load(Ordering::Relaxed)
+    }
+
+    /// Adds the background processes of a run that another capture made.
+    pub fn add_background(&self, processes: u32) {
+        self.background.fetch_add(processes, Ordering::Relaxed);
+    }
+
+    /// Returns the environment after sourcing `script` in `directory`.
+    ///
+    /// The script receives only `environment` and the process attributes of the login shell. bash runs it, or the
+    /// shell that its first line names. The shell reads `stubs` first. The shell runs exactly the bytes that were
+    /// checked, even if the file has changed since then.
+    pub async fn script(
+        &self,
+        script: &Script,
+        directory: &Path,
+        stubs: &str,
+        (environment, attributes): (Variables, Option<Attributes>),
+        deadline: Instant,
+    ) -> Result<Ran, CaptureError> {
+        let what = format!("the script {}", script.path.display());
+        let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+        let (kind, program, flags) = match shell::interpreter(&script.content) {
+            Interpreter::Bash => (Shell::Bash, find(Path::new("bash"), None), None),
+            Interpreter::Named { shell, program, flags } => (shell, find(&program, path.as_deref()), flags),
+            Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
+        };
+        let mut variables: Vec<Variable> =
+            environment.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
+        if path.is_none() {
+            // Without a PATH, lmod's `module load` makes a PATH of the module alone.
+            variables.push(Variable { name: "PATH".into(), value: USER_PATH.into() });
+        }
+        let mut start = kind.script(&program, flags.as_deref(), &script.path, stubs, &self.keeper);
+        let mut request = self.request(&program, &start, variables, directory, deadline);
+        (request.expect, request.attributes) = (Some(expected(script)), attributes);
+        let sealed = if kind.can_be_given_bytes() { Some(self.run(&request).await?) } else { None };
+        let result = match sealed {
+            Some(result) if result.outcome != RunOutcome::NotSealed => result,
+            _ => {
+                let failed = |source| CaptureError::Copy { what: what.clone(), source };
+                let copied = script.clone();
+                let copy = tokio::task::spawn_blocking(move || Copy::make(&copied)).await;
+                let copy = copy.map_err(io::Error::other).and_then(|copy| copy).map_err(failed)?;
+                start = kind.script(&program, flags.as_deref(), copy.path(), stubs, &self.keeper);
+                (request.args, request.stdin, request.expect) = (start.args.clone(), start.stdin.clone(), None);
+                let mut result = self.run(&request).await?;
+                for text in [&mut result.captured, &mut result.stderr] {
+                    *text = copy.named(text.as_bytes()).into();
+                }
+                result
+            }
+        };
+        let failed = match interpret(&what, request.deadline_ms, &result) {
+            Ok(all) => {
+                self.note(&what, &result);
+                let status = if let RunOutcome::Exited(status) = result.outcome { status } else { 0 };
+                let mut all = cleaned(all, &start);
+                all.retain(|(name, value)| path.is_some() || name != "PATH" || value != USER_PATH.as_bytes());
+                return Ok(Ran { environment: all, status, stderr: result.stderr.display().into_owned() });
+            }
+            Err(error) => error,
+        };
+        match failed {
+            CaptureError::Status { what, status, stderr }
+                if kind.syntax_statuses().contains(&status)
+                    && self.cannot_parse(kind, &request, &script.path).await? =>
+            {
+                Err(CaptureError::Syntax { what, stderr })
+            }
+            failed => Err(failed),
+        }
+    }
+
+    /// Reports whether the shell that ran a script could not parse it.
+    async fn cannot_parse(&self, kind: Shell, ran: &RunRequest, script: &Path) -> Result<bool, CaptureError> {
+        let start = Start { args: kind.check(script), ..Start::default() };
+        let program = Path::new(ran.program.as_os_str());
+        let directory = Path::new(ran.directory.as_os_str());
+        let deadline = Instant::now() + self.longest;
+        let request = self.request(program, &start, ran.environment.clone(), directory, deadline);
+        let result = self.run(&RunRequest { capture_fifo: false, ..request }).await?;
+        Ok(matches!(result.outcome, RunOutcome::Exited(status) if status != 0))
+    }
+
+    /// Counts and logs the processes that remained in the background.
+    pub(super) fn note(&self, what: &str, result: &RunResult) -> u32 {
+        let processes = result.killed + result.left;
+        self.background.fetch_add(processes, Ordering::Relaxed);
+        if processes > 0 {
+            let became = if result.left > 0 { "left (environment.children = \"leave\")" } else { "ended" };
+            tracing::info!("{what} left background processes when it ended; {processes} {became}");
+        }
+        processes
+    }
+
+    /// Returns the shell's syntax error for a script, or `None`. The script is not run.
+    pub async fn syntax(&self, script: &Script, directory: &Path) -> Result<Option<String>, CaptureError> {
+        let what = format!("the script {}", script.path.display());
+        let (kind, program) = match shell::interpreter(&script.content) {
+            Interpreter::Bash => (Shell::Bash, find(Path::new("bash"), None)),
+            Interpreter::Named { shell, program, .. } => (shell, find(&program, None)),
+            Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
+        };
+        let start = Start { args: kind.check(&script.path), ..Start::default() };
+        let path = Variable { name: "PATH".into(), value: USER_PATH.into() };
+        let request = self.request(&program, &start, vec![path], directory, Instant::now() + self.longest);
+        let expect = kind.can_be_given_bytes().then(|| expected(script));
+        let mut request = RunRequest { capture_fifo: false, expect, ..request };
+        let mut result = self.run(&request).await?;
+        if result.outcome == RunOutcome::NotSealed {
+            // The script is only parsed, so its file may have changed.
+            request.expect = None;
+            result = self.run(&request).await?;
+        }
+        match result.outcome {
+            // If only the session's own PATH has the shell, the launch finds the shell.
+            RunOutcome::Exited(0) | RunOutcome::NotExecuted(_) => Ok(None),
+            RunOutcome::Exited(_) => Ok(Some(last_lines(&result.stderr).trim_start_matches("; ").to_owned())),
+            _ => interpret(&what, request.deadline_ms, &result).map(|_| None),
+        }
+    }
+
+    pub(super) fn request(
+        &self,
+        program: &Path,
+        start: &Start,
+        environment: Vec<Variable>,
+        directory: &Path,
+        deadline: Instant,
+    ) -> RunRequest {
+        let time = deadline.saturating_duration_since(Instant::now()).min(self.longest);
+        RunRequest {
+            program: program.as_os_str().into(),
+            args: start.args.clone(),
+            environment,
+            directory: directory.as_os_str().into(),
+            deadline_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            capture_fd: start.capture_fd,
+            capture_fifo: start.capture_fd.is_none(),
+            terminal: start.terminal.clone(),
+            stdin: start.stdin.clone(),
+            trace: start.trace,
+            trace_fd: start.trace_fd,
+            leave: self.children == Children::Leave,
+            max_output: MAX_ENVIRONMENT,
+            ..RunRequest::default()
+        }
+    }
+
+    /// Returns the output of a program that runs in the user's home with the login's variables alone. More than
+    /// `most` bytes of output are an error.
+    pub async fn output(
+        &self,
+        command: &[String],
+        seed: &Seed,
+        most: usize,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, CaptureError> {
+        let what = format!("the command {}", command.first().map_or("", String::as_str));
+        // env(1) looks up a name without a `/` in the PATH that it receives.
+        let args = command.iter().map(|word| ByteString::from(word.as_str())).collect();
+        let start = Start { args, ..Start::default() };
+        let request = RunRequest {
+            capture_fifo: false,
+            leave: false,
+            max_output: most as u64,
+            ..self.request(Path::new("/usr/bin/env"), &start, seed.variables(), &seed.home, deadline)
+        };
+        let result = self.run(&request).await?;
+        match result.outcome {
+            RunOutcome::Exited(0) => Ok(result.stdout.0),
+            _ => Err(failure(&what, request.deadline_ms, &result)),
+        }
+    }
+
+    pub(super) async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
+        let failed = |source| CaptureError::Helper { keeper: self.keeper.clone(), source };
+        runner::run(&self.keeper, request).await.map_err(failed)
+    }
+}
+
+/// Returns the file that a shell must find when it reads the script.
+fn expected(script: &Script) -> ExpectedFile {
+    ExpectedFile { path: script.path.as_os_str().into(), sha256: script.digest.clone() }
+}
+
+/// Returns an absolute path unchanged. Another name is looked up in `path`, then in the usual directories.
+fn find(program: &Path, path: Option<&[u8]>) -> PathBuf {
+    if program.is_absolute() {
+        return program.to_owned();
+    }
+    let given = path.map(OsStr::from_bytes).into_iter().flat_map(std::env::split_paths);
+    let usual = ["/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"].into_iter().map(PathBuf::from);
+    let found =
+        given.chain(usual).map(|directory| directory.join(program)).find(|file| file.is_absolute() && file.is_file());
+    found.unwrap_or_else(|| Path::new("/bin").join(program))
+}
+
+/// Removes the variables that were added for the run.
+pub(super) fn cleaned(mut all: Variables, start: &Start) -> Variables {
+    let added = start.added.iter().chain(&[("DISABLE_AUTO_UPDATE", "true")]);
+    for (name, value) in added {
+        all.retain(|(other, given)| other != name || given != value.as_bytes());
+    }
+    all.retain(|(name, _)| !OF_THE_RUN.contains(&name.as_str()));
+    all
+}
+
+pub(super) fn interpret(what: &str, deadline_ms: u64, result: &RunResult) -> Result<Variables, CaptureError> {
+    let came_whole = result.captured.as_bytes().ends_with(b"\0");
+    let ended = matches!(result.outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_) | RunOutcome::Captured);
+    // A complete environment counts, even if the shell's traps changed its status afterwards.
+    if ended && came_whole { Ok(parse(result.captured.as_bytes())) } else { Err(failure(what, deadline_ms, result)) }
+}
+
+/// Returns the error of a run that gave no environment.
+fn failure(what: &str, deadline_ms: u64, result: &RunResult) -> CaptureError {
+    let what = what.to_owned();
+    let stderr = last_lines(&result.stderr);
+    match &result.outcome {
+        RunOutcome::NotExecuted(reason) => CaptureError::NotExecuted { what, reason: reason.clone() },
+        RunOutcome::TimedOut if too_long(&result.stderr) => CaptureError::ArgumentList { what },
+        RunOutcome::TimedOut | RunOutcome::Cancelled => {
+            let seconds = Duration::from_millis(deadline_ms).as_secs_f64();
+            CaptureError::TimedOut { what, seconds, stderr }
+        }
+        RunOutcome::Changed => CaptureError::Changed { what },
+        RunOutcome::NotSealed => {
+            let reason = "cannot pass the approved content to the shell: the system forbids tracing".to_owned();
+            CaptureError::NotExecuted { what, reason }
+        }
+        RunOutcome::TooMuchOutput => CaptureError::TooLarge { what, limit: MAX_ENVIRONMENT },
+        _ if too_long(&result.stderr) => CaptureError::ArgumentList { what },
+        RunOutcome::Unanswered => CaptureError::Unanswered { what, stderr },
+        RunOutcome::Exited(0) | RunOutcome::Captured => CaptureError::NoEnvironment { what, stderr },
+        RunOutcome::Exited(status) => CaptureError::Status { what, status: *status, stderr },
+        RunOutcome::Signalled(signal) => CaptureError::Signal { what, signal: *signal, stderr },
+    }
+}
+
+/// Reports whether the shell could not pass this environment to its last command (E2BIG of execve(2)).
+fn too_long(stderr: &ByteString) -> bool {
+    // The message must be about the dump command. A user's own command may have too many arguments too.
+    const DUMP: [&str; 2] = ["agentd-keeper", "run_external"];
+    const WORDS: [&str; 3] = ["argument list too long", "arg list too long", "os argument length limit"];
+    let text = stderr.display().to_lowercase();
+    let end: Vec<&str> = text.lines().rev().take(10).collect();
+    let one_of = |words: &[&str]| end.iter().any(|line| words.iter().any(|word| line.contains(word)));
+    one_of(&DUMP) && one_of(&WORDS)
+}
+
+/// Parses NUL-separated `NAME=value` entries. A name that is not UTF-8 is left out.
+fn parse(bytes: &[u8]) -> Variables {
+    bytes
+        .split(|&byte| byte == 0)
+        .filter_map(|entry| {
+            let equals = entry.iter().position(|&byte| byte == b'=')?;
+            let name = std::str::from_utf8(&entry[..equals]).ok().filter(|name| !name.is_empty())?;
+            Some((name.to_owned(), entry[equals + 1..].to_vec()))
+        })
+        .collect()
+}
+
+/// Returns the last lines of stderr for a message.
+fn last_lines(stderr: &ByteString) -> String {
+    const LINES: usize = 5;
+    let text = stderr.display();
+    let lines: Vec<&str> = printed::lines(&text).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let last: Vec<String> =
+        lines[lines.len().saturating_sub(LINES)..].iter().map(|line| printed::without_value(line)).collect();
+    format!("{LAST_WORDS}{}", last.join(" | "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(outcome: RunOutcome, captured: &[u8], stderr: &str) -> RunResult {
+        RunResult {
+            outcome,
+            captured: captured.into(),
+            stdout: ByteString::default(),
+            stderr: stderr.into(),
+            killed: 0,
+            left: 0,
+            sourced: None,
+            attributes: None,
+            duration_ms: 1,
+        }
+    }
+
+    #[test]
+    fn values_are_parsed_without_change() {
+        let got = parse(b"A=1\0B=x\ny=z \0C=\0D=\xff\0noequals\0=x\0\xff=1\0");
+        let pairs: Vec<(&str, &[u8])> = got.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        assert_eq!(pairs, [("A", &b"1"[..]), ("B", b"x\ny=z "), ("C", b""), ("D", b"\xff")]);
+    }
+
+    #[test]
+    fn each_end_of_a_run_is_an_error_of_its_own() {
+        let interpret = |outcome, captured: &[u8]| {
+            interpret("the script x", 1500, &result(outcome, captured, "a\nb\n\n")).map_err(|error| error.to_string())
+        };
+        assert_eq!(interpret(RunOutcome::Exited(0), b"A=1\0").unwrap().len(), 1);
+        assert_eq!(interpret(RunOutcome::Exited(3), b"A=1\0").unwrap().len(), 1);
+        for (outcome, captured, expected) in [
+            (RunOutcome::Exited(3), &b""[..], "the script x ended with status 3; its last words: a | b"),
+            (RunOutcome::Exited(0), b"", "does it call exit or exec?"),
+            (RunOutcome::Exited(0), b"A=1\0B=tor", "does it call exit or exec?"),
+            (RunOutcome::TimedOut, b"A=1\0", "longer than 1.5 s"),
+            (RunOutcome::Signalled(9), b"", "signal 9"),
+            (RunOutcome::NotExecuted("no such file".into()), b"", "no such file"),
+            (RunOutcome::Changed, b"A=1\0", "changed while it was run"),
+        ] {
+            let error = interpret(outcome, captured).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_last_output_is_separable_from_the_error_and_shows_no_variables_value() {
+        let text = "+ export K=sekrit\nFOO_PW=sekrit\nnot found\n";
+        assert_eq!(last_lines(&text.into()), "; its last words: FOO_PW=‹secret› | not found");
+        assert_eq!(last_lines(&"++ export K=sekrit\n".into()), "");
+        let error = interpret("x", 1, &result(RunOutcome::Exited(3), b"", text)).unwrap_err();
+        assert_eq!(error.apart(), ("x ended with status 3".to_owned(), "FOO_PW=‹secret› | not found".to_owned()));
+        let error = CaptureError::Changed { what: "x".to_owned() };
+        assert_eq!(error.apart(), (error.to_string(), String::new()));
+    }
+
+    #[test]
+    fn an_environment_that_is_too_large_for_a_program_has_its_own_error() {
+        let stderr = "/bin/bash: line 1: /opt/agentd-keeper: Argument list too long\n";
+        let error = interpret("the script x", 1, &result(RunOutcome::Exited(126), b"", stderr)).unwrap_err();
+        assert!(matches!(error, CaptureError::ArgumentList { .. }), "{error}");
+        let other = interpret("the script x", 1, &result(RunOutcome::Exited(1), b"", "tar: Argument list too long\n"));
+        assert!(matches!(other, Err(CaptureError::Status { .. })));
+    }
+
+    #[test]
+    fn variables_added_for_a_run_are_removed_unless_they_changed() {
+        let start = Start { added: vec![("TMUX", "agentd"), ("STY", "agentd")], ..Start::default() };
+        let all = [("TMUX", "agentd"), ("STY", "mine"), ("A__z", "x"), ("B", "1"), ("DISABLE_AUTO_UPDATE", "true")];
+        let all = all.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())).to_vec();
+        let names: Vec<_> = cleaned(all, &start).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["STY", "B"]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Implements the last steps of an environment, which are agentd's own: variables of scopes, named secrets, and
+//! agentd's variables.
+
+use std::collections::BTreeSet;
+
+use agentd_plugins::Change;
+
+use super::merge::{Background, Environment};
+use super::secrets::{self, SecretResults, SecretValue, Secrets};
+use super::services::{Real, SharedLogin};
+use super::{BuildError, Capture, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target, functions};
+use agentd_config::Children;
+use agentd_plugin_set::Use;
+
+impl Pipeline {
+    /// Applies agentd's own steps after the configured steps: the variables of scopes, the named secrets, and
+    /// agentd's variables. They take precedence over the values that a provider set.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of one launch")]
+    pub(super) fn finish(
+        &self,
+        target: &Target,
+        real: &Real,
+        taken: &SecretResults,
+        secrets: &Secrets,
+        login: &SharedLogin,
+        given: Vec<(String, Vec<Change>)>,
+        environment: &mut Environment,
+    ) -> Result<(), BuildError> {
+        environment.background = self.background(&login.capture);
+        // A restored environment keeps the attributes of its first launch, even if the login shell runs again.
+        if environment.attributes.is_none() {
+            environment.attributes = login.attributes();
+        }
+        fill(target, real, taken, secrets, environment)?;
+        let named = |given: &SecretValue| {
+            Change::set(&given.variable, given.value.as_slice()).from_file(Some(given.origin.clone()))
+        };
+        let named = taken.given.iter().map(named).collect();
+        let mut own = functions::withheld(self.functions, environment);
+        own.push(Change::set(SESSION_VARIABLE, target.id.as_str()));
+        own.extend(
+            target.socket.as_ref().map(|socket| Change::set(SOCKET_VARIABLE, socket.as_os_str().as_encoded_bytes())),
+        );
+        let last = [(secrets::STEP.to_owned(), named), (OWN.to_owned(), own)];
+        for (number, (name, changes)) in (self.steps.len() + 1..).zip(given.into_iter().chain(last)) {
+            environment
+                .apply(&name, u32::try_from(number).unwrap_or(u32::MAX), changes)
+                .map_err(|source| BuildError::Change { provider: name, source })?;
+        }
+        Ok(())
+    }
+
+    fn background(&self, capture: &Capture) -> Background {
+        let processes = capture.background();
+        match self.children {
+            Children::Kill => Background { killed: processes, left: 0 },
+            Children::Leave => Background { killed: 0, left: processes },
+        }
+    }
+}
+
+/// Sets the values of the configured secrets that providers named.
+pub(super) fn fill(
+    target: &Target,
+    real: &Real,
+    taken: &SecretResults,
+    secrets: &Secrets,
+    environment: &mut Environment,
+) -> Result<(), BuildError> {
+    if let Some(missing) = taken.missing.iter().find(|missing| missing.required) {
+        return Err(BuildError::Secret(missing.clone()));
+    }
+    for (name, provider) in environment.named_secrets() {
+        if let Some(why) = secrets.refusal(name, &target.agent, real.directory.as_deref()) {
+            return Err(BuildError::NoSuchSecret { provider: provider.to_owned(), name: name.to_owned(), why });
+        }
+    }
+    environment.fill(|name| taken.given.iter().find(|given| given.name == name).map(|given| given.value.as_slice()));
+    Ok(())
+}
+
+/// Returns the names of agentd's own steps. A name that a plugin also has is excluded.
+pub(super) fn own_steps(steps: &[Use]) -> BTreeSet<String> {
+    let named = |own: bool| steps.iter().filter(move |step| step.plugin.is_built_in() == own).map(|step| &step.name);
+    let plugins: BTreeSet<&String> = named(false).collect();
+    let own = named(true).cloned().chain([secrets::STEP.to_owned(), OWN.to_owned()]);
+    own.filter(|name| !plugins.contains(name)).collect()
+}

@@ -1,0 +1,556 @@
+//! Builds a session's environment with an ordered pipeline of providers. Each provider is a sandboxed plugin, and
+//! the pipeline starts from an empty environment.
+//!
+//! The host does for a provider the work that its sandbox forbids: it runs a shell or reads a script under the
+//! provider's grant. The configuration sets the order of the pipeline. agentd's own steps come last: the named
+//! secrets and agentd's variables.
+
+mod attempts;
+mod base;
+mod capture;
+mod complaints;
+mod copy;
+mod drift;
+mod files;
+mod finish;
+mod functions;
+pub mod halves;
+mod hooks;
+mod identity;
+mod merge;
+mod printed;
+pub mod project;
+mod quality;
+mod ran;
+mod refresh;
+mod renewal;
+mod results;
+mod scope;
+mod scripts;
+mod secrets;
+mod seed;
+mod services;
+mod shell;
+mod snapshot;
+pub mod sources;
+mod store;
+mod stubs;
+mod trust;
+mod typed;
+mod upward;
+mod validate;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use agentd_api::{ByteString, SessionId};
+use agentd_plugins::{Call, CallError, Limits, Plugin, SessionFacts};
+use jiff::Timestamp;
+use tokio::sync::OnceCell;
+
+use agentd_api::chain;
+pub use capture::Capture;
+pub use complaints::of_runs as warnings_of_runs;
+pub use drift::{drift, with_secrets};
+pub use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
+pub use merge::{Environment, without_secrets};
+pub use renewal::{Renewal, not_to_be_given_again, renew_at};
+pub use scope::{InScope, Scopes};
+pub use secrets::Hidden;
+pub use secrets::{MissingSecret, Secrets, assigned as assigned_secrets, redacted as redacted_script};
+pub use secrets::{secret_credential, secret_file};
+pub use seed::Seed;
+pub use services::{Placeholders, Real};
+pub use snapshot::{
+    Chosen, Finding, Options as SnapshotOptions, Place, SnapshotError, Snapshots, TerminalError,
+    Times as SnapshotTimes, Wanted,
+};
+pub use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRONMENT_VERSIONS};
+pub use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
+pub use upward::ScriptPlace;
+pub use validate::{Digests, NamedPlaces, Scripts};
+
+use agentd_config::{self as config, Children, Config, Functions};
+use agentd_host::capability::{Machine, OnMachine, Patience};
+use agentd_plugin_set::{Broke, NotCalled, Outcome, Use};
+use base::Base;
+use finish::own_steps;
+use merge::InvalidChange;
+use results::Results;
+use secrets::SecretResults;
+use services::{CallServices, SharedLogin, locked};
+
+/// Variable in every agent's environment that holds the session's id. The agent's own tools read their session from
+/// this variable.
+pub const SESSION_VARIABLE: &str = agentd_keeper::protocol::SESSION_VARIABLE;
+/// Variable of a guarded session that holds the path of the session's own control socket.
+pub const SOCKET_VARIABLE: &str = "AGENTD_SOCKET";
+/// Name of agentd's own step.
+const OWN: &str = "agentd";
+/// Time limit for resolving the session's places. The working directory has answered just before.
+const PLACES: Duration = Duration::from_secs(10);
+/// Time limit for pending secrets after the build has already failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// The environment providers, in the configured order.
+#[derive(Debug)]
+pub struct Pipeline {
+    steps: Vec<Use>,
+    capture: Capture,
+    children: Children,
+    functions: Functions,
+    results: Arc<Results>,
+    /// Home directory of the user.
+    home: Option<PathBuf>,
+    /// Names of agentd's own steps.
+    own: Arc<BTreeSet<String>>,
+    /// Time limit for the host's own work, such as the login shell.
+    time: Duration,
+    syntax: validate::Syntax,
+}
+
+/// Reason why an environment could not be built.
+#[derive(Debug, thiserror::Error)]
+enum BuildError {
+    #[error("environment provider {provider:?}")]
+    NotCalled { provider: String, source: NotCalled },
+    #[error("environment provider {provider:?}")]
+    Provider { provider: String, source: CallError },
+    /// The host could not run what the provider requested.
+    #[error("environment provider {provider:?}")]
+    Run { provider: String, reason: &'static str, source: CallError },
+    #[error("{0}")]
+    NotApproved(String),
+    #[error("environment provider {provider:?} returned a change that no environment can hold")]
+    Change { provider: String, source: InvalidChange },
+    #[error("{0}; see `agentctl secret check`, and set required = false to start sessions without it")]
+    Secret(MissingSecret),
+    #[error("environment provider {provider:?} names the secret {name:?}, {why}; `agentctl secret ls` lists them")]
+    NoSuchSecret { provider: String, name: String, why: &'static str },
+}
+
+/// A built environment and the facts that belong to it.
+#[derive(Debug)]
+pub struct Built {
+    pub environment: Environment,
+    /// Values to hide in the agent's output: the environment's secrets, and secrets that were seen during the build
+    /// and dropped. A login shell that the agent starts would set the dropped secrets again.
+    pub hidden: Vec<ByteString>,
+    /// Names of the configured secrets that the environment holds.
+    pub secrets: Vec<String>,
+    /// Optional secrets that could not be read.
+    pub missing: Vec<MissingSecret>,
+    /// Error messages of the providers that failed and that the launch can skip.
+    pub skipped: Vec<String>,
+}
+
+/// Reason why there is no environment. The text holds no secret that agentd knows.
+#[derive(Debug)]
+pub struct Unbuilt {
+    /// CamelCase reason for the condition.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl BuildError {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::NotCalled { source, .. } => source.reason(),
+            Self::Provider { source: CallError::Outside { .. }, .. } => "ProviderNotGranted",
+            Self::Provider { .. } => "ProviderFailed",
+            Self::Run { reason, .. } => reason,
+            Self::NotApproved(_) => "ScriptNotApproved",
+            Self::Change { .. } => "ProviderAnswerInvalid",
+            Self::Secret(_) | Self::NoSuchSecret { .. } => "SecretUnavailable",
+        }
+    }
+}
+
+/// The session and launch for which an environment is built.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub id: SessionId,
+    pub name: Option<String>,
+    pub agent: String,
+    /// Program and arguments of the agent, if known.
+    pub command: Vec<String>,
+    pub scopes: Scopes,
+    pub launch: u64,
+    pub places: Placeholders,
+    /// Directory of the session's files.
+    pub files: PathBuf,
+    /// Path of the session's own control socket, if the session has such a socket.
+    pub socket: Option<PathBuf>,
+    /// Login snapshot from which the environment starts.
+    pub chosen: Arc<Chosen>,
+    pub machine: Machine,
+    pub secrets: Arc<Secrets>,
+}
+
+impl Target {
+    async fn real(&self) -> Real {
+        self.places.real(&self.machine, None, Instant::now() + PLACES).await
+    }
+
+    /// Returns the settings that the configuration and the session's specification give for the session's
+    /// directory.
+    async fn in_scope(&self, real: &Real) -> InScope {
+        let deadline = Instant::now() + PLACES;
+        self.scopes.of(&self.places.cwd, real.directory.as_deref(), &self.machine, deadline).await
+    }
+}
+
+/// Purpose of a call to the providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Launch,
+    /// Renews values with a limited lifetime while the agent runs.
+    Renewal,
+}
+
+/// Facts that all steps of one build share.
+struct Build<'a> {
+    target: &'a Target,
+    real: &'a Real,
+    trust: &'a Arc<Trust>,
+    login: &'a Arc<SharedLogin>,
+    scope: &'a InScope,
+    /// Number of steps to run.
+    step_count: usize,
+    /// Names of the steps whose failure ends the build, even if the configuration lets them be skipped.
+    needed: BTreeSet<&'a str>,
+}
+
+/// Results of the providers.
+#[derive(Default)]
+struct StepResults {
+    /// One result for each step that was run.
+    results: Vec<Result<(), BuildError>>,
+    /// Whether the last step failed and cannot be skipped.
+    has_failed: bool,
+}
+
+impl Pipeline {
+    pub fn new(config: &Config, steps: Vec<Use>, capture: Capture) -> Self {
+        Self {
+            own: Arc::new(own_steps(&steps)),
+            steps,
+            capture,
+            children: config.environment.children,
+            functions: config.environment.functions,
+            syntax: validate::Syntax::default(),
+            results: Arc::default(),
+            home: config.environment.home.clone().or_else(std::env::home_dir),
+            // The host may run several scripts, and each may take the whole deadline.
+            time: config.environment.deadline.0.saturating_mul(4),
+        }
+    }
+
+    /// Builds an environment from nothing.
+    pub async fn build(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
+        let mut built = self.run(target, trust, secrets).await;
+        self.prepare();
+        if let Ok(Built { environment, .. }) = &built
+            && let Err(error) = target.chosen.settle(environment).await
+        {
+            built = Err(Unbuilt { reason: error.reason(), message: chain(&error) });
+        }
+        built
+    }
+
+    /// Calls the providers in order and reads the named secrets concurrently.
+    async fn run(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
+        let hidden = Arc::new(Hidden::default());
+        let login = self.login(target, &hidden, Purpose::Launch);
+        let mut environment = self.empty_environment(target);
+        let real = target.real().await;
+        let scope = target.in_scope(&real).await;
+        let (taken, provided) = {
+            let of_login = login.variables(Instant::now() + self.time);
+            let mut taking = pin!(secrets.take(&target.agent, real.directory.as_deref(), of_login));
+            let build = Build {
+                target,
+                real: &real,
+                trust,
+                login: &login,
+                scope: &scope,
+                step_count: self.steps.len(),
+                needed: BTreeSet::new(),
+            };
+            let mut providing = pin!(self.provide(&build, &mut environment));
+            let mut taken = None;
+            let provided = loop {
+                tokio::select! {
+                    provided = &mut providing => break provided,
+                    now = &mut taking, if taken.is_none() => taken = Some(now),
+                }
+            };
+            let taken = match (taken, provided.has_failed) {
+                (Some(taken), _) => taken,
+                (None, false) => taking.await,
+                // The build has failed. Secrets that are soon available are still awaited so that the message can
+                // hide them.
+                (None, true) => tokio::time::timeout(AFTER_FAILURE, taking).await.unwrap_or_default(),
+            };
+            (taken, provided)
+        };
+        let finished = if provided.has_failed {
+            Ok(())
+        } else {
+            self.finish(target, &real, &taken, secrets, &login, scope.steps(), &mut environment)
+        };
+        self.conclude(provided, finished, taken, &login, environment)
+    }
+
+    /// Restores a stored environment without running a provider. Named secrets are read again.
+    /// Secrets that no file holds are looked up in `remembered`, then in the login shell, where most of them came
+    /// from.
+    pub async fn restore(
+        &self,
+        target: &Target,
+        stored: &Kept,
+        remembered: &BTreeMap<String, Vec<u8>>,
+        secrets: &Secrets,
+    ) -> Result<Built, Unbuilt> {
+        let hidden = Arc::new(Hidden::default());
+        let login = self.login(target, &hidden, Purpose::Launch);
+        let mut environment = Environment::from_view(&stored.last).with_own_steps(Arc::clone(&self.own));
+        environment.attributes = stored.attributes.clone();
+        environment.restore(remembered);
+        let deadline = Instant::now() + self.time;
+        let real = target.real().await;
+        let taken = secrets.take(&target.agent, real.directory.as_deref(), login.variables(deadline)).await;
+        let named = |name: &str| taken.given.iter().any(|given| given.variable == name);
+        if environment.missing().any(|name| !named(name)) {
+            match login.variables(deadline).await {
+                Ok(variables) => environment.restore_from_login(variables),
+                Err(error) => {
+                    tracing::warn!(agentd.session = %target.id, %error, "cannot read secrets from the login shell");
+                }
+            }
+        }
+        // The stored environment already holds the variables that the scopes gave.
+        let finished = self.finish(target, &real, &taken, secrets, &login, Vec::new(), &mut environment);
+        self.conclude(StepResults::default(), finished, taken, &login, environment)
+    }
+
+    /// Turns the results into a `Built` or an `Unbuilt`, and hides all known secrets in the messages.
+    fn conclude(
+        &self,
+        provided: StepResults,
+        finished: Result<(), BuildError>,
+        mut taken: SecretResults,
+        login: &SharedLogin,
+        mut environment: Environment,
+    ) -> Result<Built, Unbuilt> {
+        let hidden = &login.hidden;
+        for given in &taken.given {
+            hidden.value(&given.value);
+        }
+        for missing in &mut taken.missing {
+            missing.reason = hidden.text(&missing.reason);
+        }
+        hidden.variables(&environment.variables());
+        // A stored environment may hold secrets whose names and values do not look like secrets.
+        for (_, value) in environment.secret_pairs() {
+            hidden.value(value);
+        }
+        for value in environment.files().flat_map(|(_, _, content)| files::hidden(content)) {
+            hidden.value(&value);
+        }
+        environment.scripts.iter_mut().for_each(|run| complaints::mask(run, |text| hidden.text(text)));
+        let settled = self.settle(provided, hidden, login.purpose);
+        match settled.and_then(|skipped| finished.map(|()| skipped)) {
+            Ok(skipped) => Ok(Built {
+                hidden: hidden.values().into_iter().map(ByteString::from).collect(),
+                environment,
+                secrets: taken.given.into_iter().map(|given| given.name).collect(),
+                missing: taken.missing,
+                skipped,
+            }),
+            Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
+        }
+    }
+
+    /// Returns the empty environment from which every build starts.
+    fn empty_environment(&self, target: &Target) -> Environment {
+        Environment::with_files_in(target.files.clone()).with_own_steps(Arc::clone(&self.own))
+    }
+
+    fn login(&self, target: &Target, hidden: &Arc<Hidden>, purpose: Purpose) -> Arc<SharedLogin> {
+        Arc::new(SharedLogin {
+            capture: self.capture.counting(),
+            chosen: Arc::clone(&target.chosen),
+            hidden: Arc::clone(hidden),
+            captured: OnceCell::new(),
+            purpose,
+        })
+    }
+
+    /// Calls the first `build.step_count` providers in order, until a provider fails that cannot be skipped.
+    async fn provide(&self, build: &Build<'_>, environment: &mut Environment) -> StepResults {
+        let mut provided = StepResults::default();
+        for (number, step) in (1..).zip(&self.steps[..build.step_count]) {
+            let result = self.step(build, step, number, environment).await;
+            let can_do_without = step.plugin.is_skipped_on_failure() && !build.needed.contains(step.name.as_str());
+            provided.has_failed = result.is_err() && !can_do_without;
+            provided.results.push(result);
+            if provided.has_failed {
+                break;
+            }
+        }
+        provided
+    }
+
+    async fn step(
+        &self,
+        build: &Build<'_>,
+        step: &Use,
+        number: u32,
+        environment: &mut Environment,
+    ) -> Result<(), BuildError> {
+        let Build { target, real, trust, login, scope, .. } = *build;
+        // A launch has already retried the plugin. A renewal is no part of a launch and retries here.
+        step.plugin.try_again().await;
+        step.plugin.settled().await;
+        let plugin = step.plugin.usable(Instant::now());
+        let plugin = plugin.map_err(|source| BuildError::NotCalled { provider: step.name.clone(), source })?;
+        let is_own = step.plugin.is_built_in();
+        let granted = |name: &str| is_own || plugin.is_given_secret(name);
+        let services = Arc::new(CallServices {
+            plugin: step.name.clone(),
+            session: target.id.to_string(),
+            agent: target.agent.clone(),
+            machine: OnMachine {
+                machine: target.machine.clone(),
+                places: real.places.clone(),
+                patience: Patience::All,
+            },
+            secrets: Arc::clone(&target.secrets),
+            capture: login.capture.clone(),
+            login: Arc::clone(login),
+            hidden: Arc::clone(&login.hidden),
+            functions: self.functions,
+            results: Arc::clone(&self.results),
+            places: target.places.clone(),
+            directory: real.directory.clone(),
+            home: self.home.clone(),
+            ran: Mutex::default(),
+            trust: Arc::clone(trust),
+            base: Base::new(environment),
+            granted: if is_own { None } else { Some(plugin.clone()) },
+            unapproved: Mutex::new(None),
+            failed: Mutex::new(None),
+        });
+        let identity = if is_own && scope::has_identity(plugin) {
+            identity::identify(&target.command, environment.get("PATH"), &target.places.cwd).await
+        } else {
+            None
+        };
+        let settings = scope.settings(&self.steps, number as usize - 1, plugin, identity);
+        let call = Call {
+            session: Some(SessionFacts {
+                id: target.id.to_string(),
+                name: target.name.clone(),
+                agent: target.agent.clone(),
+                directory: target.places.cwd.display().to_string(),
+                launch: target.launch,
+            }),
+            environment: environment.variables_for(granted),
+            foreign: environment.foreign(),
+            settings,
+            places: real.places.clone(),
+            services: Arc::<CallServices>::clone(&services),
+            limits: step.plugin.limits(),
+        };
+        let changes = plugin.provide(call).await.map_err(|source| {
+            let (provider, failed) = (step.name.clone(), locked(&services.failed).take());
+            match (locked(&services.unapproved).take(), failed) {
+                (Some(refused), _) => BuildError::NotApproved(refused),
+                (None, Some(reason)) => BuildError::Run { provider, reason, source },
+                (None, None) => BuildError::Provider { provider, source },
+            }
+        })?;
+        environment.scripts.append(&mut locked(&services.ran));
+        environment
+            .apply_at(&step.name, number, changes, Timestamp::now())
+            .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
+        if let Some(snapshot) = login.captured.get() {
+            let lacking_a_variable = functions::lacking_a_variable(&snapshot.variables, environment);
+            let applied = environment.apply(OWN, number, lacking_a_variable);
+            applied.map_err(|source| BuildError::Change { provider: OWN.to_owned(), source })?;
+        }
+        Ok(())
+    }
+
+    /// Records the outcome of each provider. Returns the messages of the skipped providers, or the error that ended
+    /// the build.
+    fn settle(&self, provided: StepResults, hidden: &Hidden, purpose: Purpose) -> Result<Vec<String>, BuildError> {
+        let StepResults { mut results, has_failed } = provided;
+        let mut skipped = Vec::new();
+        for (step, result) in self.steps.iter().zip(&results) {
+            let message = result.as_ref().err().map(|error| hidden.text(&chain(error)));
+            if let Some(outcome) = outcome(result.as_ref().err(), message.clone(), purpose) {
+                step.plugin.record(outcome);
+            }
+            skipped.extend(message);
+        }
+        match results.pop() {
+            Some(last) if has_failed => last.map(|()| skipped),
+            _ => Ok(skipped),
+        }
+    }
+
+    /// Prepares the plugins for the next build in the background.
+    fn prepare(&self) {
+        let plugins = self.steps.iter().filter_map(|step| Some((step.plugin.loaded()?.clone(), step.plugin.limits())));
+        let plugins: Vec<(Plugin, Limits)> = plugins.collect();
+        tokio::spawn(async move {
+            for (plugin, limits) in plugins {
+                plugin.prepare(limits).await;
+            }
+        });
+    }
+
+    /// Returns the scripts in or above `directory` that the pipeline would source only after approval.
+    pub async fn directory_scripts(&self, directory: &Path) -> Vec<ScriptPlace> {
+        let (scripts, directory, home) = (self.scripts(), directory.to_owned(), self.home.clone());
+        let places =
+            move || scripts.iter().flat_map(|script| services::foreign(script, &directory, home.as_deref())).collect();
+        tokio::task::spawn_blocking(places).await.unwrap_or_default()
+    }
+
+    /// Reports problems in the scripts that a session would run. `ran` holds the digests of the scripts of its last
+    /// launch.
+    pub async fn look_at_scripts(&self, places: &Placeholders, trust: &Arc<Trust>, ran: Option<&Digests>) -> Scripts {
+        let looked_for = (&self.scripts()[..], places, self.home.as_deref());
+        validate::scripts(looked_for, trust, ran, (&self.syntax, &self.capture)).await
+    }
+
+    /// Returns the configured scripts of `env-script`. Scripts of other providers are unknown until they request
+    /// them.
+    fn scripts(&self) -> Vec<String> {
+        let steps = self.steps.iter().filter(|step| step.plugin.name == config::ENV_SCRIPT);
+        steps.flat_map(|step| scripts::configured(&step.settings)).collect()
+    }
+}
+
+/// Returns the outcome of a call for its plugin, or `None` if the call was not made.
+fn outcome(error: Option<&BuildError>, message: Option<String>, purpose: Purpose) -> Option<Outcome> {
+    if matches!(error, Some(BuildError::NotCalled { .. })) {
+        return None;
+    }
+    let broke = match error {
+        Some(BuildError::Provider { source, .. }) => Broke::of(source),
+        _ => None,
+    };
+    Some(match (purpose, message, broke) {
+        (Purpose::Renewal, message, _) => Outcome::Renewed(message),
+        (Purpose::Launch, None, _) => Outcome::Well,
+        (Purpose::Launch, Some(message), Some(broke)) => Outcome::Broke(broke, message),
+        (Purpose::Launch, Some(message), None) => Outcome::Reported(message),
+    })
+}

@@ -1,0 +1,117 @@
+//! Reads files for plugins. A separate process that can be killed resolves a path. The grant is checked, and the
+//! resolved file is then opened.
+
+use std::path::Path;
+use std::time::Instant;
+
+use agentd_keeper::look::{Kind, Look, Looked, Why};
+use agentd_plugins::{Allowed, CONTENT, ENTRIES, Failure, FileKind, Metadata, Places};
+
+use super::look::{Looker, Purpose};
+use super::{Machine, absolute, before, text};
+
+impl Machine {
+    /// Returns the metadata of a file.
+    pub async fn inspect(
+        &self,
+        path: &str,
+        places: &Places,
+        allowed: Allowed<'_>,
+        deadline: Instant,
+    ) -> Result<Metadata, Failure> {
+        let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
+        match looker.answer(&Look::Inspect).await? {
+            Looked::Metadata(seen) => Ok(Metadata {
+                path: resolved,
+                kind: match seen.kind {
+                    Kind::File => FileKind::File,
+                    Kind::Directory => FileKind::Directory,
+                    Kind::Other => FileKind::Other,
+                },
+                size: seen.size,
+                modified: seen.modified,
+            }),
+            other => Err(failure("look at", &resolved, other)),
+        }
+    }
+
+    /// Returns the content of a regular file, at most [`CONTENT`] bytes.
+    pub async fn read(
+        &self,
+        path: &str,
+        places: &Places,
+        allowed: Allowed<'_>,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, Failure> {
+        let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
+        match looker.answer(&Look::Read { most: CONTENT as u64 }).await? {
+            Looked::Content(content) => Ok(content.0),
+            other => Err(failure("read", &resolved, other)),
+        }
+    }
+
+    /// Returns the sorted names in a directory, at most [`ENTRIES`]. Names that are not UTF-8 are left out, because
+    /// the plugin interface cannot represent them.
+    pub async fn entries(
+        &self,
+        path: &str,
+        places: &Places,
+        allowed: Allowed<'_>,
+        deadline: Instant,
+    ) -> Result<Vec<String>, Failure> {
+        let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
+        match looker.answer(&Look::Entries { most: ENTRIES as u64 }).await? {
+            Looked::Names(names) => Ok(names.into_iter().filter_map(|name| String::from_utf8(name.0).ok()).collect()),
+            other => Err(failure("list", &resolved, other)),
+        }
+    }
+
+    /// Resolves the path and checks the grant. Returns the lookup process that has selected the file, and the
+    /// resolved path.
+    async fn resolved(
+        &self,
+        path: &str,
+        places: &Places,
+        allowed: Allowed<'_>,
+        deadline: Instant,
+    ) -> Result<(Looker, String), Failure> {
+        let asked = absolute(path, places)?;
+        let subject = self.subject(&asked, deadline).await;
+        let mut looker = self.lookers.open(Purpose::Plugin, subject, before(deadline)).await?;
+        let answer = looker.answer(&Look::Resolve(asked.into())).await?;
+        // Only a granted path may reveal that a file does not exist. Otherwise a plugin could test any path.
+        let (Looked::Path(resolved) | Looked::Absent { path: resolved, .. }) = &answer else {
+            return Err(failure("resolve", path, answer));
+        };
+        let resolved = text(Path::new(resolved.as_os_str()))?.to_owned();
+        if !allowed(&resolved) {
+            return Err(not_granted("file", path, &resolved));
+        }
+        if matches!(answer, Looked::Path(_)) {
+            Ok((looker, resolved))
+        } else {
+            Err(failure("look at", &resolved, answer))
+        }
+    }
+}
+
+pub(super) fn not_granted(what: &str, asked: &str, resolved: &str) -> Failure {
+    let which = if asked == resolved { String::new() } else { format!(", which is {resolved:?},") };
+    Failure::NotGranted(format!("the {what} {asked:?}{which} is outside of what this plugin is granted"))
+}
+
+/// Converts the failed answer of a lookup to a failure of the action.
+pub(super) fn failure(action: &str, subject: &str, looked: Looked) -> Failure {
+    let (Looked::Not { why, text } | Looked::Absent { why, text, .. }) = looked else {
+        return Failure::Failed(format!(
+            "cannot {action} {subject:?}: internal error: the answer belongs to another request"
+        ));
+    };
+    let text = format!("cannot {action} {subject:?}: {text}");
+    match why {
+        Why::NotFound => Failure::NotFound(text),
+        Why::Unusable | Why::Changed => Failure::Unavailable(text),
+        Why::TooLarge => Failure::TooLarge(text),
+        Why::Other => Failure::Failed(text),
+    }
+}

@@ -1,0 +1,440 @@
+//! Lookups of files, mounts and names that may hang, in separate processes (`agentd-keeper look`). A process that
+//! exceeds its time limit is killed.
+//!
+//! A process that hangs in the kernel survives its kill. It is reaped when the kernel releases it, and until then it
+//! counts against the maximum number of processes. A further lookup of the same part of the machine is refused at
+//! once, because it would hang too. Lookups for plugins can never use all processes, so the directories of sessions
+//! can be examined even if other lookups hang.
+//!
+//! A process that has answered all requests about a session's directories is kept for some seconds for the next such
+//! lookup. A launch needs several lookups, and starting a process takes longer than a lookup. Lookups for plugins and
+//! of names use a new process each time.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use agentd_keeper::look::{Look, Looked};
+use agentd_plugins::Failure;
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout_at;
+
+use super::seconds;
+use crate::frame;
+
+/// Maximum number of lookup processes for places and files, including hanging ones.
+const MAX_PROCESSES: usize = 8;
+/// Maximum number of these processes that serve plugins.
+const MAX_FOR_PLUGINS: usize = 6;
+/// Maximum number of lookup processes for names. They have a limit of their own, because names behind a VPN do not
+/// answer without it, and the failed names show the reason. A name lookup waits on sockets and ends when it is
+/// killed. However, the files it reads first (nsswitch.conf, hosts, a module) can be on a dead mount.
+const MAX_FOR_NAMES: usize = 16;
+/// Time after a kill, after which a process counts as hanging.
+const KILL_GRACE: Duration = Duration::from_millis(500);
+/// Time for which an idle process waits for the next lookup.
+const IDLE_TIME: Duration = Duration::from_secs(5);
+/// Minimum lifetime of a lookup process, whatever its deadline. After its lifetime the process exits by itself.
+const MIN_LIFETIME: Duration = Duration::from_mins(1);
+/// Minimum remaining lifetime, beyond the deadline, of a process that is reused.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// The pool of lookup processes. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Lookers {
+    keeper: PathBuf,
+    free: Arc<Semaphore>,
+    plugins: Arc<Semaphore>,
+    names: Arc<Semaphore>,
+    hanging: Arc<Hanging>,
+    /// Idle process for the next lookup, and the time until which it is kept.
+    spare: Arc<Mutex<Option<(LookerProcess, Instant)>>>,
+}
+
+/// A lookup process and its pipes.
+#[derive(Debug)]
+struct LookerProcess {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    /// Time at which the process exits by itself.
+    ends: Instant,
+}
+
+impl LookerProcess {
+    /// Sends a request and reads its answer; `None` if the process exited.
+    async fn ask(&mut self, look: &Look) -> io::Result<Option<Looked>> {
+        frame::write(&mut self.stdin, look).await?;
+        frame::read(&mut self.stdout).await
+    }
+}
+
+/// Purpose of a lookup, which determines its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Directories and programs of a session.
+    Session,
+    /// A file, a mount or a program that a plugin requests.
+    Plugin,
+    /// Host names and the name servers.
+    Names,
+}
+
+/// Permits that a lookup holds while it counts against the limits.
+type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// Parts of the machine whose lookup processes were killed and have not exited, each with its purpose.
+#[derive(Debug, Default)]
+struct Hanging(Mutex<Vec<(Purpose, String)>>);
+
+/// Description of the object of a lookup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Subject {
+    what: String,
+    /// Part of the machine that hangs together with the object.
+    part: String,
+}
+
+impl From<String> for Subject {
+    /// Describes an object that hangs alone.
+    fn from(what: String) -> Self {
+        Self { part: what.clone(), what }
+    }
+}
+
+impl Subject {
+    pub(super) fn of(what: String, part: String) -> Self {
+        Self { what, part }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+/// Result of a lookup.
+#[derive(Debug)]
+pub(super) enum LookupResult {
+    /// The answer of the lookup process.
+    Answer(Looked),
+    /// The time limit was exceeded, or an earlier lookup of the same part hangs; with a message.
+    TimedOut(String),
+}
+
+/// A lookup in progress, with its process.
+#[derive(Debug)]
+pub(super) struct Looker {
+    lookers: Lookers,
+    purpose: Purpose,
+    subject: Subject,
+    begun: Instant,
+    deadline: Instant,
+    running: Option<(LookerProcess, Permits)>,
+    /// Whether the process has not completely answered a request.
+    is_asking: bool,
+    /// Whether the time limit was exceeded before the answer.
+    timed_out: bool,
+    /// Whether the process was kept from an earlier lookup and has not answered yet. It may have exited unnoticed.
+    is_reused: bool,
+}
+
+impl Lookers {
+    pub(super) fn new(keeper: PathBuf) -> Self {
+        let [free, plugins, names] =
+            [MAX_PROCESSES, MAX_FOR_PLUGINS, MAX_FOR_NAMES].map(|most| Arc::new(Semaphore::new(most)));
+        Self { keeper, free, plugins, names, hanging: Arc::default(), spare: Arc::default() }
+    }
+
+    /// Returns a message if an earlier lookup of the subject's part of the machine hangs.
+    pub(super) fn hanging_message(&self, subject: &Subject) -> Option<String> {
+        self.hanging.hanging_message(subject)
+    }
+
+    async fn permits(&self, purpose: Purpose) -> Result<Permits, AcquireError> {
+        let of = |semaphore: &Arc<Semaphore>| Arc::clone(semaphore).acquire_owned();
+        Ok(match purpose {
+            Purpose::Session => (of(&self.free).await?, None),
+            Purpose::Plugin => {
+                let plugin = of(&self.plugins).await?;
+                (of(&self.free).await?, Some(plugin))
+            }
+            Purpose::Names => (of(&self.names).await?, None),
+        })
+    }
+
+    /// Starts a lookup process, or reuses an idle one, that answers until the deadline.
+    pub(super) async fn open(
+        &self,
+        purpose: Purpose,
+        subject: impl Into<Subject>,
+        deadline: Instant,
+    ) -> Result<Looker, Failure> {
+        let (begun, subject) = (Instant::now(), subject.into());
+        if let Some(text) = self.hanging.hanging_message(&subject) {
+            return Err(Failure::TimedOut(text));
+        }
+        // If all processes hang, a wait is pointless. However, a process that was killed just now does not count as
+        // hanging yet.
+        let patience =
+            if self.hanging.exhausted_message(purpose).is_none() { deadline } else { deadline.min(begun + KILL_GRACE) };
+        let Ok(Ok(permits)) = timeout_at(patience.into(), self.permits(purpose)).await else {
+            let busy = || {
+                let time = seconds(begun, deadline);
+                format!("cannot examine {subject}: all lookups were busy for {time}")
+            };
+            return Err(Failure::Unavailable(self.hanging.exhausted_message(purpose).unwrap_or_else(busy)));
+        };
+        let spare = self.take_spare(purpose, deadline);
+        let is_reused = spare.is_some();
+        let running = match spare {
+            Some(running) => running,
+            None => self.start_for(&subject, begun, deadline)?,
+        };
+        Ok(Looker {
+            lookers: self.clone(),
+            purpose,
+            subject,
+            begun,
+            deadline,
+            running: Some((running, permits)),
+            is_asking: false,
+            timed_out: false,
+            is_reused,
+        })
+    }
+
+    fn start_for(&self, subject: &Subject, begun: Instant, deadline: Instant) -> Result<LookerProcess, Failure> {
+        self.start(begun, deadline).map_err(|error| {
+            Failure::Failed(format!("cannot examine {subject}: cannot run {}: {error}", self.keeper.display()))
+        })
+    }
+
+    fn start(&self, begun: Instant, deadline: Instant) -> io::Result<LookerProcess> {
+        // The process exits by itself some time after the time at which it should have been killed.
+        let life = deadline.saturating_duration_since(begun).saturating_add(MARGIN);
+        let life = life.clamp(MIN_LIFETIME, Duration::from_hours(24));
+        let mut child = Command::new(&self.keeper)
+            .args(["look", &life.as_secs().to_string()])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("the process has no pipes"))?;
+        Ok(LookerProcess { child, stdin, stdout, ends: begun + life })
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Option<(LookerProcess, Instant)>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the idle process, if it still runs and lives long enough.
+    fn take_spare(&self, purpose: Purpose, deadline: Instant) -> Option<LookerProcess> {
+        if purpose != Purpose::Session {
+            return None;
+        }
+        let (mut running, _) = self.spare().take()?;
+        let lives = matches!(running.child.try_wait(), Ok(None));
+        (lives && deadline + MARGIN <= running.ends).then_some(running)
+    }
+
+    /// Keeps an idle process for some time. If no owner is left, the end of its stdin ends it.
+    fn keep(&self, running: LookerProcess) {
+        // Without a runtime, the daemon is exiting.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let until = Instant::now() + IDLE_TIME;
+        *self.spare() = Some((running, until));
+        let lookers = self.clone();
+        runtime.spawn(async move {
+            tokio::time::sleep_until(until.into()).await;
+            let mut spare = lookers.spare();
+            // A newer process may have replaced this one.
+            if spare.as_ref().is_some_and(|(_, other)| *other <= until) {
+                *spare = None;
+            }
+        });
+    }
+
+    /// Sends one request.
+    pub(super) async fn ask(
+        &self,
+        purpose: Purpose,
+        subject: impl Into<Subject>,
+        look: Look,
+        deadline: Instant,
+    ) -> Result<LookupResult, Failure> {
+        let subject = subject.into();
+        match self.hanging.hanging_message(&subject) {
+            Some(text) => Ok(LookupResult::TimedOut(text)),
+            None => self.open(purpose, subject, deadline).await?.ask(&look).await,
+        }
+    }
+}
+
+impl LookupResult {
+    /// Returns the answer. A timeout becomes a failure.
+    pub(super) fn answer(self) -> Result<Looked, Failure> {
+        match self {
+            Self::Answer(looked) => Ok(looked),
+            Self::TimedOut(text) => Err(Failure::TimedOut(text)),
+        }
+    }
+}
+
+impl Looker {
+    /// Sets the subject and the deadline of the next requests.
+    pub(super) fn set_subject(&mut self, subject: Subject, deadline: Instant) {
+        (self.subject, self.begun, self.deadline) = (subject, Instant::now(), deadline);
+    }
+
+    pub(super) async fn ask(&mut self, look: &Look) -> Result<LookupResult, Failure> {
+        let subject = &self.subject;
+        let Some((process, _)) = self.running.as_mut().filter(|_| !self.is_asking) else {
+            return Err(Failure::Failed(format!("cannot examine {subject}: the lookup process has exited")));
+        };
+        // An answer that is cut off makes further answers unreadable.
+        self.is_asking = true;
+        let mut asked = timeout_at(self.deadline.into(), process.ask(look)).await;
+        if std::mem::take(&mut self.is_reused) && matches!(asked, Ok(Ok(None) | Err(_))) {
+            // The process ended between two lookups. A lookup changes nothing, so a new process repeats it.
+            *process = self.lookers.start_for(subject, self.begun, self.deadline)?;
+            asked = timeout_at(self.deadline.into(), process.ask(look)).await;
+        }
+        match asked {
+            Ok(Ok(Some(looked))) => {
+                self.is_asking = false;
+                Ok(LookupResult::Answer(looked))
+            }
+            Ok(Ok(None)) => {
+                Err(Failure::Failed(format!("cannot examine {subject}: the lookup process exited without an answer")))
+            }
+            Ok(Err(error)) => Err(Failure::Failed(format!("cannot examine {subject}: {error}"))),
+            Err(_) => {
+                let time = seconds(self.begun, self.deadline);
+                self.timed_out = true;
+                Ok(LookupResult::TimedOut(format!("{subject} did not answer within {time}")))
+            }
+        }
+    }
+
+    pub(super) async fn answer(&mut self, look: &Look) -> Result<Looked, Failure> {
+        self.ask(look).await?.answer()
+    }
+}
+
+impl Drop for Looker {
+    fn drop(&mut self) {
+        let Some((running, permits)) = self.running.take() else { return };
+        if self.purpose == Purpose::Session && !self.is_asking {
+            self.lookers.keep(running);
+            return;
+        }
+        let mut child = running.child;
+        let _ = child.start_kill();
+        // Without a runtime, the daemon is exiting.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (hanging, purpose) = (Arc::clone(&self.lookers.hanging), self.purpose);
+        let subject = std::mem::take(&mut self.subject.part);
+        // After a timeout, no further lookup of this part starts until the process has exited.
+        let mut counted = self.timed_out;
+        if counted {
+            hanging.add(purpose, &subject);
+        }
+        runtime.spawn(async move {
+            if tokio::time::timeout(KILL_GRACE, child.wait()).await.is_err() {
+                tracing::warn!("the lookup of {subject} hangs in the kernel and cannot be killed");
+                if !std::mem::replace(&mut counted, true) {
+                    hanging.add(purpose, &subject);
+                }
+                let _ = child.wait().await;
+                tracing::info!("the lookup of {subject} no longer hangs in the kernel");
+            }
+            if counted {
+                hanging.remove(purpose, &subject);
+            }
+            drop(permits);
+        });
+    }
+}
+
+impl Hanging {
+    fn all(&self) -> MutexGuard<'_, Vec<(Purpose, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a message if a lookup of the subject's part hangs.
+    fn hanging_message(&self, subject: &Subject) -> Option<String> {
+        let Subject { what, part } = subject;
+        let before = format!("an earlier lookup of {part} still hangs");
+        let message = if what == part { before } else { format!("{what} was not examined: {before}") };
+        self.all().iter().any(|(_, hangs)| hangs == part).then_some(message)
+    }
+
+    /// Returns a message if as many lookups of this purpose hang as the limits permit.
+    fn exhausted_message(&self, purpose: Purpose) -> Option<String> {
+        let limits: &[(&[Purpose], usize, &str)] = match purpose {
+            Purpose::Session => &[(&[Purpose::Session, Purpose::Plugin], MAX_PROCESSES, "")],
+            Purpose::Plugin => &[
+                (&[Purpose::Plugin], MAX_FOR_PLUGINS, " for plugins"),
+                (&[Purpose::Session, Purpose::Plugin], MAX_PROCESSES, ""),
+            ],
+            Purpose::Names => &[(&[Purpose::Names], MAX_FOR_NAMES, " for names")],
+        };
+        let all = self.all();
+        limits.iter().find_map(|(purposes, most, whose)| {
+            let matching = all.iter().filter(|(purpose, _)| purposes.contains(purpose)).map(|(_, part)| part.as_str());
+            let (count, parts) = (matching.clone().count(), matching.collect::<BTreeSet<_>>());
+            let parts = parts.into_iter().collect::<Vec<_>>().join(", ");
+            let text = || format!("{most} lookups{whose} hang, which is the limit; they are at {parts}");
+            (count >= *most).then(text)
+        })
+    }
+
+    fn add(&self, purpose: Purpose, subject: &str) {
+        self.all().push((purpose, subject.to_owned()));
+    }
+
+    fn remove(&self, purpose: Purpose, subject: &str) {
+        let mut all = self.all();
+        if let Some(at) = all.iter().position(|(of, part)| (*of, part.as_str()) == (purpose, subject)) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_for_plugins_leaves_looks_for_sessions_and_names_are_apart() {
+        let hanging = Hanging::default();
+        let full = || {
+            [Purpose::Session, Purpose::Plugin, Purpose::Names]
+                .map(|purpose| hanging.exhausted_message(purpose).is_some())
+        };
+        for at in 0..MAX_FOR_PLUGINS {
+            assert_eq!(full(), [false; 3]);
+            hanging.add(Purpose::Plugin, &format!("mount {at}"));
+        }
+        assert_eq!(full(), [false, true, false]);
+        let message = hanging.exhausted_message(Purpose::Plugin).unwrap();
+        assert!(message.starts_with("6 lookups for plugins hang, which is the limit; they are at mount 0, "));
+        for _ in MAX_FOR_PLUGINS..MAX_PROCESSES {
+            hanging.add(Purpose::Session, "home");
+        }
+        assert_eq!(full(), [true, true, false]);
+        hanging.remove(Purpose::Plugin, "mount 0");
+        assert_eq!(full(), [false; 3]);
+        assert!(hanging.hanging_message(&"home".to_owned().into()).is_some());
+        assert!(hanging.hanging_message(&"mount 0".to_owned().into()).is_none());
+    }
+}

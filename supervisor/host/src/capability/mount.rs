@@ -1,0 +1,45 @@
+//! Queries of file systems: the mount table, and whether a file system answers.
+
+use std::time::{Duration, Instant};
+
+use agentd_keeper::look::{Look, Looked};
+use agentd_plugins::{Failure, Liveness, Mounted, Places};
+
+use super::file::failure;
+use super::look::{LookupResult, Purpose};
+use super::{Machine, absolute, before, blocking};
+use crate::platform;
+
+impl Machine {
+    /// Returns the mount table in its order.
+    pub async fn mounts(&self, deadline: Instant) -> Result<Vec<Mounted>, Failure> {
+        blocking("read the mount table", deadline, platform::mounts).await
+    }
+
+    /// Reports whether the file system at a path answers within `time`.
+    pub async fn probe(
+        &self,
+        path: &str,
+        places: &Places,
+        time: Duration,
+        deadline: Instant,
+    ) -> Result<Liveness, Failure> {
+        let path = absolute(path, places)?;
+        let until = Instant::now().checked_add(time).map_or(deadline, |until| until.min(deadline));
+        match self
+            .lookers
+            .ask(
+                Purpose::Plugin,
+                format!("the file system at {path:?}"),
+                Look::Device(path.as_str().into()),
+                before(until),
+            )
+            .await?
+        {
+            LookupResult::Answer(Looked::Device(device)) => Ok(Liveness::Answers(device)),
+            LookupResult::Answer(Looked::Not { text, .. }) => Ok(Liveness::Error(text)),
+            LookupResult::Answer(other) => Err(failure("look at", &path, other)),
+            LookupResult::TimedOut(_) => Ok(Liveness::Hangs),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Examines the paths of sessions and their environments: working directories, entries of a `PATH`, programs.
+//!
+//! One process examines several paths one after the other. A path that hangs costs half of the remaining time, and
+//! only its process is killed.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use agentd_keeper::look::{Kind, Look, Looked, Why};
+use agentd_plugins::{Failure, Mounted};
+
+use super::look::{Looker, LookupResult, Purpose, Subject};
+use super::{Machine, before};
+use crate::scarce;
+
+/// Result of examining a path, with its links followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A directory. `usable` means that this user may enter it.
+    Directory { path: PathBuf, usable: bool },
+    /// A regular file. `usable` means that this user may execute it.
+    File { path: PathBuf, usable: bool },
+    /// A device, a pipe or a socket.
+    Other,
+    /// The path does not exist.
+    Absent,
+    /// The path cannot be examined, for the given reason.
+    Closed(String),
+    /// The path could not be examined, because descriptors, processes or memory are exhausted.
+    Scarce(String),
+    /// The path did not answer, or was not examined because its file system hangs; with a message.
+    Silent(String),
+}
+
+impl Place {
+    /// Returns the path if it is a directory.
+    pub fn into_directory(self) -> Option<PathBuf> {
+        if let Self::Directory { path, .. } = self { Some(path) } else { None }
+    }
+}
+
+/// Types of file systems on a server or in a program, which hang as a whole. Types that begin with `fuse` count too.
+const SERVED_TYPES: [&str; 9] = ["9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "smb3"];
+
+impl Machine {
+    /// Examines the paths in order and stops after the first result that is `enough`.
+    pub async fn places(
+        &self,
+        paths: impl IntoIterator<Item = PathBuf>,
+        deadline: Instant,
+        enough: impl Fn(&Place) -> bool,
+    ) -> Vec<Place> {
+        let mounts = self.mounted(deadline).await;
+        let (mut looker, mut places) = (None, Vec::new());
+        for path in paths {
+            let subject = subject(&path, &mounts);
+            let place = match self.lookers.hanging_message(&subject) {
+                Some(text) => Place::Silent(text),
+                None => self.place(&mut looker, path, subject, deadline).await,
+            };
+            let is_enough = enough(&place);
+            places.push(place);
+            if is_enough {
+                break;
+            }
+        }
+        places
+    }
+
+    /// Describes the path and the part of the machine that hangs together with it.
+    pub(super) async fn subject(&self, path: &str, deadline: Instant) -> Subject {
+        subject(Path::new(path), &self.mounted(deadline).await)
+    }
+
+    /// Returns the mount table. If it is not available, each path counts as a part of its own.
+    async fn mounted(&self, deadline: Instant) -> Vec<Mounted> {
+        self.mounts(deadline).await.unwrap_or_default()
+    }
+
+    async fn place(&self, looker: &mut Option<Looker>, path: PathBuf, subject: Subject, deadline: Instant) -> Place {
+        let now = Instant::now();
+        let until = before(now + deadline.saturating_duration_since(now) / 2);
+        let open = match looker.take() {
+            Some(mut open) => {
+                open.set_subject(subject, until);
+                Ok(open)
+            }
+            None => self.lookers.open(Purpose::Session, subject, until).await,
+        };
+        let asked = match open {
+            Ok(mut open) => match open.ask(&Look::Place(path.as_os_str().into())).await {
+                // A lookup that hangs ends here.
+                Ok(LookupResult::TimedOut(text)) => Err(Failure::TimedOut(text)),
+                Ok(LookupResult::Answer(answer)) => {
+                    *looker = Some(open);
+                    Ok(answer)
+                }
+                Err(failure) => Err(failure),
+            },
+            Err(failure) => Err(failure),
+        };
+        seen(asked)
+    }
+}
+
+fn seen(asked: Result<Looked, Failure>) -> Place {
+    match asked {
+        Ok(Looked::Place { path, kind, usable }) => {
+            let path = PathBuf::from(path.as_os_str());
+            match kind {
+                Kind::Directory => Place::Directory { path, usable },
+                Kind::File => Place::File { path, usable },
+                Kind::Other => Place::Other,
+            }
+        }
+        Ok(Looked::Not { why: Why::NotFound, .. }) => Place::Absent,
+        Ok(Looked::Not { text, .. }) => Place::Closed(text),
+        Ok(_) => Place::Closed("internal error: the answer belongs to another request".to_owned()),
+        Err(Failure::Failed(text)) if scarce::in_text(&text).is_some() => Place::Scarce(text),
+        Err(Failure::TimedOut(text) | Failure::Unavailable(text)) => Place::Silent(text),
+        Err(failure) => Place::Closed(failure.to_string()),
+    }
+}
+
+/// Reports whether file systems of this type depend on a server or a program.
+pub fn is_served(kind: &str) -> bool {
+    kind.starts_with("fuse") || SERVED_TYPES.iter().any(|served| kind.starts_with(served))
+}
+
+/// Describes the lookup of a path. All paths of a file system on a server hang together.
+fn subject(path: &Path, mounts: &[Mounted]) -> Subject {
+    // Of several mounts at one path, the last one hides the others.
+    let of_path = mounts.iter().filter(|mounted| path.starts_with(&mounted.path));
+    let mounted = of_path.max_by_key(|mounted| Path::new(&mounted.path).components().count());
+    let what = format!("{:?}", path.to_string_lossy());
+    match mounted.filter(|mounted| is_served(&mounted.kind)) {
+        Some(mounted) => Subject::of(what, format!("the file system at {:?}", mounted.path)),
+        None => what.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_a_served_file_system_is_silent_with_all_of_it() {
+        let mounted = |path: &str, kind: &str| Mounted {
+            path: path.to_owned(),
+            source: String::new(),
+            kind: kind.to_owned(),
+            options: Vec::new(),
+            device: String::new(),
+        };
+        let mounts =
+            [("/", "ext4"), ("/net", "nfs4"), ("/net/local", "tmpfs"), ("/home", "ext4"), ("/home", "fuse.sshfs")]
+                .map(|(path, kind)| mounted(path, kind));
+        for (path, part) in [
+            ("/work", "\"/work\""),
+            ("/net/a/b", "the file system at \"/net\""),
+            ("/network", "\"/network\""),
+            ("/net/local/x", "\"/net/local/x\""),
+            ("/home/kim", "the file system at \"/home\""),
+        ] {
+            let what = format!("{path:?}");
+            assert_eq!(subject(Path::new(path), &mounts), Subject::of(what, part.to_owned()));
+        }
+        assert_eq!(subject(Path::new("/net"), &[]), "\"/net\"".to_owned().into());
+    }
+}

@@ -1,0 +1,17 @@
+//! Queries of running processes.
+
+use std::time::Instant;
+
+use agentd_plugins::Failure;
+
+use super::{Machine, blocking};
+use crate::platform;
+
+impl Machine {
+    /// Returns the number of processes whose executable file has this name, or which the kernel lists under this
+    /// name.
+    pub async fn processes(&self, name: &str, deadline: Instant) -> Result<u32, Failure> {
+        let name = name.to_owned();
+        blocking("list the processes", deadline, move || platform::processes(&name)).await
+    }
+}

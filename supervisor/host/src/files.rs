@@ -1,0 +1,44 @@
+//! Atomic writes of files: temporary file, fsync, rename, fsync of the directory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt};
+use std::path::Path;
+
+use agentd_fault::Point;
+use serde::Serialize;
+
+/// Prefix of the names of temporary files.
+pub const UNFINISHED: &str = ".new-";
+
+/// Replaces the content of `path` atomically, with mode 0600. After an error the file is unchanged, unless only the
+/// last fsync failed.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = path.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
+    let mut file = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o600))
+        .prefix(UNFINISHED)
+        .tempfile_in(directory)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    agentd_fault::at(Point::DaemonFileBeforeRename)?;
+    file.persist(path).map_err(|error| error.error)?;
+    agentd_fault::at(Point::DaemonFileAfterRename)?;
+    File::open(directory)?.sync_all()
+}
+
+/// Writes a document as indented JSON.
+pub fn write_json<T: Serialize>(path: &Path, document: &T) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec_pretty(document)?;
+    bytes.push(b'\n');
+    write(path, &bytes)
+}
+
+/// Opens a log file for appending and makes it if it is missing, with access for its owner alone.
+///
+/// # Errors
+///
+/// As of open(2).
+pub fn open_private_log(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}

@@ -1,0 +1,16 @@
+//! Access to the machine for agentd: processes, mounts, the network, directories and files.
+//!
+//! Plugins use the machine through [`capability`], limited by their grants. Only [`platform`] depends on the
+//! operating system. This crate does not know sessions.
+
+pub mod capability;
+pub mod directories;
+pub mod files;
+pub mod frame;
+pub mod guest;
+pub mod lock;
+pub mod manager;
+pub mod platform;
+pub mod runner;
+pub mod scarce;
+pub mod workspace;

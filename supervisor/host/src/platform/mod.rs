@@ -1,0 +1,45 @@
+//! The parts of the daemon's work that differ between operating systems.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+mod linux_facts;
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(target_os = "macos")]
+mod macos_facts;
+
+#[cfg(target_os = "linux")]
+pub use linux::{
+    SOCKET_PATH_MAX, activated_socket, arguments, is_answered_by, is_of_systemd, is_running, is_stopped, keepers_of,
+    kill_remains, kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, start_time, unit_of,
+};
+#[cfg(target_os = "linux")]
+pub use linux_facts::{device, has_access_list, mounts, processes, routes};
+#[cfg(target_os = "macos")]
+pub use macos::{
+    SOCKET_PATH_MAX, activated_socket, arguments, is_answered_by, is_of_systemd, is_running, is_stopped, keepers_of,
+    kill_remains, kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, start_time, unit_of,
+};
+#[cfg(target_os = "macos")]
+pub use macos_facts::{device, has_access_list, mounts, processes, routes};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Sends SIGKILL to the process.
+pub fn kill_now(pid: u32) {
+    send(pid, Signal::SIGKILL);
+}
+
+/// Sends SIGTERM to the process.
+pub fn terminate(pid: u32) {
+    send(pid, Signal::SIGTERM);
+}
+
+fn send(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid) {
+        // A process that has just exited needs no signal.
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}

@@ -1,0 +1,108 @@
+//! Checks that a session's working directory exists, answers, and can be entered.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agentd_api::{Code, Problem};
+
+use crate::capability::{Machine, Place};
+use crate::scarce;
+
+/// Reason why a directory cannot be a session's working directory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WorkspaceError {
+    /// The path is not absolute.
+    #[error("the directory {path:?} is not absolute")]
+    Relative { path: PathBuf },
+    /// The directory does not exist.
+    #[error("the directory {path:?} does not exist")]
+    Gone { path: PathBuf },
+    /// The path is not a directory.
+    #[error("{path:?} is not a directory")]
+    NotADirectory { path: PathBuf },
+    /// This user cannot enter or examine the directory.
+    #[error("the directory {path:?} cannot be entered: {reason}")]
+    Closed { path: PathBuf, reason: String },
+    /// The directory's file system does not answer.
+    #[error("the directory {path:?} does not answer: {reason}")]
+    Silent { path: PathBuf, reason: String },
+    /// Resources of the machine or of agentd are exhausted.
+    #[error("the directory {path:?} could not be examined: {reason}")]
+    Unknown { path: PathBuf, reason: String },
+}
+
+impl WorkspaceError {
+    /// Returns the reason for the condition, as one CamelCase word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Relative { .. } => "DirectoryNotAbsolute",
+            Self::Gone { .. } => "DirectoryGone",
+            Self::NotADirectory { .. } => "NotADirectory",
+            Self::Closed { .. } => "DirectoryClosed",
+            Self::Silent { .. } => "DirectorySilent",
+            Self::Unknown { .. } => "OutOfResources",
+        }
+    }
+
+    /// Returns the problem document for a request that uses the directory.
+    pub fn problem(&self) -> Problem {
+        if let Self::Unknown { .. } = self {
+            return scarce::problem(&self.to_string());
+        }
+        if let Self::Silent { .. } = self {
+            return Problem::new(Code::DirectorySilent, self.to_string()).hint(
+                "check that the server of its file system is reachable, or unmount the file system; then try again",
+            );
+        }
+        Problem::new(Code::NoSuchDirectory, self.to_string()).hint("give the absolute path of an existing directory")
+    }
+}
+
+/// Time limit for the directory's answer. It exceeds the time that a working file server or an automatic mount takes.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// Checks the directory. On success, an agent can be started in it.
+pub async fn check(machine: &Machine, path: &Path) -> Result<(), WorkspaceError> {
+    if !path.is_absolute() {
+        return Err(WorkspaceError::Relative { path: path.to_owned() });
+    }
+    let places = machine.places([path.to_owned()], Instant::now() + ANSWER_TIME, |_| true).await;
+    judge(path, places.into_iter().next())
+}
+
+fn judge(path: &Path, place: Option<Place>) -> Result<(), WorkspaceError> {
+    let path = path.to_owned();
+    match place {
+        Some(Place::Directory { usable: true, .. }) => Ok(()),
+        Some(Place::Directory { usable: false, .. }) => {
+            Err(WorkspaceError::Closed { path, reason: "this user has no permission to enter it".to_owned() })
+        }
+        Some(Place::File { .. } | Place::Other) => Err(WorkspaceError::NotADirectory { path }),
+        Some(Place::Closed(reason)) => Err(WorkspaceError::Closed { path, reason }),
+        Some(Place::Silent(reason)) => Err(WorkspaceError::Silent { path, reason }),
+        Some(Place::Scarce(reason)) => Err(WorkspaceError::Unknown { path, reason }),
+        Some(Place::Absent) | None => Err(WorkspaceError::Gone { path }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_that_can_be_wrong_with_a_directory_has_its_reason() {
+        let path = PathBuf::from("/work");
+        let of = |place| judge(&path, Some(place)).map_err(|error| error.reason());
+        assert_eq!(of(Place::Directory { path: path.clone(), usable: true }), Ok(()));
+        assert_eq!(of(Place::Directory { path: path.clone(), usable: false }), Err("DirectoryClosed"));
+        assert_eq!(of(Place::File { path: path.clone(), usable: true }), Err("NotADirectory"));
+        assert_eq!(of(Place::Other), Err("NotADirectory"));
+        assert_eq!(of(Place::Absent), Err("DirectoryGone"));
+        assert_eq!(of(Place::Closed("no".to_owned())), Err("DirectoryClosed"));
+        assert_eq!(of(Place::Silent("no".to_owned())), Err("DirectorySilent"));
+        assert_eq!(of(Place::Scarce("no".to_owned())), Err("OutOfResources"));
+        let code = |place| judge(&path, Some(place)).map_err(|error| error.problem().code);
+        assert_eq!(code(Place::Absent), Err(Code::NoSuchDirectory));
+        assert_eq!(code(Place::Silent("no".to_owned())), Err(Code::DirectorySilent), "it may be there");
+    }
+}

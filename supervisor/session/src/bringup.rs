@@ -1,0 +1,224 @@
+//! The steps of a launch before the agent is started: checks the prerequisites and builds the environment.
+//!
+//! The bring-up runs beside the driver and writes nothing to the journal; the driver records its reports. A
+//! dropped bring-up leaves nothing behind: its scripts end with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_api::prerequisite::Requester;
+use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::{Body, ByteString, SessionId};
+use agentd_keeper::protocol::{Attributes, LaunchRecord, Limits, Rate, Variable};
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::compiling;
+use super::driver::Driver;
+use super::environment;
+use super::needs::LaunchPrerequisites;
+use crate::generation::Generation;
+use crate::isolation;
+use agentd_decide::state::Run;
+use agentd_environment::{Built, SessionFile};
+use agentd_host::capability::{Machine, Place};
+use agentd_host::workspace;
+
+/// Report of a bring-up. The last report is `Ready` or `Failed`.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Condition { kind: ConditionType, status: ConditionStatus, reason: String, message: String },
+    Record(Box<Body>),
+    Failed { kind: ConditionType, reason: &'static str, message: String },
+    Ready(Box<Prepared>),
+}
+
+/// Everything that the start of the agent needs.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub record: LaunchRecord,
+    /// Files that are written before the agent starts.
+    pub files: Vec<SessionFile>,
+}
+
+/// Description of a launch for its bring-up.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub id: SessionId,
+    pub spec: SessionSpec,
+    pub launch: u64,
+    /// Time until which the launch waits for missing prerequisites.
+    pub wait_until: Option<Timestamp>,
+    /// Requester that forced the launch despite missing prerequisites.
+    pub forced_by: Option<Requester>,
+    /// First expiry of the present environment's variables, and the time of their renewal.
+    pub schedule: Option<(Timestamp, Timestamp)>,
+}
+
+/// Reason for the failure of a launch: the condition that does not hold.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) kind: ConditionType,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Driver {
+    /// Describes a launch of this session.
+    pub(super) fn job(&self, launch: u64) -> Job {
+        let (id, spec) = (self.document.id.clone(), self.document.spec.clone());
+        let wait_until = match &self.state.run {
+            Run::Preparing(preparing) => preparing.wait_until,
+            Run::Ended(_) | Run::Running(_) => None,
+        };
+        let schedule = self.state.expires.zip(self.state.renews);
+        Job { id, spec, launch, wait_until, forced_by: self.state.forced_by.clone(), schedule }
+    }
+}
+
+/// Time limit of the search for the agent's program in the session's `PATH`.
+const LOOKED_UP: Duration = Duration::from_secs(10);
+
+/// Runs the steps, until the receiver of the reports is dropped.
+pub(crate) async fn run(generation: Arc<Generation>, job: Job, report: mpsc::Sender<Progress>) {
+    let last = match Box::pin(steps(&generation, &job, &report)).await {
+        Ok(prepared) => Progress::Ready(Box::new(prepared)),
+        Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
+    };
+    let _ = report.send(last).await;
+}
+
+fn failed(kind: ConditionType, reason: &'static str, message: String) -> Failure {
+    Failure { kind, reason, message }
+}
+
+async fn steps(generation: &Generation, job: &Job, report: &mpsc::Sender<Progress>) -> Result<Prepared, Failure> {
+    let holds = |kind, reason: &str, message: &str| Progress::Condition {
+        kind,
+        status: ConditionStatus::True,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    compiling::wait(generation, &job.spec, report).await?;
+    let mut needs = LaunchPrerequisites::new(generation, job, report);
+    needs.before().await?;
+    let directory = &job.spec.directory;
+    let looked = workspace::check(&generation.daemon.machine, directory).await;
+    looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
+    let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory exists")).await;
+    let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
+    // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
+    let ending = |_| failed(ConditionType::EnvironmentReady, "Ending", "agentd is ending".to_owned());
+    let permit = generation.launches.acquire().await.map_err(ending)?;
+    let built = Box::pin(environment::prepare(generation, job, report)).await?;
+    drop(permit);
+    needs.after(&built.environment).await?;
+    let files = SessionFile::of(&built.environment, |_| true);
+    Ok(Prepared { record: launch_record(generation, job, &built).await?, files })
+}
+
+async fn launch_record(generation: &Generation, job: &Job, built: &Built) -> Result<LaunchRecord, Failure> {
+    let environment = &built.environment;
+    let failed = |reason, message| failed(ConditionType::AgentStarted, reason, message);
+    let command = generation.agent_command(&job.spec).map_err(|problem| failed("NoSuchAgent", problem.detail))?;
+    let (program, args) = command.split_first().ok_or_else(|| failed("NoSuchAgent", "its command is empty".into()))?;
+    let (limits, configured) = (&job.spec.limits, &generation.config.limits);
+    let bounds =
+        Limits { memory_bytes: limits.memory.or(configured.memory), processes: limits.tasks.or(configured.tasks) };
+    let path = environment.get("PATH").unwrap_or_default();
+    let program = match candidates(program, path, &job.spec.directory) {
+        ProgramLocation::Path(path) => path,
+        ProgramLocation::Candidates(candidates) => {
+            let of_path = |text| format!("{text} in the session's PATH ({})", String::from_utf8_lossy(path));
+            let found = find(&generation.daemon.machine, candidates).await;
+            found.map_err(|(reason, silent)| {
+                failed(reason, of_path(format!("there is no program {program:?}{silent}")))
+            })?
+        }
+    };
+    let mut variables: Vec<Variable> =
+        environment.pairs().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
+    isolation::set_socket(generation, &job.id, &job.spec, &mut variables);
+    let attributes = environment.attributes.clone();
+    let withheld = attributes.as_ref().map(Attributes::withheld).unwrap_or_default();
+    if !withheld.is_empty() {
+        tracing::warn!(
+            session = %job.id, withheld = withheld.join(", "),
+            "the agent does not get all limits that the login shell sets; see LimitNOFILE= and similar settings in \
+             systemd.exec(5)"
+        );
+    }
+    Ok(LaunchRecord {
+        launch: job.launch,
+        attributes,
+        program: program.into_os_string().into(),
+        args: args.iter().map(|arg| ByteString::from(arg.as_str())).collect(),
+        environment: variables,
+        directory: job.spec.directory.as_os_str().into(),
+        secrets: built.hidden.clone(),
+        max_line: generation.config.limits.line,
+        output_rate: limits
+            .output_rate
+            .or(configured.output_rate)
+            .map(|bytes_per_second| Rate { bytes_per_second, burst: bytes_per_second.saturating_mul(10) }),
+        stderr_rate: None,
+        // In a unit the session has its own cgroup, whose limits are more exact than a keeper that measures once a
+        // second.
+        limits: if generation.daemon.launcher.has_cgroups() { Limits::default() } else { bounds },
+        is_unit: generation.daemon.launcher.has_cgroups(),
+        enclosure: isolation::enclosure(generation, &job.id, &job.spec),
+    })
+}
+
+/// Location of the agent's program.
+#[derive(Debug, PartialEq, Eq)]
+enum ProgramLocation {
+    /// A path. If the file is missing, the execution reports that with the system's message.
+    Path(PathBuf),
+    /// Candidates, of which the first executable file is run.
+    Candidates(Vec<PathBuf>),
+}
+
+/// Lists the candidates as execvp(3) does, but with the session's `PATH` instead of the daemon's.
+fn candidates(program: &str, path: &[u8], directory: &Path) -> ProgramLocation {
+    use std::os::unix::ffi::OsStrExt as _;
+    if program.contains('/') {
+        return ProgramLocation::Path(directory.join(program));
+    }
+    let entries = path.split(|&byte| byte == b':').filter(|entry| !entry.is_empty());
+    ProgramLocation::Candidates(
+        entries.map(|entry| directory.join(Path::new(std::ffi::OsStr::from_bytes(entry))).join(program)).collect(),
+    )
+}
+
+/// Returns the first candidate that can be executed, else the reason and the candidates that did not answer.
+/// Candidates that do not answer are skipped, since a dead file server later in `PATH` is no obstacle.
+async fn find(machine: &Machine, candidates: Vec<PathBuf>) -> Result<PathBuf, (&'static str, String)> {
+    let is_it = |place: &Place| matches!(place, Place::File { usable: true, .. });
+    let seen = machine.places(candidates.clone(), Instant::now() + LOOKED_UP, is_it).await;
+    let silent =
+        seen.iter().filter_map(|place| if let Place::Silent(text) = place { Some(text.as_str()) } else { None });
+    let silent = silent.fold(String::new(), |list, text| format!("{list}; {text}"));
+    let reason = if silent.is_empty() { "ProgramNotFound" } else { "ProgramSilent" };
+    let found = candidates.into_iter().zip(&seen).find(|(_, place)| is_it(place));
+    found.map(|(path, _)| path).ok_or((reason, silent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_looked_up_in_the_path_it_is_given() {
+        let directory = Path::new("/work");
+        let of = |program, path: &[u8]| candidates(program, path, directory);
+        assert_eq!(
+            of("sh", b"/nowhere::rel"),
+            ProgramLocation::Candidates(vec!["/nowhere/sh".into(), "/work/rel/sh".into()])
+        );
+        assert_eq!(of("sh", b""), ProgramLocation::Candidates(Vec::new()));
+        assert_eq!(of("./x", b"/bin"), ProgramLocation::Path("/work/./x".into()));
+        assert_eq!(of("/opt/x", b""), ProgramLocation::Path("/opt/x".into()));
+    }
+}

@@ -1,0 +1,59 @@
+//! Creates the files of a new session and the first records of its journal.
+
+use std::path::Path;
+
+use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
+use agentd_api::{Body, TurnId};
+use agentd_fault::Point;
+
+use super::document::Document;
+use super::journal_port::{Journal, Port};
+use agentd_api::chain;
+use agentd_decide::batch::Batch;
+use agentd_decide::rules::LaunchTerms;
+use agentd_host::directories::make_private;
+
+/// Writes the session's files and its first records: the creation, the initial prompt and the first launch. Then
+/// renames the directory to `finished`.
+pub(super) async fn prepare(
+    journal: &Journal,
+    finished: &Path,
+    document: &Document,
+    terms: LaunchTerms,
+) -> Result<(), String> {
+    let LaunchTerms { wait_until, forced_by, requester } = terms;
+    let (spec, directory) = (&document.spec, &journal.directory);
+    make_private(directory).map_err(|error| chain(&error))?;
+    fault(Point::DaemonCreateDirectory)?;
+    document.write(directory).map_err(|error| error.to_string())?;
+    fault(Point::DaemonCreateDocument)?;
+    if let Some(script) = &spec.env_setup {
+        agentd_host::files::write(&directory.join("env-setup.sh"), script.as_bytes())
+            .map_err(|error| error.to_string())?;
+    }
+    let (key, parent) = (document.key.clone(), document.parent.clone());
+    let mut batch = Batch::of(Body::SessionCreated(SessionCreated {
+        spec: spec.clone(),
+        key,
+        parent,
+        requester: requester.clone(),
+    }));
+    if let Some(prompt) = &spec.initial_prompt {
+        let queued =
+            TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None, requester: requester.clone() };
+        batch = batch.record(Body::TurnQueued(queued));
+    }
+    batch = batch.record(Body::LaunchStarted(LaunchStarted {
+        wait_until,
+        forced_by,
+        requester,
+        ..LaunchStarted::new(1, LaunchReason::Create, false)
+    }));
+    Port::Direct.append(journal, 0, 0, batch).await.map_err(|error| chain(&error))?;
+    std::fs::rename(directory, finished).map_err(|error| error.to_string())?;
+    fault(Point::DaemonCreateJournalled)
+}
+
+pub(super) fn fault(point: Point) -> Result<(), String> {
+    agentd_fault::at(point).map_err(|error| error.to_string())
+}

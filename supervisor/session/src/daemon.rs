@@ -1,0 +1,71 @@
+//! The parts of the daemon that live as long as the process, whatever configuration is in force.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_config::{Config, Read};
+use agentd_environment::Trust;
+use agentd_host::capability::Machine;
+use agentd_host::directories::Directories;
+use agentd_host::guest::Guests;
+use agentd_plugin_set::HostOnce;
+use tokio_util::sync::CancellationToken;
+
+use crate::draining::Drain;
+use crate::launch::Launcher;
+use crate::pulse::Pulses;
+use crate::standing::Standing;
+
+/// The parts of the daemon that outlive a reload. Shared by every [`crate::generation::Generation`].
+#[derive(Debug)]
+pub struct Daemon {
+    /// The configuration at the start of the daemon. Some keys keep these values until the daemon ends.
+    pub at_start: Arc<Read>,
+    pub directories: Directories,
+    pub programs: Programs,
+    /// The scripts that the user approved.
+    pub trust: Arc<Trust>,
+    /// Performs the machine operations that plugins are granted.
+    pub machine: Machine,
+    pub launcher: Arc<Launcher>,
+    /// Ends every driver when cancelled. The sessions live on.
+    pub shutdown: CancellationToken,
+    /// Whether the daemon is drained: sessions are stopped and none is launched.
+    pub drain: Arc<Drain>,
+    /// The mistakes that the last reading of the configuration found.
+    pub standing: Arc<Standing>,
+    /// The control sockets of guarded sessions.
+    pub guests: Arc<Guests>,
+    /// Progress of each session's driver.
+    pub pulses: Arc<Pulses>,
+    /// The host of all plugins.
+    pub host: Arc<HostOnce>,
+}
+
+/// The absolute paths of agentd's three programs.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    pub daemon: PathBuf,
+    pub keeper: PathBuf,
+    pub ctl: PathBuf,
+}
+
+impl Daemon {
+    /// Creates the parts that live as long as the process, from the first configuration.
+    pub fn new(config: &Config, read: Read, directories: Directories, trust: Trust, programs: Programs) -> Self {
+        Self {
+            launcher: Arc::new(Launcher::new(config.launch.manager, programs.keeper.clone())),
+            machine: Machine::new(programs.keeper.clone()),
+            host: Arc::new(HostOnce::new(directories.compiled_plugins(), programs.daemon.clone())),
+            at_start: Arc::new(read),
+            directories,
+            trust: Arc::new(trust),
+            shutdown: CancellationToken::new(),
+            drain: Arc::default(),
+            standing: Arc::default(),
+            guests: Arc::default(),
+            pulses: Arc::default(),
+            programs,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `session.json`: the specification of a session, and the state folded from its journal at the last write.
+//!
+//! The folded state only saves time. A state that is missing or of another version is folded again from the
+//! journal.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agentd_api::SessionId;
+use agentd_api::session::SessionSpec;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use agentd_decide::state::State;
+use agentd_host::files;
+
+/// Version of the document. A document of an unknown version is refused and never rewritten.
+pub(crate) const VERSION: u32 = 1;
+/// Version of the folded state. It is raised whenever the meaning of [`State`] changes.
+const FOLD_VERSION: u32 = 2;
+
+/// Contents of `session.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Document {
+    version: u32,
+    pub id: SessionId,
+    pub generation: u64,
+    pub created: Timestamp,
+    pub spec: SessionSpec,
+    /// The `Idempotency-Key` of the request that made the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The session whose agent created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fold: Option<Fold>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Fold {
+    version: u32,
+    /// Unparsed state, since the meaning of another version is unknown.
+    state: Box<RawValue>,
+}
+
+/// The field that every version of the document has.
+#[derive(Deserialize)]
+struct Versioned {
+    #[serde(default)]
+    version: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DocumentError {
+    #[error("cannot read {path:?}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path:?} is not a session document")]
+    Parse { path: PathBuf, source: serde_json::Error },
+    #[error(
+        "{path:?} has version {found}, but this agentd supports version {VERSION}; a newer agentd wrote the \
+         file, which is unchanged"
+    )]
+    Version { path: PathBuf, found: u64 },
+    #[error("{path:?} belongs to session {found:?}")]
+    Misplaced { path: PathBuf, found: String },
+}
+
+impl Document {
+    pub(crate) fn new(id: SessionId, created: Timestamp, spec: SessionSpec, key: Option<String>) -> Self {
+        Self { version: VERSION, id, generation: 1, created, spec, key, parent: None, fold: None }
+    }
+
+    /// Sets the session whose agent created this session.
+    pub(crate) fn of(self, parent: Option<SessionId>) -> Self {
+        Self { parent, ..self }
+    }
+
+    pub(crate) fn read(directory: &Path, id: &SessionId) -> Result<Self, DocumentError> {
+        let path = directory.join("session.json");
+        let bytes = std::fs::read(&path).map_err(|source| DocumentError::Read { path: path.clone(), source })?;
+        let parse = |source| DocumentError::Parse { path: path.clone(), source };
+        // Read the version first: a newer version may give the other fields another meaning.
+        let found = serde_json::from_slice::<Versioned>(&bytes).map_err(parse)?.version;
+        if found != u64::from(VERSION) {
+            return Err(DocumentError::Version { path, found });
+        }
+        let document: Self = serde_json::from_slice(&bytes).map_err(parse)?;
+        if document.id != *id {
+            return Err(DocumentError::Misplaced { path, found: document.id.to_string() });
+        }
+        Ok(document)
+    }
+
+    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
+        files::write_json(&directory.join("session.json"), self)
+    }
+
+    /// Takes the folded state out of the document, or returns the initial state when there is no usable one.
+    pub(crate) fn take_state(&mut self) -> State {
+        let known = self.fold.take().filter(|fold| fold.version == FOLD_VERSION);
+        known.and_then(|fold| serde_json::from_str(fold.state.get()).ok()).unwrap_or_else(|| State::new(self.created))
+    }
+
+    pub(crate) fn remember(&mut self, state: &State) {
+        self.fold = to_raw_value(state).ok().map(|state| Fold { version: FOLD_VERSION, state });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> SessionSpec {
+        serde_json::from_str(r#"{"directory":"/tmp"}"#).unwrap()
+    }
+
+    #[test]
+    fn a_document_comes_back_with_its_fold() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec(), None);
+        let mut state = State::new(Timestamp::UNIX_EPOCH);
+        state.seq = 7;
+        document.remember(&state);
+        document.write(directory.path()).unwrap();
+        let mut read = Document::read(directory.path(), &document.id).unwrap();
+        assert_eq!(read.take_state().seq, 7);
+    }
+
+    #[test]
+    fn a_folded_state_of_another_version_is_ignored() {
+        let mut document = Document::new("a1".parse().unwrap(), Timestamp::UNIX_EPOCH, spec(), None);
+        document.fold = Some(Fold { version: FOLD_VERSION + 1, state: to_raw_value(&()).unwrap() });
+        assert_eq!(document.take_state().seq, 0);
+    }
+
+    #[test]
+    fn a_document_from_the_future_or_of_another_session_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let id: SessionId = "a1".parse().unwrap();
+        std::fs::write(directory.path().join("session.json"), r#"{"version":2}"#).unwrap();
+        assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Version { found: 2, .. })));
+        Document::new("b2".parse().unwrap(), Timestamp::UNIX_EPOCH, spec(), None).write(directory.path()).unwrap();
+        assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Misplaced { .. })));
+        std::fs::write(directory.path().join("session.json"), "{").unwrap();
+        assert!(matches!(Document::read(directory.path(), &id), Err(DocumentError::Parse { .. })));
+    }
+}

@@ -1,0 +1,342 @@
+//! Prepares the environment of one launch: builds a new one, or restores the environment of the launch before.
+//! Also stores it.
+//!
+//! Restoring (`stored`) runs no provider. No file contains a secret in clear, so secrets come from other sources:
+//! the sealed file, the memory of this daemon, the login shell. A condition names each missing secret, at every
+//! launch until the secret is found. An environment with expired variables or with files is always built again.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_api::environment::{EnvironmentView, Refresh};
+use agentd_api::event::EnvironmentBuilt;
+use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::snapshot::SnapshotState;
+use agentd_api::{Body, Code, Problem, SessionId};
+use agentd_fault::Point;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::bringup::{Failure, Job, Progress};
+use super::validation;
+use crate::generation::Generation;
+use crate::isolation;
+use agentd_api::chain;
+use agentd_api::changes::describe;
+use agentd_environment::{
+    Built, Environment, EnvironmentError, Environments, Finding, Kept, Placeholders, Renewal, Target, Unbuilt, drift,
+    not_to_be_given_again, renew_at, with_secrets,
+};
+
+/// Time after which a launch names the step that it waits for.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Provides the launch with its environment, stores it, and reports records and conditions.
+pub(super) async fn prepare(
+    generation: &Generation,
+    job: &Job,
+    report: &mpsc::Sender<Progress>,
+) -> Result<Built, Failure> {
+    let kept = on_disk(generation, &job.id, Environments::read).await?;
+    let refresh = generation.refresh(&job.spec);
+    let again = kept.filter(|_| refresh != Refresh::Fresh);
+    let refused = again.as_ref().and_then(|kept| not_to_be_given_again(&kept.last, Timestamp::now()));
+    let again = again.filter(|_| refused.is_none());
+    let inspection = validation::inspect_scripts(generation, &job.id, &job.spec).await;
+    let inspection = inspection.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
+    let begun = Instant::now();
+    let built = match &again {
+        Some(kept) => give_again(generation, job, kept, report).await,
+        None => build(generation, job, Some(report)).await,
+    };
+    let took = begun.elapsed();
+    inspection
+        .report(generation, &job.id, &job.spec, built.as_ref().ok().map(|built| &built.environment), report)
+        .await;
+    let built = built?;
+    if let Some(condition) = secrets_condition(&built) {
+        let _ = report.send(condition).await;
+    }
+    let mut record = keep(generation, job, &built.environment).await?;
+    record.duration_us = u64::try_from(took.as_micros()).ok();
+    let mut message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
+    let reason = match refused {
+        Some(why) => {
+            message = format!("{message}; built anew, not restored: {why}");
+            "BuiltAnew"
+        }
+        None if !built.skipped.is_empty() => "ProviderSkipped",
+        None if again.is_some() => "GivenAgain",
+        None => "Built",
+    };
+    if !built.skipped.is_empty() {
+        message = format!("{message}; without failed providers: {}", built.skipped.join("; "));
+    }
+    let _ = report.send(Progress::Record(Box::new(Body::EnvironmentBuilt(record)))).await;
+    let _ = report.send(condition(ConditionType::EnvironmentReady, ConditionStatus::True, reason, message)).await;
+    if let Some((count, _)) = built.environment.expiry() {
+        let message = format!("{count} of its variables expire, and are renewed before they do");
+        let kind = ConditionType::EnvironmentCurrent;
+        let _ = report.send(condition(kind, ConditionStatus::True, "Current", message)).await;
+    }
+    if let Some(kept) = again.filter(|_| refresh == Refresh::Warn) {
+        compare(generation, job, &kept, report).await;
+    }
+    Ok(built)
+}
+
+/// Returns the condition for missing secrets, or else for the named secrets that the agent has. Returns `None`
+/// without either.
+fn secrets_condition(built: &Built) -> Option<Progress> {
+    let kind = ConditionType::SecretsAvailable;
+    let lost = built.environment.missing().map(|name| {
+        format!("{name}, which the launch before had, is stored in no file and its source no longer provides it")
+    });
+    let lacking: Vec<String> = built.missing.iter().map(ToString::to_string).chain(lost).collect();
+    if !lacking.is_empty() {
+        return Some(condition(kind, ConditionStatus::False, "SecretUnavailable", lacking.join("; ")));
+    }
+    let message = built.secrets.join(", ");
+    (!built.secrets.is_empty()).then(|| condition(kind, ConditionStatus::True, "Taken", message))
+}
+
+fn condition(kind: ConditionType, status: ConditionStatus, reason: &'static str, message: String) -> Progress {
+    Progress::Condition { kind, status, reason: reason.to_owned(), message }
+}
+
+fn failed(reason: &'static str, message: String) -> Failure {
+    Failure { kind: ConditionType::EnvironmentReady, reason, message }
+}
+
+impl From<EnvironmentError> for Failure {
+    fn from(error: EnvironmentError) -> Self {
+        let hint = error.problem().hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+        failed(error.reason(), format!("{}{hint}", chain(&error)))
+    }
+}
+
+/// Restores the environment of the last launch, with the secrets that are available.
+async fn give_again(
+    generation: &Generation,
+    job: &Job,
+    kept: &Kept,
+    report: &mpsc::Sender<Progress>,
+) -> Result<Built, Failure> {
+    let pipeline = generation.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
+    let target = target(generation, &job.id, &job.spec, job.launch);
+    let remembered = generation.environments.secrets(&job.id);
+    let restored = pipeline.restore(&target, kept, &remembered, &generation.secrets).await;
+    report_snapshot(&target, report).await;
+    restored.map_err(|Unbuilt { reason, message }| failed(reason, message))
+}
+
+/// Reports the differences between a new environment and the restored one.
+async fn compare(generation: &Generation, job: &Job, kept: &Kept, report: &mpsc::Sender<Progress>) {
+    let (status, reason, message) = match build(generation, job, None).await {
+        Ok(fresh) => {
+            let remembered = generation.environments.secrets(&job.id);
+            let old = with_secrets(kept.last.clone(), known(&remembered));
+            let new = fresh.environment.full_view(Timestamp::now(), job.launch);
+            let changes = drift(&old, &with_secrets(new, fresh.environment.secret_pairs())).names();
+            if changes.is_empty() {
+                let message = "a new environment would be the same".to_owned();
+                (ConditionStatus::False, "Same", message)
+            } else {
+                let message = format!("a new environment would differ: {}", describe(&changes));
+                (ConditionStatus::True, "Drifted", message)
+            }
+        }
+        Err(failure) => {
+            let message = format!("cannot build a new environment for the comparison: {}", failure.message);
+            (ConditionStatus::Unknown, "NotBuilt", message)
+        }
+    };
+    let _ = report.send(condition(ConditionType::EnvironmentDrifted, status, reason, message)).await;
+}
+
+/// Builds a new environment. With `report`, also reports a slow build and the snapshot.
+async fn build(generation: &Generation, job: &Job, report: Option<&mpsc::Sender<Progress>>) -> Result<Built, Failure> {
+    let pipeline = generation.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
+    let target = target(generation, &job.id, &job.spec, job.launch);
+    let building = pipeline.build(&target, &generation.daemon.trust, &generation.secrets);
+    let built = match report {
+        Some(report) => {
+            tokio::select! {
+                built = building => built,
+                never = say_if_slow(generation, &job.spec, report) => match never {},
+            }
+        }
+        None => building.await,
+    };
+    if let Some(report) = report {
+        report_snapshot(&target, report).await;
+    }
+    built.map_err(|Unbuilt { reason, message }| failed(reason, message))
+}
+
+/// Reports what the build waits for once it takes longer than [`SLOW`].
+async fn say_if_slow(generation: &Generation, spec: &SessionSpec, report: &mpsc::Sender<Progress>) -> Infallible {
+    tokio::time::sleep(SLOW).await;
+    let shells = generation.snapshots.list().await.login_shells;
+    let deadline = generation.config.environment.deadline.0.as_secs();
+    let message = match shells.iter().find(|view| view.state == SnapshotState::Capturing) {
+        Some(view) => format!(
+            "waiting for the login shell {}, for {deadline} s at most (environment.deadline)",
+            view.shell.display()
+        ),
+        None => format!(
+            "waiting for the scripts and plugins of {}, each for {deadline} s at most (environment.deadline)",
+            spec.directory.display()
+        ),
+    };
+    let reason = agentd_api::reason::BUILDING;
+    let _ = report.send(condition(ConditionType::EnvironmentReady, ConditionStatus::Unknown, reason, message)).await;
+    std::future::pending().await
+}
+
+/// Reports the snapshot that the environment starts from, if there is one.
+async fn report_snapshot(target: &Target, report: &mpsc::Sender<Progress>) {
+    if let Some(Finding { fresh, reason, message }) = target.chosen.finding() {
+        let status = if fresh { ConditionStatus::True } else { ConditionStatus::False };
+        let _ = report.send(condition(ConditionType::SnapshotFresh, status, reason, message)).await;
+    }
+}
+
+fn target(generation: &Generation, id: &SessionId, spec: &SessionSpec, launch: u64) -> Target {
+    Target {
+        id: id.clone(),
+        name: spec.name.as_ref().map(ToString::to_string),
+        agent: generation.agent_label(spec),
+        command: generation.agent_command(spec).unwrap_or_default(),
+        scopes: generation.scopes(spec),
+        launch,
+        places: places(generation, id, spec),
+        files: generation.daemon.directories.session_files(id),
+        socket: isolation::is_guarded(generation, spec).then(|| generation.daemon.directories.guest_socket(id)),
+        chosen: generation.chosen(id, spec),
+        machine: generation.daemon.machine.clone(),
+        secrets: Arc::clone(&generation.secrets),
+    }
+}
+
+/// Returns the values of the placeholders in paths of the session.
+pub(super) fn places(generation: &Generation, id: &SessionId, spec: &SessionSpec) -> Placeholders {
+    Placeholders {
+        config: generation.daemon.directories.config.clone(),
+        cwd: spec.directory.clone(),
+        session: generation.daemon.directories.session(id),
+        given: Placeholders::digest_of(spec.env_setup.as_deref()),
+    }
+}
+
+/// Writes `environment.json`, and returns the record with the changes since the launch before.
+async fn keep(generation: &Generation, job: &Job, environment: &Environment) -> Result<EnvironmentBuilt, Failure> {
+    let (launch, captured, given) = (job.launch, Timestamp::now(), environment.clone());
+    let remembered = generation.environments.secrets(&job.id);
+    let write = move |environments: &Environments, id: &SessionId| environments.write(id, &given, captured, launch);
+    let before = on_disk(generation, &job.id, write).await?;
+    agentd_fault::at(Point::DaemonBringUpEnvironment).map_err(|error| failed("NotKept", error.to_string()))?;
+    let view = environment.full_view(captured, launch);
+    let compared = |before: Kept| {
+        let old = with_secrets(before.last, known(&remembered));
+        drift(&old, &with_secrets(view.clone(), environment.secret_pairs()))
+    };
+    let drift = before.map(compared).unwrap_or_default();
+    let names = |lists: &[&Vec<agentd_api::environment::ChangeView>]| {
+        let mut names: Vec<String> =
+            lists.iter().flat_map(|list| list.iter()).map(|change| change.name.clone()).collect();
+        names.sort();
+        names
+    };
+    let expires_at = environment.expiry().map(|(_, first)| first);
+    // A restored expiry keeps its time of renewal; a new expiry gets a new time.
+    let kept = job.schedule.filter(|(expires, _)| Some(*expires) == expires_at).map(|(_, renews)| renews);
+    let renew_at = kept.or_else(|| expires_at.map(|expires| renew_at(captured, expires, job.id.as_str())));
+    Ok(EnvironmentBuilt {
+        launch,
+        digest: view.digest,
+        variables: u32::try_from(environment.count()).unwrap_or(u32::MAX),
+        dropped: environment.dropped().map(str::to_owned).collect(),
+        changed: names(&[&drift.added, &drift.changed]),
+        removed: names(&[&drift.removed]),
+        changes: drift.names(),
+        home: environment.get("HOME").map(|home| String::from_utf8_lossy(home).into_owned()),
+        killed: environment.background.killed,
+        left: environment.background.left,
+        duration_us: None,
+        expires_at,
+        renew_at,
+    })
+}
+
+/// Renews the expiring variables of a launch's environment, and stores the result.
+pub(super) async fn renew(generation: &Generation, job: &Job) -> Result<Renewal, String> {
+    // The permit bounds login shells and scripts, together with those of launches.
+    let _permit = generation.launches.acquire().await.map_err(|_| "agentd is ending".to_owned())?;
+    let pipeline = generation.pipeline().await.map_err(|error| chain(&error))?;
+    let kept = on_disk(generation, &job.id, Environments::read).await.map_err(|error| chain(&error))?;
+    let stored = kept.map(|kept| kept.last).filter(|last| last.launch == job.launch);
+    let stored = stored.ok_or_else(|| "the agent's environment is not stored".to_owned())?;
+    let target = target(generation, &job.id, &job.spec, job.launch);
+    let remembered = generation.environments.secrets(&job.id);
+    let renewal = pipeline.refresh(&target, &stored, &remembered, &generation.daemon.trust, &generation.secrets).await;
+    let renewal = renewal.map_err(|unbuilt| unbuilt.message)?;
+    let view = renewal.view.clone();
+    let renew = move |environments: &Environments, id: &SessionId| environments.renew(id, view);
+    on_disk(generation, &job.id, renew).await.map_err(|error| chain(&error))?;
+    Ok(renewal)
+}
+
+/// Returns the stored environment of a session for clients. The last environment contains digests of the known
+/// secrets: see [`without_secrets`](agentd_environment::without_secrets).
+pub async fn kept(generation: &Generation, id: &SessionId) -> Result<Option<Kept>, Problem> {
+    let kept = on_disk(generation, id, Environments::read).await.map_err(|error| error.problem())?;
+    let remembered = generation.environments.secrets(id);
+    let compared = |kept: Kept| Kept { last: with_secrets(kept.last, known(&remembered)), ..kept };
+    Ok(kept.map(compared))
+}
+
+fn known(secrets: &BTreeMap<String, Vec<u8>>) -> impl Iterator<Item = (&str, &[u8])> {
+    secrets.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
+}
+
+/// Builds the environment of a launch without launching and without storing anything. The view contains secrets.
+pub async fn build_now(
+    generation: &Generation,
+    id: &SessionId,
+    spec: &SessionSpec,
+    launch: u64,
+) -> Result<EnvironmentView, Problem> {
+    agentd_host::workspace::check(&generation.daemon.machine, &spec.directory)
+        .await
+        .map_err(|error| error.problem())?;
+    // The permit bounds login shells, together with those of launches.
+    let _permit = generation.launches.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;
+    let pipeline =
+        generation.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&error)))?;
+    let begun = Instant::now();
+    let built =
+        pipeline.build(&target(generation, id, spec, launch), &generation.daemon.trust, &generation.secrets).await;
+    let duration_us = u64::try_from(begun.elapsed().as_micros()).ok();
+    let view = |built: Built| {
+        let view = built.environment.full_view(Timestamp::now(), launch);
+        EnvironmentView { duration_us, ..with_secrets(view, built.environment.secret_pairs()) }
+    };
+    built.map(view).map_err(|unbuilt| {
+        Problem::new(Code::EnvironmentNotBuilt, unbuilt.message).hint("a launch would fail in the same way")
+    })
+}
+
+/// Runs `work` on a blocking thread, since it reads or writes files.
+async fn on_disk<T: Send + 'static>(
+    generation: &Generation,
+    id: &SessionId,
+    work: impl FnOnce(&Environments, &SessionId) -> Result<T, EnvironmentError> + Send + 'static,
+) -> Result<T, EnvironmentError> {
+    let (environments, id) = (Arc::clone(&generation.environments), id.clone());
+    tokio::task::spawn_blocking(move || work(&environments, &id))
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}

@@ -1,0 +1,166 @@
+//! Starts keepers, as systemd units or as detached processes, and connects to running ones.
+//!
+//! A keeper is never part of the daemon. Under systemd it is a transient unit of its own, so the daemon's end and
+//! sandbox do not affect it. Otherwise it is a child that makes itself the leader of its own process session.
+
+mod detached;
+mod keepers;
+mod link;
+mod systemd;
+mod unit;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agentd_api::SessionId;
+use agentd_keeper::caller::UNIT_PREFIX;
+use agentd_keeper::protocol::HoldArgs;
+
+pub use keepers::Keepers;
+pub use link::{Link, LinkError, Patience};
+pub use unit::Unit;
+
+use crate::pulse;
+use agentd_config::Manager;
+use agentd_host::directories::{DirectoryError, make_private};
+use agentd_host::platform;
+
+/// Starts keepers.
+#[derive(Debug)]
+pub struct Launcher {
+    keeper: PathBuf,
+    backend: Backend,
+    keepers: Keepers,
+}
+
+#[derive(Debug)]
+enum Backend {
+    Detached,
+    Systemd(systemd::Units),
+}
+
+/// Error of the start of a keeper.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error("cannot run the keeper {keeper:?}")]
+    Spawn { keeper: PathBuf, source: std::io::Error },
+    #[error("cannot reach the systemd manager that runs agentd")]
+    Bus { source: zbus::Error },
+    #[error(
+        "cannot reach the systemd manager of user {uid}, which runs the sessions; it runs while the user is logged in, \
+         and always after `loginctl enable-linger`: {address}"
+    )]
+    NoUserManager { uid: u32, address: String, source: zbus::Error },
+    #[error("systemd refused the request for the unit {unit}")]
+    Unit { unit: String, source: zbus::Error },
+    #[error("the keeper was started but did not answer on {socket:?} within {seconds} s{log}")]
+    Silent { socket: PathBuf, seconds: u64, log: String },
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("cannot use the keeper's socket")]
+    Link(#[from] LinkError),
+}
+
+/// Time that a keeper has until it listens. It needs a few milliseconds.
+const LISTENS: Duration = Duration::from_secs(10);
+
+impl Launcher {
+    pub fn new(manager: Manager, keeper: PathBuf) -> Self {
+        let by_systemd = match manager {
+            Manager::Detached => false,
+            Manager::Systemd => true,
+            Manager::Auto => platform::is_of_systemd(),
+        };
+        let backend = if by_systemd { Backend::Systemd(systemd::Units::new()) } else { Backend::Detached };
+        Self { keeper, backend, keepers: Keepers::default() }
+    }
+
+    /// Returns the keepers that this daemon has talked to.
+    pub fn keepers(&self) -> &Keepers {
+        &self.keepers
+    }
+
+    /// Returns a text that tells backend keepers are started.
+    pub fn describe(&self) -> &'static str {
+        match self.backend {
+            Backend::Detached => "detached processes",
+            Backend::Systemd(_) => "systemd units",
+        }
+    }
+
+    /// Reports whether each session has its own cgroup, with limits that the kernel enforces.
+    pub fn has_cgroups(&self) -> bool {
+        matches!(self.backend, Backend::Systemd(_))
+    }
+
+    /// Starts a keeper and connects to it.
+    pub async fn start(
+        &self,
+        id: &SessionId,
+        args: &HoldArgs,
+        unit: &Unit,
+        patience: &Patience,
+    ) -> Result<Link, LaunchError> {
+        let runtime = args.socket.parent().unwrap_or_else(|| Path::new("/"));
+        make_private(runtime)?;
+        let log = runtime.join("keeper.log");
+        match &self.backend {
+            Backend::Detached => {
+                // The keeper inherits the daemon's limit on core files, which must not apply to an agent.
+                let args = HoldArgs { core: agentd_keeper::private::core_limit(), ..args.clone() };
+                detached::start(&self.keeper, &args.arguments(), &log)?;
+            }
+            Backend::Systemd(units) => {
+                let arguments = args.arguments();
+                let _ = std::fs::remove_file(&log);
+                pulse::elsewhere(units.start(id, &self.keeper, &arguments, unit)).await?;
+            }
+        }
+        let begun = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match Link::connect(&args.socket, patience).await {
+                Ok(link) => {
+                    // A keeper is trusted only if it is the process that owns the socket.
+                    if link.peer == Some(link.hello.pid) {
+                        self.keepers.enter(link.hello.pid, link.hello.start_time, id);
+                    }
+                    return Ok(link);
+                }
+                Err(LinkError::Connect { .. }) if begun.elapsed() < LISTENS => {}
+                Err(LinkError::Connect { .. }) => {
+                    let output = std::fs::read_to_string(&log).unwrap_or_default();
+                    let log = if output.trim().is_empty() {
+                        String::new()
+                    } else {
+                        format!("; its output: {}", output.trim())
+                    };
+                    return Err(LaunchError::Silent { socket: args.socket.clone(), seconds: LISTENS.as_secs(), log });
+                }
+                Err(error) => return Err(error.into()),
+            }
+            pulse::elsewhere(tokio::time::sleep(pause)).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Reports whether a process runs in the session's unit or in no unit of agentd. A keeper that was started
+    /// without systemd has no unit.
+    pub fn is_at_home(id: &SessionId, pid: u32) -> bool {
+        platform::unit_of(pid, UNIT_PREFIX).is_none_or(|unit| unit == systemd::unit_name(id))
+    }
+
+    /// Stops the session's unit, which may contain processes of an ended keeper. Does nothing without systemd.
+    pub async fn sweep(&self, id: &SessionId) {
+        if let Backend::Systemd(units) = &self.backend {
+            pulse::elsewhere(units.stop(id)).await;
+        }
+    }
+
+    /// Kills all processes of the session's unit. Does nothing without systemd.
+    pub async fn kill(&self, id: &SessionId) {
+        if let Backend::Systemd(units) = &self.backend {
+            pulse::elsewhere(units.kill(id)).await;
+        }
+    }
+}

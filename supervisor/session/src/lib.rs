@@ -1,0 +1,232 @@
+//! Sessions: a handle for each, one driver task behind it, and the registry of all sessions.
+//!
+//! A handle is cheap to clone. A session at rest has a handle and no task. Requests go to the driver over a
+//! bounded channel, and the driver answers each over a oneshot channel. Views come from a watch channel that the
+//! driver fills, so a list of a thousand sessions waits for no driver.
+
+mod adoption;
+mod aside;
+mod bringup;
+mod cleanup;
+mod clock;
+mod compiling;
+mod creation;
+pub mod daemon;
+mod document;
+mod drain;
+pub mod draining;
+mod driver;
+mod ending;
+mod environment;
+mod follow;
+pub mod generation;
+mod guest;
+pub mod isolation;
+mod journal_port;
+pub mod launch;
+mod launching;
+mod mending;
+mod needs;
+mod patient;
+pub mod pulse;
+mod recheck;
+mod recording;
+mod refresh;
+mod registry;
+mod resting;
+mod silent;
+pub mod standing;
+mod tally;
+mod tools;
+mod validation;
+mod writable;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_api::compatibility::Compatibility;
+use agentd_api::prerequisite::CheckReport;
+use agentd_api::session::{Phase, SessionStatus, SessionView, TurnView};
+use agentd_api::{Code, Problem, SessionId};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use agentd_decide::rules::{Command, LaunchTerms};
+use document::VERSION as DOCUMENT_VERSION;
+pub use driver::Done;
+pub use environment::{build_now, kept};
+pub use recheck::recheck;
+pub use registry::{Parent, Sessions};
+pub use tally::Tally;
+pub use tools::missing as missing_tools;
+pub use validation::validate;
+
+use agentd_decide::state::{Ended, Run, State};
+use document::Document;
+use driver::Request;
+use resting::Resting;
+
+/// Returns the versions of files and protocols that this build can take over from another build.
+pub fn compatibility() -> Compatibility {
+    Compatibility {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        keeper_protocols: vec![agentd_keeper::protocol::PROTOCOL],
+        session_documents: vec![DOCUMENT_VERSION],
+        trust_records: agentd_environment::TRUST_VERSIONS.to_vec(),
+        environments: agentd_environment::ENVIRONMENT_VERSIONS.to_vec(),
+    }
+}
+
+/// Handle of one session. All code outside of the driver uses a session by its handle.
+#[derive(Debug, Clone)]
+pub struct Session {
+    id: SessionId,
+    directory: PathBuf,
+    /// The `Idempotency-Key` of the request that created the session.
+    key: Option<String>,
+    /// Channel to the driver. Requests are boxed, since a channel reserves room for its messages in advance.
+    inbox: mpsc::Sender<Box<Request>>,
+    driver: Arc<Resting>,
+    published: watch::Receiver<Arc<Published>>,
+}
+
+/// State that a driver publishes. It contains only applied records.
+#[derive(Debug)]
+pub struct Published {
+    pub view: SessionView,
+    /// Sequence number of the state in `session.json`. Records after this number must not be removed.
+    remembered: u64,
+    /// Whether the driver has read the whole journal since the daemon started. Until then the view comes from
+    /// `session.json`.
+    current: bool,
+    /// Whether the session is set aside: its journal cannot be read, so the state of its agent is unknown.
+    set_aside: bool,
+}
+
+impl Published {
+    fn new(view: SessionView, remembered: u64, current: bool) -> Self {
+        Self { view, remembered, current, set_aside: false }
+    }
+
+    fn unreadable(document: &Document, state: &State, reason: String) -> Self {
+        let mut view = view(document, state, (Phase::Failed, None));
+        view.status.message = Some(reason);
+        Self { view, remembered: 0, current: true, set_aside: true }
+    }
+}
+
+impl Session {
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Returns the directory that contains the journal.
+    pub fn directory(&self) -> &PathBuf {
+        &self.directory
+    }
+
+    pub fn view(&self) -> SessionView {
+        self.published.borrow().view.clone()
+    }
+
+    /// Reports whether the session may still have an agent, which a removal would leave behind.
+    pub fn may_run(&self) -> bool {
+        let published = self.published.borrow();
+        published.set_aside || !published.view.status.phase.is_over()
+    }
+
+    /// Returns a receiver of the published states. It closes when the session is removed or the daemon ends.
+    pub fn watch(&self) -> watch::Receiver<Arc<Published>> {
+        self.published.clone()
+    }
+
+    /// Waits until the driver has read the whole journal and the published state is up to date.
+    pub async fn is_current(&self) {
+        let mut published = self.watch();
+        let _ = published.wait_for(|published| published.current).await;
+    }
+
+    /// Sends a command to the driver and waits for the result.
+    pub async fn ask(&self, command: Command) -> Result<Done, Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.wake();
+        self.inbox.send(Box::new(Request::Command { command, reply })).await.map_err(|_| unavailable())?;
+        answer.await.map_err(|_| unavailable())?
+    }
+
+    /// Sends the driver new check reports of its prerequisites. Returns `false` when its channel is full or
+    /// closed.
+    fn found(&self, launch: u64, reports: Vec<CheckReport>, is_redeclared: bool) -> bool {
+        self.inbox.try_send(Box::new(Request::Reports { launch, reports, is_redeclared })).is_ok()
+    }
+
+    async fn release(&self) -> Result<(), Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.wake();
+        self.inbox.send(Box::new(Request::Release { reply })).await.map_err(|_| unavailable())?;
+        answer.await.map_err(|_| unavailable())?
+    }
+
+    /// Waits until `wanted` returns true for the published view, or until the session is gone.
+    pub async fn wait_until(&self, wanted: impl Fn(&SessionView) -> bool) {
+        let mut published = self.watch();
+        // A closed watch channel ends the wait as well.
+        let _ = published.wait_for(|published| wanted(&published.view)).await;
+    }
+}
+
+/// Returns the problem for a driver that takes no requests: agentd is ending, or the session was just removed.
+fn unavailable() -> Problem {
+    Problem::new(Code::TooBusy, "the session is not available: agentd is ending, or the session was removed")
+        .hint("try again in a moment")
+}
+
+/// Builds the view of a session from its state, its phase and the time of its next restart.
+fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Option<Timestamp>)) -> SessionView {
+    let (message, agent_pid, turn) = match &state.run {
+        Run::Ended(Ended::Failed(message)) => (Some(message.clone()), None, None),
+        Run::Ended(_) | Run::Preparing(_) => (None, None, None),
+        Run::Running(running) => {
+            let turn = running.turn.as_ref().map(|turn| TurnView {
+                id: turn.id.clone(),
+                prompt: turn.prompt.clone(),
+                silent: turn.silent,
+            });
+            (None, Some(running.pid), turn)
+        }
+    };
+    let keeper = state.keeper.filter(|_| !matches!(state.run, Run::Ended(_)));
+    SessionView {
+        id: document.id.clone(),
+        generation: document.generation,
+        created: document.created,
+        parent: document.parent.clone(),
+        spec: document.spec.clone(),
+        status: SessionStatus {
+            phase,
+            message,
+            next_restart_at,
+            observed_generation: document.generation,
+            conditions: state.conditions.clone(),
+            agent: state.agent.clone(),
+            conversation: state.conversation.clone(),
+            isolation: match &state.run {
+                Run::Running(running) => Some(running.isolation.clone()),
+                Run::Ended(_) | Run::Preparing(_) => None,
+            },
+            agent_pid,
+            keeper_pid: keeper.map(|keeper| keeper.pid),
+            keeper_protocol: keeper.map(|keeper| keeper.protocol),
+            launches: state.launches,
+            turn,
+            queue: state
+                .queue
+                .iter()
+                .map(|queued| TurnView { id: queued.id.clone(), prompt: queued.prompt.clone(), silent: false })
+                .collect(),
+            permissions: state.permissions.iter().map(|open| open.request.clone()).collect(),
+            last_seq: state.seq,
+            updated: state.updated,
+        },
+    }
+}

@@ -1,0 +1,573 @@
+//! The registry of all sessions: finds them at start, creates, looks up and removes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use agentd_api::event::{Cause, StopRequested};
+use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
+use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
+use agentd_api::{Code, Problem, SessionId, SessionName};
+use agentd_fault::Point;
+use jiff::Timestamp;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::task::TaskTracker;
+
+use super::creation::{fault, prepare};
+use super::document::Document;
+use super::driver::Driver;
+use super::journal_port::Journal;
+use super::resting::Resting;
+use super::{Published, Session, aside, cleanup, needs, view};
+use crate::generation::Generations;
+use crate::isolation;
+use agentd_api::chain;
+use agentd_config::Scope;
+use agentd_decide::rules::{Command, LaunchTerms};
+use agentd_environment::assigned_secrets;
+use agentd_host::platform;
+use agentd_host::workspace;
+
+/// The registry of sessions. Shared.
+#[derive(Debug)]
+pub struct Sessions {
+    generations: Arc<Generations>,
+    known: Mutex<BTreeMap<SessionId, Session>>,
+    unreadable: Mutex<Vec<UnreadableSession>>,
+    drivers: TaskTracker,
+    /// Whether every session on disk has been read. Operations over all sessions wait for it.
+    whole: watch::Sender<bool>,
+    /// Notified when an operation begins to wait for `whole`.
+    wanted: Notify,
+}
+
+/// The session whose agent creates another session, and the maximum number of its active children.
+#[derive(Debug, Clone)]
+pub struct Parent {
+    pub id: SessionId,
+    pub most: usize,
+}
+
+/// Time in which sessions with a keeper are taken over before the others are read.
+const HEAD_START: Duration = Duration::from_millis(250);
+/// Maximum number of requests that wait for one session's driver.
+const INBOX: usize = 16;
+/// Prefix of a session's directory during its removal. The next start removes directories that a crash left.
+const REMOVING: &str = ".removing-";
+/// Prefix of a session's directory during its creation.
+const CREATING: &str = ".creating-";
+
+impl Sessions {
+    /// Takes over the sessions that have a keeper. [`Self::read`] reads the others.
+    pub fn open(generations: Arc<Generations>) -> Self {
+        let sessions = Self {
+            known: Mutex::default(),
+            unreadable: Mutex::default(),
+            drivers: TaskTracker::new(),
+            whole: watch::Sender::new(false),
+            wanted: Notify::new(),
+            generations,
+        };
+        let generation = sessions.generations.now();
+        let directories = &generation.daemon.directories;
+        for id in cleanup::runtimes(directories).filter(|id| directories.keeper_socket(id).exists()) {
+            // `read` finds an unreadable session again and reports it.
+            let _ = sessions.read_one(id.as_str(), true);
+        }
+        sessions
+    }
+
+    /// Waits until the sessions with a keeper are taken over, so that reading the others does not delay them.
+    /// Returns early when an operation needs all sessions, or after `HEAD_START`.
+    pub async fn go_first(&self) {
+        tokio::select! {
+            () = self.wanted.notified() => {}
+            () = self.known_are_current() => {}
+            () = tokio::time::sleep(HEAD_START) => {}
+        }
+    }
+
+    /// Reads the other sessions, which may be many, while the endpoint already answers. A session that cannot be
+    /// read is set aside with the reason.
+    pub fn read(&self) -> io::Result<()> {
+        let marked = platform::marked_sessions();
+        for entry in std::fs::read_dir(self.generations.now().daemon.directories.sessions())? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(REMOVING) || name.starts_with(CREATING) {
+                std::fs::remove_dir_all(entry.path())?;
+                continue;
+            }
+            if name.parse().is_ok_and(|id: SessionId| lock(&self.known).contains_key(&id)) {
+                continue;
+            }
+            if let Err(reason) = self.read_one(&name, marked.contains(&name)) {
+                tracing::error!(agentd.session = %name, %reason, "cannot read a session; it is set aside");
+                lock(&self.unreadable).push(UnreadableSession { id: name, reason });
+            }
+        }
+        // The keeper of an unreadable session is no stray: the keeper and its agent keep running.
+        let strays = cleanup::stray_keepers(&self.generations.now().daemon.directories, |id| {
+            lock(&self.known).contains_key(id)
+                || lock(&self.unreadable).iter().any(|unreadable| unreadable.id == id.as_str())
+        });
+        for stray in strays {
+            self.drivers.spawn(stray.end(self.generations.now()));
+        }
+        self.whole.send_replace(true);
+        Ok(())
+    }
+
+    fn read_one(&self, name: &str, may_have_remains: bool) -> Result<(), String> {
+        let id = name.parse::<SessionId>().map_err(|error| error.to_string())?;
+        let document = Document::read(&self.generations.now().daemon.directories.session(&id), &id)
+            .map_err(|error| chain(&error))?;
+        self.start(document, may_have_remains, None).map(drop).map_err(|problem| problem.detail)
+    }
+
+    /// Waits until every session has been read.
+    async fn whole(&self) {
+        self.wanted.notify_one();
+        // `self` owns the sender, so the channel is open.
+        let _ = self.whole.subscribe().wait_for(|whole| *whole).await;
+    }
+
+    /// Removes unfinished files of an earlier daemon, and shortens the journals to the configured total.
+    pub fn tidy(&self, started: SystemTime) {
+        let generation = self.generations.now();
+        let (journal, sessions) = (generation.config.journal, lock(&self.known).values().cloned().collect::<Vec<_>>());
+        for session in &sessions {
+            cleanup::unfinished_files(session.directory(), started);
+        }
+        if let Some(keep) = journal.keep_all.0.0 {
+            cleanup::keep_all(&sessions, keep);
+        }
+        if !lock(&self.unreadable).is_empty() {
+            // An unreadable session may need a snapshot that no other session needs.
+            return;
+        }
+        let shared = sessions.iter().map(Session::view).filter(|view| generation.shares(&view.spec));
+        let shared = shared.map(|view| view.spec.directory).collect();
+        generation.snapshots.tidy(&self.terminals_named(), &shared);
+    }
+
+    /// Returns the ids of the terminal environments that sessions name.
+    pub async fn terminals(&self) -> BTreeSet<String> {
+        self.whole().await;
+        self.terminals_named()
+    }
+
+    fn terminals_named(&self) -> BTreeSet<String> {
+        lock(&self.known).values().filter_map(|session| session.view().spec.environment.snapshot).collect()
+    }
+
+    /// Registers the session and starts its driver, unless the session is at rest. Refuses a name that is in use
+    /// and a child too many.
+    fn start(
+        &self,
+        mut document: Document,
+        may_have_remains: bool,
+        parent: Option<&Parent>,
+    ) -> Result<Session, Problem> {
+        let (inbox, receiver) = mpsc::channel(INBOX);
+        let state = document.take_state();
+        let first = Published::new(view(&document, &state, (state.phase(), None)), state.seq, false);
+        let (publish, published) = watch::channel(Arc::new(first));
+        let id = document.id.clone();
+        let (directory, key) = (self.generations.now().daemon.directories.session(&id), document.key.clone());
+        let name = document.spec.name.clone();
+        let mut driver = Box::new(Driver::new(&self.generations, document, receiver, state, publish, may_have_remains));
+        driver.current = driver.is_at_rest();
+        let is_at_rest = driver.current;
+        if is_at_rest {
+            driver.publish();
+        } else {
+            // Publish the stored state until the driver has read the journal.
+            driver.show();
+        }
+        let driver = Arc::new(Resting::new(driver, self.drivers.clone()));
+        let session = Session { id: id.clone(), directory, key, inbox, driver, published };
+        {
+            let mut sessions = lock(&self.known);
+            if let Some(name) = name.as_ref().filter(|name| is_taken(&sessions, name)) {
+                return Err(name_taken(name));
+            }
+            parent.map_or(Ok(()), |parent| room_for_child(&sessions, parent))?;
+            sessions.insert(id, session.clone());
+        }
+        if !is_at_rest {
+            session.driver.wake();
+        }
+        Ok(session)
+    }
+
+    /// Passes the generation in force to the resting drivers, which then release the previous generation.
+    pub fn renew(&self) {
+        lock(&self.known).values().for_each(|session| session.driver.renew());
+    }
+
+    /// Reports whether every session on the disk has been read.
+    pub fn is_whole(&self) -> bool {
+        *self.whole.borrow()
+    }
+
+    /// Waits until the view of every session is current; see [`Session::is_current`].
+    pub async fn are_current(&self) {
+        self.whole().await;
+        self.known_are_current().await;
+    }
+
+    async fn known_are_current(&self) {
+        let sessions: Vec<Session> = lock(&self.known).values().cloned().collect();
+        for session in sessions {
+            session.is_current().await;
+        }
+    }
+
+    pub async fn list(&self) -> Vec<SessionView> {
+        self.whole().await;
+        lock(&self.known).values().map(Session::view).collect()
+    }
+
+    /// Calls `look` with the published view of each session.
+    pub(super) fn each_view(&self, mut look: impl FnMut(&SessionView)) {
+        lock(&self.known).values().for_each(|session| look(&session.published.borrow().view));
+    }
+
+    pub fn unreadable(&self) -> Vec<UnreadableSession> {
+        lock(&self.unreadable).clone()
+    }
+
+    /// Finds a session by its id, else by its name.
+    pub async fn find(&self, id_or_name: &str) -> Result<Session, Problem> {
+        match self.look_up(id_or_name) {
+            // An id identifies one session, whatever names the unread sessions have.
+            Ok(session) if *self.whole.borrow() || session.id.as_str() == id_or_name => Ok(session),
+            _ => {
+                self.whole().await;
+                let set_aside = |problem| self.set_aside(id_or_name).map_or(problem, |found| aside::problem(&found));
+                self.look_up(id_or_name).map_err(set_aside)
+            }
+        }
+    }
+
+    /// Returns the session with this id that could not be read.
+    fn set_aside(&self, id: &str) -> Option<UnreadableSession> {
+        lock(&self.unreadable).iter().find(|unreadable| unreadable.id == id).cloned()
+    }
+
+    /// Ends the keeper and the agent of an unreadable session. Its files stay unchanged.
+    pub async fn stop_set_aside(&self, id: &str, stop: StopRequested) -> Result<UnreadableSession, Problem> {
+        let found = self.set_aside(id).ok_or_else(|| no_such_session(id))?;
+        // Nothing was ever started under a name that is no valid id.
+        if let Ok(id) = id.parse() {
+            let generation = self.generations.now();
+            aside::end(&generation, &id, generation.config.launch.stop_times(), stop).await;
+        }
+        Ok(found)
+    }
+
+    /// Ends the keeper and the agent of an unreadable session, and removes its files.
+    pub async fn remove_set_aside(&self, id: &str, cause: Cause) -> Result<(), Problem> {
+        let reason = "the session is being removed".to_owned();
+        self.stop_set_aside(id, StopRequested { reason, cause }).await?;
+        let generation = self.generations.now();
+        let sessions = generation.daemon.directories.sessions();
+        let removing = sessions.join(format!("{REMOVING}{id}"));
+        std::fs::rename(sessions.join(id), &removing).map_err(not_removed)?;
+        lock(&self.unreadable).retain(|unreadable| unreadable.id != id);
+        let runtime = id.parse().ok().map(|id: SessionId| {
+            generation.environments.forget(&id);
+            generation.daemon.directories.session_runtime(&id)
+        });
+        remove_files(runtime, removing).await
+    }
+
+    /// Returns the id of the session with this id or name, if the session has been read.
+    pub fn id_of(&self, id_or_name: &str) -> Option<String> {
+        self.look_up(id_or_name).ok().map(|session| session.id.to_string())
+    }
+
+    fn look_up(&self, id_or_name: &str) -> Result<Session, Problem> {
+        let sessions = lock(&self.known);
+        let id = id_or_name
+            .parse::<SessionId>()
+            .map_err(|error| Problem::new(Code::InvalidId, error.to_string()).hint("`agentctl ls` lists the sessions"));
+        // A name may be longer than an id allows, so an invalid id is refused only after the search by name.
+        if let Ok(session) = id.as_ref().map_err(drop).and_then(|id| sessions.get(id).ok_or(())) {
+            return Ok(session.clone());
+        }
+        let named = |session: &&Session| {
+            session.published.borrow().view.spec.name.as_ref().is_some_and(|name| name.as_str() == id_or_name)
+        };
+        if let Some(session) = sessions.values().find(named) {
+            return Ok(session.clone());
+        }
+        id?;
+        Err(no_such_session(id_or_name))
+    }
+
+    /// Creates a session and begins its first launch.
+    pub async fn create(
+        &self,
+        mut spec: SessionSpec,
+        key: Option<String>,
+        terms: LaunchTerms,
+        parent: Option<Parent>,
+    ) -> Result<Session, Problem> {
+        self.whole().await;
+        let creator = parent.as_ref().map(|parent| &parent.id);
+        if let Some(known) = key.as_ref().and_then(|key| self.made_with(key)) {
+            return Self::repeated(known, &spec, creator);
+        }
+        parent.as_ref().map_or(Ok(()), |parent| room_for_child(&lock(&self.known), parent))?;
+        // Check the configuration first: objections to the specification may follow from its mistakes.
+        self.generations.now().launchable()?;
+        self.check(&spec).await?;
+        if spec.agent.is_none() && spec.command.is_none() {
+            // The agent is stored, so that a later change of the default does not give this session another agent.
+            spec.agent = Some(self.generations.now().config.default_agent.clone());
+        }
+        let id = SessionId::random();
+        let document = Document::new(id, Timestamp::now(), spec, key).of(creator.cloned());
+        let directory = self.generations.now().daemon.directories.session(&document.id);
+        // The directory has another name until it is complete, so a crash leaves no incomplete session.
+        let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
+        let journal =
+            Journal { directory: unfinished.clone(), options: self.generations.now().config.journal.options() };
+        if let Err(error) = prepare(&journal, &directory, &document, terms).await {
+            let _ = std::fs::remove_dir_all(&unfinished);
+            let _ = std::fs::remove_dir_all(&directory);
+            return Err(Problem::new(Code::Internal, format!("cannot create the session's files: {error}"))
+                .hint("check the free space and the permissions of agentd's state directory"));
+        }
+        let started = self.start(document, false, parent.as_ref());
+        if started.is_err() {
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+        started
+    }
+
+    /// Returns the session that a request with this key created.
+    fn made_with(&self, key: &str) -> Option<Session> {
+        lock(&self.known).values().find(|session| session.key.as_deref() == Some(key)).cloned()
+    }
+
+    /// Answers a repeated request: with its session, if the specification is equal, else with a refusal.
+    fn repeated(known: Session, spec: &SessionSpec, creator: Option<&SessionId>) -> Result<Session, Problem> {
+        let SessionView { spec: mut made, parent, .. } = known.view();
+        if spec.agent.is_none() && spec.command.is_none() {
+            made.agent = None;
+        }
+        if made == *spec && parent.as_ref() == creator {
+            return Ok(known);
+        }
+        let which = if creator.is_none() { format!("the session \"{}\"", known.id) } else { "a session".to_owned() };
+        let detail = format!("the idempotency key was already used to create {which} with another specification");
+        Err(Problem::new(Code::KeyReused, detail).hint("use a new key for a new session"))
+    }
+
+    /// Validates a specification before anything is created.
+    async fn check(&self, spec: &SessionSpec) -> Result<(), Problem> {
+        let invalid = |detail: &str, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
+        if spec.agent.is_some() && spec.command.is_some() {
+            return invalid("the request names both an agent and a command", "remove one of the two");
+        }
+        if spec.command.as_ref().is_some_and(|command| command.first().is_none_or(String::is_empty)) {
+            return invalid("the session's command is empty", "name the program and its arguments");
+        }
+        if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
+            return invalid("the initial prompt is empty", "remove it, or give it some text");
+        }
+        if let Some((_, error)) = Scope::of_session(&spec.environment).check().into_iter().next() {
+            return Err(error.problem());
+        }
+        let script = spec.env_setup.as_deref().unwrap_or_default();
+        if let Some(name) = assigned_secrets(script.as_bytes()).first().map(|found| &found.name) {
+            let detail =
+                format!("the session's script contains the value of the secret {name}, which would be stored in clear");
+            let hint = format!(
+                "declare the secret as [secrets.{name}] in agentd.toml, or have the script read it: \
+                 {name}=\"$(cat FILE)\""
+            );
+            return invalid(&detail, &hint);
+        }
+        let words = spec.command.iter().flatten().map(|word| ("command", word.as_str()));
+        for (what, text) in words.chain([("script", script)]) {
+            if let Some((_, issuer)) = agentd_keeper::tokens::find(text.as_bytes()).next() {
+                let detail =
+                    format!("the session's {what} contains a token of {issuer}, which would be stored in clear");
+                let hint = "declare the token as [secrets.NAME] in agentd.toml, and let the program read the variable";
+                return invalid(&detail, hint);
+            }
+        }
+        let generation = self.generations.now();
+        if let Some(name) = spec.requires.iter().find(|name| !generation.config.prerequisites.contains_key(*name)) {
+            let problem = Problem::new(
+                Code::NoSuchPrerequisite,
+                format!("the session requires {name:?}, which is not declared as a prerequisite"),
+            );
+            return Err(problem
+                .hint("`agentctl check` lists the declared prerequisites; add [prerequisites.NAME] to agentd.toml"));
+        }
+        generation.agent_command(spec)?;
+        isolation::check(&generation, spec)?;
+        generation.check_source(spec)?;
+        workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
+        let sessions = lock(&self.known);
+        if let Some(name) = spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
+            return Err(name_taken(name));
+        }
+        self.room(&sessions)
+    }
+
+    /// Begins the next launch of a session. Without a wait and without force, a missing prerequisite refuses the
+    /// request at once.
+    pub async fn resume(&self, session: &Session, fresh: bool, terms: LaunchTerms) -> Result<(), Problem> {
+        self.check_room().await?;
+        if terms.wait_until.is_none() && terms.forced_by.is_none() {
+            let (generation, view) = (self.generations.now(), session.view());
+            if !view.status.phase.is_active()
+                && let Some(problem) = needs::refusal(&generation, &view.spec).await
+            {
+                return Err(problem);
+            }
+        }
+        session.ask(Command::Resume { fresh, terms }).await.map(drop)
+    }
+
+    /// Returns the active sessions among those that have been read.
+    pub(super) fn running(&self) -> Vec<Session> {
+        let sessions = lock(&self.known);
+        let is_active = |session: &&Session| session.published.borrow().view.status.phase.is_active();
+        sessions.values().filter(is_active).cloned().collect()
+    }
+
+    /// Returns the prerequisites with their last reports: every prerequisite, or those of one session.
+    pub async fn prerequisites(&self, of: Option<&Session>) -> Result<Vec<PrerequisiteView>, Problem> {
+        self.whole().await;
+        needs::views(&self.generations.now(), &self.running(), of).await
+    }
+
+    /// Runs one check now, for the session if the check needs an environment. Waiting launches receive the report
+    /// as well.
+    pub async fn check_now(&self, name: &str, session: Option<&Session>) -> Result<CheckReport, Problem> {
+        needs::check_now(&self.generations.now(), name, session).await
+    }
+
+    /// Refuses when no further session may become active.
+    async fn check_room(&self) -> Result<(), Problem> {
+        self.whole().await;
+        self.room(&lock(&self.known))
+    }
+
+    pub(super) fn generations(&self) -> &Generations {
+        &self.generations
+    }
+
+    fn room(&self, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
+        self.generations.now().launchable()?;
+        if let Some(draining) = self.generations.now().daemon.drain.now() {
+            let detail = format!("agentd is drained at the request of {}: no session is launched", draining.by);
+            return Err(Problem::new(Code::Draining, detail).hint("`agentctl drain --undo` allows launches again"));
+        }
+        let limit = self.generations.now().config.limits.active_sessions;
+        let active = active(sessions);
+        if active < limit {
+            return Ok(());
+        }
+        let detail = format!("{active} sessions are active, and the limit is {limit}");
+        Err(Problem::new(Code::TooManySessions, detail)
+            .hint("stop a session with `agentctl stop`, or raise limits.active_sessions"))
+    }
+
+    /// Removes a session that is not active, with all its files.
+    pub async fn remove(&self, session: &Session) -> Result<(), Problem> {
+        // `read` deletes directories with the prefix for removal, so wait until it has finished.
+        self.whole().await;
+        fault(Point::DaemonRemoveBefore).map_err(|error| Problem::new(Code::Internal, error))?;
+        session.release().await?;
+        lock(&self.known).remove(session.id());
+        let generation = self.generations.now();
+        let directories = &generation.daemon.directories;
+        // The directory is renamed in one step, so a crash leaves no half of a session.
+        let aside = directories.sessions().join(format!("{REMOVING}{}", session.id()));
+        if let Err(error) = std::fs::rename(session.directory(), &aside) {
+            // The directory is still there, so the session is registered again.
+            if let Ok(document) = Document::read(session.directory(), session.id()) {
+                self.start(document, false, None)?;
+            }
+            return Err(not_removed(error));
+        }
+        generation.environments.forget(session.id());
+        fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
+        remove_files(Some(directories.session_runtime(session.id())), aside).await
+    }
+
+    /// Waits until every driver has ended. The caller has cancelled the shutdown token before.
+    pub async fn closed(&self) {
+        self.drivers.close();
+        self.drivers.wait().await;
+    }
+}
+
+/// Deletes the renamed directory and the session's runtime directory.
+async fn remove_files(runtime: Option<PathBuf>, aside: PathBuf) -> Result<(), Problem> {
+    let removing = tokio::task::spawn_blocking(move || {
+        if let Some(runtime) = runtime {
+            let _ = std::fs::remove_dir_all(runtime);
+        }
+        std::fs::remove_dir_all(aside)
+    });
+    removing.await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.map_err(not_removed)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
+fn not_removed(error: io::Error) -> Problem {
+    Problem::new(Code::Internal, format!("cannot remove the session's files: {error}"))
+}
+
+fn no_such_session(id_or_name: &str) -> Problem {
+    Problem::new(Code::NoSuchSession, format!("there is no session {id_or_name:?}"))
+        .hint("`agentctl ls` lists the sessions")
+}
+
+/// Number of active sessions.
+fn active(sessions: &BTreeMap<SessionId, Session>) -> usize {
+    sessions.values().filter(|session| session.published.borrow().view.status.phase.is_active()).count()
+}
+
+/// Refuses another child when the parent has its maximum of active children.
+fn room_for_child(sessions: &BTreeMap<SessionId, Session>, parent: &Parent) -> Result<(), Problem> {
+    let is_child = |session: &&Session| {
+        let published = session.published.borrow();
+        published.view.parent.as_ref() == Some(&parent.id)
+            && !matches!(published.view.status.phase, Phase::Stopped | Phase::Failed)
+    };
+    let (children, most) = (sessions.values().filter(is_child).count(), parent.most);
+    if children < most {
+        return Ok(());
+    }
+    let detail =
+        format!("{children} sessions created by the session {} are active, and the limit is {most}", parent.id);
+    Err(Problem::new(Code::TooManySessions, detail).hint("stop one of them, or raise control.guest_sessions"))
+}
+
+/// Reports whether a session has this name, or has an id that equals it: a lookup accepts both.
+fn is_taken(sessions: &BTreeMap<SessionId, Session>, name: &SessionName) -> bool {
+    sessions.values().any(|session| {
+        session.id.as_str() == name.as_str() || session.published.borrow().view.spec.name.as_ref() == Some(name)
+    })
+}
+
+fn name_taken(name: &SessionName) -> Problem {
+    Problem::new(Code::NameTaken, format!("the name \"{name}\" is used by another session"))
+        .hint("choose another name, or remove the other session")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // No code under these locks can leave the values inconsistent.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

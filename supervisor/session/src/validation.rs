@@ -1,0 +1,194 @@
+//! Warnings about a session's environment: in a condition of each launch, and in the answer to a validation
+//! request.
+//!
+//! The session's `scripts.json` keeps the digests of the scripts of the last launch. A file that cannot be read
+//! counts as missing.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use agentd_api::SessionId;
+use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::validation::{ValidationView, Warning};
+use agentd_keeper::protocol::Attributes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::bringup::Progress;
+use super::tools;
+use crate::generation::Generation;
+use agentd_environment::sources::HomeDiffers;
+use agentd_environment::{Digests, Environment, Kept, NamedPlaces, Scripts, warnings_of_runs};
+use agentd_host::capability::Machine;
+use agentd_host::files;
+use agentd_host::workspace::{self, WorkspaceError};
+use agentd_plugin_set::NoHost;
+
+/// Contents of `scripts.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct ScriptsFile {
+    version: u32,
+    scripts: Digests,
+}
+
+const VERSION: u32 = 1;
+/// Time limit for the file system to answer about all paths of an environment. The launch continues after that,
+/// with a warning.
+const PLACES: Duration = Duration::from_secs(4);
+
+fn file(generation: &Generation, id: &SessionId) -> PathBuf {
+    generation.daemon.directories.session(id).join("scripts.json")
+}
+
+fn ran(generation: &Generation, id: &SessionId) -> Option<Digests> {
+    let ran: ScriptsFile = serde_json::from_slice(&std::fs::read(file(generation, id)).ok()?).ok()?;
+    (ran.version == VERSION).then_some(ran.scripts)
+}
+
+/// The scripts that a launch is about to run, and those of the last launch.
+#[derive(Debug)]
+pub(super) struct ScriptInspection {
+    scripts: Scripts,
+    ran: Option<Digests>,
+}
+
+/// Reads a session's scripts before they run.
+pub(super) async fn inspect_scripts(
+    generation: &Generation,
+    id: &SessionId,
+    spec: &SessionSpec,
+) -> Result<ScriptInspection, NoHost> {
+    let places = super::environment::places(generation, id, spec);
+    let ran = ran(generation, id);
+    let scripts = generation.pipeline().await?.look_at_scripts(&places, &generation.daemon.trust, ran.as_ref()).await;
+    Ok(ScriptInspection { scripts, ran })
+}
+
+impl ScriptInspection {
+    /// Reports the warnings in a condition. `environment` is the result of the build, if the build succeeded.
+    pub(super) async fn report(
+        self,
+        generation: &Generation,
+        id: &SessionId,
+        spec: &SessionSpec,
+        environment: Option<&Environment>,
+        report: &mpsc::Sender<Progress>,
+    ) {
+        let mut warnings = self.scripts.warnings;
+        if let Some(environment) = environment {
+            warnings.extend(
+                of_variables(
+                    &generation.daemon.machine,
+                    &NamedPlaces::new(|name| environment.get(name), &spec.directory),
+                )
+                .await,
+            );
+            warnings.extend(warnings_of_runs(&environment.scripts));
+            warnings.extend(withheld(environment.attributes.as_ref(), spec));
+            let digests = self.scripts.digests;
+            if self.ran.as_ref() != Some(&digests) && (self.ran.is_some() || !digests.is_empty()) {
+                let written =
+                    files::write_json(&file(generation, id), &ScriptsFile { version: VERSION, scripts: digests });
+                if let Err(error) = written {
+                    tracing::warn!(
+                        agentd.session = %id, %error,
+                        "cannot write scripts.json; the next launch will not notice changed scripts"
+                    );
+                }
+            }
+        }
+        let (status, reason, message) = condition(&warnings);
+        let _ =
+            report.send(Progress::Condition { kind: ConditionType::EnvironmentValid, status, reason, message }).await;
+    }
+}
+
+/// Merges the warnings into one condition.
+fn condition(warnings: &[Warning]) -> (ConditionStatus, String, String) {
+    let message = warnings.iter().map(|one| one.message.as_str()).collect::<Vec<_>>().join("; ");
+    match warnings {
+        [] => (ConditionStatus::True, "NothingWrong".to_owned(), "nothing looks wrong".to_owned()),
+        [first, rest @ ..] if rest.iter().all(|one| one.reason == first.reason) => {
+            (ConditionStatus::False, first.reason.clone(), message)
+        }
+        _ => (ConditionStatus::False, "SeveralWarnings".to_owned(), message),
+    }
+}
+
+async fn of_variables(machine: &Machine, named: &NamedPlaces) -> Vec<Warning> {
+    named.warnings(machine.places(named.paths(), Instant::now() + PLACES, |_| false).await)
+}
+
+/// Returns the warning about limits that the login shell sets but the agent does not get.
+fn withheld(attributes: Option<&Attributes>, spec: &SessionSpec) -> Option<Warning> {
+    let withheld = attributes.map(Attributes::withheld).filter(|withheld| !withheld.is_empty())?;
+    let message = format!(
+        "the agent does not get {}, which the login shell sets; see LimitNOFILE= and the like in systemd.exec(5)",
+        withheld.join(", ")
+    );
+    Some(Warning { reason: "LimitsWithheld".to_owned(), path: spec.directory.clone(), message })
+}
+
+/// Returns the warnings that the next launch would give, without a launch. They are based on the present scripts
+/// and on the environment of the last launch.
+pub async fn validate(
+    generation: &Generation,
+    id: &SessionId,
+    spec: &SessionSpec,
+    kept: Option<&Kept>,
+) -> Result<ValidationView, NoHost> {
+    let last = kept.map(|kept| &kept.last);
+    let directory = workspace::check(&generation.daemon.machine, &spec.directory).await.err();
+    let unusable = directory.as_ref().map(|error| Warning {
+        reason: error.reason().to_owned(),
+        path: spec.directory.clone(),
+        message: error.to_string(),
+    });
+    let home = HomeDiffers::find(generation.config.environment.home.as_deref()).map(|differs| Warning {
+        reason: HomeDiffers::CODE.to_owned(),
+        path: differs.own.clone(),
+        message: differs.to_string(),
+    });
+    let mut warnings: Vec<Warning> = unusable.into_iter().chain(home).collect();
+    // In a directory that does not answer, nothing else is looked at.
+    if let Some(WorkspaceError::Silent { .. }) = directory {
+        let launch = last.map(|last| last.launch);
+        return Ok(ValidationView { session: id.clone(), launch, scripts: Vec::new(), warnings });
+    }
+    let Scripts { paths, warnings: of_scripts, .. } = inspect_scripts(generation, id, spec).await?.scripts;
+    warnings.extend(of_scripts);
+    warnings.extend(withheld(kept.and_then(|kept| kept.attributes.as_ref()), spec));
+    if let Some(last) = last {
+        let value = |name: &str| {
+            let variable = last.variables.iter().find(|variable| variable.name == name)?;
+            variable.value.as_ref().map(agentd_api::ByteString::as_bytes)
+        };
+        warnings.extend(of_variables(&generation.daemon.machine, &NamedPlaces::new(value, &spec.directory)).await);
+        warnings.extend(warnings_of_runs(&last.scripts));
+        warnings.extend(tools::missing(generation, spec, last).await);
+    }
+    Ok(ValidationView { session: id.clone(), launch: last.map(|last| last.launch), scripts: paths, warnings })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_condition_names_each_warning() {
+        let one = |reason: &str, message: &str| Warning {
+            reason: reason.to_owned(),
+            path: PathBuf::new(),
+            message: message.to_owned(),
+        };
+        let told = |warnings: &[Warning]| {
+            let (status, reason, message) = condition(warnings);
+            (status == ConditionStatus::True, reason, message)
+        };
+        assert!(told(&[]).0);
+        let expected = (false, "A".to_owned(), "x; y".to_owned());
+        assert_eq!(told(&[one("A", "x"), one("A", "y")]), expected);
+        let expected = (false, "SeveralWarnings".to_owned(), "x; y".to_owned());
+        assert_eq!(told(&[one("A", "x"), one("B", "y")]), expected);
+    }
+}

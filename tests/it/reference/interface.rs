@@ -1,0 +1,91 @@
+//! The pages of names that `agentd_api` declares: problem codes, event kinds, conditions.
+
+use std::fmt::Write as _;
+
+use agentd_api::doc::Named;
+use agentd_api::session::ConditionType;
+use agentd_api::{Body, Code, reason};
+
+/// Makes a table of two columns: name and meaning.
+fn table(title: &str, names: &[Named]) -> String {
+    let mut table = format!("| {title} | meaning |\n|---|---|\n");
+    for named in names {
+        writeln!(table, "| `{}` | {} |", named.name, named.meaning().replace('|', "\\|")).unwrap();
+    }
+    table
+}
+
+pub(super) fn problems() -> String {
+    let retried: Vec<String> = Code::ALL
+        .iter()
+        .filter_map(|code| code.retry_after().map(|seconds| format!("`{}` ({seconds} s)", code.as_str())))
+        .collect();
+    let mut page = format!(
+        "# Problem codes
+
+An error of the [control endpoint](../operations/control.md) is a problem document (RFC 9457). `code` is for
+programs, and a released code never changes its meaning. `detail` is for people, and `hint` names the remedy.
+
+These codes have the header `Retry-After`, and the request had no effect:
+{}.
+
+| code | status | meaning |
+|---|---|---|
+",
+        retried.join(", ")
+    );
+    for code in Code::ALL {
+        let meaning = code.meaning().replace('|', "\\|");
+        writeln!(page, "| `{}` | {} | {meaning} |", code.as_str(), code.status()).unwrap();
+    }
+    page + "\nA client treats a code that it does not know by its status.\n"
+}
+
+pub(super) fn events() -> String {
+    format!(
+        "# Event kinds
+
+The events of a session are the records of its journal, in the same order. Each is one line of JSON:
+
+```json
+{{\"seq\":7,\"time\":\"2026-01-01T00:00:00.000001Z\",\"kind\":\"turn.ended\",\"data\":{{\"turn\":\"t1\",\"stop_reason\":\"end_turn\"}}}}
+```
+
+`seq` counts from 1 without gaps in a session. `data` depends on `kind`. `agentctl events SESSION` prints these lines.
+
+{}
+A client ignores kinds and fields that it does not know: later versions add some.
+",
+        table("kind", Body::KINDS)
+    )
+}
+
+pub(super) fn conditions() -> String {
+    format!(
+        "# Conditions
+
+A session's `status.conditions` report the steps of its launch, and faults. `agentctl show SESSION` prints them.
+Each has these fields:
+
+| field | value |
+|---|---|
+| `type` | The condition's name, from the table below. |
+| `status` | `True`, `False`, or `Unknown` while agentd does not know yet. |
+| `reason` | One CamelCase word for programs. |
+| `message` | Description for people. |
+| `observed_generation` | Generation of the spec that the condition was evaluated for. |
+| `last_transition_time` | Time at which `status` last changed. |
+
+## Types
+
+{}
+## Reasons
+
+Programs can rely on these reasons. They are values of `reason` in a condition and in the event `launch.failed`.
+A condition can have other reasons too; a client then shows the message.
+
+{}",
+        table("type", ConditionType::NAMES),
+        table("reason", reason::ALL)
+    )
+}
