@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: capitalization
+
+/// returns the number of sessions.
+fn counted() {}

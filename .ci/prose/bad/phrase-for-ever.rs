@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "for ever"
+
+/// A wait lasts for ever.
+fn item() {}

@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "goes on
+
+/// The session goes on.
+fn item() {}

@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "how many may
+
+/// The setting names how many may run.
+fn item() {}

@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: an idiom
+
+/// The request is in vain.
+fn item() {}

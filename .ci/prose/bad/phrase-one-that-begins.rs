@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "one that
+
+/// One that ends by itself.
+fn item() {}

@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: padding
+
+/// The keeper is a robust process.
+fn item() {}

@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "says what
+
+/// The record says what failed.
+fn item() {}

@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "somebody"
+
+/// The session waits until somebody answers.
+fn item() {}

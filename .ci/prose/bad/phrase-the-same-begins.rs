@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "The same …"
+
+/// The same with a time limit.
+fn item() {}

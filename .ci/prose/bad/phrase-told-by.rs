@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "told by"
+
+/// An agent is recognised by name and told apart.
+fn item() {}

@@ -1,0 +1,4 @@
+const BAD: () = (); // expect: "who asks"
+
+/// The answer depends on who asks.
+fn item() {}

@@ -1,0 +1,2 @@
+# expect: more than 120 columns
+echo word word word word word word word word word word word word word word word word word word word word word word word word word 
