@@ -284,7 +284,7 @@ impl Journal {
     pub fn options(&self) -> agentd_journal::Options {
         let sync = match self.durability {
             Durability::Record => agentd_journal::Sync::Always,
-            Durability::Turn => agentd_journal::Sync::Asked,
+            Durability::Turn => agentd_journal::Sync::OnRequest,
             Durability::None => agentd_journal::Sync::Never,
         };
         agentd_journal::Options { rotate: self.rotate, sync }

@@ -28,10 +28,10 @@ mod writer;
 
 pub use line::Parts;
 pub use reader::{Line, ReadError, Reader, first_seq, last_seq, size};
-pub use repair::{Repair, mend};
-pub use reserve::{Need, RESERVE};
+pub use repair::{Repair, truncate_torn_tail};
+pub use reserve::{RESERVE, ReserveUse};
 pub use retain::{Retain, RetainError, Retained, is_longer, retain};
-pub use writer::{AppendError, OpenError, Options, Record, Sync, Writer, is_held, release, sync_behind};
+pub use writer::{AppendError, OpenError, Options, Record, Sync, Writer, is_held, release_reserve, sync_behind};
 
 /// File name of the current segment in the session's directory.
 pub const JOURNAL: &str = "journal.jsonl";

@@ -88,7 +88,7 @@ pub(crate) fn current(directory: &Path, before: Option<u64>, repair: &mut Repair
 }
 
 /// Cuts off what a power cut left after the last good record of a journal without a writer; see the module comment.
-pub fn mend(directory: &Path) -> Result<Repair, OpenError> {
+pub fn truncate_torn_tail(directory: &Path) -> Result<Repair, OpenError> {
     let _lock = writer::lock(directory)?;
     let path = directory.join(JOURNAL);
     let failed = |source| OpenError::Repair { path: path.clone(), source };

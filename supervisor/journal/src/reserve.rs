@@ -18,7 +18,7 @@ const STEP: u64 = 64 << 10;
 
 /// Share of the reserve that an append may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum ReserveUse {
     /// None: the whole reserve remains.
     Ordinary,
     /// Half of the reserve: for the agent's last output.
@@ -27,7 +27,7 @@ pub enum Need {
     Final,
 }
 
-impl Need {
+impl ReserveUse {
     fn leaves(self) -> u64 {
         match self {
             Self::Ordinary => RESERVE,
@@ -49,8 +49,8 @@ pub(crate) struct Reserve {
 impl Reserve {
     /// Ensures that a file that will end at `end` has the reserve that `need` leaves. An error means that the disk or
     /// the quota is full.
-    pub(crate) fn ensure(&mut self, file: &File, end: u64, need: Need) -> io::Result<()> {
-        if need == Need::Final || self.impossible {
+    pub(crate) fn ensure(&mut self, file: &File, end: u64, need: ReserveUse) -> io::Result<()> {
+        if need == ReserveUse::Final || self.impossible {
             return Ok(());
         }
         let wanted = end + need.leaves();
@@ -148,19 +148,19 @@ mod tests {
             let data = to_raw_value(&"x".repeat(length)).unwrap();
             writer.append_as(need, Timestamp::UNIX_EPOCH, &[Record { kind: "turn.ended", data: &data }]).unwrap()
         };
-        append(Need::Ordinary, 100);
+        append(ReserveUse::Ordinary, 100);
         let length = fs::metadata(&path).unwrap().len();
         assert!(length < 1000 && allocated(&path) >= length + RESERVE, "{} for {length}", allocated(&path));
         // A closed segment has no reserve, and the next segment has its own.
-        append(Need::Ordinary, 9_950);
+        append(ReserveUse::Ordinary, 9_950);
         assert!(allocated(&path) >= RESERVE);
         let closed = segments::path(directory.path(), 1);
         assert!(allocated(&closed) < RESERVE, "{}", allocated(&closed));
         // A final record stays in the current segment, however long that becomes.
-        assert_eq!(append(Need::Final, 9_000), 3);
+        assert_eq!(append(ReserveUse::Final, 9_000), 3);
         assert!(fs::metadata(&path).unwrap().len() > 10_000);
         drop(writer);
-        crate::release(directory.path()).unwrap();
+        crate::release_reserve(directory.path()).unwrap();
         assert!(allocated(&path) < RESERVE, "{}", allocated(&path));
         let mut reader = Reader::open(directory.path(), 0).unwrap();
         while reader.next().unwrap().is_some() {}

@@ -15,7 +15,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde_json::value::RawValue;
 
 use crate::repair::{self, Repair};
-use crate::reserve::{self, Need, Reserve};
+use crate::reserve::{self, Reserve, ReserveUse};
 use crate::{JOURNAL, LOCK, NEXT, line, segments};
 
 /// Maximum capacity in bytes of the formatting buffer that is kept between appends.
@@ -32,7 +32,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { rotate: 64 << 20, sync: Sync::Asked }
+        Self { rotate: 64 << 20, sync: Sync::OnRequest }
     }
 }
 
@@ -43,7 +43,7 @@ pub enum Sync {
     /// s.
     Never,
     /// Before [`Writer::sync`] returns.
-    Asked,
+    OnRequest,
     /// Before [`Writer::append`] returns.
     Always,
 }
@@ -160,11 +160,11 @@ impl Writer {
     /// Appends the records with one write(2) and returns the `seq` of the last one. After an error, none of them are
     /// in the journal.
     pub fn append(&mut self, now: Timestamp, records: &[Record<'_>]) -> Result<u64, AppendError> {
-        self.append_as(Need::Ordinary, now, records)
+        self.append_as(ReserveUse::Ordinary, now, records)
     }
 
     /// Appends the records like [`Writer::append`], with the share of the reserve that `need` allows.
-    pub fn append_as(&mut self, need: Need, now: Timestamp, records: &[Record<'_>]) -> Result<u64, AppendError> {
+    pub fn append_as(&mut self, need: ReserveUse, now: Timestamp, records: &[Record<'_>]) -> Result<u64, AppendError> {
         if let Some(record) =
             records.iter().find(|record| memchr::memchr(b'\n', record.data.get().as_bytes()).is_some())
         {
@@ -201,7 +201,7 @@ impl Writer {
         agentd_fault::at(Point::JournalAppendBefore)?;
         self.ensure_current()?;
         let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
-        self.reserve.ensure(file, self.end, Need::Ordinary)
+        self.reserve.ensure(file, self.end, ReserveUse::Ordinary)
     }
 
     /// Syncs all appended records to the disk with fdatasync(2). Does nothing with [`Sync::Never`].
@@ -212,13 +212,13 @@ impl Writer {
         self.sync_files().map_err(|source| AppendError::Sync { path: self.path.clone(), source })
     }
 
-    fn write(&mut self, bytes: &[u8], need: Need) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8], need: ReserveUse) -> io::Result<()> {
         self.undo_failed_write()?;
         agentd_fault::at(Point::JournalAppendBefore)?;
         let length = bytes.len() as u64;
         let is_full = self.file.is_some() && self.end > 0 && self.end + length > self.options.rotate;
         // The reserve belongs to the current segment, so an append that may use it extends that segment.
-        if is_full && need == Need::Ordinary {
+        if is_full && need == ReserveUse::Ordinary {
             self.close_segment(length)?;
         }
         self.ensure_current()?;
@@ -247,7 +247,7 @@ impl Writer {
         let mut new = OpenOptions::new();
         let new = new.read(true).write(true).create(true).truncate(true).mode(0o600).open(self.directory.join(NEXT))?;
         let mut reserve = Reserve::default();
-        reserve.ensure(&new, length, Need::Ordinary)?;
+        reserve.ensure(&new, length, ReserveUse::Ordinary)?;
         fs::rename(&self.path, segments::path(&self.directory, self.first))?;
         self.next = Some((new, reserve));
         if self.unsynced && self.options.sync != Sync::Never {
@@ -314,7 +314,7 @@ impl Writer {
             file.set_len(self.end)?;
             self.reserve.reset();
             // If the disk is full now, the next ordinary append reports it.
-            let _ = self.reserve.ensure(file, self.end, Need::Ordinary);
+            let _ = self.reserve.ensure(file, self.end, ReserveUse::Ordinary);
         }
         self.dirty = false;
         Ok(())
@@ -351,7 +351,7 @@ fn sync_file(file: io::Result<File>) -> io::Result<()> {
 }
 
 /// Releases the reserve of a journal that no process writes, because its session is at rest.
-pub fn release(directory: &Path) -> Result<(), OpenError> {
+pub fn release_reserve(directory: &Path) -> Result<(), OpenError> {
     let _lock = lock(directory)?;
     let path = directory.join(JOURNAL);
     let released = OpenOptions::new().write(true).open(&path).and_then(|file| reserve::release(&file));
@@ -406,7 +406,7 @@ mod tests {
         writer.undo_failed_write().unwrap();
         assert_eq!(fs::read(&path).unwrap(), whole);
         assert_eq!(has_reserve(), before);
-        writer.reserve.ensure(writer.file.as_ref().unwrap(), end, Need::Ordinary).unwrap();
+        writer.reserve.ensure(writer.file.as_ref().unwrap(), end, ReserveUse::Ordinary).unwrap();
         assert_eq!(has_reserve(), before);
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agentd_journal::{
-    AppendError, JOURNAL, OpenError, Options, ReadError, Reader, Record, TORN, Writer, last_seq, mend,
+    AppendError, JOURNAL, OpenError, Options, ReadError, Reader, Record, TORN, Writer, last_seq, truncate_torn_tail,
 };
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -271,7 +271,7 @@ fn mend_moves_the_tail_that_a_power_cut_left_to_the_torn_file_and_keeps_good_rec
         let directory = tempfile::tempdir().unwrap();
         let damaged = damage(&lines(directory.path()));
         fs::write(directory.path().join(JOURNAL), &damaged).unwrap();
-        let repair = mend(directory.path()).unwrap();
+        let repair = truncate_torn_tail(directory.path()).unwrap();
         let left = fs::read(directory.path().join(JOURNAL)).unwrap();
         let torn = fs::read(directory.path().join(TORN)).unwrap_or_default();
         assert_eq!([left, torn.clone()].concat(), damaged, "{name}: no bytes are lost");

@@ -396,7 +396,7 @@ proptest! {
     #[test]
     fn a_cursor_sees_each_record_once_or_reports_removed_records_in_any_history(
         rotate in 1_u64..1500,
-        sync in prop_oneof![6 => Just(Sync::Never), 1 => Just(Sync::Asked), 1 => Just(Sync::Always)],
+        sync in prop_oneof![6 => Just(Sync::Never), 1 => Just(Sync::OnRequest), 1 => Just(Sync::Always)],
         steps in proptest::collection::vec(step(), 1..60),
     ) {
         let directory = tempfile::tempdir().unwrap();

@@ -146,7 +146,7 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
 /// Value of `--keep` for a journal whose segments are never removed.
 const ALL: &str = "all";
 
-const SYNCS: [(Sync, &str); 3] = [(Sync::Never, "never"), (Sync::Asked, "asked"), (Sync::Always, "always")];
+const SYNCS: [(Sync, &str); 3] = [(Sync::Never, "never"), (Sync::OnRequest, "asked"), (Sync::Always, "always")];
 
 impl HoldArgs {
     /// Returns the arguments that start a keeper. Default values are left out, so that every release of the keeper

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::event::{AgentExited, Body, Exceeded};
 use agentd_fault::Point;
-use agentd_journal::{AppendError, Need, Record};
+use agentd_journal::{AppendError, Record, ReserveUse};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -420,7 +420,7 @@ impl<'a> Keeper<'a> {
         if self.log.is_blocked() && !append.from_reserve {
             return blocked(self.log.tail().errno, "the journal cannot be written now".to_owned());
         }
-        let need = if append.from_reserve { Need::Final } else { Need::Ordinary };
+        let need = if append.from_reserve { ReserveUse::Final } else { ReserveUse::Ordinary };
         let seq = match self.log.try_write(need, &append.records) {
             Ok(seq) => seq,
             Err(error @ AppendError::LineBreak { .. }) => return refused("bad-record", error.to_string()),

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::{AgentDropped, Body};
-use agentd_journal::{AppendError, Need, Record, Writer};
+use agentd_journal::{AppendError, Record, ReserveUse, Writer};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
@@ -75,7 +75,7 @@ impl Log {
     }
 
     fn put(&mut self, records: &[Record<'_>]) {
-        if records.is_empty() || (!self.is_blocked() && self.append(Need::Ordinary, records).is_ok()) {
+        if records.is_empty() || (!self.is_blocked() && self.append(ReserveUse::Ordinary, records).is_ok()) {
             return;
         }
         self.defer(records);
@@ -94,7 +94,7 @@ impl Log {
     }
 
     /// Writes the daemon's records now or not at all. An error does not affect later records.
-    pub(crate) fn try_write(&mut self, need: Need, records: &[NewRecord]) -> Result<u64, AppendError> {
+    pub(crate) fn try_write(&mut self, need: ReserveUse, records: &[NewRecord]) -> Result<u64, AppendError> {
         self.bound.look_again();
         let records: Vec<_> = records.iter().map(|record| Record { kind: &record.kind, data: &record.data }).collect();
         self.append(need, &records)
@@ -155,7 +155,7 @@ impl Log {
 
     fn settle(&mut self) -> bool {
         while let Some(batch) = self.waiting.pop_front() {
-            let need = if self.is_last { Need::Late } else { Need::Ordinary };
+            let need = if self.is_last { ReserveUse::Late } else { ReserveUse::Ordinary };
             let written =
                 self.append(need, &records(&batch)).is_ok() || (self.is_last && self.append_essential(&batch));
             if !written {
@@ -196,10 +196,10 @@ impl Log {
         let dropped = Body::AgentDropped(AgentDropped { lines: left.len() as u64, bytes, reason });
         let data = dropped.to_data();
         let told = (!left.is_empty()).then(|| Record { kind: dropped.kind(), data: &data });
-        self.append(Need::Final, &told.into_iter().chain(kept).collect::<Vec<_>>()).is_ok()
+        self.append(ReserveUse::Final, &told.into_iter().chain(kept).collect::<Vec<_>>()).is_ok()
     }
 
-    fn append(&mut self, need: Need, records: &[Record<'_>]) -> Result<u64, AppendError> {
+    fn append(&mut self, need: ReserveUse, records: &[Record<'_>]) -> Result<u64, AppendError> {
         let appended = self.writer.append_as(need, Timestamp::now(), records);
         match &appended {
             Ok(_) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentd_api::Body;
 use agentd_api::session::ConditionStatus;
-use agentd_journal::{AppendError, Need, OpenError, Options, Record, Writer};
+use agentd_journal::{AppendError, OpenError, Options, Record, ReserveUse, Writer};
 use agentd_keeper::protocol::{Append, FromKeeper, NewRecord, ToKeeper};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
@@ -108,7 +108,7 @@ impl Port {
             }
             Self::Silent(_) => Err(PortError::Silent),
             Self::Direct => {
-                let need = if from_reserve { Need::Final } else { Need::Ordinary };
+                let need = if from_reserve { ReserveUse::Final } else { ReserveUse::Ordinary };
                 let seq = write_directly(journal, after, batch, need, durable).await?;
                 Ok(Written { seq, durable, from_reserve })
             }
@@ -169,7 +169,7 @@ async fn write_directly(
     journal: &Journal,
     after: u64,
     batch: Batch,
-    need: Need,
+    need: ReserveUse,
     durable: bool,
 ) -> Result<u64, PortError> {
     let records: Vec<(String, Box<RawValue>)> =
@@ -189,7 +189,7 @@ async fn write_once(
     Journal { directory, options }: Journal,
     after: u64,
     records: Vec<(String, Box<RawValue>)>,
-    need: Need,
+    need: ReserveUse,
     durable: bool,
 ) -> Result<u64, PortError> {
     let write = move || {

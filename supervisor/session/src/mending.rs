@@ -116,7 +116,7 @@ impl Driver {
         }
         let mended = patiently(self.id(), &self.generation.daemon.shutdown, || {
             let directory = self.journal.directory.clone();
-            move || agentd_journal::mend(&directory)
+            move || agentd_journal::truncate_torn_tail(&directory)
         });
         match mended.await {
             Ok(repair) if repair.torn + repair.set_aside > 0 => Ok(repair.torn + repair.set_aside),

@@ -205,7 +205,7 @@ impl Driver {
             document.write(&directory)?;
             if is_over {
                 // The run is over. If a keeper still holds the journal, it is about to release it.
-                let _ = agentd_journal::release(&directory);
+                let _ = agentd_journal::release_reserve(&directory);
             }
             if let Some(at_most) = keep
                 && let Err(error) = agentd_journal::retain(&directory, Retain { at_most, keep_after: seq })
