@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentd_api::isolation::IsolationMissing;
 use agentd_api::quantity::{InvalidQuantity, Size, Time, size, some_size};
 use agentd_api::session::{CpuWeight, RestartPolicy, ResumeNote};
-use agentd_keeper::protocol::{Keep, StopTimes};
+use agentd_keeper::protocol::{JournalSizeLimit, StopTimes};
 use serde::Deserialize;
 
 use super::seconds;
@@ -183,7 +183,7 @@ pub struct Journal {
 /// Size of the part of a journal that is kept: a size ([`agentd_api::quantity`]) or `"unlimited"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawKept")]
-pub struct Kept(pub Keep);
+pub struct Kept(pub JournalSizeLimit);
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a size, as 268435456 or \"256M\", or \"unlimited\"")]
@@ -196,7 +196,7 @@ impl TryFrom<RawKept> for Kept {
     type Error = InvalidQuantity;
 
     fn try_from(written: RawKept) -> Result<Self, InvalidQuantity> {
-        Ok(Self(Keep(match written {
+        Ok(Self(JournalSizeLimit(match written {
             RawKept::Bytes(bytes) => Some(bytes),
             RawKept::Text(word) if word == "unlimited" => None,
             RawKept::Text(text) => Some(text.parse::<Size>()?.0),
@@ -296,8 +296,8 @@ impl Default for Journal {
         Self {
             rotate: 64 << 20,
             durability: Durability::default(),
-            keep_session: Kept(Keep::default()),
-            keep_all: Kept(Keep(None)),
+            keep_session: Kept(JournalSizeLimit::default()),
+            keep_all: Kept(JournalSizeLimit(None)),
         }
     }
 }

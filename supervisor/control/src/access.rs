@@ -5,7 +5,7 @@
 
 use agentd_api::session::SessionView;
 use agentd_api::{Code, Problem, SessionId};
-use agentd_keeper::caller::{Caller, Who, Why};
+use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
 
 use super::router::Context;
 use super::routes::{Access, Call};
@@ -19,12 +19,12 @@ pub(super) async fn check(
     named: Option<&str>,
 ) -> Result<(), Problem> {
     let guest = match (&context.caller.who, access) {
-        (Who::Owner, _) | (_, Access::Public) => return Ok(()),
+        (CallerClass::Owner, _) | (_, Access::Public) => return Ok(()),
         // Start-up files and scripts may make plain reads. These wait for nothing, and return only facts that the
         // user's files contain as well.
-        (Who::Stranger(Why::OfAgentd), _) if is_plain_read(call) => return Ok(()),
-        (Who::Stranger(why), _) => return Err(stranger(*why)),
-        (Who::Guest(guest), _) => guest,
+        (CallerClass::Stranger(StrangerReason::OfAgentd), _) if is_plain_read(call) => return Ok(()),
+        (CallerClass::Stranger(why), _) => return Err(stranger(*why)),
+        (CallerClass::Guest(guest), _) => guest,
     };
     let guests = context.generation.config.control.guests;
     let is_allowed = match access {
@@ -68,9 +68,9 @@ async fn of_guest(context: &Context, guest: &SessionId, named: Option<&str>) -> 
 /// Reports whether a caller sees this session in a list.
 pub(super) fn sees(caller: &Caller, view: &SessionView) -> bool {
     match &caller.who {
-        Who::Owner => true,
-        Who::Guest(guest) => relation(guest, view).is_some(),
-        Who::Stranger(why) => *why == Why::OfAgentd,
+        CallerClass::Owner => true,
+        CallerClass::Guest(guest) => relation(guest, view).is_some(),
+        CallerClass::Stranger(why) => *why == StrangerReason::OfAgentd,
     }
 }
 
@@ -78,12 +78,12 @@ pub(super) fn sees(caller: &Caller, view: &SessionView) -> bool {
 /// message.
 pub(super) fn owner_only(context: &Context, what: &str) -> Result<(), Problem> {
     match &context.caller.who {
-        Who::Owner => Ok(()),
-        Who::Guest(guest) => {
+        CallerClass::Owner => Ok(()),
+        CallerClass::Guest(guest) => {
             Err(Problem::new(Code::InSession, format!("{what}; the caller is inside the session {guest}"))
                 .hint("make the call from outside of the sessions"))
         }
-        Who::Stranger(why) => Err(stranger(*why)),
+        CallerClass::Stranger(why) => Err(stranger(*why)),
     }
 }
 
@@ -97,25 +97,27 @@ fn in_session(guest: &SessionId, guests: Guests) -> Problem {
         .hint("make the call from outside of the sessions; control.guests sets what a session may do")
 }
 
-fn stranger(why: Why) -> Problem {
+fn stranger(why: StrangerReason) -> Problem {
     let unknown = |detail: &str, hint: &str| Problem::new(Code::CallerUnknown, detail).hint(hint);
     match why {
-        Why::OtherUser => Problem::new(Code::Forbidden, "this agentd belongs to another user"),
-        Why::Gone => unknown(
+        StrangerReason::OtherUser => Problem::new(Code::Forbidden, "this agentd belongs to another user"),
+        StrangerReason::Gone => unknown(
             "the calling process has ended, so its owner cannot be determined",
             "keep it running until the response has arrived",
         ),
-        Why::Unplaced => unknown(
+        StrangerReason::Unplaced => unknown(
             "cannot determine whether the calling process is inside a session",
             "call from outside of the sessions; if /proc is mounted with hidepid, agentd must see its user's processes",
         ),
-        Why::OfAgentd => Problem::new(
+        StrangerReason::OfAgentd => Problem::new(
             Code::StartedByAgentd,
             "the calling process was started by agentd itself, for a start-up file, a script or a plugin; agentd waits \
              for that process, so the process cannot wait for agentd",
         )
         .hint("such a program may read (agentctl ls, agents, show, version); make other calls from a terminal"),
-        Why::Unseen => Problem::new(Code::OutOfResources, "agentd has no descriptor left to identify the caller")
-            .hint("try again in a moment"),
+        StrangerReason::Unseen => {
+            Problem::new(Code::OutOfResources, "agentd has no descriptor left to identify the caller")
+                .hint("try again in a moment")
+        }
     }
 }

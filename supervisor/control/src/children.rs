@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentd_api::session::{PermissionPolicy, SessionSpec, SessionView};
 use agentd_api::{AgentName, Code, Problem};
-use agentd_keeper::caller::Who;
+use agentd_keeper::caller::CallerClass;
 
 use super::access;
 use super::router::Context;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Returns the specification to create and the parent. The owner's specification is unchanged; a guest's is
 /// limited by its own session.
 pub(super) async fn confined(context: &Context, asked: SessionSpec) -> Result<(SessionSpec, Option<Parent>), Problem> {
-    let Who::Guest(guest) = &context.caller.who else {
+    let CallerClass::Guest(guest) = &context.caller.who else {
         access::owner_only(context, "only the owner creates sessions")?;
         return Ok((asked, None));
     };

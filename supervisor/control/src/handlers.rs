@@ -7,7 +7,7 @@ use agentd_api::event::{Cause, StopRequested};
 use agentd_api::quantity::Time;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionView};
 use agentd_api::{Code, Problem};
-use agentd_keeper::caller::Who;
+use agentd_keeper::caller::CallerClass;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
@@ -60,7 +60,7 @@ pub(super) fn agents(context: &Context) -> Response<Body> {
 
 pub(super) async fn list(context: &Context) -> Response<Body> {
     let mut list = SessionList { sessions: context.sessions.list().await, unreadable: context.sessions.unreadable() };
-    if context.caller.who != Who::Owner {
+    if context.caller.who != CallerClass::Owner {
         list.sessions.retain(|view| access::sees(&context.caller, view));
         list.unreadable.clear();
     }

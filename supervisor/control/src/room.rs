@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentd_api::{Code, Problem, SessionId};
-use agentd_keeper::caller::{Caller, Who};
+use agentd_keeper::caller::{Caller, CallerClass};
 use tokio_util::sync::CancellationToken;
 
 use agentd_config::Limits;
@@ -41,9 +41,9 @@ enum Group {
 impl Party {
     pub(super) fn of(caller: &Caller) -> Self {
         let group = match &caller.who {
-            Who::Guest(session) => Some(Group::Session(session.clone())),
-            Who::Stranger(_) => Some(Group::Strangers),
-            Who::Owner => caller.pid.and_then(process_session).map(Group::Processes),
+            CallerClass::Guest(session) => Some(Group::Session(session.clone())),
+            CallerClass::Stranger(_) => Some(Group::Strangers),
+            CallerClass::Owner => caller.pid.and_then(process_session).map(Group::Processes),
         };
         Self { process: caller.pid, group }
     }
@@ -346,7 +346,7 @@ mod tests {
     fn the_processes_inside_one_session_count_together_and_cannot_use_the_reserve() {
         let room = room(16, 8, 8);
         let guest = |process: u32, id: &str| {
-            let who = Who::Guest(id.parse().unwrap());
+            let who = CallerClass::Guest(id.parse().unwrap());
             Party::of(&Caller { who, uid: 1, pid: Some(process), program: None })
         };
         let held: Vec<_> = (0..8).map(|process| room.enter(guest(process, "abcdefghjkmn")).unwrap()).collect();

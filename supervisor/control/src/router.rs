@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agentd_api::prerequisite::Requester;
 use agentd_api::{Code, Problem};
-use agentd_keeper::caller::{Caller, Who};
+use agentd_keeper::caller::{Caller, CallerClass};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response};
@@ -58,8 +58,8 @@ impl Context {
     /// Returns the caller as a requester, for records.
     pub(super) fn requester(&self) -> Requester {
         let session = match &self.caller.who {
-            Who::Guest(session) => Some(session.clone()),
-            Who::Owner | Who::Stranger(_) => None,
+            CallerClass::Guest(session) => Some(session.clone()),
+            CallerClass::Owner | CallerClass::Stranger(_) => None,
         };
         Requester { uid: self.caller.uid, pid: self.caller.pid, program: self.caller.program.clone(), session }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::SessionId;
-use agentd_keeper::caller::{Caller, Who, Why};
+use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -256,8 +256,8 @@ impl Acceptor {
         let acceptor = self.clone();
         self.connections.spawn(async move {
             let mut caller = stream.caller(acceptor.served.generations.now().daemon.launcher.keepers());
-            if let Some(session) = guest.filter(|_| caller.who != Who::Stranger(Why::OtherUser)) {
-                caller.who = Who::Guest(session);
+            if let Some(session) = guest.filter(|_| caller.who != CallerClass::Stranger(StrangerReason::OtherUser)) {
+                caller.who = CallerClass::Guest(session);
             }
             let is_tcp = matches!(acceptor.admission, Admission::Bearer(_));
             let party = if is_tcp { Party::default() } else { Party::of(&caller) };
@@ -351,7 +351,7 @@ impl Connection for TcpStream {
         if self.peer_addr().is_ok_and(tcp::is_near) {
             return owner;
         }
-        Caller { who: Who::Stranger(Why::OtherUser), ..owner }
+        Caller { who: CallerClass::Stranger(StrangerReason::OtherUser), ..owner }
     }
 }
 

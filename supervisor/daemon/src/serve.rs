@@ -85,7 +85,7 @@ const STATUS: Duration = Duration::from_secs(5);
 /// Runs the daemon until SIGTERM or SIGINT. Sessions continue without the daemon. As process 1, keeps a daemon
 /// running until the container ends.
 pub fn serve(options: &Options) -> Result<(), ServeError> {
-    agentd_keeper::private::close(None).map_err(ServeError::Start)?;
+    agentd_keeper::private::protect_memory(None).map_err(ServeError::Start)?;
     let directories = Directories::prepare(&options.places)?;
     if options.background {
         go_to_background(&directories.log_file())?;

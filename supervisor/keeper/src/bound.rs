@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use agentd_api::event::{AgentDropped, Body};
 use agentd_journal::Record;
 
-use crate::protocol::Keep;
+use crate::protocol::JournalSizeLimit;
 
 /// Interval at which a journal at its bound is measured, because the daemon may have shortened it.
 const LOOK: Duration = Duration::from_millis(250);
@@ -49,7 +49,7 @@ struct Run {
 impl Bound {
     /// Makes the bound of the journal in this directory from its target size and its segment size. The bound leaves
     /// space for two more segments: a segment being written, and a segment being read by the daemon.
-    pub(crate) fn new(directory: PathBuf, keep: Keep, segment: u64) -> Self {
+    pub(crate) fn new(directory: PathBuf, keep: JournalSizeLimit, segment: u64) -> Self {
         let segment = segment.max(LEAST_SEGMENT);
         let most = keep.0.map(|keep| keep.saturating_add(segment.saturating_mul(2)));
         let mut bound = Self { directory, most, segment, length: 0, measured: None, run: None };
@@ -127,7 +127,7 @@ mod tests {
         let journal = directory.path().join(agentd_journal::JOURNAL);
         let data = RawValue::from_string("\"xxxxxxxx\"".to_owned()).unwrap();
         let record = Record { kind: "agent.noise", data: &data };
-        let mut bound = Bound::new(directory.path().to_owned(), Keep(Some(1000)), LEAST_SEGMENT);
+        let mut bound = Bound::new(directory.path().to_owned(), JournalSizeLimit(Some(1000)), LEAST_SEGMENT);
         let now = Instant::now();
         assert!(!bound.is_reached(now));
         let most = 1000 + 2 * LEAST_SEGMENT;
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_journal_that_is_never_shortened_has_no_bound() {
         let directory = tempfile::tempdir().unwrap();
-        let mut bound = Bound::new(directory.path().to_owned(), Keep(None), 1);
+        let mut bound = Bound::new(directory.path().to_owned(), JournalSizeLimit(None), 1);
         bound.grew(Instant::now(), 1, u64::MAX / 2);
         assert!(!bound.is_reached(Instant::now()) && !bound.is_passed());
     }

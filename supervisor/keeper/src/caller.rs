@@ -36,7 +36,7 @@ const LONGEST: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// Class of the caller.
-    pub who: Who,
+    pub who: CallerClass,
     /// User id of the caller.
     pub uid: u32,
     /// Process id in this process's pid namespace.
@@ -47,17 +47,17 @@ pub struct Caller {
 
 /// Class of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
+pub enum CallerClass {
     /// A process of this process's user or of root, outside every session.
     Owner,
     /// An agent, or a process that an agent started.
     Guest(SessionId),
-    Stranger(Why),
+    Stranger(StrangerReason),
 }
 
 /// Reason why a caller is a stranger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum StrangerReason {
     /// The caller belongs to another user.
     OtherUser,
     /// The caller exited before it was examined.
@@ -73,27 +73,27 @@ pub enum Why {
 impl Caller {
     /// Makes the owner from proof other than the kernel's, such as a token.
     pub fn owner() -> Self {
-        Self { who: Who::Owner, uid: nix::unistd::geteuid().as_raw(), pid: None, program: None }
+        Self { who: CallerClass::Owner, uid: nix::unistd::geteuid().as_raw(), pid: None, program: None }
     }
 
     /// Examines the peer of a connection. `keepers` maps the process id and start time of a keeper to its session.
     pub fn look(socket: impl AsFd, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Self {
-        let stranger = |uid, why| Self { who: Who::Stranger(why), uid, pid: None, program: None };
+        let stranger = |uid, why| Self { who: CallerClass::Stranger(why), uid, pid: None, program: None };
         let peer = match Peer::of(socket) {
             Ok(peer) => peer,
-            Err(error) => return stranger(u32::MAX, scarce(&error).unwrap_or(Why::Gone)),
+            Err(error) => return stranger(u32::MAX, scarce(&error).unwrap_or(StrangerReason::Gone)),
         };
         if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
-            return stranger(peer.uid, Why::OtherUser);
+            return stranger(peer.uid, StrangerReason::OtherUser);
         }
         if peer.is_outside {
-            return Self { who: Who::Owner, uid: peer.uid, pid: None, program: None };
+            return Self { who: CallerClass::Owner, uid: peer.uid, pid: None, program: None };
         }
-        let Some(pid) = peer.pid else { return stranger(peer.uid, Why::Gone) };
+        let Some(pid) = peer.pid else { return stranger(peer.uid, StrangerReason::Gone) };
         let seen = see(pid, keepers);
         let (who, line) = match seen {
             Ok((who, line)) if line.first().is_some_and(|caller| peer.is_still(caller)) => (who, line),
-            Ok(_) => return stranger(peer.uid, Why::Gone),
+            Ok(_) => return stranger(peer.uid, StrangerReason::Gone),
             Err(why) => return stranger(peer.uid, why),
         };
         let name = || line.first().map(|caller| String::from_utf8_lossy(&caller.name).into_owned());
@@ -102,7 +102,7 @@ impl Caller {
 
     /// Reports whether the peer of a connection is the owner: a process of this user or root, outside every session.
     pub(crate) fn is_owner(socket: impl AsFd) -> bool {
-        Self::look(socket, |_, _| None).who == Who::Owner
+        Self::look(socket, |_, _| None).who == CallerClass::Owner
     }
 }
 
@@ -114,8 +114,11 @@ pub fn keepers_around() -> Vec<u32> {
 }
 
 /// Classifies a process of this user, and returns its ancestors.
-fn see(pid: i32, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Result<(Who, Vec<Relative>), Why> {
-    let own = i32::try_from(std::process::id()).map_err(|_| Why::Unplaced)?;
+fn see(
+    pid: i32,
+    keepers: impl Fn(u32, u64) -> Option<SessionId>,
+) -> Result<(CallerClass, Vec<Relative>), StrangerReason> {
+    let own = i32::try_from(std::process::id()).map_err(|_| StrangerReason::Unplaced)?;
     let line = line(pid)?;
     let units = units(pid)?;
     // Most callers are below no keeper and in no unit. Only this process's id matters for them.
@@ -139,61 +142,61 @@ fn place(
     own: &[Relative],
     units: Vec<SessionId>,
     keepers: impl Fn(u32, u64) -> Option<SessionId>,
-) -> Who {
+) -> CallerClass {
     let (this, around) = own.split_first().map_or((None, own), |(this, around)| (Some(this), around));
     let is_this = |one: &&Relative| Some(one.pid) == this.map(|this| this.pid);
     let mut apart = line.iter().filter(|one| !around.iter().any(|shared| shared.pid == one.pid));
     // The outermost keeper counts, because an agent may start a keeper with any session name.
     match apart.rfind(|one| is_keeper(one, &keepers)) {
         Some(keeper) => match known(keeper, &keepers) {
-            Some(session) => Who::Guest(session),
-            None if line.iter().any(|one| is_this(&one)) => Who::Stranger(Why::OfAgentd),
-            None => Who::Stranger(Why::Unplaced),
+            Some(session) => CallerClass::Guest(session),
+            None if line.iter().any(|one| is_this(&one)) => CallerClass::Stranger(StrangerReason::OfAgentd),
+            None => CallerClass::Stranger(StrangerReason::Unplaced),
         },
         None => match units.into_iter().next() {
-            Some(session) => Who::Guest(session),
-            None if line.iter().skip(1).any(|one| is_this(&one)) => Who::Stranger(Why::OfAgentd),
-            None => Who::Owner,
+            Some(session) => CallerClass::Guest(session),
+            None if line.iter().skip(1).any(|one| is_this(&one)) => CallerClass::Stranger(StrangerReason::OfAgentd),
+            None => CallerClass::Owner,
         },
     }
 }
 
 /// Returns the sessions in whose units the process is.
-fn units(pid: i32) -> Result<Vec<SessionId>, Why> {
-    let cgroups = os::cgroups(pid).map_err(|error| scarce(&error).unwrap_or(Why::Gone))?;
+fn units(pid: i32) -> Result<Vec<SessionId>, StrangerReason> {
+    let cgroups = os::cgroups(pid).map_err(|error| scarce(&error).unwrap_or(StrangerReason::Gone))?;
     let session = |name: &String| name.strip_prefix(UNIT_PREFIX)?.strip_suffix(".service")?.parse().ok();
     Ok(cgroups.iter().filter_map(session).collect())
 }
 
 /// Returns the process and its ancestors, from the inside out.
-fn line(pid: i32) -> Result<Vec<Relative>, Why> {
-    let mut why = Why::Unplaced;
+fn line(pid: i32) -> Result<Vec<Relative>, StrangerReason> {
+    let mut why = StrangerReason::Unplaced;
     for _ in 0..TRIES {
         match one_line(pid) {
             Ok(line) => return Ok(line),
             Err(found) => why = found,
         }
-        if matches!(why, Why::Gone | Why::Unseen) {
+        if matches!(why, StrangerReason::Gone | StrangerReason::Unseen) {
             break;
         }
     }
     Err(why)
 }
 
-fn one_line(pid: i32) -> Result<Vec<Relative>, Why> {
-    let first = os::relative(pid).map_err(|error| scarce(&error).unwrap_or(Why::Gone))?;
-    let moved = |error: &std::io::Error| scarce(error).unwrap_or(Why::Unplaced);
+fn one_line(pid: i32) -> Result<Vec<Relative>, StrangerReason> {
+    let first = os::relative(pid).map_err(|error| scarce(&error).unwrap_or(StrangerReason::Gone))?;
+    let moved = |error: &std::io::Error| scarce(error).unwrap_or(StrangerReason::Unplaced);
     let mut line = vec![first];
     while let Some(child) = line.last().filter(|child| child.parent > 0) {
         if line.len() >= LONGEST {
-            return Err(Why::Unplaced);
+            return Err(StrangerReason::Unplaced);
         }
         let parent = os::relative(child.parent).map_err(|error| moved(&error))?;
         // A parent that exited meanwhile may have left its process id to another process. This is excluded if the
         // process is still the parent now.
         let again = os::relative(child.pid).map_err(|error| moved(&error))?;
         if (again.parent, again.start_time) != (child.parent, child.start_time) {
-            return Err(Why::Unplaced);
+            return Err(StrangerReason::Unplaced);
         }
         line.push(parent);
     }
@@ -201,8 +204,8 @@ fn one_line(pid: i32) -> Result<Vec<Relative>, Why> {
 }
 
 /// Reports whether the error means that no file descriptor was free.
-fn scarce(error: &std::io::Error) -> Option<Why> {
-    matches!(error.raw_os_error(), Some(nix::libc::EMFILE | nix::libc::ENFILE)).then_some(Why::Unseen)
+fn scarce(error: &std::io::Error) -> Option<StrangerReason> {
+    matches!(error.raw_os_error(), Some(nix::libc::EMFILE | nix::libc::ENFILE)).then_some(StrangerReason::Unseen)
 }
 
 #[cfg(test)]
@@ -227,7 +230,7 @@ mod tests {
     }
 
     /// Classifies a caller. The daemon is 50; 60 is the keeper of the session `s`, and 70 that of `t`.
-    fn placed(caller: &[(i32, &str)], own: &[(i32, &str)], units: &[&str]) -> Who {
+    fn placed(caller: &[(i32, &str)], own: &[(i32, &str)], units: &[&str]) -> CallerClass {
         let known = |pid, _| [(60, "s"), (70, "t")].iter().find(|(keeper, _)| *keeper == pid).map(|(_, name)| id(name));
         place(&line(caller), &line(own), units.iter().map(|unit| id(unit)).collect(), known)
     }
@@ -235,19 +238,23 @@ mod tests {
     #[test]
     fn a_process_below_keepers_is_a_guest_of_the_outermost() {
         let daemon = [(50, "agentd"), (9, "bash"), (1, "init")];
-        let guest = |name: &str| Who::Guest(id(name));
+        let guest = |name: &str| CallerClass::Guest(id(name));
         for (caller, units, expected) in [
-            (&[(99, "agentctl"), (9, "bash"), (1, "init")][..], &[][..], Who::Owner),
+            (&[(99, "agentctl"), (9, "bash"), (1, "init")][..], &[][..], CallerClass::Owner),
             (&[(99, "x"), (61, "sh"), (60, "agentd-keeper"), (50, "agentd"), (1, "init")], &[], guest("s")),
             // A renamed keeper is still a keeper.
             (&[(99, "x"), (60, "other"), (1, "init")], &[], guest("s")),
             // An agent's own keeper, or a keeper with the name of another session, is inside.
             (&[(99, "x"), (65, "agentd-keeper"), (60, "agentd-keeper"), (1, "init")], &[], guest("s")),
             (&[(99, "x"), (70, "agentd-keeper"), (60, "agentd-keeper"), (1, "init")], &["t"], guest("s")),
-            (&[(99, "x"), (88, "agentd-keeper"), (1, "init")], &["s"], Who::Stranger(Why::Unplaced)),
+            (&[(99, "x"), (88, "agentd-keeper"), (1, "init")], &["s"], CallerClass::Stranger(StrangerReason::Unplaced)),
             (&[(99, "x"), (1, "init")], &["s"], guest("s")),
-            (&[(99, "x"), (88, "agentd-keeper"), (50, "agentd"), (1, "init")], &[], Who::Stranger(Why::OfAgentd)),
-            (&[(99, "x"), (50, "agentd"), (1, "init")], &[], Who::Stranger(Why::OfAgentd)),
+            (
+                &[(99, "x"), (88, "agentd-keeper"), (50, "agentd"), (1, "init")],
+                &[],
+                CallerClass::Stranger(StrangerReason::OfAgentd),
+            ),
+            (&[(99, "x"), (50, "agentd"), (1, "init")], &[], CallerClass::Stranger(StrangerReason::OfAgentd)),
         ] {
             assert_eq!(placed(caller, &daemon, units), expected, "{caller:?} {units:?}");
         }
@@ -257,9 +264,9 @@ mod tests {
     fn an_agentd_inside_a_session_serves_that_sessions_agent_as_its_owner() {
         let around = [(9, "sh"), (8, "agentd-keeper"), (1, "init")];
         let daemon = [&[(50, "agentd")], &around[..]].concat();
-        assert_eq!(placed(&[&[(99, "agentctl")], &around[..]].concat(), &daemon, &[]), Who::Owner);
+        assert_eq!(placed(&[&[(99, "agentctl")], &around[..]].concat(), &daemon, &[]), CallerClass::Owner);
         let inner = [&[(99, "x"), (60, "agentd-keeper")], &around[..]].concat();
-        assert_eq!(placed(&inner, &daemon, &[]), Who::Guest(id("s")));
+        assert_eq!(placed(&inner, &daemon, &[]), CallerClass::Guest(id("s")));
     }
 
     #[test]
@@ -267,13 +274,13 @@ mod tests {
         let own = [(60, "agentd-keeper"), (50, "agentd"), (1, "init")];
         assert_eq!(
             placed(&[(99, "x"), (60, "agentd-keeper"), (50, "agentd"), (1, "init")], &own, &[]),
-            Who::Guest(id("s"))
+            CallerClass::Guest(id("s"))
         );
-        assert_eq!(placed(&[(50, "agentd"), (1, "init")], &own, &[]), Who::Owner);
+        assert_eq!(placed(&[(50, "agentd"), (1, "init")], &own, &[]), CallerClass::Owner);
     }
 
     /// Starts a program that connects, and returns the caller's class.
-    fn of(program: &mut Command, listener: &UnixListener) -> (Who, std::process::Child) {
+    fn of(program: &mut Command, listener: &UnixListener) -> (CallerClass, std::process::Child) {
         let child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stream, _) = listener.accept().unwrap();
         (Caller::look(&stream, |_, _| None).who, child)
@@ -288,7 +295,7 @@ mod tests {
         // The process is below this process, like a script of the daemon.
         let (who, mut child) =
             of(Command::new("python3").args(["-c", &format!("{connect} sys.stdin.read()")]), &listener);
-        assert_eq!(who, Who::Stranger(Why::OfAgentd));
+        assert_eq!(who, CallerClass::Stranger(StrangerReason::OfAgentd));
         child.kill().unwrap();
         child.wait().unwrap();
         // The process exited, and its child holds the connection.
@@ -298,12 +305,12 @@ mod tests {
         let mut child = gone.spawn().unwrap();
         let (stream, _) = listener.accept().unwrap();
         child.wait().unwrap();
-        assert_eq!(Caller::look(&stream, |_, _| None).who, Who::Stranger(Why::Gone));
+        assert_eq!(Caller::look(&stream, |_, _| None).who, CallerClass::Stranger(StrangerReason::Gone));
         // This process itself is only below the keepers around the tests.
         let own = UnixStream::connect(&path).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let caller = Caller::look(&stream, |_, _| None);
-        assert_eq!((caller.who, caller.pid), (Who::Owner, Some(std::process::id())));
+        assert_eq!((caller.who, caller.pid), (CallerClass::Owner, Some(std::process::id())));
         drop(own);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use agentd_journal::{Options, Sync};
 
 use crate::environment::Target;
-use crate::protocol::{HoldArgs, Keep};
+use crate::protocol::{HoldArgs, JournalSizeLimit};
 
 /// Task that the command line selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,9 +124,11 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
         journal.sync = found.ok_or(UsageError::Value("--sync"))?.0;
     }
     let keep = match keep {
-        None => Keep::default(),
-        Some(keep) if keep == ALL => Keep(None),
-        Some(keep) => Keep(Some(keep.to_str().and_then(|keep| keep.parse().ok()).ok_or(UsageError::Value("--keep"))?)),
+        None => JournalSizeLimit::default(),
+        Some(keep) if keep == ALL => JournalSizeLimit(None),
+        Some(keep) => {
+            JournalSizeLimit(Some(keep.to_str().and_then(|keep| keep.parse().ok()).ok_or(UsageError::Value("--keep"))?))
+        }
     };
     let orphan_ttl = orphan_ttl.map(|ttl| number(ttl, "--orphan-ttl")).transpose()?.map(Duration::from_secs);
     let core =
@@ -162,7 +164,7 @@ impl HoldArgs {
         if self.journal.rotate != default.rotate {
             add("--rotate", self.journal.rotate.to_string().into());
         }
-        if self.keep != Keep::default() {
+        if self.keep != JournalSizeLimit::default() {
             add("--keep", self.keep.0.map_or_else(|| ALL.to_owned(), |keep| keep.to_string()).into());
         }
         if let Some((_, name)) = SYNCS.iter().find(|(sync, _)| *sync == self.journal.sync && *sync != default.sync) {
@@ -211,9 +213,9 @@ mod tests {
     fn arguments_parse_back_to_the_values_they_were_made_from() {
         for (sync, _) in SYNCS {
             for (rotate, keep, orphan_ttl, core) in [
-                (Options::default().rotate, Keep::default(), None, None),
-                (1, Keep(None), Some(Duration::from_secs(90)), Some(0)),
-                (1, Keep(Some(0)), None, Some(u64::MAX)),
+                (Options::default().rotate, JournalSizeLimit::default(), None, None),
+                (1, JournalSizeLimit(None), Some(Duration::from_secs(90)), Some(0)),
+                (1, JournalSizeLimit(Some(0)), None, Some(u64::MAX)),
             ] {
                 let journal = Options { rotate, sync };
                 let (session, state, socket) = ("a b".to_owned(), "/s".into(), "/r/k".into());

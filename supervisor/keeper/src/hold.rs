@@ -48,7 +48,7 @@ pub enum HoldError {
 pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
     let setup = |action| move |source| HoldError::Setup { action, source };
     os::close_inherited().map_err(setup("close inherited file descriptors"))?;
-    private::close(args.core).map_err(setup("protect its memory from other processes"))?;
+    private::protect_memory(args.core).map_err(setup("protect its memory from other processes"))?;
     forget_environment();
     if getsid(None).ok() != Some(getpid()) {
         setsid().map_err(io::Error::from).map_err(setup("begin a process session"))?;

@@ -345,7 +345,7 @@ impl<'a> Keeper<'a> {
         let (answer, then) = match request {
             Ok(ToKeeper::Launch(mut record)) => {
                 let answered = self.launch(&record);
-                record.forget();
+                record.zeroize();
                 answered
             }
             Ok(ToKeeper::Append(append)) => {

@@ -31,7 +31,7 @@ use crate::os;
 /// Request to examine a file or a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Look {
+pub enum LookupRequest {
     /// Resolves a path and selects its file for the next requests; [`Looked::Path`] or [`Looked::Absent`].
     Resolve(ByteString),
     /// Returns the metadata of the selected file; [`Looked::Metadata`].
@@ -53,15 +53,15 @@ pub enum Look {
 /// Answer to a [`Look`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Looked {
+pub enum LookupAnswer {
     Path(ByteString),
     /// The path does not exist. `path` is resolved as far as it exists, and its rest is as requested.
     Absent {
         path: ByteString,
-        why: Why,
+        why: FailureReason,
         text: String,
     },
-    Metadata(Seen),
+    Metadata(FileInfo),
     Content(ByteString),
     Names(Vec<ByteString>),
     /// The program's path as requested, and fully resolved.
@@ -81,14 +81,14 @@ pub enum Looked {
     /// Addresses without ports. A link-local address ends in `%` and the number of its interface.
     Addresses(Vec<String>),
     Not {
-        why: Why,
+        why: FailureReason,
         text: String,
     },
 }
 
 /// Metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct FileInfo {
     /// Kind of the file.
     pub kind: Kind,
     /// Size in bytes; 0 for a directory.
@@ -108,7 +108,7 @@ pub enum Kind {
 /// Reason why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum FailureReason {
     /// The file does not exist, or the name service reports an unknown host.
     NotFound,
     /// This user has no permission, or the path is not a file, directory or program as requested.
@@ -131,14 +131,14 @@ pub enum LookError {
 }
 
 /// Reason and message of a failed request.
-struct Failure(Why, String);
+struct Failure(FailureReason, String);
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let why = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Why::NotFound,
-            io::ErrorKind::PermissionDenied => Why::Unusable,
-            _ => Why::Other,
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FailureReason::NotFound,
+            io::ErrorKind::PermissionDenied => FailureReason::Unusable,
+            _ => FailureReason::Other,
         };
         Self(why, error.to_string())
     }
@@ -155,35 +155,36 @@ impl From<Errno> for Failure {
 pub fn look(seconds: u32, mut input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
     os::close_inherited().map_err(LookError::Inherited)?;
     // This process reads files with secrets.
-    crate::private::close(None).map_err(LookError::Inherited)?;
+    crate::private::protect_memory(None).map_err(LookError::Inherited)?;
     alarm::set(seconds);
     let mut resolved = PathBuf::new();
     while let Some(question) = frame::read(&mut input).map_err(LookError::Question)? {
-        let answer = answer(question, &mut resolved).unwrap_or_else(|Failure(why, text)| Looked::Not { why, text });
+        let answer =
+            answer(question, &mut resolved).unwrap_or_else(|Failure(why, text)| LookupAnswer::Not { why, text });
         frame::write(output, &answer).map_err(LookError::Answer)?;
     }
     Ok(())
 }
 
-fn answer(look: Look, resolved: &mut PathBuf) -> Result<Looked, Failure> {
+fn answer(look: LookupRequest, resolved: &mut PathBuf) -> Result<LookupAnswer, Failure> {
     Ok(match look {
-        Look::Resolve(path) => {
+        LookupRequest::Resolve(path) => {
             let asked = Path::new(path.as_os_str());
             match asked.canonicalize().map_err(Failure::from) {
                 Ok(found) => *resolved = found,
                 Err(Failure(why, text)) => {
-                    return Ok(Looked::Absent { path: nearest(asked).as_os_str().into(), why, text });
+                    return Ok(LookupAnswer::Absent { path: nearest(asked).as_os_str().into(), why, text });
                 }
             }
-            Looked::Path(resolved.as_os_str().into())
+            LookupAnswer::Path(resolved.as_os_str().into())
         }
-        Look::Inspect => Looked::Metadata(seen(&File::from(pin(resolved)?).metadata()?)),
-        Look::Read { most } => Looked::Content(content(resolved, most)?.into()),
-        Look::Entries { most } => Looked::Names(names(resolved, most)?),
-        Look::Program(candidates) => program(&candidates)?,
-        Look::Place(path) => place(Path::new(path.as_os_str()))?,
-        Look::Device(path) => device(Path::new(path.as_os_str()))?,
-        Look::Addresses(host) => Looked::Addresses(addresses(&host)?),
+        LookupRequest::Inspect => LookupAnswer::Metadata(seen(&File::from(pin(resolved)?).metadata()?)),
+        LookupRequest::Read { most } => LookupAnswer::Content(content(resolved, most)?.into()),
+        LookupRequest::Entries { most } => LookupAnswer::Names(names(resolved, most)?),
+        LookupRequest::Program(candidates) => program(&candidates)?,
+        LookupRequest::Place(path) => place(Path::new(path.as_os_str()))?,
+        LookupRequest::Device(path) => device(Path::new(path.as_os_str()))?,
+        LookupRequest::Addresses(host) => LookupAnswer::Addresses(addresses(&host)?),
     })
 }
 
@@ -197,7 +198,9 @@ fn nearest(path: &Path) -> PathBuf {
 
 fn pin(path: &Path) -> Result<OwnedFd, Failure> {
     os::pin(path).map_err(|error| match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-        Errno::ELOOP => Failure(Why::Changed, "a symbolic link took its place while it was looked at".to_owned()),
+        Errno::ELOOP => {
+            Failure(FailureReason::Changed, "a symbolic link took its place while it was looked at".to_owned())
+        }
         _ => error.into(),
     })
 }
@@ -210,10 +213,10 @@ fn kind(metadata: &Metadata) -> Kind {
     }
 }
 
-fn seen(metadata: &Metadata) -> Seen {
+fn seen(metadata: &Metadata) -> FileInfo {
     let kind = kind(metadata);
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-    Seen {
+    FileInfo {
         kind,
         size: if kind == Kind::Directory { 0 } else { metadata.len() },
         modified: u64::try_from(modified.as_millis()).unwrap_or(u64::MAX),
@@ -224,9 +227,9 @@ fn content(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     let pinned = pin(path)?;
     let metadata = File::from(pinned.try_clone()?).metadata()?;
     if !metadata.is_file() {
-        return Err(Failure(Why::Unusable, "it is not a regular file".to_owned()));
+        return Err(Failure(FailureReason::Unusable, "it is not a regular file".to_owned()));
     }
-    let too_large = || Failure(Why::TooLarge, format!("it has more than {most} bytes"));
+    let too_large = || Failure(FailureReason::TooLarge, format!("it has more than {most} bytes"));
     if metadata.len() > most {
         return Err(too_large());
     }
@@ -239,7 +242,7 @@ fn content(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
 fn names(path: &Path, most: u64) -> Result<Vec<ByteString>, Failure> {
     let pinned = pin(path)?;
     if !File::from(pinned.try_clone()?).metadata()?.is_dir() {
-        return Err(Failure(Why::Unusable, "it is not a directory".to_owned()));
+        return Err(Failure(FailureReason::Unusable, "it is not a directory".to_owned()));
     }
     let mut names: Vec<ByteString> = Vec::new();
     for entry in nix::dir::Dir::from_fd(os::reopen(&pinned)?)?.iter() {
@@ -249,7 +252,7 @@ fn names(path: &Path, most: u64) -> Result<Vec<ByteString>, Failure> {
             continue;
         }
         if names.len() as u64 == most {
-            return Err(Failure(Why::TooLarge, format!("it has more than {most} entries")));
+            return Err(Failure(FailureReason::TooLarge, format!("it has more than {most} entries")));
         }
         names.push(name.to_bytes().to_vec().into());
     }
@@ -257,45 +260,45 @@ fn names(path: &Path, most: u64) -> Result<Vec<ByteString>, Failure> {
     Ok(names)
 }
 
-fn program(candidates: &[ByteString]) -> Result<Looked, Failure> {
+fn program(candidates: &[ByteString]) -> Result<LookupAnswer, Failure> {
     for named in candidates {
         let path = match Path::new(named.as_os_str()).canonicalize().map_err(Failure::from) {
-            Err(Failure(Why::NotFound, _)) => continue,
+            Err(Failure(FailureReason::NotFound, _)) => continue,
             path => path?,
         };
         if !path.metadata()?.is_file() || access(&path, AccessFlags::X_OK).is_err() {
-            return Err(Failure(Why::Unusable, "it is not a file that may be executed".to_owned()));
+            return Err(Failure(FailureReason::Unusable, "it is not a file that may be executed".to_owned()));
         }
-        return Ok(Looked::Program { named: named.clone(), path: path.as_os_str().into() });
+        return Ok(LookupAnswer::Program { named: named.clone(), path: path.as_os_str().into() });
     }
-    Err(Failure(Why::NotFound, "there is no such program".to_owned()))
+    Err(Failure(FailureReason::NotFound, "there is no such program".to_owned()))
 }
 
-fn place(path: &Path) -> Result<Looked, Failure> {
+fn place(path: &Path) -> Result<LookupAnswer, Failure> {
     let resolved = path.canonicalize()?;
     let kind = kind(&resolved.metadata()?);
     let usable = access(&resolved, AccessFlags::X_OK).is_ok();
-    Ok(Looked::Place { path: resolved.as_os_str().into(), kind, usable })
+    Ok(LookupAnswer::Place { path: resolved.as_os_str().into(), kind, usable })
 }
 
 /// Returns the device of a path. The answer of stat(2) can come from a cache that is a minute old; the answer of
 /// statvfs(3) cannot.
-fn device(path: &Path) -> Result<Looked, Failure> {
+fn device(path: &Path) -> Result<LookupAnswer, Failure> {
     let device = path.metadata()?.dev();
     match nix::sys::statvfs::statvfs(path) {
         Ok(_) | Err(Errno::ENOSYS | Errno::EOPNOTSUPP) => {}
         Err(errno) => return Err(errno.into()),
     }
     let (major, minor) = os::device(device);
-    Ok(Looked::Device(format!("{major}:{minor}")))
+    Ok(LookupAnswer::Device(format!("{major}:{minor}")))
 }
 
 fn addresses(host: &str) -> Result<Vec<String>, Failure> {
     let hints = AddrInfoHints { socktype: nix::libc::SOCK_STREAM, ..AddrInfoHints::default() };
     let found = dns_lookup::getaddrinfo(Some(host), None, Some(hints)).map_err(|error| {
         let why = match error.kind() {
-            LookupErrorKind::NoName | LookupErrorKind::NoData => Why::NotFound,
-            _ => Why::Other,
+            LookupErrorKind::NoName | LookupErrorKind::NoData => FailureReason::NotFound,
+            _ => FailureReason::Other,
         };
         Failure(why, io::Error::from(error).to_string())
     })?;
@@ -320,13 +323,13 @@ mod tests {
 
     use super::*;
 
-    fn after(path: &Path, look: Look) -> Looked {
+    fn after(path: &Path, look: LookupRequest) -> LookupAnswer {
         let mut resolved = path.to_owned();
-        answer(look, &mut resolved).unwrap_or_else(|Failure(why, text)| Looked::Not { why, text })
+        answer(look, &mut resolved).unwrap_or_else(|Failure(why, text)| LookupAnswer::Not { why, text })
     }
 
-    fn why(looked: &Looked) -> Option<Why> {
-        if let Looked::Not { why, .. } = looked { Some(*why) } else { None }
+    fn why(looked: &LookupAnswer) -> Option<FailureReason> {
+        if let LookupAnswer::Not { why, .. } = looked { Some(*why) } else { None }
     }
 
     #[test]
@@ -336,23 +339,26 @@ mod tests {
         std::fs::write(at("f"), b"12345\xff").unwrap();
         symlink(at("f"), at("l")).unwrap();
         let mut resolved = PathBuf::new();
-        let looked = answer(Look::Resolve(at("l").as_os_str().into()), &mut resolved).ok().unwrap();
-        assert_eq!((looked, &resolved), (Looked::Path(at("f").as_os_str().into()), &at("f")));
-        assert_eq!(after(&at("f"), Look::Read { most: 6 }), Looked::Content(b"12345\xff".to_vec().into()));
-        assert_eq!(why(&after(&at("f"), Look::Read { most: 5 })), Some(Why::TooLarge));
+        let looked = answer(LookupRequest::Resolve(at("l").as_os_str().into()), &mut resolved).ok().unwrap();
+        assert_eq!((looked, &resolved), (LookupAnswer::Path(at("f").as_os_str().into()), &at("f")));
+        assert_eq!(
+            after(&at("f"), LookupRequest::Read { most: 6 }),
+            LookupAnswer::Content(b"12345\xff".to_vec().into())
+        );
+        assert_eq!(why(&after(&at("f"), LookupRequest::Read { most: 5 })), Some(FailureReason::TooLarge));
         assert!(matches!(
-            after(&at("f"), Look::Inspect),
-            Looked::Metadata(Seen { kind: Kind::File, size: 6, modified: 1.. })
+            after(&at("f"), LookupRequest::Inspect),
+            LookupAnswer::Metadata(FileInfo { kind: Kind::File, size: 6, modified: 1.. })
         ));
         std::fs::create_dir(at("d")).unwrap();
         symlink(at("d"), at("m")).unwrap();
-        let absent = after(Path::new(""), Look::Resolve(at("m/x/y").as_os_str().into()));
-        let Looked::Absent { path, why: Why::NotFound, .. } = absent else { panic!("{absent:?}") };
+        let absent = after(Path::new(""), LookupRequest::Resolve(at("m/x/y").as_os_str().into()));
+        let LookupAnswer::Absent { path, why: FailureReason::NotFound, .. } = absent else { panic!("{absent:?}") };
         assert_eq!(path, at("d/x/y").as_os_str().into());
-        assert_eq!(why(&after(&at("f"), Look::Entries { most: 1 })), Some(Why::Unusable));
+        assert_eq!(why(&after(&at("f"), LookupRequest::Entries { most: 1 })), Some(FailureReason::Unusable));
         let names = ["d", "f", "l", "m"].map(Into::into).to_vec();
-        assert_eq!(after(&at(""), Look::Entries { most: 4 }), Looked::Names(names));
-        assert_eq!(why(&after(&at(""), Look::Entries { most: 3 })), Some(Why::TooLarge));
+        assert_eq!(after(&at(""), LookupRequest::Entries { most: 4 }), LookupAnswer::Names(names));
+        assert_eq!(why(&after(&at(""), LookupRequest::Entries { most: 3 })), Some(FailureReason::TooLarge));
     }
 
     #[test]
@@ -364,12 +370,12 @@ mod tests {
         symlink(at("d/f"), at("f")).unwrap();
         symlink(at("d"), at("e")).unwrap();
         for (swapped, look) in [
-            (at("f"), Look::Read { most: 9 }),
-            (at("e/f"), Look::Read { most: 9 }),
-            (at("e"), Look::Entries { most: 9 }),
-            (at("f"), Look::Inspect),
+            (at("f"), LookupRequest::Read { most: 9 }),
+            (at("e/f"), LookupRequest::Read { most: 9 }),
+            (at("e"), LookupRequest::Entries { most: 9 }),
+            (at("f"), LookupRequest::Inspect),
         ] {
-            assert_eq!(why(&after(&swapped, look)), Some(Why::Changed), "{}", swapped.display());
+            assert_eq!(why(&after(&swapped, look)), Some(FailureReason::Changed), "{}", swapped.display());
         }
     }
 
@@ -379,8 +385,11 @@ mod tests {
         let pipe = directory.path().canonicalize().unwrap().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         for path in [&pipe, Path::new("/dev/zero")] {
-            assert_eq!(why(&after(path, Look::Read { most: 9 })), Some(Why::Unusable));
-            assert!(matches!(after(path, Look::Inspect), Looked::Metadata(Seen { kind: Kind::Other, .. })));
+            assert_eq!(why(&after(path, LookupRequest::Read { most: 9 })), Some(FailureReason::Unusable));
+            assert!(matches!(
+                after(path, LookupRequest::Inspect),
+                LookupAnswer::Metadata(FileInfo { kind: Kind::Other, .. })
+            ));
         }
     }
 
@@ -391,7 +400,9 @@ mod tests {
             // This system has no such files.
             return;
         }
-        let Looked::Content(text) = after(status, Look::Read { most: 1 << 20 }) else { panic!("not read") };
+        let LookupAnswer::Content(text) = after(status, LookupRequest::Read { most: 1 << 20 }) else {
+            panic!("not read")
+        };
         assert!(text.display().contains("Pid:\t1\n"), "{text:?}");
     }
 
@@ -400,38 +411,39 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
         let look = |names: &[PathBuf]| {
-            after(Path::new(""), Look::Program(names.iter().map(|path| path.as_os_str().into()).collect()))
+            after(Path::new(""), LookupRequest::Program(names.iter().map(|path| path.as_os_str().into()).collect()))
         };
         symlink("/bin/sh", at("link")).unwrap();
         std::fs::write(at("text"), "").unwrap();
         let path = Path::new("/bin/sh").canonicalize().unwrap();
         assert_eq!(
             look(&[at("none"), at("link"), at("text")]),
-            Looked::Program { named: at("link").as_os_str().into(), path: path.as_os_str().into() }
+            LookupAnswer::Program { named: at("link").as_os_str().into(), path: path.as_os_str().into() }
         );
-        assert_eq!(why(&look(&[at("text"), at("link")])), Some(Why::Unusable));
-        assert_eq!(why(&look(&[at("none"), at("text/x")])), Some(Why::NotFound));
+        assert_eq!(why(&look(&[at("text"), at("link")])), Some(FailureReason::Unusable));
+        assert_eq!(why(&look(&[at("none"), at("text/x")])), Some(FailureReason::NotFound));
     }
 
     #[test]
     fn a_place_is_the_target_of_its_links() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
-        let look = |path: PathBuf| after(Path::new(""), Look::Place(path.as_os_str().into()));
+        let look = |path: PathBuf| after(Path::new(""), LookupRequest::Place(path.as_os_str().into()));
         std::fs::create_dir(at("d")).unwrap();
         symlink("d", at("l")).unwrap();
         std::fs::write(at("d/f"), "").unwrap();
-        let place = |path: PathBuf, kind, usable| Looked::Place { path: path.as_os_str().into(), kind, usable };
+        let place = |path: PathBuf, kind, usable| LookupAnswer::Place { path: path.as_os_str().into(), kind, usable };
         assert_eq!(look(at("l")), place(at("d"), Kind::Directory, true));
         assert_eq!(look(at("l/f")), place(at("d/f"), Kind::File, false));
         assert_eq!(look("/bin/sh".into()), place(Path::new("/bin/sh").canonicalize().unwrap(), Kind::File, true));
-        assert_eq!(why(&look(at("none"))), Some(Why::NotFound));
-        assert_eq!(why(&look(at("d/f/x"))), Some(Why::NotFound));
+        assert_eq!(why(&look(at("none"))), Some(FailureReason::NotFound));
+        assert_eq!(why(&look(at("d/f/x"))), Some(FailureReason::NotFound));
     }
 
     #[test]
     fn localhost_resolves_without_repeated_addresses() {
-        let Looked::Addresses(found) = after(Path::new(""), Look::Addresses("localhost".to_owned())) else {
+        let LookupAnswer::Addresses(found) = after(Path::new(""), LookupRequest::Addresses("localhost".to_owned()))
+        else {
             panic!("not found")
         };
         assert!(found.iter().any(|address| address == "127.0.0.1" || address == "::1"), "{found:?}");
@@ -441,9 +453,13 @@ mod tests {
 
     #[test]
     fn a_device_is_that_of_the_file_system() {
-        let Looked::Device(root) = after(Path::new(""), Look::Device("/".into())) else { panic!("not seen") };
-        let Looked::Device(proc) = after(Path::new(""), Look::Device("/proc".into())) else { panic!("not seen") };
+        let LookupAnswer::Device(root) = after(Path::new(""), LookupRequest::Device("/".into())) else {
+            panic!("not seen")
+        };
+        let LookupAnswer::Device(proc) = after(Path::new(""), LookupRequest::Device("/proc".into())) else {
+            panic!("not seen")
+        };
         assert!(root.contains(':') && root != proc, "{root} {proc}");
-        assert_eq!(why(&after(Path::new(""), Look::Device("/none".into()))), Some(Why::NotFound));
+        assert_eq!(why(&after(Path::new(""), LookupRequest::Device("/none".into()))), Some(FailureReason::NotFound));
     }
 }

@@ -17,7 +17,7 @@ static CORE: OnceLock<u64> = OnceLock::new();
 
 /// Protects this process's memory. `core` is the user's soft limit of core files, if this process was started with a
 /// different one.
-pub fn close(core: Option<u64>) -> io::Result<()> {
+pub fn protect_memory(core: Option<u64>) -> io::Result<()> {
     os::refuse_tracing()?;
     // A system call filter may forbid setrlimit(2). A process that is not dumpable leaves no core file in any case.
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_CORE) {

@@ -69,7 +69,7 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     let setup = |action| move |source| RunError::Setup { action, source };
     os::close_inherited().map_err(setup("close inherited file descriptors"))?;
     let before = Attributes::own();
-    private::close(None).map_err(setup("protect its memory from other processes"))?;
+    private::protect_memory(None).map_err(setup("protect its memory from other processes"))?;
     let request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;
     let started = Instant::now();
     // The pipes come before all other files, while their numbers are free.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use agentd_api::isolation::Isolation;
 use agentd_api::session::SessionSpec;
 use agentd_api::{Code, Problem, SessionId};
-use agentd_keeper::protocol::{Enclosure, Shown, Variable};
+use agentd_keeper::protocol::{Enclosure, Variable, VisibleDirectory};
 
 use crate::generation::{Generation, credentials};
 use agentd_config::{Config, IsolationBus, KeySource, TokenSource};
@@ -76,7 +76,7 @@ pub fn enclosure(generation: &Generation, id: &SessionId, spec: &SessionSpec) ->
             files.push(runtime.join("bus"));
         }
     }
-    let shown = |path, read_only| Shown { path, read_only };
+    let shown = |path, read_only| VisibleDirectory { path, read_only };
     Some(Enclosure {
         missing: config.launch.isolation_missing,
         directories,

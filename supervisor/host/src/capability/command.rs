@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use agentd_api::ByteString;
-use agentd_keeper::look::{Look, Looked};
+use agentd_keeper::look::{LookupAnswer, LookupRequest};
 use agentd_keeper::protocol::{RunOutcome, RunRequest, Variable};
 use agentd_plugins::{Allowed, CONTENT, Completed, ERRORS, Ending, Failure, Invocation, Places};
 
@@ -103,8 +103,8 @@ impl Machine {
         };
         let mut looker =
             self.lookers.open(Purpose::Plugin, format!("the program {program:?} or {directory:?}"), deadline).await?;
-        let found = match looker.answer(&Look::Program(places)).await? {
-            Looked::Program { named, path } => {
+        let found = match looker.answer(&LookupRequest::Program(places)).await? {
+            LookupAnswer::Program { named, path } => {
                 let resolved = text(Path::new(path.as_os_str()))?;
                 if !allowed(resolved) {
                     return Err(not_granted("program", program, resolved));
@@ -115,8 +115,8 @@ impl Machine {
             _ if program.contains('/') && !allowed(program) => return Err(not_granted("program", program, program)),
             other => return Err(failure("run the program", program, other)),
         };
-        match looker.answer(&Look::Resolve(directory.into())).await? {
-            Looked::Path(_) => Ok(found),
+        match looker.answer(&LookupRequest::Resolve(directory.into())).await? {
+            LookupAnswer::Path(_) => Ok(found),
             other => Err(failure("run a program in", directory, other)),
         }
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use agentd_keeper::look::{Kind, Look, Looked, Why};
+use agentd_keeper::look::{FailureReason, Kind, LookupAnswer, LookupRequest};
 use agentd_plugins::{Allowed, CONTENT, ENTRIES, Failure, FileKind, Metadata, Places};
 
 use super::look::{Looker, Purpose};
@@ -20,8 +20,8 @@ impl Machine {
         deadline: Instant,
     ) -> Result<Metadata, Failure> {
         let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
-        match looker.answer(&Look::Inspect).await? {
-            Looked::Metadata(seen) => Ok(Metadata {
+        match looker.answer(&LookupRequest::Inspect).await? {
+            LookupAnswer::Metadata(seen) => Ok(Metadata {
                 path: resolved,
                 kind: match seen.kind {
                     Kind::File => FileKind::File,
@@ -44,8 +44,8 @@ impl Machine {
         deadline: Instant,
     ) -> Result<Vec<u8>, Failure> {
         let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
-        match looker.answer(&Look::Read { most: CONTENT as u64 }).await? {
-            Looked::Content(content) => Ok(content.0),
+        match looker.answer(&LookupRequest::Read { most: CONTENT as u64 }).await? {
+            LookupAnswer::Content(content) => Ok(content.0),
             other => Err(failure("read", &resolved, other)),
         }
     }
@@ -60,8 +60,10 @@ impl Machine {
         deadline: Instant,
     ) -> Result<Vec<String>, Failure> {
         let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
-        match looker.answer(&Look::Entries { most: ENTRIES as u64 }).await? {
-            Looked::Names(names) => Ok(names.into_iter().filter_map(|name| String::from_utf8(name.0).ok()).collect()),
+        match looker.answer(&LookupRequest::Entries { most: ENTRIES as u64 }).await? {
+            LookupAnswer::Names(names) => {
+                Ok(names.into_iter().filter_map(|name| String::from_utf8(name.0).ok()).collect())
+            }
             other => Err(failure("list", &resolved, other)),
         }
     }
@@ -78,16 +80,16 @@ impl Machine {
         let asked = absolute(path, places)?;
         let subject = self.subject(&asked, deadline).await;
         let mut looker = self.lookers.open(Purpose::Plugin, subject, before(deadline)).await?;
-        let answer = looker.answer(&Look::Resolve(asked.into())).await?;
+        let answer = looker.answer(&LookupRequest::Resolve(asked.into())).await?;
         // Only a granted path may reveal that a file does not exist. Otherwise a plugin could test any path.
-        let (Looked::Path(resolved) | Looked::Absent { path: resolved, .. }) = &answer else {
+        let (LookupAnswer::Path(resolved) | LookupAnswer::Absent { path: resolved, .. }) = &answer else {
             return Err(failure("resolve", path, answer));
         };
         let resolved = text(Path::new(resolved.as_os_str()))?.to_owned();
         if !allowed(&resolved) {
             return Err(not_granted("file", path, &resolved));
         }
-        if matches!(answer, Looked::Path(_)) {
+        if matches!(answer, LookupAnswer::Path(_)) {
             Ok((looker, resolved))
         } else {
             Err(failure("look at", &resolved, answer))
@@ -101,17 +103,17 @@ pub(super) fn not_granted(what: &str, asked: &str, resolved: &str) -> Failure {
 }
 
 /// Converts the failed answer of a lookup to a failure of the action.
-pub(super) fn failure(action: &str, subject: &str, looked: Looked) -> Failure {
-    let (Looked::Not { why, text } | Looked::Absent { why, text, .. }) = looked else {
+pub(super) fn failure(action: &str, subject: &str, looked: LookupAnswer) -> Failure {
+    let (LookupAnswer::Not { why, text } | LookupAnswer::Absent { why, text, .. }) = looked else {
         return Failure::Failed(format!(
             "cannot {action} {subject:?}: internal error: the answer belongs to another request"
         ));
     };
     let text = format!("cannot {action} {subject:?}: {text}");
     match why {
-        Why::NotFound => Failure::NotFound(text),
-        Why::Unusable | Why::Changed => Failure::Unavailable(text),
-        Why::TooLarge => Failure::TooLarge(text),
-        Why::Other => Failure::Failed(text),
+        FailureReason::NotFound => Failure::NotFound(text),
+        FailureReason::Unusable | FailureReason::Changed => Failure::Unavailable(text),
+        FailureReason::TooLarge => Failure::TooLarge(text),
+        FailureReason::Other => Failure::Failed(text),
     }
 }

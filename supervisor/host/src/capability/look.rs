@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use agentd_keeper::look::{Look, Looked};
+use agentd_keeper::look::{LookupAnswer, LookupRequest};
 use agentd_plugins::Failure;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
@@ -67,7 +67,7 @@ struct LookerProcess {
 
 impl LookerProcess {
     /// Sends a request and reads its answer; `None` if the process exited.
-    async fn ask(&mut self, look: &Look) -> io::Result<Option<Looked>> {
+    async fn ask(&mut self, look: &LookupRequest) -> io::Result<Option<LookupAnswer>> {
         frame::write(&mut self.stdin, look).await?;
         frame::read(&mut self.stdout).await
     }
@@ -122,7 +122,7 @@ impl fmt::Display for Subject {
 #[derive(Debug)]
 pub(super) enum LookupResult {
     /// The answer of the lookup process.
-    Answer(Looked),
+    Answer(LookupAnswer),
     /// The time limit was exceeded, or an earlier lookup of the same part hangs; with a message.
     TimedOut(String),
 }
@@ -268,7 +268,7 @@ impl Lookers {
         &self,
         purpose: Purpose,
         subject: impl Into<Subject>,
-        look: Look,
+        look: LookupRequest,
         deadline: Instant,
     ) -> Result<LookupResult, Failure> {
         let subject = subject.into();
@@ -281,7 +281,7 @@ impl Lookers {
 
 impl LookupResult {
     /// Returns the answer. A timeout becomes a failure.
-    pub(super) fn answer(self) -> Result<Looked, Failure> {
+    pub(super) fn answer(self) -> Result<LookupAnswer, Failure> {
         match self {
             Self::Answer(looked) => Ok(looked),
             Self::TimedOut(text) => Err(Failure::TimedOut(text)),
@@ -295,7 +295,7 @@ impl Looker {
         (self.subject, self.begun, self.deadline) = (subject, Instant::now(), deadline);
     }
 
-    pub(super) async fn ask(&mut self, look: &Look) -> Result<LookupResult, Failure> {
+    pub(super) async fn ask(&mut self, look: &LookupRequest) -> Result<LookupResult, Failure> {
         let subject = &self.subject;
         let Some((process, _)) = self.running.as_mut().filter(|_| !self.is_asking) else {
             return Err(Failure::Failed(format!("cannot examine {subject}: the lookup process has exited")));
@@ -325,7 +325,7 @@ impl Looker {
         }
     }
 
-    pub(super) async fn answer(&mut self, look: &Look) -> Result<Looked, Failure> {
+    pub(super) async fn answer(&mut self, look: &LookupRequest) -> Result<LookupAnswer, Failure> {
         self.ask(look).await?.answer()
     }
 }

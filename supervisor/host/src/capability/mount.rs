@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_keeper::look::{Look, Looked};
+use agentd_keeper::look::{LookupAnswer, LookupRequest};
 use agentd_plugins::{Failure, Liveness, Mounted, Places};
 
 use super::file::failure;
@@ -31,13 +31,13 @@ impl Machine {
             .ask(
                 Purpose::Plugin,
                 format!("the file system at {path:?}"),
-                Look::Device(path.as_str().into()),
+                LookupRequest::Device(path.as_str().into()),
                 before(until),
             )
             .await?
         {
-            LookupResult::Answer(Looked::Device(device)) => Ok(Liveness::Answers(device)),
-            LookupResult::Answer(Looked::Not { text, .. }) => Ok(Liveness::Error(text)),
+            LookupResult::Answer(LookupAnswer::Device(device)) => Ok(Liveness::Answers(device)),
+            LookupResult::Answer(LookupAnswer::Not { text, .. }) => Ok(Liveness::Error(text)),
             LookupResult::Answer(other) => Err(failure("look at", &path, other)),
             LookupResult::TimedOut(_) => Ok(Liveness::Hangs),
         }

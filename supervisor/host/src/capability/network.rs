@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::Instant;
 
-use agentd_keeper::look::{Look, Looked, Why};
+use agentd_keeper::look::{FailureReason, LookupAnswer, LookupRequest};
 use agentd_plugins::{CONTENT, Failure, Interface, NameService, NetworkProblem, Route, Way};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -41,19 +41,19 @@ impl Machine {
             return Err(NetworkProblem::NoSuchHost(format!("{host:?} is not a host name")));
         }
         let subject = format!("the name service, asked for {host:?}");
-        match self.lookers.ask(Purpose::Names, subject, Look::Addresses(host.to_owned()), deadline).await? {
+        match self.lookers.ask(Purpose::Names, subject, LookupRequest::Addresses(host.to_owned()), deadline).await? {
             LookupResult::TimedOut(text) => Err(NetworkProblem::NotResolved(text)),
-            LookupResult::Answer(Looked::Addresses(found)) => {
+            LookupResult::Answer(LookupAnswer::Addresses(found)) => {
                 let found: Vec<SocketAddr> = found.iter().filter_map(|one| literal(one, port)).collect();
                 if found.is_empty() {
                     return Err(NetworkProblem::NoSuchHost(format!("the host {host:?} has no address")));
                 }
                 Ok(found)
             }
-            LookupResult::Answer(Looked::Not { why: Why::NotFound, text }) => {
+            LookupResult::Answer(LookupAnswer::Not { why: FailureReason::NotFound, text }) => {
                 Err(NetworkProblem::NoSuchHost(format!("there is no host {host:?}: {text}")))
             }
-            LookupResult::Answer(Looked::Not { text, .. }) => {
+            LookupResult::Answer(LookupAnswer::Not { text, .. }) => {
                 Err(NetworkProblem::NotResolved(format!("cannot resolve {host:?}: {text}")))
             }
             LookupResult::Answer(other) => Err(failure("resolve", host, other).into()),
@@ -80,13 +80,13 @@ impl Machine {
     /// Returns the content of resolv.conf(5). A missing file has no content.
     pub async fn name_service(&self, deadline: Instant) -> Result<NameService, Failure> {
         let mut looker = self.lookers.open(Purpose::Names, format!("{RESOLV_CONF:?}"), before(deadline)).await?;
-        match looker.answer(&Look::Resolve(RESOLV_CONF.into())).await? {
-            Looked::Path(_) => {}
-            Looked::Absent { why: Why::NotFound, .. } => return Ok(NameService::default()),
+        match looker.answer(&LookupRequest::Resolve(RESOLV_CONF.into())).await? {
+            LookupAnswer::Path(_) => {}
+            LookupAnswer::Absent { why: FailureReason::NotFound, .. } => return Ok(NameService::default()),
             other => return Err(failure("read", RESOLV_CONF, other)),
         }
-        match looker.answer(&Look::Read { most: CONTENT as u64 }).await? {
-            Looked::Content(content) => Ok(name_service(&content.display())),
+        match looker.answer(&LookupRequest::Read { most: CONTENT as u64 }).await? {
+            LookupAnswer::Content(content) => Ok(name_service(&content.display())),
             other => Err(failure("read", RESOLV_CONF, other)),
         }
     }

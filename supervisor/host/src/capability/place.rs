@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use agentd_keeper::look::{Kind, Look, Looked, Why};
+use agentd_keeper::look::{FailureReason, Kind, LookupAnswer, LookupRequest};
 use agentd_plugins::{Failure, Mounted};
 
 use super::look::{Looker, LookupResult, Purpose, Subject};
@@ -88,7 +88,7 @@ impl Machine {
             None => self.lookers.open(Purpose::Session, subject, until).await,
         };
         let asked = match open {
-            Ok(mut open) => match open.ask(&Look::Place(path.as_os_str().into())).await {
+            Ok(mut open) => match open.ask(&LookupRequest::Place(path.as_os_str().into())).await {
                 // A lookup that hangs ends here.
                 Ok(LookupResult::TimedOut(text)) => Err(Failure::TimedOut(text)),
                 Ok(LookupResult::Answer(answer)) => {
@@ -103,9 +103,9 @@ impl Machine {
     }
 }
 
-fn seen(asked: Result<Looked, Failure>) -> Place {
+fn seen(asked: Result<LookupAnswer, Failure>) -> Place {
     match asked {
-        Ok(Looked::Place { path, kind, usable }) => {
+        Ok(LookupAnswer::Place { path, kind, usable }) => {
             let path = PathBuf::from(path.as_os_str());
             match kind {
                 Kind::Directory => Place::Directory { path, usable },
@@ -113,8 +113,8 @@ fn seen(asked: Result<Looked, Failure>) -> Place {
                 Kind::Other => Place::Other,
             }
         }
-        Ok(Looked::Not { why: Why::NotFound, .. }) => Place::Absent,
-        Ok(Looked::Not { text, .. }) => Place::Closed(text),
+        Ok(LookupAnswer::Not { why: FailureReason::NotFound, .. }) => Place::Absent,
+        Ok(LookupAnswer::Not { text, .. }) => Place::Closed(text),
         Ok(_) => Place::Closed("internal error: the answer belongs to another request".to_owned()),
         Err(Failure::Failed(text)) if scarce::in_text(&text).is_some() => Place::Scarce(text),
         Err(Failure::TimedOut(text) | Failure::Unavailable(text)) => Place::Silent(text),

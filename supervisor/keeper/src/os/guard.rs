@@ -36,7 +36,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{AccessFlags, ForkResult, access, fork, getegid, geteuid, getpid};
 
-use crate::protocol::{Enclosure, Shown};
+use crate::protocol::{Enclosure, VisibleDirectory};
 
 /// Returns the path of this process's program, also if its file was replaced.
 #[allow(clippy::unnecessary_wraps, reason = "this function can fail on other systems")]
@@ -203,7 +203,7 @@ struct Hidden {
     /// Directories to hide; each comes before the directories inside it.
     directories: Vec<PathBuf>,
     files: Vec<PathBuf>,
-    shown: Vec<Shown>,
+    shown: Vec<VisibleDirectory>,
     /// Link on the way to a directory that this user could replace.
     loose: Option<PathBuf>,
 }
@@ -227,9 +227,9 @@ impl Hidden {
         directories.sort_by_key(|path| path.components().count());
         directories.dedup();
         let files = enclosure.files.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        let own = Shown { path: directory.to_owned(), read_only: false };
+        let own = VisibleDirectory { path: directory.to_owned(), read_only: false };
         let mut shown = Vec::new();
-        for Shown { path: named, read_only } in enclosure.shown.iter().chain([&own]) {
+        for VisibleDirectory { path: named, read_only } in enclosure.shown.iter().chain([&own]) {
             let Ok(path) = named.canonicalize() else { continue };
             if directories.contains(&path) {
                 let text = format!("the session's directory {} is a directory of agentd's own", named.display());
@@ -247,7 +247,7 @@ impl Hidden {
                 let text = format!("the directory {} leads by a link into agentd's own directories", named.display());
                 return Err(format!("{text}; name the directory itself"));
             }
-            shown.push(Shown { path, read_only: *read_only });
+            shown.push(VisibleDirectory { path, read_only: *read_only });
         }
         Ok(Self { directories, files, shown, loose })
     }
@@ -275,7 +275,7 @@ impl Hidden {
             let found = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path);
             found.map(OwnedFd::from).map_err(|error| (format!("open {}", path.display()), of_io(&error)))
         };
-        let shown: Vec<(&Shown, OwnedFd)> =
+        let shown: Vec<(&VisibleDirectory, OwnedFd)> =
             self.shown.iter().map(|shown| Ok((shown, open(&shown.path)?))).collect::<Result<_, Failed>>()?;
         let mut covers: Vec<&Path> = Vec::new();
         for path in &self.directories {
@@ -338,8 +338,8 @@ fn empty(path: &Path) -> Result<(), Failed> {
 }
 
 /// Makes a directory visible at its own path inside the cover.
-fn show(shown: &Shown, fd: &OwnedFd) -> Result<(), Failed> {
-    let Shown { path, read_only } = shown;
+fn show(shown: &VisibleDirectory, fd: &OwnedFd) -> Result<(), Failed> {
+    let VisibleDirectory { path, read_only } = shown;
     fs::create_dir_all(path).map_err(|error| (format!("make {}", path.display()), of_io(&error)))?;
     bind(Path::new(&format!("/proc/self/fd/{}", fd.as_raw_fd())), path)?;
     if *read_only { close(path) } else { Ok(()) }

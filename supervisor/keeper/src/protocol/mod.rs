@@ -107,12 +107,12 @@ pub struct Enclosure {
     /// Files that the agent sees as empty and read-only.
     pub files: Vec<PathBuf>,
     /// Directories below a hidden directory that the agent still sees. The agent's own directory is always visible.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<VisibleDirectory>,
 }
 
 /// Directory that stays visible to an isolated agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct VisibleDirectory {
     /// Absolute path of the directory.
     pub path: PathBuf,
     /// Whether the agent can neither create, remove nor rename files in it.
@@ -125,7 +125,7 @@ impl LaunchRecord {
     }
 
     /// Overwrites the environment's values and the secrets with zeros when they are no longer needed.
-    pub fn forget(&mut self) {
+    pub fn zeroize(&mut self) {
         let values = self.environment.iter_mut().map(|variable| &mut variable.value);
         values.chain(&mut self.secrets).for_each(|value| value.0.zeroize());
     }
@@ -342,9 +342,9 @@ pub struct Appended {
 /// Size in bytes to which a journal is shortened by removing its oldest segments. Absent: the journal is never
 /// shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep(pub Option<u64>);
+pub struct JournalSizeLimit(pub Option<u64>);
 
-impl Default for Keep {
+impl Default for JournalSizeLimit {
     fn default() -> Self {
         Self(Some(256 << 20))
     }
@@ -367,7 +367,7 @@ pub struct HoldArgs {
     /// Segment size and sync policy of the journal.
     pub journal: Options,
     /// Target size of the journal. At two segments above it, the keeper drops records that are not essential.
-    pub keep: Keep,
+    pub keep: JournalSizeLimit,
     /// Time after which the keeper ends an agent without a connected daemon; absent means never. Time in
     /// which the machine sleeps does not count.
     pub orphan_ttl: Option<Duration>,
