@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Call, Code, Failure, Host, HostOptions, Level, Limits, Places, Plugin, Services, SessionFacts, Source, Sourced,
-    Variables, World, builtin,
+    Call, Code, Failure, Host, HostOptions, Limits, LogLevel, Places, Plugin, Services, SessionFacts, Source,
+    SourcedScript, Variables, World, builtin,
 };
 use anyhow::{Context as _, Result, ensure};
 
@@ -76,7 +76,7 @@ struct Known(Variables);
 
 #[async_trait::async_trait]
 impl Services for Known {
-    fn log(&self, _: Level, _: &str) {}
+    fn log(&self, _: LogLevel, _: &str) {}
 
     async fn login_environment(&self, _: Instant) -> Result<Variables, Failure> {
         Ok(self.0.clone())
@@ -86,9 +86,14 @@ impl Services for Known {
         Ok(paths.into_iter().map(|path| (path == SCRIPT).then_some(path)).collect())
     }
 
-    async fn source_script(&self, path: &str, mut environment: Variables, _: Instant) -> Result<Sourced, Failure> {
+    async fn source_script(
+        &self,
+        path: &str,
+        mut environment: Variables,
+        _: Instant,
+    ) -> Result<SourcedScript, Failure> {
         environment.push((SET.0.to_owned(), SET.1.into()));
-        Ok(Sourced { path: path.to_owned(), environment })
+        Ok(SourcedScript { path: path.to_owned(), environment })
     }
 }
 

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Allowed, COMMAND_PATH, Completed, Ending, ExchangeEnding, Exchanged, Failure, FileKind, Interface, Invocation,
-    Level, Liveness, MachineServices, Metadata, Mounted, NameService, NetworkProblem, Route, Services, Sourced, Step,
-    Variables, Way,
+    COMMAND_PATH, ExchangeEnding, ExchangeResult, Failure, FileKind, Interface, Invocation, Liveness, LogLevel,
+    MachineServices, Metadata, MountEntry, NameService, NetworkProblem, PathFilter, ProgramEnding, ProgramResult,
+    Route, RouteTo, Services, SourcedScript, Step, Variables,
 };
 
 /// Answers.
@@ -16,14 +16,14 @@ fn text(text: &str) -> String {
     text.to_owned()
 }
 
-fn resolved(path: &str, allowed: Allowed<'_>) -> Result<String, Failure> {
+fn resolved(path: &str, allowed: PathFilter<'_>) -> Result<String, Failure> {
     let path = path.replace("{cwd}", "/work");
     if allowed(&path) { Ok(path) } else { Err(Failure::NotGranted(text("outside"))) }
 }
 
 #[async_trait::async_trait]
 impl Services for Answers {
-    fn log(&self, _: Level, message: &str) {
+    fn log(&self, _: LogLevel, message: &str) {
         assert!(message.starts_with("fixture: "), "{message}");
     }
 
@@ -40,10 +40,15 @@ impl Services for Answers {
         Ok(vec![Some(text("/config/fixture.sh")), None])
     }
 
-    async fn source_script(&self, path: &str, mut environment: Variables, _: Instant) -> Result<Sourced, Failure> {
+    async fn source_script(
+        &self,
+        path: &str,
+        mut environment: Variables,
+        _: Instant,
+    ) -> Result<SourcedScript, Failure> {
         assert_eq!(path, "{config}/fixture.sh");
         environment.push((text("SOURCED"), b"2".to_vec()));
-        Ok(Sourced { path: text("/config/fixture.sh"), environment })
+        Ok(SourcedScript { path: text("/config/fixture.sh"), environment })
     }
 
     async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
@@ -54,25 +59,30 @@ impl Services for Answers {
 
 #[async_trait::async_trait]
 impl MachineServices for Answers {
-    async fn run_command(&self, run: Invocation, allowed: Allowed<'_>, until: Instant) -> Result<Completed, Failure> {
+    async fn run_command(
+        &self,
+        run: Invocation,
+        allowed: PathFilter<'_>,
+        until: Instant,
+    ) -> Result<ProgramResult, Failure> {
         assert_eq!(run.arguments, ["one", "two words"]);
         assert_eq!(run.environment, [(text("FIXTURE"), b"1".to_vec()), (text("PATH"), COMMAND_PATH.into())]);
         assert_eq!((run.directory.as_deref(), run.input.as_slice()), (Some("{cwd}"), &b"input"[..]));
         assert!(until <= Instant::now() + Duration::from_secs(1), "its own time, not the call's");
         resolved(&run.program, allowed)?;
-        Ok(Completed { ending: Ending::Exited(3), output: b"out\n".to_vec(), errors: b"err".to_vec() })
+        Ok(ProgramResult { ending: ProgramEnding::Exited(3), output: b"out\n".to_vec(), errors: b"err".to_vec() })
     }
 
-    async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Metadata, Failure> {
+    async fn inspect_file(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Metadata, Failure> {
         let path = resolved(path, allowed)?;
         Ok(Metadata { path, kind: FileKind::File, size: 7, modified: 8 })
     }
 
-    async fn read_file(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Vec<u8>, Failure> {
+    async fn read_file(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Vec<u8>, Failure> {
         resolved(path, allowed).map(String::into_bytes)
     }
 
-    async fn list_directory(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Vec<String>, Failure> {
+    async fn list_directory(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Vec<String>, Failure> {
         resolved(path, allowed)?;
         Ok(vec![text("a"), text("b")])
     }
@@ -82,11 +92,17 @@ impl MachineServices for Answers {
         Err(NetworkProblem::NoSuchHost(text("no such host")))
     }
 
-    async fn exchange(&self, host: &str, port: u16, steps: Vec<Step>, _: Instant) -> Result<Exchanged, NetworkProblem> {
+    async fn exchange(
+        &self,
+        host: &str,
+        port: u16,
+        steps: Vec<Step>,
+        _: Instant,
+    ) -> Result<ExchangeResult, NetworkProblem> {
         assert_eq!((host, port), ("fixture.example", 27000));
         let first = Step { send: b"hello\n".to_vec(), receive: 64, until: b"\n".to_vec() };
         assert_eq!(steps, [first, Step { receive: 4, ..Step::default() }]);
-        Ok(Exchanged {
+        Ok(ExchangeResult {
             address: text("192.0.2.7"),
             connected: Duration::from_millis(5),
             received: vec![b"hi\n".to_vec(), b"by".to_vec()],
@@ -103,17 +119,17 @@ impl MachineServices for Answers {
         Ok(vec![Route { destination: text("0.0.0.0/0"), gateway: None, via: text("tun0"), metric: 50 }])
     }
 
-    async fn way_to(&self, address: &str, _: Instant) -> Result<Option<Way>, Failure> {
+    async fn way_to(&self, address: &str, _: Instant) -> Result<Option<RouteTo>, Failure> {
         assert_eq!(address, "192.0.2.1");
-        Ok(Some(Way { via: Some(text("tun0")), source: text("10.8.0.2") }))
+        Ok(Some(RouteTo { via: Some(text("tun0")), source: text("10.8.0.2") }))
     }
 
     async fn name_service(&self, _: Instant) -> Result<NameService, Failure> {
         Ok(NameService { servers: vec![text("10.8.0.1")], search: vec![text("corp"), text("lab")] })
     }
 
-    async fn mounts(&self, _: Instant) -> Result<Vec<Mounted>, Failure> {
-        let mounted = |path: &str| Mounted {
+    async fn mounts(&self, _: Instant) -> Result<Vec<MountEntry>, Failure> {
+        let mounted = |path: &str| MountEntry {
             path: text(path),
             source: text("server:/x"),
             kind: text("nfs4"),

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Call, CommandGrant, Failure, Grant, Host, HostOptions, Level, Limits, LoadError, Places, Plugin, Services,
-    SessionFacts, Source, Sourced, Variables, builtin,
+    Call, CommandGrant, Failure, Grant, Host, HostOptions, Limits, LoadError, LogLevel, Places, Plugin, Services,
+    SessionFacts, Source, SourcedScript, Variables, builtin,
 };
 use tempfile::TempDir;
 
@@ -119,7 +119,7 @@ pub(crate) fn call(services: impl Services + 'static) -> Call {
 pub(crate) struct Fake {
     login: Vec<(String, Vec<u8>)>,
     scripts: BTreeMap<String, Vec<(String, Vec<u8>)>>,
-    pub(crate) log: Arc<Mutex<Vec<(Level, String)>>>,
+    pub(crate) log: Arc<Mutex<Vec<(LogLevel, String)>>>,
 }
 
 fn owned(variables: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
@@ -141,7 +141,7 @@ impl Fake {
 
 #[async_trait::async_trait]
 impl Services for Fake {
-    fn log(&self, level: Level, message: &str) {
+    fn log(&self, level: LogLevel, message: &str) {
         self.log.lock().unwrap().push((level, message.to_owned()));
     }
 
@@ -154,11 +154,11 @@ impl Services for Fake {
         Ok(paths.iter().map(located).collect())
     }
 
-    async fn source_script(&self, path: &str, environment: Variables, _: Instant) -> Result<Sourced, Failure> {
+    async fn source_script(&self, path: &str, environment: Variables, _: Instant) -> Result<SourcedScript, Failure> {
         let Some(variables) = self.scripts.get(path) else { return Err(Failure::NotFound(path.to_owned())) };
         let mut after: BTreeMap<_, _> = environment.into_iter().collect();
         after.extend(variables.iter().cloned());
-        Ok(Sourced { path: format!("/resolved/{path}"), environment: after.into_iter().collect() })
+        Ok(SourcedScript { path: format!("/resolved/{path}"), environment: after.into_iter().collect() })
     }
 }
 
@@ -167,13 +167,13 @@ pub(crate) struct Stuck;
 
 #[async_trait::async_trait]
 impl Services for Stuck {
-    fn log(&self, _: Level, _: &str) {}
+    fn log(&self, _: LogLevel, _: &str) {}
 
     async fn login_environment(&self, _: Instant) -> Result<Vec<(String, Vec<u8>)>, Failure> {
         std::future::pending().await
     }
 
-    async fn source_script(&self, _: &str, _: Variables, _: Instant) -> Result<Sourced, Failure> {
+    async fn source_script(&self, _: &str, _: Variables, _: Instant) -> Result<SourcedScript, Failure> {
         std::future::pending().await
     }
 }

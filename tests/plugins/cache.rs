@@ -77,7 +77,7 @@ async fn without_descriptors_nothing_is_final_and_no_good_file_is_removed() {
         let result = bench.load(source, &agentd_plugins::builtin()[0].grant()).await;
         drop(taken);
         if let Err(error) = result {
-            assert!(error.is_of_the_moment(), "{left}: {error:?}");
+            assert!(error.is_temporary(), "{left}: {error:?}");
             failures += 1;
         }
         assert_eq!(bench.compiled().len(), 1, "{left}");

@@ -51,7 +51,7 @@ async fn a_compiler_that_makes_no_progress_is_ended() {
     let (_bench, error) = refusal("exec sleep 1000", limits).await;
     assert!(start.elapsed() < Duration::from_mins(1), "{:?}", start.elapsed());
     assert_eq!(error.to_string(), "the compiler made no progress for 300 ms");
-    assert!(error.is_of_the_moment());
+    assert!(error.is_temporary());
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_compiler_that_was_killed_is_run_again_and_one_that_refused_the_compon
     let bench = Bench::with(|own| *own = options());
     let grant = agentd_plugins::builtin()[0].grant();
     let error = bench.load(source("snapshot"), &grant).await.unwrap_err();
-    assert!(error.is_of_the_moment(), "{error:?}");
+    assert!(error.is_temporary(), "{error:?}");
     assert_eq!(error.source().unwrap().to_string(), "the compiler failed: signal: 9 (SIGKILL)");
     bench.still_works().await;
     assert_eq!(runs(&compiler), 2);
@@ -124,7 +124,7 @@ async fn a_compiler_that_was_killed_is_run_again_and_one_that_refused_the_compon
     let broken = b"\0asm\x0d\0\x01\0\x07 no such section";
     for _ in 0..3 {
         let error = bench.load_bytes("broken", broken, &grant).await.unwrap_err();
-        assert!(!error.is_of_the_moment(), "{error:?}");
+        assert!(!error.is_temporary(), "{error:?}");
         let text = error.source().unwrap().to_string();
         assert!(text.starts_with("the compiler refused the component: invalid or unsupported component"), "{text}");
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentd_plugins::{
-    Call, Capability, Change, CommandGrant, Effect, Grant, LoadError, Moment, Outcome, Places, Plugin, Refusal,
-    Setting, Source, Terms, World, admit,
+    Call, Capability, Change, CheckMoment, CheckOutcome, CommandGrant, Effect, Grant, LoadError, LoadTerms, Places,
+    Plugin, Refusal, Setting, Source, World, admit,
 };
 
 use crate::answers::{Answers, BOTH, PROVIDER};
@@ -100,12 +100,15 @@ async fn the_provider_of_version_one_gets_an_answer_of_every_import_and_gives_ev
 async fn the_prerequisite_of_version_one_gets_an_answer_of_every_import_and_reports() {
     let bench = Bench::new();
     let plugin = bench.load(fixture("prerequisite"), &wanted()).await.unwrap();
-    assert_eq!((plugin.world(), plugin.description().moment), (World::Prerequisite, Some(Moment::AfterEnvironment)));
+    assert_eq!(
+        (plugin.world(), plugin.description().moment),
+        (World::Prerequisite, Some(CheckMoment::AfterEnvironment))
+    );
     for (session, said) in [(true, "s1 1"), (false, "-")] {
         let mut call = fixture_call();
         call.session = call.session.filter(|_| session);
         let report = plugin.check(call).await.unwrap();
-        assert_eq!((report.outcome, report.summary.as_str()), (Outcome::Pass, "hello"));
+        assert_eq!((report.outcome, report.summary.as_str()), (CheckOutcome::Pass, "hello"));
         assert_eq!(report.remedy.as_deref(), Some("nothing: it is a fixture"));
         assert_eq!(report.valid_for, Some(Duration::from_secs(5)));
         let mut facts: BTreeMap<String, String> = report.facts.into_iter().collect();
@@ -114,7 +117,9 @@ async fn the_prerequisite_of_version_one_gets_an_answer_of_every_import_and_repo
         let expected = own.iter().chain(BOTH).map(|(name, line)| ((*name).to_owned(), (*line).to_owned()));
         assert_eq!(facts, expected.collect());
     }
-    for (outcome, is) in [("warn", Outcome::Warn), ("fail", Outcome::Fail), ("unknown", Outcome::Unknown)] {
+    for (outcome, is) in
+        [("warn", CheckOutcome::Warn), ("fail", CheckOutcome::Fail), ("unknown", CheckOutcome::Unknown)]
+    {
         let mut call = fixture_call();
         call.settings.push(Setting { key: "outcome".to_owned(), values: vec![outcome.to_owned()] });
         assert_eq!(plugin.check(call).await.unwrap().outcome, is);
@@ -145,9 +150,9 @@ async fn every_failure_of_version_one_arrives_as_it_was_said() {
     }
 }
 
-async fn provided(terms: Terms) -> (Plugin, Result<Vec<Change>, String>) {
+async fn provided(terms: LoadTerms) -> (Plugin, Result<Vec<Change>, String>) {
     let bench = Bench::new();
-    let plugin = bench.host.load_on(fixture("provider"), terms).await.unwrap();
+    let plugin = bench.host.load_with(fixture("provider"), terms).await.unwrap();
     let changes = plugin.provide(fixture_call()).await;
     (plugin, changes.map_err(|error| error.to_string()))
 }
@@ -163,7 +168,8 @@ async fn what_is_granted_in_part_is_refused_call_by_call_and_told_when_it_is_loa
         process: list(&["sshd"]),
         ..wanted()
     };
-    let (plugin, changes) = provided(Terms { grant, name: Some("narrow".to_owned()), ..Terms::default() }).await;
+    let (plugin, changes) =
+        provided(LoadTerms { grant, name: Some("narrow".to_owned()), ..LoadTerms::default() }).await;
     assert_eq!(plugin.name(), "narrow");
     let lines = lines(&changes.unwrap());
     for (line, refused) in [
@@ -197,7 +203,7 @@ async fn what_is_granted_in_part_is_refused_call_by_call_and_told_when_it_is_loa
 #[tokio::test]
 async fn what_is_granted_beyond_what_the_plugin_wants_is_refused_all_the_same() {
     let grant = Grant { mount: list(&["*"]), ..everything() };
-    let (_, changes) = provided(Terms { grant, ..Terms::default() }).await;
+    let (_, changes) = provided(LoadTerms { grant, ..LoadTerms::default() }).await;
     assert_eq!(lines(&changes.unwrap())["MOUNTS"], "/fixture server:/x nfs4 rw,hard 0:42");
     // One that sources a script and says that it wants another.
     let provide = "(call $source (i32.const 144) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 512))
@@ -218,7 +224,7 @@ async fn what_is_granted_beyond_what_the_plugin_wants_is_refused_all_the_same() 
 #[tokio::test]
 async fn what_the_administrator_denies_is_denied_whatever_is_granted() {
     let deny = Grant { file: list(&["/work/**"]), network: list(&["*:1-65534"]), ..Grant::default() };
-    let (_, changes) = provided(Terms { grant: everything(), deny: Some(deny), ..Terms::default() }).await;
+    let (_, changes) = provided(LoadTerms { grant: everything(), deny: Some(deny), ..LoadTerms::default() }).await;
     let lines = lines(&changes.unwrap());
     assert!(lines["READ"].ends_with("is denied by the administrator"), "{}", lines["READ"]);
     assert!(lines["EXCHANGE"].ends_with("is denied by the administrator"), "{}", lines["EXCHANGE"]);
@@ -229,8 +235,8 @@ async fn what_the_administrator_denies_is_denied_whatever_is_granted() {
         (Grant { command: vec!["**".into()], ..Grant::default() }, "command"),
         (Grant { network: list(&["*:*"]), ..Grant::default() }, "network"),
     ] {
-        let terms = Terms { grant: everything(), deny: Some(deny), ..Terms::default() };
-        let error = bench.host.load_on(fixture("provider"), terms).await.unwrap_err();
+        let terms = LoadTerms { grant: everything(), deny: Some(deny), ..LoadTerms::default() };
+        let error = bench.host.load_with(fixture("provider"), terms).await.unwrap_err();
         let words = format!("imports \"agentd:plugin/{import}@1.0.0\", which the administrator denies");
         assert_eq!(error.to_string(), format!("plugin \"provider\" {words}"));
         assert_eq!(error.code(), "plugin-denied");
@@ -240,7 +246,7 @@ async fn what_the_administrator_denies_is_denied_whatever_is_granted() {
 #[tokio::test]
 async fn a_variable_by_a_secret_that_is_not_granted_is_no_answer() {
     let grant = Grant { secret: list(&["other"]), ..wanted() };
-    let (_, changes) = provided(Terms { grant, ..Terms::default() }).await;
+    let (_, changes) = provided(LoadTerms { grant, ..LoadTerms::default() }).await;
     let words =
         "the variable \"FIXTURE_TOKEN\" by the secret \"fixture\", which is outside of what this plugin is granted";
     assert_eq!(changes.unwrap_err(), format!("plugin \"provider\" answered with {words}"));
@@ -249,7 +255,7 @@ async fn a_variable_by_a_secret_that_is_not_granted_is_no_answer() {
 #[tokio::test]
 async fn variables_of_its_answer_and_of_its_programs_are_bounded_by_the_grant() {
     let error_of = async |grant: Grant, deny: Option<Grant>| {
-        provided(Terms { grant, deny, ..Terms::default() }).await.1.map(|changes| lines(&changes))
+        provided(LoadTerms { grant, deny, ..LoadTerms::default() }).await.1.map(|changes| lines(&changes))
     };
     let variables = |names: &[&str]| Some(list(names));
     let none = error_of(Grant { variables: None, ..wanted() }, None).await.unwrap_err();
@@ -308,8 +314,8 @@ async fn settings_that_the_plugin_does_not_know_or_lacks_keep_it_out() {
     let loaded = async |uses: &[&[&str]]| {
         let setting = |key: &&str| Setting { key: (*key).to_owned(), values: vec!["x".to_owned()] };
         let settings = uses.iter().map(|keys| keys.iter().map(setting).collect()).collect();
-        let terms = Terms { grant: wanted(), settings, ..Terms::default() };
-        bench.host.load_on(fixture("provider"), terms).await.map(|_| ())
+        let terms = LoadTerms { grant: wanted(), settings, ..LoadTerms::default() };
+        bench.host.load_with(fixture("provider"), terms).await.map(|_| ())
     };
     loaded(&[&["text"], &["text", "fail"]]).await.unwrap();
     let error = loaded(&[&["text"], &["text", "fial"]]).await.unwrap_err();

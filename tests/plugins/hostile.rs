@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{Call, CallError, Change, Code, Level, Limits, LoadError, Outcome, Plugin};
+use agentd_plugins::{Call, CallError, Change, CheckOutcome, Code, Limits, LoadError, LogLevel, Plugin};
 
 use crate::bench::{Bench, Fake, Stuck, call, everything};
 use crate::guest::{Guest, LOG, LOGIN};
@@ -208,8 +208,8 @@ async fn a_flood_of_messages_is_cut_and_a_huge_one_ends_the_call() {
     plugin.provide(Call { limits: Limits { time: SLACK, ..limits() }, ..call(fake.clone()) }).await.unwrap();
     let log = fake.log.lock().unwrap().clone();
     assert_eq!(log.len(), 201);
-    assert_eq!(log[0], (Level::Info, "NAME".to_owned()));
-    assert_eq!(log[200], (Level::Warn, "4800 more messages were dropped; a call may write 200".to_owned()));
+    assert_eq!(log[0], (LogLevel::Info, "NAME".to_owned()));
+    assert_eq!(log[200], (LogLevel::Warn, "4800 more messages were dropped; a call may write 200".to_owned()));
 
     let huge = "(drop (memory.grow (i32.const 62))) (call $log (i32.const 2) (i32.const 65536) (i32.const 2097152))";
     let error = error_of(&Guest { imports: LOG, provide: huge, ..Guest::default() }).await;
@@ -271,7 +271,7 @@ async fn a_prerequisite_reports_and_is_no_provider() {
     let bench = Bench::new();
     let plugin = bench.load_bytes("check", &Guest::default().prerequisite(), &everything()).await.unwrap();
     let report = plugin.check(hostile_call()).await.unwrap();
-    assert_eq!((report.outcome, report.summary.as_str(), report.remedy), (Outcome::Pass, "hostile", None));
+    assert_eq!((report.outcome, report.summary.as_str(), report.remedy), (CheckOutcome::Pass, "hostile", None));
     let error = plugin.provide(hostile_call()).await.unwrap_err();
     assert_eq!(error.to_string(), "plugin \"check\" is a prerequisite, not a provider");
     let provider = bench.load_built_in("snapshot").await;

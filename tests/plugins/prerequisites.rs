@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Allowed, Call, CallError, Completed, Ending, ExchangeEnding, Exchanged, Failure, Grant, Interface, Invocation,
-    Level, Liveness, MachineServices, Mounted, NameService, NetworkProblem, Outcome, Report, Route, Services, Setting,
-    Step, Way, builtin,
+    Call, CallError, CheckOutcome, ExchangeEnding, ExchangeResult, Failure, Grant, Interface, Invocation, Liveness,
+    LogLevel, MachineServices, MountEntry, NameService, NetworkProblem, PathFilter, ProgramEnding, ProgramResult,
+    Report, Route, RouteTo, Services, Setting, Step, builtin,
 };
 
 use crate::bench::{Bench, call, source};
@@ -17,7 +17,7 @@ const SERVER: &str = "inside.example";
 
 #[async_trait::async_trait]
 impl Services for Machine {
-    fn log(&self, _: Level, _: &str) {}
+    fn log(&self, _: LogLevel, _: &str) {}
 
     fn machine(&self) -> &dyn MachineServices {
         self
@@ -26,20 +26,35 @@ impl Services for Machine {
 
 #[async_trait::async_trait]
 impl MachineServices for Machine {
-    async fn run_command(&self, run: Invocation, allowed: Allowed<'_>, _: Instant) -> Result<Completed, Failure> {
+    async fn run_command(
+        &self,
+        run: Invocation,
+        allowed: PathFilter<'_>,
+        _: Instant,
+    ) -> Result<ProgramResult, Failure> {
         assert!(allowed(&run.program));
-        Ok(Completed { ending: Ending::Exited(3), output: b"no board is free\n".to_vec(), errors: Vec::new() })
+        Ok(ProgramResult {
+            ending: ProgramEnding::Exited(3),
+            output: b"no board is free\n".to_vec(),
+            errors: Vec::new(),
+        })
     }
 
     async fn resolve_host(&self, _: &str, _: Instant) -> Result<Vec<String>, NetworkProblem> {
         Ok(vec!["10.1.2.3".to_owned()])
     }
 
-    async fn exchange(&self, host: &str, port: u16, steps: Vec<Step>, _: Instant) -> Result<Exchanged, NetworkProblem> {
+    async fn exchange(
+        &self,
+        host: &str,
+        port: u16,
+        steps: Vec<Step>,
+        _: Instant,
+    ) -> Result<ExchangeResult, NetworkProblem> {
         if host != SERVER {
             return Err(NetworkProblem::Refused(format!("{host} port {port}: it was refused")));
         }
-        Ok(Exchanged {
+        Ok(ExchangeResult {
             address: "10.1.2.3".to_owned(),
             connected: Duration::from_millis(3),
             received: steps.iter().map(|_| b"SSH-2.0-x\r\n".to_vec()).collect(),
@@ -55,7 +70,7 @@ impl MachineServices for Machine {
         Ok(Vec::new())
     }
 
-    async fn way_to(&self, _: &str, _: Instant) -> Result<Option<Way>, Failure> {
+    async fn way_to(&self, _: &str, _: Instant) -> Result<Option<RouteTo>, Failure> {
         Ok(None)
     }
 
@@ -63,8 +78,8 @@ impl MachineServices for Machine {
         Ok(NameService::default())
     }
 
-    async fn mounts(&self, _: Instant) -> Result<Vec<Mounted>, Failure> {
-        let mounted = |path: &str, source: &str, kind: &str| Mounted {
+    async fn mounts(&self, _: Instant) -> Result<Vec<MountEntry>, Failure> {
+        let mounted = |path: &str, source: &str, kind: &str| MountEntry {
             path: path.to_owned(),
             source: source.to_owned(),
             kind: kind.to_owned(),
@@ -99,42 +114,47 @@ async fn each_finds_what_holds_and_what_does_not_and_says_what_to_do() {
         |text: &str| Call { environment: vec![("LM_LICENSE_FILE".to_owned(), text.as_bytes().to_vec())], ..asked(&[]) };
     let inside = ("network", "10.0.0.0/8");
     for (name, call, outcome, summary) in [
-        ("vpn", asked(&[("host", SERVER), inside]), Outcome::Pass, "inside.example port 443 answers from inside"),
-        ("vpn", asked(&[("host", "other"), inside]), Outcome::Fail, "other port 443 refuses the connection"),
+        ("vpn", asked(&[("host", SERVER), inside]), CheckOutcome::Pass, "inside.example port 443 answers from inside"),
+        ("vpn", asked(&[("host", "other"), inside]), CheckOutcome::Fail, "other port 443 refuses the connection"),
         (
             "vpn",
             asked(&[("host", SERVER), ("network", "192.168.0.0/16")]),
-            Outcome::Fail,
+            CheckOutcome::Fail,
             "inside.example resolves to 10.1.2.3, which is outside",
         ),
         (
             "license-server",
             licences("27000@inside.example"),
-            Outcome::Pass,
+            CheckOutcome::Pass,
             "the licence servers of LM_LICENSE_FILE answer",
         ),
         (
             "license-server",
             licences("1@a,2@inside.example,3@c"),
-            Outcome::Fail,
+            CheckOutcome::Fail,
             "no licence server of LM_LICENSE_FILE answers: 1@a (LM_LICENSE_FILE) refuses the connection; \
              3@c (LM_LICENSE_FILE) refuses the connection; triad (LM_LICENSE_FILE) 1 of 3 answer; 2 must",
         ),
-        ("mount", asked(&[("path", "/mnt/home")]), Outcome::Fail, "/mnt/home is mounted and does not answer"),
-        ("mount", asked(&[("path", "/mnt/other")]), Outcome::Fail, "nothing is mounted at /mnt/other"),
+        ("mount", asked(&[("path", "/mnt/home")]), CheckOutcome::Fail, "/mnt/home is mounted and does not answer"),
+        ("mount", asked(&[("path", "/mnt/other")]), CheckOutcome::Fail, "nothing is mounted at /mnt/other"),
         (
             "tcp",
             asked(&[("host", SERVER), ("port", "22"), ("banner", "SSH-2")]),
-            Outcome::Pass,
+            CheckOutcome::Pass,
             "inside.example port 22 answers with the expected banner",
         ),
-        ("tcp", asked(&[("host", "other"), ("port", "22")]), Outcome::Fail, "other port 22 refuses the connection"),
-        ("command", asked(&[("program", "/opt/check")]), Outcome::Fail, "no board is free"),
+        (
+            "tcp",
+            asked(&[("host", "other"), ("port", "22")]),
+            CheckOutcome::Fail,
+            "other port 22 refuses the connection",
+        ),
+        ("command", asked(&[("program", "/opt/check")]), CheckOutcome::Fail, "no board is free"),
     ] {
         let report = check(name, call).await.unwrap();
         assert_eq!((report.outcome, report.summary.as_str()), (outcome, summary), "{name}");
         assert!(!report.facts.is_empty(), "{name}: {summary}");
-        assert_eq!(report.remedy.is_some(), outcome != Outcome::Pass, "{name}: {summary}");
+        assert_eq!(report.remedy.is_some(), outcome != CheckOutcome::Pass, "{name}: {summary}");
     }
 }
 

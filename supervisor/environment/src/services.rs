@@ -9,7 +9,7 @@ use agentd_api::chain;
 use agentd_api::environment::ScriptRun;
 use agentd_api::scripts::ScriptState;
 use agentd_keeper::protocol::Attributes;
-use agentd_plugins::{Failure, Level, MachineServices, Places, Plugin, Services, Sourced};
+use agentd_plugins::{Failure, LogLevel, MachineServices, Places, Plugin, Services, SourcedScript};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
@@ -282,15 +282,15 @@ impl CallServices {
 
 #[async_trait::async_trait]
 impl Services for CallServices {
-    fn log(&self, level: Level, message: &str) {
+    fn log(&self, level: LogLevel, message: &str) {
         let (plugin, session) = (self.plugin.as_str(), self.session.as_str());
         // The message is searched for secrets only if its level is enabled.
         let hidden = || self.hidden.text(message);
         match level {
-            Level::Error => tracing::error!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
-            Level::Warn => tracing::warn!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
-            Level::Info => tracing::info!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
-            Level::Debug => tracing::debug!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
+            LogLevel::Error => tracing::error!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
+            LogLevel::Warn => tracing::warn!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
+            LogLevel::Info => tracing::info!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
+            LogLevel::Debug => tracing::debug!(agentd.plugin = plugin, agentd.session = session, "{}", hidden()),
         }
     }
 
@@ -316,7 +316,12 @@ impl Services for CallServices {
         located.map_err(|error| Failure::Failed(error.to_string()))
     }
 
-    async fn source_script(&self, path: &str, environment: Variables, deadline: Instant) -> Result<Sourced, Failure> {
+    async fn source_script(
+        &self,
+        path: &str,
+        environment: Variables,
+        deadline: Instant,
+    ) -> Result<SourcedScript, Failure> {
         let (place, origin) = self.located(vec![path.to_owned()]).await?.remove(0);
         let file = &place.script;
         let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
@@ -344,7 +349,7 @@ impl Services for CallServices {
         self.hidden.variables(&environment);
         let environment = functions::permitted(self.functions, environment);
         let environment = self.without_secrets(self.base.after(&given, environment, &withheld));
-        Ok(Sourced { path: script.path.display().to_string(), environment })
+        Ok(SourcedScript { path: script.path.display().to_string(), environment })
     }
 
     async fn read_secret(&self, name: &str, deadline: Instant) -> Result<Vec<u8>, Failure> {

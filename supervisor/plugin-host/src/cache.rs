@@ -81,7 +81,7 @@ pub enum CompiledError {
 
 impl CompiledError {
     /// Reports whether another attempt with the same component may succeed.
-    pub fn is_of_the_moment(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         !matches!(self, Self::Refused(_) | Self::Output(_))
     }
 
@@ -302,7 +302,7 @@ impl Cache {
         let unseen = |path: &Path, source| CompiledError::File { operation: "inspect", path: path.to_owned(), source };
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
-            Err(error) if passing::is_of_the_moment(&error) => return Err(unseen(&self.directory, error)),
+            Err(error) if passing::is_temporary(&error) => return Err(unseen(&self.directory, error)),
             Err(_) => return Ok(None), // compiling creates the directory, or reports the error
         };
         let prefix = format!("{}-", hex(&component));
@@ -445,7 +445,7 @@ impl From<io::Error> for Rejection {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::Removed,
-            _ if passing::is_of_the_moment(&error) => Self::Unseen(error),
+            _ if passing::is_temporary(&error) => Self::Unseen(error),
             _ => Self::Unfit(error.into()),
         }
     }
@@ -454,7 +454,7 @@ impl From<io::Error> for Rejection {
 impl From<wasmtime::Error> for Rejection {
     fn from(error: wasmtime::Error) -> Self {
         let of_the_system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
-        match of_the_system.filter(|error| passing::is_of_the_moment(error)).and_then(io::Error::raw_os_error) {
+        match of_the_system.filter(|error| passing::is_temporary(error)).and_then(io::Error::raw_os_error) {
             Some(number) => Self::Unseen(io::Error::from_raw_os_error(number)),
             None => Self::Unfit(error.into()),
         }

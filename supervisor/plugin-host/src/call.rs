@@ -156,7 +156,7 @@ impl Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Whether the prerequisite is met.
-    pub outcome: Outcome,
+    pub outcome: CheckOutcome,
     /// The finding in one line.
     pub summary: String,
     /// Details as pairs of name and value.
@@ -169,7 +169,7 @@ pub struct Report {
 
 /// Outcome of a prerequisite's check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CheckOutcome {
     /// The prerequisite is met.
     Pass,
     /// The prerequisite is met, with a warning.
@@ -194,7 +194,7 @@ pub struct Description {
     /// Capabilities and patterns that the plugin wants. The host refuses everything else.
     pub wants: Vec<Want>,
     /// When a prerequisite is checked, unless the configuration says otherwise. `None` for a provider.
-    pub moment: Option<Moment>,
+    pub moment: Option<CheckMoment>,
 }
 
 /// A setting that a plugin accepts.
@@ -221,7 +221,7 @@ pub struct Want {
 
 /// When a prerequisite is checked during a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum CheckMoment {
     /// Before the environment is built.
     BeforeEnvironment,
     /// After the environment is built. The check receives the environment.
@@ -260,7 +260,7 @@ pub enum Failure {
 
 /// Severity of a plugin's log message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum LogLevel {
     Error,
     Warn,
     Info,
@@ -275,13 +275,13 @@ pub(crate) struct NoSession {
 
 #[async_trait::async_trait]
 impl Services for NoSession {
-    fn log(&self, level: Level, message: &str) {
+    fn log(&self, level: LogLevel, message: &str) {
         let plugin = &self.plugin;
         match level {
-            Level::Error => tracing::error!(plugin, "{message}"),
-            Level::Warn => tracing::warn!(plugin, "{message}"),
-            Level::Info => tracing::info!(plugin, "{message}"),
-            Level::Debug => tracing::debug!(plugin, "{message}"),
+            LogLevel::Error => tracing::error!(plugin, "{message}"),
+            LogLevel::Warn => tracing::warn!(plugin, "{message}"),
+            LogLevel::Info => tracing::info!(plugin, "{message}"),
+            LogLevel::Debug => tracing::debug!(plugin, "{message}"),
         }
     }
 }

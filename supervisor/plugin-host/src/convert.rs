@@ -7,7 +7,7 @@ use crate::bindings::prerequisite::exports::agentd::plugin::prerequisite_check;
 use crate::bindings::provider::agentd::plugin::types;
 use crate::bindings::provider::exports::agentd::plugin::environment_provider;
 use crate::call::{
-    Change, Description, Effect, Moment, Outcome, Report, SessionFacts, Setting, SettingDescription, Want,
+    Change, CheckMoment, CheckOutcome, Description, Effect, Report, SessionFacts, Setting, SettingDescription, Want,
 };
 use crate::grant::Capability;
 use crate::services::CONTENT;
@@ -159,8 +159,8 @@ impl From<types::Description> for Description {
 impl From<prerequisite_check::CheckDescription> for Description {
     fn from(description: prerequisite_check::CheckDescription) -> Self {
         let moment = match description.moment {
-            prerequisite_check::Moment::BeforeEnvironment => Moment::BeforeEnvironment,
-            prerequisite_check::Moment::AfterEnvironment => Moment::AfterEnvironment,
+            prerequisite_check::Moment::BeforeEnvironment => CheckMoment::BeforeEnvironment,
+            prerequisite_check::Moment::AfterEnvironment => CheckMoment::AfterEnvironment,
         };
         Self { moment: Some(moment), ..description.plugin.into() }
     }
@@ -190,10 +190,10 @@ impl From<prerequisite_check::Report> for Report {
         let fact = |fact: prerequisite_check::Fact| (line(&fact.name, SUMMARY), line(&fact.value, TEXT));
         Self {
             outcome: match report.outcome {
-                Theirs::Pass => Outcome::Pass,
-                Theirs::Warn => Outcome::Warn,
-                Theirs::Fail => Outcome::Fail,
-                Theirs::Unknown => Outcome::Unknown,
+                Theirs::Pass => CheckOutcome::Pass,
+                Theirs::Warn => CheckOutcome::Warn,
+                Theirs::Fail => CheckOutcome::Fail,
+                Theirs::Unknown => CheckOutcome::Unknown,
             },
             summary: line(&report.summary, TEXT),
             facts: report.facts.into_iter().take(FACTS).map(fact).collect(),

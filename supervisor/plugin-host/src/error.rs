@@ -69,7 +69,7 @@ impl LoadError {
             }
             Self::Refused { refusal, .. } => refusal.hint(),
             Self::Settings { problem, .. } => Some(problem.hint()),
-            _ if self.is_of_the_moment() => {
+            _ if self.is_temporary() => {
                 Some("a later launch tries it again, and `agentctl reload` does at once".to_owned())
             }
             _ => None,
@@ -77,10 +77,10 @@ impl LoadError {
     }
 
     /// Reports whether another attempt with the same file may succeed.
-    pub fn is_of_the_moment(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Compile { source, .. } => source.is_of_the_moment(),
-            Self::Read { source, .. } => passing::is_of_the_moment(source),
+            Self::Compile { source, .. } => source.is_temporary(),
+            Self::Read { source, .. } => passing::is_temporary(source),
             // The limit is wall-clock time, which a busy machine may exceed.
             Self::Describe { source: CallError::Time { .. }, .. } => true,
             _ => false,

@@ -21,8 +21,8 @@ use crate::compiler::{CompileLimits, Compiler};
 use crate::epoch::Ticker;
 use crate::error::LoadError;
 use crate::grant::{
-    Admission, Capability, Grant, PREREQUISITE, PatternError, Patterns, Refusal, Requested, Rules, Target, Variables,
-    admit, target_of,
+    Admission, Capability, ComponentRequests, Grant, PREREQUISITE, PatternError, Patterns, Refusal, Rules, Target,
+    Variables, admit, target_of,
 };
 use crate::inspect::Inspection;
 use crate::limits::Limits;
@@ -103,7 +103,7 @@ impl Source {
 
 /// Conditions under which a plugin is loaded.
 #[derive(Clone, Default)]
-pub struct Terms {
+pub struct LoadTerms {
     /// Name of the plugin. The source's default name if absent.
     pub name: Option<String>,
     /// The grant of the plugin.
@@ -118,7 +118,7 @@ pub struct Terms {
     pub on_compile: Option<OnCompile>,
 }
 
-impl fmt::Debug for Terms {
+impl fmt::Debug for LoadTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Terms").field("name", &self.name).field("grant", &self.grant).finish_non_exhaustive()
     }
@@ -166,17 +166,17 @@ impl Host {
 
     /// Loads a component with a grant and without denials. The module's comment lists the steps.
     pub async fn load(&self, source: Source, grant: &Grant) -> Result<Plugin, LoadError> {
-        self.load_on(source, Terms { grant: grant.clone(), ..Terms::default() }).await
+        self.load_with(source, LoadTerms { grant: grant.clone(), ..LoadTerms::default() }).await
     }
 
     /// Loads a component under the given conditions.
-    pub async fn load_on(&self, source: Source, terms: Terms) -> Result<Plugin, LoadError> {
-        let Terms { name, grant, deny, settings, any_variable, on_compile } = terms;
+    pub async fn load_with(&self, source: Source, terms: LoadTerms) -> Result<Plugin, LoadError> {
+        let LoadTerms { name, grant, deny, settings, any_variable, on_compile } = terms;
         let own = matches!(source, Source::BuiltIn { .. }) && grant.variables.is_none();
         let on_compile = on_compile.unwrap_or_else(|| Arc::new(|_| ()));
         let plugin = name.unwrap_or_else(|| source.name());
         let read = self.read(&plugin, source, &on_compile).await?;
-        let requested = Requested { imports: read.imports.clone(), wants: None };
+        let requested = ComponentRequests { imports: read.imports.clone(), wants: None };
         let admission = admitted(&plugin, &requested, &grant, deny.as_ref())?;
         let mut rules = rules(&plugin, &grant, deny.as_ref())?;
         if any_variable || own {
@@ -184,7 +184,7 @@ impl Host {
         }
         let mut linked = self.link(&plugin, &read, rules, admission.linked)?;
         let description = self.describe(&plugin, &linked).await?;
-        let requested = Requested { wants: Some(description.wants.clone()), ..requested };
+        let requested = ComponentRequests { wants: Some(description.wants.clone()), ..requested };
         let admission = admitted(&plugin, &requested, &grant, deny.as_ref())?;
         linked.wants(compiled(&plugin, &Grant::wanted(&description.wants), Refusal::Want)?);
         let facts = Facts {
@@ -203,7 +203,7 @@ impl Host {
         let plugin = source.name();
         let nobody: OnCompile = Arc::new(|_| ());
         let read = self.read(&plugin, source, &nobody).await?;
-        let requested = Requested { imports: read.imports.clone(), wants: None };
+        let requested = ComponentRequests { imports: read.imports.clone(), wants: None };
         let admission = admitted(&plugin, &requested, &everything(), None)?;
         let linked = self.link(&plugin, &read, Rules::default(), admission.linked)?;
         let description = self.describe(&plugin, &linked).await?;
@@ -272,7 +272,12 @@ fn everything() -> Grant {
 }
 
 /// Compares the request with the grant. Returns the first refusal as an error.
-fn admitted(plugin: &str, requested: &Requested, grant: &Grant, deny: Option<&Grant>) -> Result<Admission, LoadError> {
+fn admitted(
+    plugin: &str,
+    requested: &ComponentRequests,
+    grant: &Grant,
+    deny: Option<&Grant>,
+) -> Result<Admission, LoadError> {
     let mut admission = admit(requested, grant, deny);
     if admission.refused.is_empty() {
         return Ok(admission);

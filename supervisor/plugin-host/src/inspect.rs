@@ -1,7 +1,7 @@
 //! Inspection of a component without a grant and without a session.
 
 use crate::call::Description;
-use crate::grant::Requested;
+use crate::grant::ComponentRequests;
 use crate::plugin::World;
 
 /// Properties of a component.
@@ -23,7 +23,7 @@ pub struct Inspection {
 
 impl Inspection {
     /// Returns the imports and wants, for a comparison with a grant by [`crate::admit`].
-    pub fn requested(&self) -> Requested {
-        Requested { imports: self.imports.clone(), wants: Some(self.description.wants.clone()) }
+    pub fn requested(&self) -> ComponentRequests {
+        ComponentRequests { imports: self.imports.clone(), wants: Some(self.description.wants.clone()) }
     }
 }

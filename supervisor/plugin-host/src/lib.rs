@@ -40,7 +40,7 @@ pub use agentd_glob::matches as glob;
 pub use builtin::{BuiltIn, builtin};
 pub use cache::{CompiledError, OnCompile};
 pub use call::{
-    Call, Change, Description, Effect, Failure, Level, Moment, Outcome, Report, SessionFacts, Setting,
+    Call, Change, CheckMoment, CheckOutcome, Description, Effect, Failure, LogLevel, Report, SessionFacts, Setting,
     SettingDescription, Want,
 };
 pub use code::{Code, UnknownCode};
@@ -48,16 +48,16 @@ pub use compile::{CompileError, CompileFiles, compile};
 pub use compiler::CompileLimits;
 pub use error::{CallError, LoadError};
 pub use grant::{
-    Admission, Capability, CommandGrant, Grant, Narrowed, PatternError, Places, Refusal, Requested, admit, is_withheld,
-    steers, variables_between, variables_line,
+    Admission, Capability, CommandGrant, ComponentRequests, Grant, PatternError, Places, Refusal, UncoveredPattern,
+    admit, is_withheld, steers, variables_between, variables_line,
 };
-pub use host::{Host, HostError, HostOptions, Source, Terms};
+pub use host::{Host, HostError, HostOptions, LoadTerms, Source};
 pub use inspect::Inspection;
 pub use limits::Limits;
 pub use plugin::{Plugin, World};
 pub use services::{
-    Allowed, COMMAND_PATH, CONTENT, Completed, ENTRIES, ERRORS, Ending, ExchangeEnding, Exchanged, FileKind, Interface,
-    Invocation, Liveness, MachineServices, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services,
-    Sourced, Step, Variables, Way,
+    COMMAND_PATH, CONTENT, ENTRIES, ERRORS, ExchangeEnding, ExchangeResult, FileKind, Interface, Invocation, Liveness,
+    MachineServices, Metadata, MountEntry, NameService, NetworkProblem, PathFilter, ProgramEnding, ProgramResult,
+    RECEIVE, Route, RouteTo, Services, SourcedScript, Step, Variables,
 };
 pub use settings::SettingsProblem;

@@ -6,7 +6,7 @@ use std::io;
 use nix::errno::Errno;
 
 /// Reports whether the same operation on the same file may succeed later.
-pub(crate) fn is_of_the_moment(error: &io::Error) -> bool {
+pub(crate) fn is_temporary(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw);
     let scarce = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::EAGAIN, Errno::ENOBUFS];
     let interrupted = [Errno::EINTR, Errno::EBUSY, Errno::EIO];
@@ -21,13 +21,13 @@ mod tests {
 
     #[test]
     fn what_is_scarce_passes_and_what_is_wrong_with_the_file_does_not() {
-        let passes = |number: Errno| is_of_the_moment(&io::Error::from(number));
+        let passes = |number: Errno| is_temporary(&io::Error::from(number));
         for number in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::EIO, Errno::ESTALE, Errno::ETIMEDOUT] {
             assert!(passes(number), "{number}");
         }
         for number in [Errno::ENOENT, Errno::EACCES, Errno::EISDIR, Errno::ELOOP, Errno::ENAMETOOLONG] {
             assert!(!passes(number), "{number}");
         }
-        assert!(!is_of_the_moment(&io::Error::other("it is not ours")));
+        assert!(!is_temporary(&io::Error::other("it is not ours")));
     }
 }

@@ -12,7 +12,7 @@ use crate::bindings::provider::exports::agentd::plugin::environment_provider;
 use crate::call::{Call, Change, Description, Effect, NoSession, Report, Setting};
 use crate::convert::{self, flaw, repeated};
 use crate::error::{CallError, LoadError};
-use crate::grant::{Capability, Narrowed, Places, ResolvedFronts, Variables, steers, variables_line};
+use crate::grant::{Capability, Places, ResolvedFronts, UncoveredPattern, Variables, steers, variables_line};
 use crate::limits::Limits;
 use crate::linked::{Linked, Pre};
 use crate::settings::check;
@@ -55,7 +55,7 @@ struct Inner {
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) description: Description,
-    pub(crate) narrowed: Vec<Narrowed>,
+    pub(crate) narrowed: Vec<UncoveredPattern>,
     /// SHA-256 of the component in hexadecimal.
     pub(crate) sha256: String,
     /// Version of the plugin interface that the component uses.
@@ -98,7 +98,7 @@ impl Plugin {
     }
 
     /// Returns the wanted patterns that are denied or that no grant covers.
-    pub fn narrowed(&self) -> &[Narrowed] {
+    pub fn narrowed(&self) -> &[UncoveredPattern] {
         &self.inner.facts.narrowed
     }
 

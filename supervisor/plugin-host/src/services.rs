@@ -7,17 +7,17 @@
 
 use std::time::{Duration, Instant};
 
-use crate::call::{Failure, Level};
+use crate::call::{Failure, LogLevel};
 
 /// Environment variables as pairs of name and value. Values are bytes.
 pub type Variables = Vec<(String, Vec<u8>)>;
 
 /// Reports whether the grant covers a resolved path.
-pub type Allowed<'a> = &'a (dyn Fn(&str) -> bool + Send + Sync);
+pub type PathFilter<'a> = &'a (dyn Fn(&str) -> bool + Send + Sync);
 
 /// Result of sourcing a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sourced {
+pub struct SourcedScript {
     /// Path of the script with placeholders and symbolic links resolved.
     pub path: String,
     /// The complete environment after the script.
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Invocation {
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ProgramEnding {
     /// The program exited with this status.
     Exited(u8),
     /// A signal with this number terminated the program.
@@ -60,9 +60,9 @@ pub enum Ending {
 
 /// Result of a program that ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Completed {
+pub struct ProgramResult {
     /// How the program ended.
-    pub ending: Ending,
+    pub ending: ProgramEnding,
     /// Standard output.
     pub output: Vec<u8>,
     /// The beginning of standard error, at most [`ERRORS`] bytes.
@@ -149,7 +149,7 @@ pub enum ExchangeEnding {
 
 /// Result of an exchange, as far as it got.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exchanged {
+pub struct ExchangeResult {
     /// The address of the peer.
     pub address: String,
     /// Time until the connection was established.
@@ -190,7 +190,7 @@ pub struct Route {
 
 /// The route that packets to an address take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Way {
+pub struct RouteTo {
     /// Name of the interface, if known.
     pub via: Option<String>,
     /// Source address.
@@ -208,7 +208,7 @@ pub struct NameService {
 
 /// An entry of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mounted {
+pub struct MountEntry {
     /// Mount point.
     pub path: String,
     /// Source of the mount, for example a device or `server:/export`.
@@ -245,7 +245,7 @@ fn not_here<T>(what: &str) -> Result<T, Failure> {
 pub trait Services: Send + Sync {
     /// Logs a message of the plugin. Its number and length are already limited, and it has no control
     /// characters.
-    fn log(&self, level: Level, message: &str);
+    fn log(&self, level: LogLevel, message: &str);
 
     /// Returns the environment of the user's login shell.
     async fn login_environment(&self, deadline: Instant) -> Result<Variables, Failure> {
@@ -265,7 +265,12 @@ pub trait Services: Send + Sync {
     }
 
     /// Sources the script at `path`, which may contain placeholders, with exactly this environment.
-    async fn source_script(&self, path: &str, environment: Variables, deadline: Instant) -> Result<Sourced, Failure> {
+    async fn source_script(
+        &self,
+        path: &str,
+        environment: Variables,
+        deadline: Instant,
+    ) -> Result<SourcedScript, Failure> {
         let _ = (path, environment, deadline);
         not_here("script")
     }
@@ -287,21 +292,21 @@ pub trait MachineServices: Send + Sync {
     async fn run_command(
         &self,
         invocation: Invocation,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
-    ) -> Result<Completed, Failure> {
+    ) -> Result<ProgramResult, Failure> {
         let _ = (invocation, allowed, deadline);
         not_here("program")
     }
 
     /// Returns the metadata of a file.
-    async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Metadata, Failure> {
+    async fn inspect_file(&self, path: &str, allowed: PathFilter<'_>, deadline: Instant) -> Result<Metadata, Failure> {
         let _ = (path, allowed, deadline);
         not_here("file")
     }
 
     /// Reads a file of at most [`CONTENT`] bytes.
-    async fn read_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
+    async fn read_file(&self, path: &str, allowed: PathFilter<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
         let _ = (path, allowed, deadline);
         not_here("file")
     }
@@ -310,7 +315,7 @@ pub trait MachineServices: Send + Sync {
     async fn list_directory(
         &self,
         path: &str,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
     ) -> Result<Vec<String>, Failure> {
         let _ = (path, allowed, deadline);
@@ -330,7 +335,7 @@ pub trait MachineServices: Send + Sync {
         port: u16,
         steps: Vec<Step>,
         deadline: Instant,
-    ) -> Result<Exchanged, NetworkProblem> {
+    ) -> Result<ExchangeResult, NetworkProblem> {
         let _ = (host, port, steps, deadline);
         Ok(not_here("network")?)
     }
@@ -348,7 +353,7 @@ pub trait MachineServices: Send + Sync {
     }
 
     /// Returns the route to an address, or `None` if the address is unreachable.
-    async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<Way>, Failure> {
+    async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<RouteTo>, Failure> {
         let _ = (address, deadline);
         not_here("network")
     }
@@ -360,7 +365,7 @@ pub trait MachineServices: Send + Sync {
     }
 
     /// Returns the complete mount table. The caller removes entries that are not granted.
-    async fn mounts(&self, deadline: Instant) -> Result<Vec<Mounted>, Failure> {
+    async fn mounts(&self, deadline: Instant) -> Result<Vec<MountEntry>, Failure> {
         let _ = deadline;
         not_here("mount table")
     }

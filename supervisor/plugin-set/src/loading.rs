@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use agentd_api::plugin::PluginProblem;
-use agentd_plugins::{BuiltIn, Grant, Host, LoadError, OnCompile, Plugin, Source, Terms, World};
+use agentd_plugins::{BuiltIn, Grant, Host, LoadError, LoadTerms, OnCompile, Plugin, Source, World};
 
 use super::settings::{SettingError, combined};
 use agentd_api::chain;
@@ -73,7 +73,7 @@ impl Unloadable {
     /// Reports whether another attempt may succeed although nothing has changed.
     pub(super) fn is_of_the_moment(&self) -> bool {
         match self {
-            Self::Load(error) => error.is_of_the_moment(),
+            Self::Load(error) => error.is_temporary(),
             Self::Panicked => true,
             _ => false,
         }
@@ -168,7 +168,7 @@ impl LoadRequest {
     async fn linked(&self, source: Source, on_compile: OnCompile) -> Result<Plugin, Unloadable> {
         let used = self.uses.iter().map(|used| &used.settings).chain(self.checks.iter().map(|(_, settings)| settings));
         let settings = used.map(|of_use| combined(&self.declared.settings, of_use));
-        let terms = Terms {
+        let terms = LoadTerms {
             name: Some(self.name.clone()),
             grant: self.grant(),
             deny: self.declared.origin.of_user.then(|| self.deny.clone()),
@@ -176,7 +176,7 @@ impl LoadRequest {
             any_variable: false,
             on_compile: Some(on_compile),
         };
-        let plugin = self.host.load_on(source, terms).await?;
+        let plugin = self.host.load_with(source, terms).await?;
         if !self.uses.is_empty() && plugin.world() != World::Provider {
             return Err(Unloadable::NotAProvider { plugin: self.name.clone(), world: plugin.world() });
         }

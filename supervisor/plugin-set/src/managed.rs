@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agentd_api::plugin::{
     OnFailure, PluginDescription, PluginFailure, PluginNarrowed, PluginProblem, PluginState, PluginView, PluginWant,
 };
-use agentd_plugins::{Capability, Grant, Limits, Narrowed, OnCompile, Plugin, Want};
+use agentd_plugins::{Capability, Grant, Limits, OnCompile, Plugin, UncoveredPattern, Want};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -298,7 +298,7 @@ fn described(plugin: &Plugin) -> PluginDescription {
         patterns: want.patterns.clone(),
         reason: want.reason.clone(),
     };
-    let narrowed = |narrowed: &Narrowed| PluginNarrowed {
+    let narrowed = |narrowed: &UncoveredPattern| PluginNarrowed {
         capability: narrowed.capability.to_string(),
         pattern: narrowed.pattern.clone(),
         reason: narrowed.reason.clone(),

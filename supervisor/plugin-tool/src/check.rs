@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use agentd_api::plugin_tool::{Check, ToolPin, ToolProblem, ToolRefusal};
 use agentd_plugins::{
-    Admission, Capability, CommandGrant, Description, Grant, Host, Inspection, Requested, Terms, Want, World, admit,
-    steers, variables_between,
+    Admission, Capability, CommandGrant, ComponentRequests, Description, Grant, Host, Inspection, LoadTerms, Want,
+    World, admit, steers, variables_between,
 };
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
@@ -90,7 +90,7 @@ async fn problem(
         }
         Some(_) => {}
     }
-    let terms = Terms {
+    let terms = LoadTerms {
         name: Some(name.to_owned()),
         grant: declared.grant.clone(),
         deny: declared.deny.clone(),
@@ -98,7 +98,7 @@ async fn problem(
         any_variable: false,
         on_compile: None,
     };
-    host.load_on(source(file), terms).await.err().map(|error| ToolError::from(error).problem())
+    host.load_with(source(file), terms).await.err().map(|error| ToolError::from(error).problem())
 }
 
 fn refused(admission: &Admission) -> Vec<ToolRefusal> {
@@ -122,7 +122,7 @@ fn refused(admission: &Admission) -> Vec<ToolRefusal> {
 
 /// Returns granted patterns that the plugin does not request. Applies the comparison of requests and grant in
 /// reverse.
-fn unused(requested: &Requested, grant: &Grant) -> Vec<String> {
+fn unused(requested: &ComponentRequests, grant: &Grant) -> Vec<String> {
     let wanted = Grant::wanted(requested.wants.as_deref().unwrap_or_default());
     let mut unused = Vec::new();
     for capability in Capability::ALL {
@@ -132,7 +132,7 @@ fn unused(requested: &Requested, grant: &Grant) -> Vec<String> {
             continue;
         }
         let want = Want { capability, patterns: grant.patterns(capability).to_vec(), reason: String::new() };
-        let other_way = Requested { imports: requested.imports.clone(), wants: Some(vec![want]) };
+        let other_way = ComponentRequests { imports: requested.imports.clone(), wants: Some(vec![want]) };
         let missed = admit(&other_way, &wanted, None).narrowed;
         unused.extend(missed.into_iter().map(|missed| format!("{key} {:?}", missed.pattern)));
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use agentd_api::ByteString;
-use agentd_plugins::{Change, Effect, Failure, Outcome, Report};
+use agentd_plugins::{Change, CheckOutcome, Effect, Failure, Report};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -286,10 +286,10 @@ impl From<Report> for ExpectedReport {
     fn from(report: Report) -> Self {
         let [pass, warn, fail, unknown] = OUTCOMES;
         let outcome = match report.outcome {
-            Outcome::Pass => pass,
-            Outcome::Warn => warn,
-            Outcome::Fail => fail,
-            Outcome::Unknown => unknown,
+            CheckOutcome::Pass => pass,
+            CheckOutcome::Warn => warn,
+            CheckOutcome::Fail => fail,
+            CheckOutcome::Unknown => unknown,
         };
         Self {
             outcome: outcome.to_owned(),
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_written_expectation_is_read_back_unchanged() {
         let report = |valid_for, remedy: Option<&str>| Report {
-            outcome: Outcome::Warn,
+            outcome: CheckOutcome::Warn,
             summary: "s".into(),
             facts: vec![("a".into(), "b".into())],
             remedy: remedy.map(str::to_owned),

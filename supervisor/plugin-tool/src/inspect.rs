@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use agentd_api::plugin_tool::{Inspection as View, ToolSetting, ToolWant};
-use agentd_plugins::{Description, Inspection, Moment, Want};
+use agentd_plugins::{CheckMoment, Description, Inspection, Want};
 
 pub(super) fn view(file: &Path, inspection: Inspection) -> View {
     let Inspection { description, world, interface, imports, size, sha256 } = inspection;
     let Description { name, version, summary, settings, wants, moment } = description;
     let moment = moment.map(|moment| match moment {
-        Moment::BeforeEnvironment => "before-environment",
-        Moment::AfterEnvironment => "after-environment",
+        CheckMoment::BeforeEnvironment => "before-environment",
+        CheckMoment::AfterEnvironment => "after-environment",
     });
     View {
         file: file.display().to_string(),

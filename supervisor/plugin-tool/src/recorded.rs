@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use agentd_api::ByteString;
 use agentd_api::plugin_tool::Unanswered;
 use agentd_plugins::{
-    Allowed, Completed, Ending, ExchangeEnding, Exchanged, Failure, FileKind, Interface, Invocation, Level, Liveness,
-    MachineServices, Metadata, Mounted, NameService, NetworkProblem, Places, Route, Services, Sourced, Step, Variables,
-    Way,
+    ExchangeEnding, ExchangeResult, Failure, FileKind, Interface, Invocation, Liveness, LogLevel, MachineServices,
+    Metadata, MountEntry, NameService, NetworkProblem, PathFilter, Places, ProgramEnding, ProgramResult, Route,
+    RouteTo, Services, SourcedScript, Step, Variables,
 };
 
 use super::case::{self, Answers};
@@ -85,7 +85,7 @@ impl Recorded {
     }
 
     /// Returns the answer for a file that the plugin may access.
-    fn file(&self, what: &str, path: &str, allowed: Allowed<'_>) -> Result<(&case::File, String), Failure> {
+    fn file(&self, what: &str, path: &str, allowed: PathFilter<'_>) -> Result<(&case::File, String), Failure> {
         let found = self.answers.file.iter().find(|file| self.same(&file.path, path));
         let resolved = found.and_then(|file| file.resolved.clone()).unwrap_or_else(|| expand(&self.places, path));
         if !allowed(&resolved) {
@@ -149,12 +149,12 @@ fn fit(patterns: &[String], arguments: &[String]) -> bool {
 
 #[async_trait::async_trait]
 impl Services for Recorded {
-    fn log(&self, level: Level, message: &str) {
+    fn log(&self, level: LogLevel, message: &str) {
         let level = match level {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
         };
         self.lock().log.push(format!("{level}: {message}"));
     }
@@ -180,7 +180,7 @@ impl Services for Recorded {
         Ok(paths.iter().map(locate).collect())
     }
 
-    async fn source_script(&self, path: &str, environment: Variables, _: Instant) -> Result<Sourced, Failure> {
+    async fn source_script(&self, path: &str, environment: Variables, _: Instant) -> Result<SourcedScript, Failure> {
         let Some(script) = self.answers.script.iter().find(|script| self.same(&script.path, path)) else {
             // A missing script is a valid answer: most scripts that a plugin looks for do not exist.
             return Err(Failure::NotFound(format!("the script {path:?} does not exist")));
@@ -191,7 +191,7 @@ impl Services for Recorded {
         after.extend(pairs(&script.environment));
         after.sort();
         let path = script.resolved.clone().unwrap_or_else(|| expand(&self.places, path));
-        Ok(Sourced { path, environment: after })
+        Ok(SourcedScript { path, environment: after })
     }
 
     async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
@@ -209,9 +209,9 @@ impl MachineServices for Recorded {
     async fn run_command(
         &self,
         invocation: Invocation,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         _: Instant,
-    ) -> Result<Completed, Failure> {
+    ) -> Result<ProgramResult, Failure> {
         let Invocation { program, arguments, .. } = invocation;
         let fits = |command: &&case::Command| command.program == program && fit(&command.arguments, &arguments);
         let found = self.answers.command.iter().find(fits);
@@ -228,27 +228,27 @@ impl MachineServices for Recorded {
             return self.unanswered(format!("the program {program:?} with these arguments"), lines);
         };
         refused(command.failure.as_ref())?;
-        Ok(Completed {
-            ending: command.signal.map_or(Ending::Exited(command.status), Ending::Signalled),
+        Ok(ProgramResult {
+            ending: command.signal.map_or(ProgramEnding::Exited(command.status), ProgramEnding::Signalled),
             output: command.output.as_bytes().to_vec(),
             errors: command.errors.as_bytes().to_vec(),
         })
     }
 
-    async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Metadata, Failure> {
+    async fn inspect_file(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Metadata, Failure> {
         let (file, path) = self.file("content = \"\"\n", path, allowed)?;
         let kind = if file.entries.is_some() { FileKind::Directory } else { FileKind::File };
         let size = file.content.as_ref().map_or(0, |content| content.as_bytes().len() as u64);
         Ok(Metadata { path, kind, size, modified: file.modified })
     }
 
-    async fn read_file(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Vec<u8>, Failure> {
+    async fn read_file(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Vec<u8>, Failure> {
         let (file, _) = self.file("content = \"\"\n", path, allowed)?;
         let content = file.content.as_ref().map(|content| content.as_bytes().to_vec());
         content.ok_or_else(|| Failure::Unavailable(format!("{path:?} is a directory")))
     }
 
-    async fn list_directory(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Vec<String>, Failure> {
+    async fn list_directory(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Vec<String>, Failure> {
         let (file, _) = self.file("entries = []\n", path, allowed)?;
         let mut entries =
             file.entries.clone().ok_or_else(|| Failure::Unavailable(format!("{path:?} is not a directory")))?;
@@ -260,9 +260,15 @@ impl MachineServices for Recorded {
         self.network(host, None).map(|network| network.addresses.clone())
     }
 
-    async fn exchange(&self, host: &str, port: u16, _: Vec<Step>, _: Instant) -> Result<Exchanged, NetworkProblem> {
+    async fn exchange(
+        &self,
+        host: &str,
+        port: u16,
+        _: Vec<Step>,
+        _: Instant,
+    ) -> Result<ExchangeResult, NetworkProblem> {
         let network = self.network(host, Some(port))?;
-        Ok(Exchanged {
+        Ok(ExchangeResult {
             address: network.addresses.first().map_or_else(|| host.to_owned(), Clone::clone),
             connected: Duration::from_millis(network.connected),
             received: network.received.iter().map(|bytes| bytes.as_bytes().to_vec()).collect(),
@@ -304,7 +310,7 @@ impl MachineServices for Recorded {
         Ok(routes.iter().map(route).collect())
     }
 
-    async fn way_to(&self, address: &str, _: Instant) -> Result<Option<Way>, Failure> {
+    async fn way_to(&self, address: &str, _: Instant) -> Result<Option<RouteTo>, Failure> {
         let Some(way) = self.answers.facts.ways.iter().find(|way| way.address == address) else {
             let lines = format!(
                 "[[answers.facts.ways]]\naddress = {}\nvia = \"eth0\"\nsource = \"10.0.0.2\"\n",
@@ -312,7 +318,7 @@ impl MachineServices for Recorded {
             );
             return self.unanswered(format!("the route to {address:?}"), lines);
         };
-        Ok(way.source.clone().map(|source| Way { via: way.via.clone(), source }))
+        Ok(way.source.clone().map(|source| RouteTo { via: way.via.clone(), source }))
     }
 
     async fn name_service(&self, _: Instant) -> Result<NameService, Failure> {
@@ -323,8 +329,8 @@ impl MachineServices for Recorded {
         Ok(NameService { servers: known.servers.clone(), search: known.search.clone() })
     }
 
-    async fn mounts(&self, _: Instant) -> Result<Vec<Mounted>, Failure> {
-        let mounted = |mount: &case::Mount| Mounted {
+    async fn mounts(&self, _: Instant) -> Result<Vec<MountEntry>, Failure> {
+        let mounted = |mount: &case::Mount| MountEntry {
             path: mount.path.clone(),
             source: mount.source.clone(),
             kind: mount.kind.clone(),

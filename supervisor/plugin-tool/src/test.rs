@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::plugin_tool::{CaseOutcome, CaseRun, TestRun, ToolProblem};
-use agentd_plugins::{Call, CallError, Description, Grant, Host, Limits, Terms, World};
+use agentd_plugins::{Call, CallError, Description, Grant, Host, Limits, LoadTerms, World};
 use similar::{ChangeTag, TextDiff};
 
 use super::case::{Case, CaseError};
@@ -112,7 +112,7 @@ enum NotCalled {
 async fn call(host: &Host, file: &Path, known: &Description, case: Case) -> Result<CallResult, NotCalled> {
     let settings =
         combined(&toml::Table::new(), &case.settings).map_err(|error| NotCalled::Settings(error.to_string()))?;
-    let terms = Terms {
+    let terms = LoadTerms {
         name: Some(known.name.clone()),
         any_variable: case.grant.is_none(),
         grant: case.grant.unwrap_or_else(|| Grant::wanted(&known.wants)),
@@ -120,7 +120,7 @@ async fn call(host: &Host, file: &Path, known: &Description, case: Case) -> Resu
         settings: vec![settings.clone()],
         on_compile: None,
     };
-    let plugin = host.load_on(source(file), terms).await.map_err(|error| NotCalled::Load(error.into()))?;
+    let plugin = host.load_with(source(file), terms).await.map_err(|error| NotCalled::Load(error.into()))?;
     let session = case.session.facts();
     let places = places(&session.id, &session.directory);
     let recorded = Arc::new(Recorded::new(case.answers, places.clone()));

@@ -104,8 +104,8 @@ impl Check {
     /// Returns when the prerequisite is checked.
     pub(super) fn moment(&self) -> Moment {
         let own = || match self.plugin.loaded()?.description().moment? {
-            agentd_plugins::Moment::BeforeEnvironment => Some(Moment::BeforeEnvironment),
-            agentd_plugins::Moment::AfterEnvironment => Some(Moment::AfterEnvironment),
+            agentd_plugins::CheckMoment::BeforeEnvironment => Some(Moment::BeforeEnvironment),
+            agentd_plugins::CheckMoment::AfterEnvironment => Some(Moment::AfterEnvironment),
         };
         self.declared.moment.or_else(own).unwrap_or(Moment::BeforeEnvironment)
     }
@@ -125,10 +125,10 @@ impl Check {
         let (outcome, summary, facts, remedy, valid_for) = match checked {
             Ok(Report { outcome, summary, facts, remedy, valid_for }) => {
                 let outcome = match outcome {
-                    agentd_plugins::Outcome::Pass => Outcome::Pass,
-                    agentd_plugins::Outcome::Warn => Outcome::Warn,
-                    agentd_plugins::Outcome::Fail => Outcome::Fail,
-                    agentd_plugins::Outcome::Unknown => Outcome::Unknown,
+                    agentd_plugins::CheckOutcome::Pass => Outcome::Pass,
+                    agentd_plugins::CheckOutcome::Warn => Outcome::Warn,
+                    agentd_plugins::CheckOutcome::Fail => Outcome::Fail,
+                    agentd_plugins::CheckOutcome::Unknown => Outcome::Unknown,
                 };
                 (outcome, summary, facts, remedy, valid_for)
             }

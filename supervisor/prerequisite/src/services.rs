@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentd_plugins::{Failure, Level, MachineServices, Services};
+use agentd_plugins::{Failure, LogLevel, MachineServices, Services};
 
 use agentd_environment::{Hidden, Secrets};
 use agentd_host::capability::OnMachine;
@@ -27,14 +27,14 @@ pub(super) struct CheckServices {
 
 #[async_trait::async_trait]
 impl Services for CheckServices {
-    fn log(&self, level: Level, message: &str) {
+    fn log(&self, level: LogLevel, message: &str) {
         let (plugin, session) = (self.prerequisite.as_str(), self.session.as_str());
         let hidden = || self.hidden.text(message);
         match level {
-            Level::Error => tracing::error!(agentd.prerequisite = plugin, agentd.session = session, "{}", hidden()),
-            Level::Warn => tracing::warn!(agentd.prerequisite = plugin, agentd.session = session, "{}", hidden()),
-            Level::Info => tracing::info!(agentd.prerequisite = plugin, agentd.session = session, "{}", hidden()),
-            Level::Debug => tracing::debug!(agentd.prerequisite = plugin, agentd.session = session, "{}", hidden()),
+            LogLevel::Error => tracing::error!(agentd.prerequisite = plugin, agentd.session = session, "{}", hidden()),
+            LogLevel::Warn => tracing::warn!(agentd.prerequisite = plugin, agentd.session = session, "{}", hidden()),
+            LogLevel::Info => tracing::info!(agentd.prerequisite = plugin, agentd.session = session, "{}", hidden()),
+            LogLevel::Debug => tracing::debug!(agentd.prerequisite = plugin, agentd.session = session, "{}", hidden()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use agentd_plugins::{Completed, ERRORS, Ending, Failure, Invocation};
+use agentd_plugins::{ERRORS, Failure, Invocation, ProgramEnding, ProgramResult};
 
 use super::*;
 use crate::harness::until;
@@ -25,11 +25,11 @@ fn shell(text: &str, here: &Here) -> Invocation {
 }
 
 impl Here {
-    async fn run(&self, invocation: Invocation, deadline: Instant) -> Result<Completed, Failure> {
+    async fn run(&self, invocation: Invocation, deadline: Instant) -> Result<ProgramResult, Failure> {
         self.machine.run(invocation, &self.places, &anything, deadline).await
     }
 
-    async fn sh(&self, text: &str) -> Result<Completed, Failure> {
+    async fn sh(&self, text: &str) -> Result<ProgramResult, Failure> {
         self.run(shell(text, self), later()).await
     }
 
@@ -65,9 +65,10 @@ async fn a_program_has_exactly_what_it_was_given() {
 async fn how_a_program_ended_is_told_and_is_no_failure() {
     let here = Here::new();
     let completed = here.sh("echo out; echo err >&2; exit 200").await.unwrap();
-    let expected = Completed { ending: Ending::Exited(200), output: b"out\n".to_vec(), errors: b"err\n".to_vec() };
+    let expected =
+        ProgramResult { ending: ProgramEnding::Exited(200), output: b"out\n".to_vec(), errors: b"err\n".to_vec() };
     assert_eq!(completed, expected);
-    assert_eq!(here.sh("kill -TERM $$").await.unwrap().ending, Ending::Signalled(15));
+    assert_eq!(here.sh("kill -TERM $$").await.unwrap().ending, ProgramEnding::Signalled(15));
     let errors = here.sh("echo first >&2; yes | head -c 1000000 >&2").await.unwrap().errors;
     assert!(errors.len() == ERRORS && errors.starts_with(b"first\ny\n"), "{}", errors.len());
 }
@@ -101,7 +102,7 @@ async fn a_program_that_nobody_waits_for_is_ended_with_all_that_ever_came_of_it(
 async fn what_a_program_leaves_behind_is_ended_and_does_not_keep_its_result() {
     let here = Here::new();
     let completed = here.sh(&format!("{HYDRA} echo done")).await.unwrap();
-    assert_eq!((completed.ending, completed.output.as_slice()), (Ending::Exited(0), &b"done\n"[..]));
+    assert_eq!((completed.ending, completed.output.as_slice()), (ProgramEnding::Exited(0), &b"done\n"[..]));
     here.nothing_is_left();
 }
 
@@ -115,7 +116,7 @@ async fn a_program_that_prints_without_end_is_ended() {
     assert_eq!(most.output.len(), 1 << 20);
     assert!(matches!(here.sh("head -c 1048577 /dev/zero").await, Err(Failure::TooLarge(_))));
     // Errors are no reason to end it.
-    assert_eq!(here.sh("yes | head -c 3000000 >&2").await.unwrap().ending, Ending::Exited(0));
+    assert_eq!(here.sh("yes | head -c 3000000 >&2").await.unwrap().ending, ProgramEnding::Exited(0));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use agentd_plugins::{ExchangeEnding, Exchanged, Failure, NetworkProblem, Step};
+use agentd_plugins::{ExchangeEnding, ExchangeResult, Failure, NetworkProblem, Step};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -16,7 +16,7 @@ fn say(text: &str, receive: u32, until: &str) -> Step {
     Step { send: text.into(), receive, until: until.into() }
 }
 
-async fn exchange(port: u16, steps: &[Step], milliseconds: u64) -> Result<Exchanged, NetworkProblem> {
+async fn exchange(port: u16, steps: &[Step], milliseconds: u64) -> Result<ExchangeResult, NetworkProblem> {
     Here::new().machine.exchange("127.0.0.1", port, steps, within(milliseconds)).await
 }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use agentd_plugins::{
-    Allowed, Completed, Exchanged, Failure, Interface, Invocation, Liveness, MachineServices, Metadata, Mounted,
-    NameService, NetworkProblem, Places, Route, Step, Way,
+    ExchangeResult, Failure, Interface, Invocation, Liveness, MachineServices, Metadata, MountEntry, NameService,
+    NetworkProblem, PathFilter, Places, ProgramResult, Route, RouteTo, Step,
 };
 
 use super::Machine;
@@ -46,24 +46,24 @@ impl MachineServices for OnMachine {
     async fn run_command(
         &self,
         invocation: Invocation,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
-    ) -> Result<Completed, Failure> {
+    ) -> Result<ProgramResult, Failure> {
         self.machine.run(invocation, &self.places, allowed, deadline).await
     }
 
-    async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Metadata, Failure> {
+    async fn inspect_file(&self, path: &str, allowed: PathFilter<'_>, deadline: Instant) -> Result<Metadata, Failure> {
         self.machine.inspect(path, &self.places, allowed, self.own(deadline)).await
     }
 
-    async fn read_file(&self, path: &str, allowed: Allowed<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
+    async fn read_file(&self, path: &str, allowed: PathFilter<'_>, deadline: Instant) -> Result<Vec<u8>, Failure> {
         self.machine.read(path, &self.places, allowed, self.own(deadline)).await
     }
 
     async fn list_directory(
         &self,
         path: &str,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
     ) -> Result<Vec<String>, Failure> {
         self.machine.entries(path, &self.places, allowed, self.own(deadline)).await
@@ -79,7 +79,7 @@ impl MachineServices for OnMachine {
         port: u16,
         steps: Vec<Step>,
         deadline: Instant,
-    ) -> Result<Exchanged, NetworkProblem> {
+    ) -> Result<ExchangeResult, NetworkProblem> {
         self.machine.exchange(host, port, &steps, deadline).await
     }
 
@@ -91,7 +91,7 @@ impl MachineServices for OnMachine {
         self.machine.routes(deadline).await
     }
 
-    async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<Way>, Failure> {
+    async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<RouteTo>, Failure> {
         self.machine.way_to(address, deadline).await
     }
 
@@ -99,7 +99,7 @@ impl MachineServices for OnMachine {
         self.machine.name_service(self.own(deadline)).await
     }
 
-    async fn mounts(&self, deadline: Instant) -> Result<Vec<Mounted>, Failure> {
+    async fn mounts(&self, deadline: Instant) -> Result<Vec<MountEntry>, Failure> {
         self.machine.mounts(deadline).await
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use agentd_api::ByteString;
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
 use agentd_keeper::protocol::{RunOutcome, RunRequest, Variable};
-use agentd_plugins::{Allowed, CONTENT, Completed, ERRORS, Ending, Failure, Invocation, Places};
+use agentd_plugins::{CONTENT, ERRORS, Failure, Invocation, PathFilter, Places, ProgramEnding, ProgramResult};
 
 use super::file::{failure, not_granted};
 use super::look::Purpose;
@@ -27,9 +27,9 @@ impl Machine {
         &self,
         invocation: Invocation,
         places: &Places,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
-    ) -> Result<Completed, Failure> {
+    ) -> Result<ProgramResult, Failure> {
         let (begun, end) = (Instant::now(), before(deadline));
         check(&invocation)?;
         let Invocation { program, arguments, environment, directory, input } = invocation;
@@ -70,8 +70,8 @@ impl Machine {
         }
         let ending = match result.outcome {
             // Both values fit: a status has eight bits, and a signal has a small number.
-            RunOutcome::Exited(status) => Ending::Exited(u8::try_from(status & 0xff).unwrap_or(u8::MAX)),
-            RunOutcome::Signalled(signal) => Ending::Signalled(u8::try_from(signal).unwrap_or(u8::MAX)),
+            RunOutcome::Exited(status) => ProgramEnding::Exited(u8::try_from(status & 0xff).unwrap_or(u8::MAX)),
+            RunOutcome::Signalled(signal) => ProgramEnding::Signalled(u8::try_from(signal).unwrap_or(u8::MAX)),
             RunOutcome::TimedOut | RunOutcome::Cancelled => return Err(late()),
             RunOutcome::TooMuchOutput => {
                 let text = format!(
@@ -84,7 +84,7 @@ impl Machine {
                 return Err(Failure::Failed(format!("the program {program:?} changed during the run")));
             }
         };
-        Ok(Completed { ending, output: result.stdout.0, errors: result.stderr.0 })
+        Ok(ProgramResult { ending, output: result.stdout.0, errors: result.stderr.0 })
     }
 
     /// Returns the program's path as called, and its resolved path. The lookup also shows that the program and the
@@ -93,7 +93,7 @@ impl Machine {
         &self,
         program: &str,
         directory: &str,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
     ) -> Result<(ByteString, ByteString), Failure> {
         let places = if program.contains('/') {

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use agentd_plugins::{CONTENT, ExchangeEnding, Exchanged, Failure, NetworkProblem, RECEIVE, Step};
+use agentd_plugins::{CONTENT, ExchangeEnding, ExchangeResult, Failure, NetworkProblem, RECEIVE, Step};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
@@ -33,7 +33,7 @@ impl Machine {
         port: u16,
         steps: &[Step],
         deadline: Instant,
-    ) -> Result<Exchanged, NetworkProblem> {
+    ) -> Result<ExchangeResult, NetworkProblem> {
         let end = before(deadline);
         let addresses = self.addresses(host, port, end).await?;
         let begun = Instant::now();
@@ -44,7 +44,7 @@ impl Machine {
             Ok(ending) => ending?,
             Err(_) => ExchangeEnding::TimedOut,
         };
-        Ok(Exchanged { address: network::without_port(address), connected, received, ending })
+        Ok(ExchangeResult { address: network::without_port(address), connected, received, ending })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, Kind, LookupAnswer, LookupRequest};
-use agentd_plugins::{Allowed, CONTENT, ENTRIES, Failure, FileKind, Metadata, Places};
+use agentd_plugins::{CONTENT, ENTRIES, Failure, FileKind, Metadata, PathFilter, Places};
 
 use super::look::{Looker, Purpose};
 use super::{Machine, absolute, before, text};
@@ -16,7 +16,7 @@ impl Machine {
         &self,
         path: &str,
         places: &Places,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
     ) -> Result<Metadata, Failure> {
         let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
@@ -40,7 +40,7 @@ impl Machine {
         &self,
         path: &str,
         places: &Places,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
     ) -> Result<Vec<u8>, Failure> {
         let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
@@ -56,7 +56,7 @@ impl Machine {
         &self,
         path: &str,
         places: &Places,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
     ) -> Result<Vec<String>, Failure> {
         let (mut looker, resolved) = self.resolved(path, places, allowed, deadline).await?;
@@ -74,7 +74,7 @@ impl Machine {
         &self,
         path: &str,
         places: &Places,
-        allowed: Allowed<'_>,
+        allowed: PathFilter<'_>,
         deadline: Instant,
     ) -> Result<(Looker, String), Failure> {
         let asked = absolute(path, places)?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
-use agentd_plugins::{Failure, Liveness, Mounted, Places};
+use agentd_plugins::{Failure, Liveness, MountEntry, Places};
 
 use super::file::failure;
 use super::look::{LookupResult, Purpose};
@@ -12,7 +12,7 @@ use crate::platform;
 
 impl Machine {
     /// Returns the mount table in its order.
-    pub async fn mounts(&self, deadline: Instant) -> Result<Vec<Mounted>, Failure> {
+    pub async fn mounts(&self, deadline: Instant) -> Result<Vec<MountEntry>, Failure> {
         blocking("read the mount table", deadline, platform::mounts).await
     }
 

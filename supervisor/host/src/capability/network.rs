@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, LookupAnswer, LookupRequest};
-use agentd_plugins::{CONTENT, Failure, Interface, NameService, NetworkProblem, Route, Way};
+use agentd_plugins::{CONTENT, Failure, Interface, NameService, NetworkProblem, Route, RouteTo};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
@@ -71,7 +71,7 @@ impl Machine {
     }
 
     /// Returns the interface and source address for packets to an address. `None` means that no route exists.
-    pub async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<Way>, Failure> {
+    pub async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<RouteTo>, Failure> {
         let to = literal(address, ANY_PORT)
             .ok_or_else(|| Failure::Failed(format!("{address:?} is not an address; resolve the name first")))?;
         blocking("find the way to the address", deadline, move || way_to(to)).await
@@ -144,7 +144,7 @@ fn ones(mask: IpAddr) -> u32 {
 }
 
 /// Determines the route to an address with a connected datagram socket, which sends nothing.
-fn way_to(to: SocketAddr) -> io::Result<Option<Way>> {
+fn way_to(to: SocketAddr) -> io::Result<Option<RouteTo>> {
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let connected = UdpSocket::bind(any).and_then(|socket| {
         socket.connect(to)?;
@@ -163,7 +163,7 @@ fn way_to(to: SocketAddr) -> io::Result<Option<Way>> {
     let mut all = interfaces.iter().filter(has).map(|interface| interface.name.clone());
     // If several interfaces have the address, the interface is not known.
     let via = all.next().filter(|_| all.next().is_none());
-    Ok(Some(Way { via, source: source.to_string() }))
+    Ok(Some(RouteTo { via, source: source.to_string() }))
 }
 
 /// Reports whether a connect(2) error means that no route exists. For a route of type `blackhole` the kernel returns

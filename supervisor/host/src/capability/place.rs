@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, Kind, LookupAnswer, LookupRequest};
-use agentd_plugins::{Failure, Mounted};
+use agentd_plugins::{Failure, MountEntry};
 
 use super::look::{Looker, LookupResult, Purpose, Subject};
 use super::{Machine, before};
@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Returns the mount table. If it is not available, each path counts as a part of its own.
-    async fn mounted(&self, deadline: Instant) -> Vec<Mounted> {
+    async fn mounted(&self, deadline: Instant) -> Vec<MountEntry> {
         self.mounts(deadline).await.unwrap_or_default()
     }
 
@@ -128,7 +128,7 @@ pub fn is_served(kind: &str) -> bool {
 }
 
 /// Describes the lookup of a path. All paths of a file system on a server hang together.
-fn subject(path: &Path, mounts: &[Mounted]) -> Subject {
+fn subject(path: &Path, mounts: &[MountEntry]) -> Subject {
     // Of several mounts at one path, the last one hides the others.
     let of_path = mounts.iter().filter(|mounted| path.starts_with(&mounted.path));
     let mounted = of_path.max_by_key(|mounted| Path::new(&mounted.path).components().count());
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_on_a_served_file_system_is_silent_with_all_of_it() {
-        let mounted = |path: &str, kind: &str| Mounted {
+        let mounted = |path: &str, kind: &str| MountEntry {
             path: path.to_owned(),
             source: String::new(),
             kind: kind.to_owned(),

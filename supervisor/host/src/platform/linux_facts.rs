@@ -8,7 +8,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use agentd_plugins::{Mounted, Route};
+use agentd_plugins::{MountEntry, Route};
 use rustix::io::Errno;
 
 /// `RTF_UP` of linux/route.h: the route is usable.
@@ -66,12 +66,12 @@ pub fn device(major: u64, minor: u64) -> u64 {
 }
 
 /// Returns the mount table of this process's namespace.
-pub fn mounts() -> io::Result<Vec<Mounted>> {
+pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(read("/proc/self/mountinfo")?.lines().filter_map(mounted).collect())
 }
 
 /// Parses a line of mountinfo (proc(5)): `id parent major:minor root path options [tags ...] - kind source options`.
-fn mounted(line: &str) -> Option<Mounted> {
+fn mounted(line: &str) -> Option<MountEntry> {
     let (of_mount, of_file_system) = line.split_once(" - ")?;
     let mut mount = of_mount.split(' ').skip(2);
     let device = mount.next()?.to_owned();
@@ -85,7 +85,7 @@ fn mounted(line: &str) -> Option<Mounted> {
             options.push(option);
         }
     }
-    Some(Mounted { path, source, kind, options, device })
+    Some(MountEntry { path, source, kind, options, device })
 }
 
 /// Decodes space, tab, newline and backslash, which are written as three octal digits.
@@ -205,7 +205,7 @@ mod tests {
             r"nfs4 host:/a\134b rw,vers=4.2,noatime",
         ]
         .join(" - ");
-        let expected = Mounted {
+        let expected = MountEntry {
             path: "/mnt two".to_owned(),
             source: r"host:/a\b".to_owned(),
             kind: "nfs4".to_owned(),

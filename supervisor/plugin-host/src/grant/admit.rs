@@ -17,7 +17,7 @@ const BYTES: usize = 16 << 10;
 
 /// Requests of a component.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Requested {
+pub struct ComponentRequests {
     /// Names of the component's imports.
     pub imports: Vec<String>,
     /// Wants from the component's description. `None` before the component has described itself.
@@ -32,12 +32,12 @@ pub struct Admission {
     /// Reasons why the plugin cannot be loaded.
     pub refused: Vec<Refusal>,
     /// Wanted patterns that the plugin does not get, although it is loaded.
-    pub narrowed: Vec<Narrowed>,
+    pub narrowed: Vec<UncoveredPattern>,
 }
 
 /// A wanted pattern that no grant covers even in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Narrowed {
+pub struct UncoveredPattern {
     /// The capability.
     pub capability: Capability,
     /// The pattern.
@@ -133,7 +133,7 @@ impl Refusal {
 /// Compares a plugin's request with its grant.
 ///
 /// `deny` lists what the administrator denies to plugins that other users declare.
-pub fn admit(requested: &Requested, grant: &Grant, deny: Option<&Grant>) -> Admission {
+pub fn admit(requested: &ComponentRequests, grant: &Grant, deny: Option<&Grant>) -> Admission {
     let mut admission = Admission::default();
     let mut compiled = |grant: Option<&Grant>, refusal: fn(PatternError) -> Refusal| match grant.map(Patterns::new) {
         None => Patterns::default(),
@@ -182,7 +182,13 @@ fn capability(import: &str) -> Result<Option<Capability>, Refusal> {
 }
 
 /// Compares the wants with the imports and the grant.
-fn compare(requested: &Requested, wants: &[Want], granted: &Patterns, denied: &Patterns, admission: &mut Admission) {
+fn compare(
+    requested: &ComponentRequests,
+    wants: &[Want],
+    granted: &Patterns,
+    denied: &Patterns,
+    admission: &mut Admission,
+) {
     let patterns = || wants.iter().flat_map(|want| &want.patterns);
     if wants.len() > WANTS || patterns().count() > PATTERNS || patterns().map(String::len).sum::<usize>() > BYTES {
         admission.refused.push(Refusal::Wants);
@@ -213,7 +219,7 @@ fn compare(requested: &Requested, wants: &[Want], granted: &Patterns, denied: &P
             let linked = admission.linked.contains(&capability);
             let denied = denied.is_everything(capability);
             if linked && (denied || !granted.may_overlap(&wanted, capability)) {
-                admission.narrowed.push(Narrowed { capability, pattern, reason: want.reason.clone(), denied });
+                admission.narrowed.push(UncoveredPattern { capability, pattern, reason: want.reason.clone(), denied });
             }
         }
     }
@@ -229,8 +235,8 @@ mod tests {
     const SCRIPT: &str = "agentd:plugin/script@1.0.0";
     const FILE: &str = "agentd:plugin/file@1.0.0";
 
-    fn imports(imports: &[&str]) -> Requested {
-        Requested { imports: imports.iter().map(|&import| import.to_owned()).collect(), wants: None }
+    fn imports(imports: &[&str]) -> ComponentRequests {
+        ComponentRequests { imports: imports.iter().map(|&import| import.to_owned()).collect(), wants: None }
     }
 
     fn want(capability: Capability, patterns: &[&str]) -> Want {
@@ -293,11 +299,11 @@ mod tests {
 
     #[test]
     fn an_import_without_a_want_is_refused_and_log_needs_none() {
-        let requested = Requested { wants: Some(vec![]), ..imports(&[LOG, FILE]) };
+        let requested = ComponentRequests { wants: Some(vec![]), ..imports(&[LOG, FILE]) };
         let admission = admit(&requested, &files(&["*"]), None);
         assert_eq!(admission.refused, [Refusal::NotWanted { import: FILE.to_owned(), capability: Capability::File }]);
         // A plugin may want only the facts of the network, and so no host.
-        let wanted = Requested { wants: Some(vec![want(Capability::File, &[])]), ..requested };
+        let wanted = ComponentRequests { wants: Some(vec![want(Capability::File, &[])]), ..requested };
         assert_eq!(admit(&wanted, &files(&["*"]), None).refused, []);
     }
 
@@ -305,13 +311,13 @@ mod tests {
     fn a_want_that_no_grant_covers_at_all_is_told_and_keeps_nobody_out() {
         let wants =
             vec![want(Capability::File, &["/etc/a/*", "/opt/**", "*"]), want(Capability::ShellEnvironment, &[])];
-        let requested = Requested { wants: Some(wants), ..imports(&[FILE]) };
+        let requested = ComponentRequests { wants: Some(wants), ..imports(&[FILE]) };
         let admission = admit(&requested, &files(&["/etc/*/x"]), None);
         assert_eq!((admission.linked, admission.refused), (vec![Capability::File], vec![]));
         // The plugin does not import the login shell, so it loses nothing.
         assert_eq!(
             admission.narrowed,
-            [Narrowed {
+            [UncoveredPattern {
                 capability: Capability::File,
                 pattern: "/opt/**".to_owned(),
                 reason: "to try".to_owned(),
@@ -322,9 +328,11 @@ mod tests {
 
     #[test]
     fn patterns_that_are_none_are_refused_by_who_wrote_them() {
-        let wanting =
-            |patterns: &[&str]| Requested { wants: Some(vec![want(Capability::File, patterns)]), ..imports(&[FILE]) };
-        let refused = |requested: &Requested, grant: &Grant, deny: Option<&Grant>| {
+        let wanting = |patterns: &[&str]| ComponentRequests {
+            wants: Some(vec![want(Capability::File, patterns)]),
+            ..imports(&[FILE])
+        };
+        let refused = |requested: &ComponentRequests, grant: &Grant, deny: Option<&Grant>| {
             admit(requested, grant, deny).refused.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let good = files(&["*"]);
@@ -343,7 +351,7 @@ mod tests {
     fn more_wants_than_anybody_reads_are_refused() {
         let good = files(&["*"]);
         let refused = |wants| {
-            let requested = Requested { wants: Some(wants), ..imports(&[FILE]) };
+            let requested = ComponentRequests { wants: Some(wants), ..imports(&[FILE]) };
             admit(&requested, &good, None).refused
         };
         assert_eq!(refused(vec![want(Capability::File, &["*"]); 65]), [Refusal::Wants]);

@@ -26,7 +26,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use admit::{Admission, Narrowed, Refusal, Requested, admit};
+pub use admit::{Admission, ComponentRequests, Refusal, UncoveredPattern, admit};
 pub use granted_command::CommandGrant;
 pub(crate) use network::Host;
 pub use path::Places;

@@ -6,7 +6,7 @@ use super::{Answer, State};
 use crate::bindings::provider::agentd::plugin::command;
 use crate::call::Failure;
 use crate::grant::{Outside, steers, variables_line};
-use crate::services::{COMMAND_PATH, CONTENT, Completed, ERRORS, Ending, Invocation, Variables};
+use crate::services::{COMMAND_PATH, CONTENT, ERRORS, Invocation, ProgramEnding, ProgramResult, Variables};
 use crate::text::shown;
 
 /// Maximum size of all arguments in bytes. A program that needs more can read its standard input.
@@ -17,7 +17,7 @@ const SHOWN: usize = 32;
 const PATH: &str = "PATH";
 
 impl State {
-    async fn ran(&mut self, invocation: command::Invocation) -> Result<Completed, Failure> {
+    async fn ran(&mut self, invocation: command::Invocation) -> Result<ProgramResult, Failure> {
         let command::Invocation { program, arguments, environment: given, directory, input, time } = invocation;
         let deadline = time.map_or(self.host_deadline, |time| self.until(time));
         let what = format!("the program {}", shown(&program));
@@ -132,8 +132,8 @@ impl command::Host for State {
     async fn run(&mut self, invocation: command::Invocation) -> Answer<command::Completed> {
         let completed = self.ran(invocation).await.map(|completed| command::Completed {
             ending: match completed.ending {
-                Ending::Exited(status) => command::Ending::Exited(status),
-                Ending::Signalled(signal) => command::Ending::Signalled(signal),
+                ProgramEnding::Exited(status) => command::Ending::Exited(status),
+                ProgramEnding::Signalled(signal) => command::Ending::Signalled(signal),
             },
             output: completed.output,
             errors: completed.errors,

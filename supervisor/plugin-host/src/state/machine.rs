@@ -7,7 +7,7 @@ use super::{Answer, State};
 use crate::bindings::provider::agentd::plugin::{mount, process, secret};
 use crate::call::Failure;
 use crate::grant::{Outside, ResolvedFronts};
-use crate::services::{CONTENT, Liveness, Mounted};
+use crate::services::{CONTENT, Liveness, MountEntry};
 use crate::text::shown;
 
 /// Maximum length of the name of a process or secret in bytes.
@@ -22,7 +22,7 @@ fn name(what: &str, name: &str) -> Result<(), Failure> {
 }
 
 impl State {
-    async fn mounted(&self) -> Result<Vec<Mounted>, Failure> {
+    async fn mounted(&self) -> Result<Vec<MountEntry>, Failure> {
         let what = "the mount table";
         if self.bounds.rules.wanted.is_none() {
             return Err(refused(what, Outside::NotDescribed));
@@ -70,7 +70,7 @@ impl State {
 
 impl mount::Host for State {
     async fn mounts(&mut self) -> Answer<Vec<mount::Mounted>> {
-        let mounted = |found: Mounted| mount::Mounted {
+        let mounted = |found: MountEntry| mount::Mounted {
             path: found.path,
             source: found.source,
             kind: found.kind,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::bindings::provider::agentd::plugin::{clock, log, types};
-use crate::call::{Failure, Level};
+use crate::call::{Failure, LogLevel};
 use crate::grant::{Places, ResolvedFronts};
 use crate::limits::{Accountant, Limits, Seconds};
 use crate::services::Services;
@@ -103,7 +103,7 @@ impl State {
     pub(crate) fn finish(&mut self) {
         let most = self.most_messages;
         if let Some(lost) = self.messages.checked_sub(most).filter(|&lost| lost > 0) {
-            self.services.log(Level::Warn, &format!("{lost} more messages were dropped; a call may write {most}"));
+            self.services.log(LogLevel::Warn, &format!("{lost} more messages were dropped; a call may write {most}"));
         }
     }
 
@@ -148,18 +148,18 @@ impl log::Host for State {
     async fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
         self.messages = self.messages.saturating_add(1);
         let level = match level {
-            log::Level::Error => Level::Error,
-            log::Level::Warn => Level::Warn,
-            log::Level::Info => Level::Info,
-            log::Level::Debug => Level::Debug,
+            log::Level::Error => LogLevel::Error,
+            log::Level::Warn => LogLevel::Warn,
+            log::Level::Info => LogLevel::Info,
+            log::Level::Debug => LogLevel::Debug,
         };
         let passed_on = self.messages <= self.most_messages;
-        if passed_on || level == Level::Error {
+        if passed_on || level == LogLevel::Error {
             let message = escaped(&message, MESSAGE);
             if passed_on {
                 self.services.log(level, &message);
             }
-            if level == Level::Error {
+            if level == LogLevel::Error {
                 self.last_error = Some(message);
             }
         }

@@ -9,7 +9,7 @@ use super::{Answer, State};
 use crate::bindings::provider::agentd::plugin::network;
 use crate::call::Failure;
 use crate::grant::{Host, Outside, ResolvedFronts};
-use crate::services::{self, ExchangeEnding, Exchanged, NetworkProblem, RECEIVE, Step};
+use crate::services::{self, ExchangeEnding, ExchangeResult, NetworkProblem, RECEIVE, Step};
 use crate::text::shown;
 
 /// Maximum number of steps of an exchange.
@@ -51,7 +51,7 @@ impl State {
         port: u16,
         steps: Vec<network::Step>,
         time: u64,
-    ) -> Result<Exchanged, NetworkProblem> {
+    ) -> Result<ExchangeResult, NetworkProblem> {
         let what = format!("the host {} with the port {port}", shown(host));
         let host = host_of(&what, host)?;
         let verdict = self.bounds.rules.judge_apart(
@@ -83,7 +83,7 @@ impl State {
         steps: Vec<Step>,
         what: &str,
         deadline: Instant,
-    ) -> Result<Exchanged, NetworkProblem> {
+    ) -> Result<ExchangeResult, NetworkProblem> {
         let mut last = NetworkProblem::NoSuchHost(format!("{what} has no address"));
         for address in self.addresses(host, what, deadline).await? {
             let target = host_of(what, &address)?;
@@ -106,7 +106,7 @@ impl State {
         steps: Vec<Step>,
         what: &str,
         deadline: Instant,
-    ) -> Result<Exchanged, NetworkProblem> {
+    ) -> Result<ExchangeResult, NetworkProblem> {
         let most: Vec<usize> = steps.iter().map(|step| step.receive as usize).collect();
         let work = self.services.machine().exchange(target, port, steps, deadline);
         let mut exchanged = self.bounded_by(deadline, &format!("the exchange with {what}"), work).await?;
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    async fn way(&self, address: &str) -> Result<Option<services::Way>, Failure> {
+    async fn way(&self, address: &str) -> Result<Option<services::RouteTo>, Failure> {
         self.facts()?;
         let what = format!("the way to {}", shown(address));
         let address: IpAddr =

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::call::{Failure, Level};
+use crate::call::{Failure, LogLevel};
 use crate::services::{
-    Allowed, CONTENT, Completed, ENTRIES, ERRORS, Ending, ExchangeEnding, Exchanged, FileKind, Interface, Invocation,
-    Liveness, MachineServices, Metadata, Mounted, NameService, NetworkProblem, RECEIVE, Route, Services, Sourced, Step,
-    Variables, Way,
+    CONTENT, ENTRIES, ERRORS, ExchangeEnding, ExchangeResult, FileKind, Interface, Invocation, Liveness,
+    MachineServices, Metadata, MountEntry, NameService, NetworkProblem, PathFilter, ProgramEnding, ProgramResult,
+    RECEIVE, Route, RouteTo, Services, SourcedScript, Step, Variables,
 };
 
 /// Succeeds always with the largest possible result, and records each call.
@@ -33,7 +33,7 @@ impl Machine {
     }
 
     /// Resolves a path, if the plugin may access it.
-    fn resolved(&self, path: &str, allowed: Allowed<'_>) -> Result<String, Failure> {
+    fn resolved(&self, path: &str, allowed: PathFilter<'_>) -> Result<String, Failure> {
         let path = path.replace("{cwd}", "/work");
         let resolved = self.links.get(path.as_str()).map_or(path.clone(), |&leads| leads.to_owned());
         if resolved == "absent" {
@@ -45,7 +45,7 @@ impl Machine {
 
 #[async_trait::async_trait]
 impl Services for Machine {
-    fn log(&self, level: Level, message: &str) {
+    fn log(&self, level: LogLevel, message: &str) {
         self.asked.lock().unwrap().push(format!("{level:?} {message}"));
     }
 
@@ -63,9 +63,9 @@ impl Services for Machine {
         Ok(vec![None; paths.len()])
     }
 
-    async fn source_script(&self, path: &str, environment: Variables, _: Instant) -> Result<Sourced, Failure> {
+    async fn source_script(&self, path: &str, environment: Variables, _: Instant) -> Result<SourcedScript, Failure> {
         self.heard(format!("source {path}")).await;
-        Ok(Sourced { path: path.to_owned(), environment })
+        Ok(SourcedScript { path: path.to_owned(), environment })
     }
 
     async fn read_secret(&self, name: &str, _: Instant) -> Result<Vec<u8>, Failure> {
@@ -76,28 +76,33 @@ impl Services for Machine {
 
 #[async_trait::async_trait]
 impl MachineServices for Machine {
-    async fn run_command(&self, run: Invocation, allowed: Allowed<'_>, until: Instant) -> Result<Completed, Failure> {
+    async fn run_command(
+        &self,
+        run: Invocation,
+        allowed: PathFilter<'_>,
+        until: Instant,
+    ) -> Result<ProgramResult, Failure> {
         let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(100);
         self.heard(format!("run {} {} {left}", run.program, run.arguments.join(" "))).await;
         self.given.lock().unwrap().push(run.environment);
         let found = if run.program.contains('/') { run.program } else { format!("/usr/bin/{}", run.program) };
         self.resolved(&found, allowed)?;
-        Ok(Completed { ending: Ending::Exited(0), output: run.input, errors: vec![b'e'; 2 * ERRORS] })
+        Ok(ProgramResult { ending: ProgramEnding::Exited(0), output: run.input, errors: vec![b'e'; 2 * ERRORS] })
     }
 
-    async fn inspect_file(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Metadata, Failure> {
+    async fn inspect_file(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Metadata, Failure> {
         self.heard(format!("inspect {path}")).await;
         let path = self.resolved(path, allowed)?;
         Ok(Metadata { path, kind: FileKind::File, size: 1, modified: 2 })
     }
 
-    async fn read_file(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Vec<u8>, Failure> {
+    async fn read_file(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Vec<u8>, Failure> {
         self.heard(format!("read {path}")).await;
         let path = self.resolved(path, allowed)?;
         Ok(vec![b'c'; if path.ends_with("large") { CONTENT + 1 } else { CONTENT }])
     }
 
-    async fn list_directory(&self, path: &str, allowed: Allowed<'_>, _: Instant) -> Result<Vec<String>, Failure> {
+    async fn list_directory(&self, path: &str, allowed: PathFilter<'_>, _: Instant) -> Result<Vec<String>, Failure> {
         self.heard(format!("list {path}")).await;
         let path = self.resolved(path, allowed)?;
         Ok(vec!["n".to_owned(); if path.ends_with("large") { ENTRIES + 1 } else { ENTRIES }])
@@ -114,7 +119,7 @@ impl MachineServices for Machine {
         port: u16,
         steps: Vec<Step>,
         until: Instant,
-    ) -> Result<Exchanged, NetworkProblem> {
+    ) -> Result<ExchangeResult, NetworkProblem> {
         let left = until.saturating_duration_since(Instant::now()).as_millis().div_ceil(100);
         let most: Vec<String> = steps.iter().map(|step| step.receive.to_string()).collect();
         self.heard(format!("exchange {host} {port} [{}] {left}", most.join(" "))).await;
@@ -123,7 +128,7 @@ impl MachineServices for Machine {
         }
         let received = vec![vec![b'r'; RECEIVE as usize + 1]; steps.len() + 1];
         let ending = ExchangeEnding::Complete;
-        Ok(Exchanged { address: host.to_owned(), connected: Duration::ZERO, received, ending })
+        Ok(ExchangeResult { address: host.to_owned(), connected: Duration::ZERO, received, ending })
     }
 
     async fn interfaces(&self, _: Instant) -> Result<Vec<Interface>, Failure> {
@@ -136,7 +141,7 @@ impl MachineServices for Machine {
         Ok(Vec::new())
     }
 
-    async fn way_to(&self, address: &str, _: Instant) -> Result<Option<Way>, Failure> {
+    async fn way_to(&self, address: &str, _: Instant) -> Result<Option<RouteTo>, Failure> {
         self.heard(format!("way {address}")).await;
         Ok(None)
     }
@@ -146,9 +151,9 @@ impl MachineServices for Machine {
         Ok(NameService::default())
     }
 
-    async fn mounts(&self, _: Instant) -> Result<Vec<Mounted>, Failure> {
+    async fn mounts(&self, _: Instant) -> Result<Vec<MountEntry>, Failure> {
         self.heard("mounts".to_owned()).await;
-        let mounted = |path: &str| Mounted {
+        let mounted = |path: &str| MountEntry {
             path: path.to_owned(),
             source: "s".to_owned(),
             kind: "k".to_owned(),
