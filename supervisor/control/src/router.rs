@@ -23,7 +23,7 @@ use super::{
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::Listening;
-use agentd_host::scarce;
+use agentd_host::exhausted;
 use agentd_session::Sessions;
 use agentd_session::generation::Generation;
 
@@ -94,7 +94,7 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
     let mut response = match dispatch(&context, request).await {
         Ok(response) => response,
         Err(refused) => {
-            let mut refused = scarce::judge(refused);
+            let mut refused = exhausted::judge(refused);
             refused.request_id = Some(id.clone());
             tracing::debug!(
                 request = %id, %method, %path, code = %refused.code.as_str(), detail = %refused.detail,

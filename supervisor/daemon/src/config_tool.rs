@@ -15,7 +15,7 @@ use serde::Serialize;
 use agentd_api::chain;
 use agentd_config::{self as config, Loaded, Sources};
 use agentd_control as tcp;
-use agentd_host::directories::{Directories, DirectoryError, Places};
+use agentd_host::directories::{Directories, DirectoryError, DirectoryOptions};
 
 /// A subcommand of the tools.
 #[derive(Debug)]
@@ -35,7 +35,11 @@ pub enum ConfigTool {
 }
 
 /// Runs a subcommand. Returns its answer as one JSON document.
-pub fn config_tool(tool: &ConfigTool, places: &Places, file: Option<PathBuf>) -> Result<String, serde_json::Error> {
+pub fn config_tool(
+    tool: &ConfigTool,
+    places: &DirectoryOptions,
+    file: Option<PathBuf>,
+) -> Result<String, serde_json::Error> {
     let sources = match sources(places, file) {
         Ok(sources) => sources,
         Err(error) => {
@@ -54,7 +58,7 @@ fn document<T: Serialize>(answer: T) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Answer::Answer(answer))
 }
 
-fn sources(places: &Places, file: Option<PathBuf>) -> Result<Sources, DirectoryError> {
+fn sources(places: &DirectoryOptions, file: Option<PathBuf>) -> Result<Sources, DirectoryError> {
     Directories::find(places).map(|directories| directories.sources(file))
 }
 

@@ -14,7 +14,7 @@ mod serve;
 mod supervisor;
 
 pub use agentd_control::EndpointError;
-pub use agentd_host::directories::{DirectoryError, Places};
+pub use agentd_host::directories::{DirectoryError, DirectoryOptions};
 pub use agentd_plugin_tool::{PluginTool, plugin_tool};
 pub use agentd_session::compatibility;
 pub use config_tool::{ConfigTool, config_tool};

@@ -33,7 +33,7 @@ use agentd_config::{self as config, Loaded};
 use agentd_control::Listening;
 use agentd_environment::Trust;
 use agentd_environment::sources::HomeDiffers;
-use agentd_host::directories::{Directories, DirectoryError, Places};
+use agentd_host::directories::{Directories, DirectoryError, DirectoryOptions};
 use agentd_host::lock::{self, LockError};
 use agentd_host::manager;
 use agentd_host::platform;
@@ -44,7 +44,7 @@ use agentd_session::{Sessions, recheck};
 pub struct Options {
     /// Configuration file that replaces the user's own file.
     pub config_file: Option<PathBuf>,
-    pub places: Places,
+    pub places: DirectoryOptions,
     /// Whether to detach from the caller's terminal and process session, and to log to a file.
     pub background: bool,
 }

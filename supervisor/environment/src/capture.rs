@@ -28,7 +28,7 @@ use super::shell::{self, Interpreter, OF_THE_RUN, Shell, Start};
 use super::trust::Script;
 use agentd_api::chain;
 use agentd_config::Children;
-use agentd_host::{runner, scarce};
+use agentd_host::{exhausted, runner};
 
 /// Names and values in the shell's order.
 pub(crate) type Variables = Vec<(String, Vec<u8>)>;
@@ -167,7 +167,7 @@ impl CaptureError {
     /// Reports whether agentd lacked a resource to start the program. The program's own output is ignored.
     fn is_scarcity(&self) -> bool {
         let is_own = matches!(self, Self::Helper { .. } | Self::NotExecuted { .. } | Self::Copy { .. });
-        is_own && scarce::in_text(&chain(self)).is_some()
+        is_own && exhausted::in_text(&chain(self)).is_some()
     }
 }
 

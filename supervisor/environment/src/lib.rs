@@ -74,7 +74,7 @@ pub use upward::ScriptPlace;
 pub use validate::{Digests, NamedPlaces, Scripts};
 
 use agentd_config::{self as config, Children, Config, Functions};
-use agentd_host::capability::{Machine, OnMachine, Patience};
+use agentd_host::capability::{CallMachine, CallTime, Machine};
 use agentd_plugin_set::{Broke, NotCalled, Outcome, Use};
 use base::Base;
 use finish::own_steps;
@@ -424,10 +424,10 @@ impl Pipeline {
             plugin: step.name.clone(),
             session: target.id.to_string(),
             agent: target.agent.clone(),
-            machine: OnMachine {
+            machine: CallMachine {
                 machine: target.machine.clone(),
                 places: real.places.clone(),
-                patience: Patience::All,
+                patience: CallTime::All,
             },
             secrets: Arc::clone(&target.secrets),
             capture: login.capture.clone(),

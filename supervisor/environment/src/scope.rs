@@ -37,7 +37,7 @@ impl Scopes {
     pub async fn of(&self, directory: &Path, real: Option<&Path>, machine: &Machine, deadline: Instant) -> InScope {
         // Links in configured paths are resolved too, because a session's directory usually arrives resolved.
         let paths: Vec<PathBuf> = self.directories.iter().map(|(path, _)| path.clone()).collect();
-        let places = if paths.is_empty() { Vec::new() } else { machine.places(paths, deadline, |_| false).await };
+        let places = if paths.is_empty() { Vec::new() } else { machine.path_states(paths, deadline, |_| false).await };
         let mut around: Vec<(&PathBuf, &Scope)> = Vec::new();
         for ((path, scope), place) in self.directories.iter().zip(places) {
             let resolved = place.into_directory();

@@ -26,7 +26,7 @@ use super::{Purpose, functions};
 use agentd_api::hex;
 use agentd_config::secret;
 use agentd_config::{self as config, Functions};
-use agentd_host::capability::{Machine, OnMachine, Place};
+use agentd_host::capability::{CallMachine, Machine, PathState};
 
 /// The directories that a script's path may start with.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ pub(crate) struct CallServices {
     pub plugin: String,
     pub session: String,
     pub agent: String,
-    pub machine: OnMachine,
+    pub machine: CallMachine,
     pub secrets: Arc<Secrets>,
     pub capture: Capture,
     pub functions: Functions,
@@ -144,8 +144,8 @@ impl Placeholders {
             paths.push(config);
             paths.extend(std::env::home_dir());
         }
-        let seen = machine.places(paths.into_iter().chain([cwd]), deadline, |_| false).await;
-        let mut found = seen.into_iter().map(Place::into_directory);
+        let seen = machine.path_states(paths.into_iter().chain([cwd]), deadline, |_| false).await;
+        let mut found = seen.into_iter().map(PathState::into_directory);
         let text = |place: Option<PathBuf>| place?.into_os_string().into_string().ok();
         let session = text(found.next().flatten());
         let directory = found.next_back().flatten();

@@ -18,7 +18,7 @@ use super::services::{Placeholders, ScriptOrigin, locked};
 use super::trust::{Script, Trust, TrustError};
 use super::upward::ScriptPlace;
 use agentd_api::chain;
-use agentd_host::capability::Place;
+use agentd_host::capability::PathState;
 
 /// Digests of scripts, by the paths under which they are searched.
 pub type Digests = BTreeMap<PathBuf, String>;
@@ -69,13 +69,13 @@ impl NamedPlaces {
     }
 
     /// Returns the warnings for the examined paths.
-    pub fn warnings(&self, seen: Vec<Place>) -> Vec<Warning> {
+    pub fn warnings(&self, seen: Vec<PathState>) -> Vec<Warning> {
         let mut seen = seen.into_iter();
         let mut found = Vec::new();
         for (entry, place) in self.entries.iter().zip(seen.by_ref()) {
             match place {
-                Place::Directory { .. } => {}
-                Place::Silent(text) => {
+                PathState::Directory { .. } => {}
+                PathState::Silent(text) => {
                     let message = format!("PATH has {}, which does not answer: {text}", entry.display());
                     found.push(warning("PathEntrySilent", entry, message));
                 }
@@ -90,15 +90,15 @@ impl NamedPlaces {
     }
 }
 
-fn of_virtual_env(root: &Path, place: Option<Place>, of_python: Option<Place>) -> Option<Warning> {
+fn of_virtual_env(root: &Path, place: Option<PathState>, of_python: Option<PathState>) -> Option<Warning> {
     let python = root.join("bin/python");
     match (place?, of_python?) {
-        (Place::Silent(text), _) | (_, Place::Silent(text)) => {
+        (PathState::Silent(text), _) | (_, PathState::Silent(text)) => {
             let message = format!("VIRTUAL_ENV is {}, which does not answer: {text}", root.display());
             Some(warning("VirtualEnvSilent", root, message))
         }
-        (Place::Directory { .. }, Place::File { usable: true, .. }) => None,
-        (Place::Directory { .. }, _) => {
+        (PathState::Directory { .. }, PathState::File { usable: true, .. }) => None,
+        (PathState::Directory { .. }, _) => {
             let message = format!("VIRTUAL_ENV is {}, which has no bin/python that can be run", root.display());
             Some(warning("VirtualEnvGone", &python, message))
         }
@@ -219,10 +219,10 @@ mod tests {
     fn of(variables: &[(&str, &str)]) -> Vec<(String, String)> {
         let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_bytes());
         let seen = |path: PathBuf| match path.to_str() {
-            Some("/bin" | "/w/rel" | "/venv" | "/bare" | "/half") => Place::Directory { path, usable: true },
-            Some("/venv/bin/python") => Place::File { path, usable: true },
-            Some("/dead" | "/half/bin/python") => Place::Silent("it hangs".to_owned()),
-            _ => Place::Absent,
+            Some("/bin" | "/w/rel" | "/venv" | "/bare" | "/half") => PathState::Directory { path, usable: true },
+            Some("/venv/bin/python") => PathState::File { path, usable: true },
+            Some("/dead" | "/half/bin/python") => PathState::Silent("it hangs".to_owned()),
+            _ => PathState::Absent,
         };
         let named = NamedPlaces::new(value, Path::new("/w"));
         let found = named.warnings(named.paths().into_iter().map(seen).collect());

@@ -26,7 +26,7 @@ pub struct Directories {
 /// Directories that the command line sets. `None` selects the default.
 #[derive(Debug, Clone, Default)]
 /// Runtime directory.
-pub struct Places {
+pub struct DirectoryOptions {
     /// State directory.
     pub runtime: Option<PathBuf>,
     /// Cache directory.
@@ -60,7 +60,7 @@ pub enum DirectoryError {
 impl Directories {
     /// Determines the directories from the command line, else from systemd's variables (systemd.exec(5)), else by the
     /// XDG Base Directory Specification.
-    pub fn find(places: &Places) -> Result<Self, DirectoryError> {
+    pub fn find(places: &DirectoryOptions) -> Result<Self, DirectoryError> {
         let uid = nix::unistd::getuid().as_raw();
         let variable = |name: &str| std::env::var_os(name);
         let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -93,7 +93,7 @@ impl Directories {
     }
 
     /// Determines the directories and creates them.
-    pub fn prepare(places: &Places) -> Result<Self, DirectoryError> {
+    pub fn prepare(places: &DirectoryOptions) -> Result<Self, DirectoryError> {
         let directories = Self::find(places)?;
         for path in [&directories.runtime, &directories.state, &directories.cache, &directories.sessions()] {
             make_private(path)?;

@@ -5,6 +5,7 @@
 
 pub mod capability;
 pub mod directories;
+pub mod exhausted;
 pub mod files;
 pub mod frame;
 pub mod guest;
@@ -12,5 +13,4 @@ pub mod lock;
 pub mod manager;
 pub mod platform;
 pub mod runner;
-pub mod scarce;
 pub mod workspace;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use agentd_api::{Code, Problem};
 
-use crate::capability::{Machine, Place};
-use crate::scarce;
+use crate::capability::{Machine, PathState};
+use crate::exhausted;
 
 /// Reason why a directory cannot be a session's working directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +47,7 @@ impl WorkspaceError {
     /// Returns the problem document for a request that uses the directory.
     pub fn problem(&self) -> Problem {
         if let Self::Unknown { .. } = self {
-            return scarce::problem(&self.to_string());
+            return exhausted::problem(&self.to_string());
         }
         if let Self::Silent { .. } = self {
             return Problem::new(Code::DirectorySilent, self.to_string()).hint(
@@ -66,22 +66,22 @@ pub async fn check(machine: &Machine, path: &Path) -> Result<(), WorkspaceError>
     if !path.is_absolute() {
         return Err(WorkspaceError::Relative { path: path.to_owned() });
     }
-    let places = machine.places([path.to_owned()], Instant::now() + ANSWER_TIME, |_| true).await;
+    let places = machine.path_states([path.to_owned()], Instant::now() + ANSWER_TIME, |_| true).await;
     judge(path, places.into_iter().next())
 }
 
-fn judge(path: &Path, place: Option<Place>) -> Result<(), WorkspaceError> {
+fn judge(path: &Path, place: Option<PathState>) -> Result<(), WorkspaceError> {
     let path = path.to_owned();
     match place {
-        Some(Place::Directory { usable: true, .. }) => Ok(()),
-        Some(Place::Directory { usable: false, .. }) => {
+        Some(PathState::Directory { usable: true, .. }) => Ok(()),
+        Some(PathState::Directory { usable: false, .. }) => {
             Err(WorkspaceError::Closed { path, reason: "this user has no permission to enter it".to_owned() })
         }
-        Some(Place::File { .. } | Place::Other) => Err(WorkspaceError::NotADirectory { path }),
-        Some(Place::Closed(reason)) => Err(WorkspaceError::Closed { path, reason }),
-        Some(Place::Silent(reason)) => Err(WorkspaceError::Silent { path, reason }),
-        Some(Place::Scarce(reason)) => Err(WorkspaceError::Unknown { path, reason }),
-        Some(Place::Absent) | None => Err(WorkspaceError::Gone { path }),
+        Some(PathState::File { .. } | PathState::Other) => Err(WorkspaceError::NotADirectory { path }),
+        Some(PathState::Closed(reason)) => Err(WorkspaceError::Closed { path, reason }),
+        Some(PathState::Silent(reason)) => Err(WorkspaceError::Silent { path, reason }),
+        Some(PathState::Exhausted(reason)) => Err(WorkspaceError::Unknown { path, reason }),
+        Some(PathState::Absent) | None => Err(WorkspaceError::Gone { path }),
     }
 }
 
@@ -93,16 +93,16 @@ mod tests {
     fn each_thing_that_can_be_wrong_with_a_directory_has_its_reason() {
         let path = PathBuf::from("/work");
         let of = |place| judge(&path, Some(place)).map_err(|error| error.reason());
-        assert_eq!(of(Place::Directory { path: path.clone(), usable: true }), Ok(()));
-        assert_eq!(of(Place::Directory { path: path.clone(), usable: false }), Err("DirectoryClosed"));
-        assert_eq!(of(Place::File { path: path.clone(), usable: true }), Err("NotADirectory"));
-        assert_eq!(of(Place::Other), Err("NotADirectory"));
-        assert_eq!(of(Place::Absent), Err("DirectoryGone"));
-        assert_eq!(of(Place::Closed("no".to_owned())), Err("DirectoryClosed"));
-        assert_eq!(of(Place::Silent("no".to_owned())), Err("DirectorySilent"));
-        assert_eq!(of(Place::Scarce("no".to_owned())), Err("OutOfResources"));
+        assert_eq!(of(PathState::Directory { path: path.clone(), usable: true }), Ok(()));
+        assert_eq!(of(PathState::Directory { path: path.clone(), usable: false }), Err("DirectoryClosed"));
+        assert_eq!(of(PathState::File { path: path.clone(), usable: true }), Err("NotADirectory"));
+        assert_eq!(of(PathState::Other), Err("NotADirectory"));
+        assert_eq!(of(PathState::Absent), Err("DirectoryGone"));
+        assert_eq!(of(PathState::Closed("no".to_owned())), Err("DirectoryClosed"));
+        assert_eq!(of(PathState::Silent("no".to_owned())), Err("DirectorySilent"));
+        assert_eq!(of(PathState::Exhausted("no".to_owned())), Err("OutOfResources"));
         let code = |place| judge(&path, Some(place)).map_err(|error| error.problem().code);
-        assert_eq!(code(Place::Absent), Err(Code::NoSuchDirectory));
-        assert_eq!(code(Place::Silent("no".to_owned())), Err(Code::DirectorySilent), "it may be there");
+        assert_eq!(code(PathState::Absent), Err(Code::NoSuchDirectory));
+        assert_eq!(code(PathState::Silent("no".to_owned())), Err(Code::DirectorySilent), "it may be there");
     }
 }

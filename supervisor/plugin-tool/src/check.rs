@@ -13,7 +13,7 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
 use super::declared::Declared;
 use super::{ToolError, inspect, source, test};
-use agentd_host::directories::Places;
+use agentd_host::directories::DirectoryOptions;
 
 /// Compares the component with its declaration, which is found by `name`, by the file, or by the component's own
 /// name.
@@ -22,7 +22,7 @@ pub(super) async fn check(
     file: &Path,
     name: Option<&str>,
     cases: &[PathBuf],
-    places: &Places,
+    places: &DirectoryOptions,
 ) -> Result<Check, ToolError> {
     let inspection = host.inspect(source(file)).await?;
     let declared = Declared::of(file, name, &inspection.description.name, places)?;

@@ -6,7 +6,7 @@ use agentd_plugins::{Grant, Setting};
 
 use super::ToolError;
 use agentd_config as config;
-use agentd_host::directories::{Directories, Places};
+use agentd_host::directories::{Directories, DirectoryOptions};
 use agentd_plugin_set::combined;
 
 /// Declaration of a plugin. Contains only the name if the configuration does not declare the plugin.
@@ -26,7 +26,7 @@ pub(super) struct Declared {
 
 impl Declared {
     /// Finds the declaration by `name` if given, otherwise by the file, otherwise by `own`, the component's own name.
-    pub(super) fn of(file: &Path, name: Option<&str>, own: &str, places: &Places) -> Result<Self, ToolError> {
+    pub(super) fn of(file: &Path, name: Option<&str>, own: &str, places: &DirectoryOptions) -> Result<Self, ToolError> {
         let directories = Directories::find(places)?;
         let config::Loaded { config, read } = config::load(&directories.sources(None));
         let mistaken = || {

@@ -20,7 +20,7 @@ use agentd_plugins::{Host, HostError, HostOptions, LoadError, Source};
 use serde::Serialize;
 
 use agentd_api::chain;
-use agentd_host::directories::{Directories, DirectoryError, Places};
+use agentd_host::directories::{Directories, DirectoryError, DirectoryOptions};
 use agentd_plugin_set::SettingError;
 
 /// A subcommand of the tools.
@@ -75,7 +75,7 @@ impl ToolError {
 }
 
 /// Runs a subcommand. Returns its answer as one JSON document.
-pub fn plugin_tool(tool: &PluginTool, places: &Places) -> Result<String, serde_json::Error> {
+pub fn plugin_tool(tool: &PluginTool, places: &DirectoryOptions) -> Result<String, serde_json::Error> {
     match tool {
         PluginTool::Inspect { file } => {
             document(run(places, async |host| Ok(inspect::view(file, host.inspect(source(file)).await?))))
@@ -96,7 +96,7 @@ fn document<T: Serialize>(result: Result<T, ToolError>) -> Result<String, serde_
     })
 }
 
-fn run<T>(places: &Places, work: impl AsyncFnOnce(Host) -> Result<T, ToolError>) -> Result<T, ToolError> {
+fn run<T>(places: &DirectoryOptions, work: impl AsyncFnOnce(Host) -> Result<T, ToolError>) -> Result<T, ToolError> {
     let cache = Directories::find(places)?.compiled_plugins();
     let program = std::env::current_exe().map_err(ToolError::Program)?;
     let host = Host::new(HostOptions::new(cache, program))?;

@@ -15,7 +15,7 @@ use agentd_api::chain;
 use agentd_api::hex;
 use agentd_config as config;
 use agentd_environment::{Environment, Hidden, Placeholders, Real, SESSION_VARIABLE, SOCKET_VARIABLE};
-use agentd_host::capability::{OnMachine, Patience};
+use agentd_host::capability::{CallMachine, CallTime};
 use agentd_plugin_set::{self as plugins, Broke, Managed, SettingError, combined};
 
 /// A prerequisite and the plugin that checks it.
@@ -223,7 +223,7 @@ impl Check {
             session: subject.map(|subject| subject.id.to_string()).unwrap_or_default(),
             agent: subject.map(|subject| subject.agent.clone()).unwrap_or_default(),
             directory: real.directory,
-            machine: OnMachine { machine: machine.clone(), places: real.places, patience: Patience::Half },
+            machine: CallMachine { machine: machine.clone(), places: real.places, patience: CallTime::Half },
             secrets: Arc::clone(&self.surroundings.secrets),
             hidden,
         })

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use agentd_config::Config;
 use agentd_environment::Secrets;
-use agentd_host::capability::{Machine, Place};
+use agentd_host::capability::{Machine, PathState};
 use agentd_plugin_set::Plugins;
 use check::Check;
 use rounds::Rounds;
@@ -79,8 +79,8 @@ impl Prerequisites {
         // The home directory is resolved once: if it stops answering later, it must not delay a check that reports
         // it.
         let paths = std::iter::once(surroundings.config.clone()).chain(std::env::home_dir());
-        let seen = surroundings.machine.places(paths, Instant::now() + PLACES_TIME, |_| false).await;
-        let text = |place: Place| place.into_directory()?.into_os_string().into_string().ok();
+        let seen = surroundings.machine.path_states(paths, Instant::now() + PLACES_TIME, |_| false).await;
+        let text = |place: PathState| place.into_directory()?.into_os_string().into_string().ok();
         let mut found = seen.into_iter().map(text);
         let (config_place, home) = (found.next().flatten(), found.next().flatten());
         let places = Places { config: config_place, home, ..Places::default() };

@@ -8,7 +8,7 @@ use std::time::Instant;
 use agentd_plugins::{Failure, LogLevel, MachineServices, Services};
 
 use agentd_environment::{Hidden, Secrets};
-use agentd_host::capability::OnMachine;
+use agentd_host::capability::CallMachine;
 
 /// Services of one call.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct CheckServices {
     pub(super) agent: String,
     /// Working directory of the session with its links resolved, if it answers.
     pub(super) directory: Option<PathBuf>,
-    pub(super) machine: OnMachine,
+    pub(super) machine: CallMachine,
     pub(super) secrets: Arc<Secrets>,
     /// Values that are masked in messages.
     pub(super) hidden: Hidden,

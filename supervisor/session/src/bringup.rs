@@ -22,7 +22,7 @@ use crate::generation::Generation;
 use crate::isolation;
 use agentd_decide::state::Run;
 use agentd_environment::{Built, SessionFile};
-use agentd_host::capability::{Machine, Place};
+use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
 
 /// Report of a bring-up. The last report is `Ready` or `Failed`.
@@ -195,10 +195,10 @@ fn candidates(program: &str, path: &[u8], directory: &Path) -> ProgramLocation {
 /// Returns the first candidate that can be executed, else the reason and the candidates that did not answer.
 /// Candidates that do not answer are skipped, since a dead file server later in `PATH` is no obstacle.
 async fn find(machine: &Machine, candidates: Vec<PathBuf>) -> Result<PathBuf, (&'static str, String)> {
-    let is_it = |place: &Place| matches!(place, Place::File { usable: true, .. });
-    let seen = machine.places(candidates.clone(), Instant::now() + LOOKED_UP, is_it).await;
+    let is_it = |place: &PathState| matches!(place, PathState::File { usable: true, .. });
+    let seen = machine.path_states(candidates.clone(), Instant::now() + LOOKED_UP, is_it).await;
     let silent =
-        seen.iter().filter_map(|place| if let Place::Silent(text) = place { Some(text.as_str()) } else { None });
+        seen.iter().filter_map(|place| if let PathState::Silent(text) = place { Some(text.as_str()) } else { None });
     let silent = silent.fold(String::new(), |list, text| format!("{list}; {text}"));
     let reason = if silent.is_empty() { "ProgramNotFound" } else { "ProgramSilent" };
     let found = candidates.into_iter().zip(&seen).find(|(_, place)| is_it(place));

@@ -18,7 +18,7 @@ use super::silent::KeeperSearch;
 use crate::launch::{Link, LinkError};
 use crate::pulse;
 use agentd_decide::batch::Batch;
-use agentd_host::scarce;
+use agentd_host::exhausted;
 
 /// A session's journal: its directory and its options.
 #[derive(Debug, Clone)]
@@ -236,7 +236,7 @@ fn counts_as_held(held: Result<bool, OpenError>) -> bool {
         Ok(held) => held,
         // A keeper that is mistaken for gone would lose its agent. So after an error of scarcity the journal
         // counts as held, and the question is repeated.
-        Err(OpenError::Lock { source, .. }) => scarce::passes(&source),
+        Err(OpenError::Lock { source, .. }) => exhausted::passes(&source),
         // In other cases, the attempt to write reports the error.
         Err(_) => false,
     }

@@ -21,7 +21,7 @@ use agentd_api::chain;
 use agentd_decide::batch::Batch;
 use agentd_decide::next::{self, fail_launch};
 use agentd_decide::state::Run;
-use agentd_host::scarce;
+use agentd_host::exhausted;
 
 /// A running bring-up. Dropping the value ends it.
 pub(super) struct BringUp {
@@ -193,7 +193,7 @@ async fn start_keeper(
 /// considered.
 fn is_scarcity(kind: ConditionType, reason: &str, message: &str) -> bool {
     let quotes = ["Script", "LoginShell", "Provider", "Secret"].iter().any(|of| reason.starts_with(of));
-    kind != ConditionType::PrerequisitesMet && !quotes && scarce::in_text(message).is_some()
+    kind != ConditionType::PrerequisitesMet && !quotes && exhausted::in_text(message).is_some()
 }
 
 #[cfg(test)]

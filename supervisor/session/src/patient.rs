@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::pulse;
 use agentd_api::chain;
-use agentd_host::scarce;
+use agentd_host::exhausted;
 
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -28,7 +28,7 @@ where
     loop {
         pulse::gets_on();
         match pulse::blocking(work()).await {
-            Err(error) if scarce::in_text(&chain(&error)).is_some() && !shutdown.is_cancelled() => {
+            Err(error) if exhausted::in_text(&chain(&error)).is_some() && !shutdown.is_cancelled() => {
                 tracing::warn!(
                     agentd.session = %id, error = %chain(&error),
                     "cannot read the journal for lack of resources; retrying"

@@ -15,7 +15,7 @@ use agentd_api::validation::Warning;
 
 use crate::generation::Generation;
 use agentd_environment::{halves, project};
-use agentd_host::capability::Place;
+use agentd_host::capability::PathState;
 
 /// Time limit for the file system to answer about all paths.
 const PLACES: Duration = Duration::from_secs(4);
@@ -38,11 +38,11 @@ async fn of_project(generation: &Generation, spec: &SessionSpec, last: &Environm
     let home = value(last, "HOME").map(|home| PathBuf::from(std::ffi::OsStr::from_bytes(home)));
     let candidates = project::places(&spec.directory, home.as_deref());
     let paths: Vec<PathBuf> = candidates.iter().map(|(_, path)| path.clone()).collect();
-    let seen = generation.daemon.machine.places(paths, deadline, |_| false).await;
+    let seen = generation.daemon.machine.path_states(paths, deadline, |_| false).await;
     let mut files = Vec::new();
     let mut names = BTreeSet::new();
     for ((rule, path), place) in candidates.into_iter().zip(seen) {
-        if matches!(place, Place::File { .. }) && names.insert(path.file_name().map(ToOwned::to_owned)) {
+        if matches!(place, PathState::File { .. }) && names.insert(path.file_name().map(ToOwned::to_owned)) {
             files.push((rule, path));
         }
     }
@@ -51,8 +51,8 @@ async fn of_project(generation: &Generation, spec: &SessionSpec, last: &Environm
     }
     let beside: Vec<PathBuf> =
         files.iter().filter_map(|(rule, file)| project::beside(rule, file, home.as_deref())).collect();
-    let seen = generation.daemon.machine.places(beside.clone(), deadline, |_| false).await;
-    let is_file = |(path, place): (PathBuf, Place)| matches!(place, Place::File { .. }).then_some(path);
+    let seen = generation.daemon.machine.path_states(beside.clone(), deadline, |_| false).await;
+    let is_file = |(path, place): (PathBuf, PathState)| matches!(place, PathState::File { .. }).then_some(path);
     let there: BTreeSet<PathBuf> = beside.into_iter().zip(seen).filter_map(is_file).collect();
     let path = String::from_utf8_lossy(value(last, "PATH").unwrap_or_default()).into_owned();
     let entries: Vec<&str> = path.split(':').filter(|entry| !entry.is_empty()).collect();
@@ -90,11 +90,11 @@ async fn find(
     directory: &Path,
     deadline: Instant,
 ) -> Option<(PathBuf, PathBuf)> {
-    let is_it = |place: &Place| matches!(place, Place::File { usable: true, .. });
+    let is_it = |place: &PathState| matches!(place, PathState::File { usable: true, .. });
     let candidates: Vec<PathBuf> = entries.iter().map(|entry| directory.join(entry).join(program)).collect();
-    let seen = generation.daemon.machine.places(candidates.clone(), deadline, is_it).await;
+    let seen = generation.daemon.machine.path_states(candidates.clone(), deadline, is_it).await;
     candidates.into_iter().zip(seen).find_map(|(candidate, place)| match place {
-        Place::File { path, usable: true } => Some((candidate, path)),
+        PathState::File { path, usable: true } => Some((candidate, path)),
         _ => None,
     })
 }

@@ -116,7 +116,7 @@ fn condition(warnings: &[Warning]) -> (ConditionStatus, String, String) {
 }
 
 async fn of_variables(machine: &Machine, named: &NamedPlaces) -> Vec<Warning> {
-    named.warnings(machine.places(named.paths(), Instant::now() + PLACES, |_| false).await)
+    named.warnings(machine.path_states(named.paths(), Instant::now() + PLACES, |_| false).await)
 }
 
 /// Returns the warning about limits that the login shell sets but the agent does not get.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use agentd_daemon::{ConfigTool, Options, Places, PluginTool};
+use agentd_daemon::{ConfigTool, DirectoryOptions, Options, PluginTool};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_mangen::Man;
 
@@ -151,7 +151,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Serve(serve) => agentd_daemon::serve(&Options {
             config_file: serve.config,
-            places: Places {
+            places: DirectoryOptions {
                 runtime: serve.runtime_dir,
                 state: serve.state_dir,
                 cache: serve.cache_dir,
@@ -176,7 +176,7 @@ fn main() -> ExitCode {
         }
         Command::Man => man(&mut std::io::stdout()).map_err(anyhow::Error::from),
         Command::PluginTool(tool) => {
-            let answer = agentd_daemon::plugin_tool(&tool.into(), &Places::default());
+            let answer = agentd_daemon::plugin_tool(&tool.into(), &DirectoryOptions::default());
             answer.map(|answer| println!("{answer}")).map_err(anyhow::Error::from)
         }
         Command::ConfigTool(ConfigToolArguments { config, config_dir, system_config_dir, command }) => {
@@ -185,7 +185,11 @@ fn main() -> ExitCode {
                 ConfigCommand::Show => ConfigTool::Show,
                 ConfigCommand::Path => ConfigTool::Path,
             };
-            let places = Places { config: config_dir, system_config: system_config_dir, ..Places::default() };
+            let places = DirectoryOptions {
+                config: config_dir,
+                system_config: system_config_dir,
+                ..DirectoryOptions::default()
+            };
             let answer = agentd_daemon::config_tool(&tool, &places, config);
             answer.map(|answer| println!("{answer}")).map_err(anyhow::Error::from)
         }

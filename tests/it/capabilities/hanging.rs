@@ -27,8 +27,8 @@ async fn a_lookup_is_repeated_when_the_kept_process_ends_before_its_answer() {
     std::os::unix::fs::symlink(KEEPER, &keeper).unwrap();
     here.machine = Machine::new(keeper.clone());
     let look = async || {
-        let seen = here.machine.places([PathBuf::from("/")], later(), |_| true).await;
-        seen.into_iter().next().and_then(agentd_host::capability::Place::into_directory)
+        let seen = here.machine.path_states([PathBuf::from("/")], later(), |_| true).await;
+        seen.into_iter().next().and_then(agentd_host::capability::PathState::into_directory)
     };
     assert_eq!(look().await, Some("/".into()));
     let kept = match processes_of(&keeper)[..] {
@@ -95,8 +95,8 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
     assert_eq!(probe(first).await, Ok(Liveness::Hangs));
     assert_eq!(eyes(), 6);
     // What a session names itself is looked at all the same.
-    let seen = here.machine.places([PathBuf::from("/")], later(), |_| true).await;
-    assert_eq!(seen.into_iter().next().and_then(agentd_host::capability::Place::into_directory), Some("/".into()));
+    let seen = here.machine.path_states([PathBuf::from("/")], later(), |_| true).await;
+    assert_eq!(seen.into_iter().next().and_then(agentd_host::capability::PathState::into_directory), Some("/".into()));
 
     dead.release();
     until("all of them end when they can", || eyes() == 0).await;

@@ -8,14 +8,14 @@
 //!
 //! This module does not know sessions or environments, and it does not interpret grants.
 
-mod called;
+mod call_machine;
 mod command;
 mod exchange;
 mod file;
 mod look;
 mod mount;
 mod network;
-mod place;
+mod path_state;
 mod process;
 
 use std::io;
@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 
 use agentd_plugins::{Failure, Places};
 
-pub use called::{OnMachine, Patience};
+pub use call_machine::{CallMachine, CallTime};
 use look::Lookers;
-pub use place::Place;
-pub use place::is_served;
+pub use path_state::PathState;
+pub use path_state::is_served;
 
 /// Services of this machine for plugins. The daemon has one instance. Cheap to clone.
 #[derive(Debug, Clone)]

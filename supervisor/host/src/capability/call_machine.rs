@@ -11,38 +11,38 @@ use super::Machine;
 
 /// Machine services for one call of a plugin.
 #[derive(Debug)]
-pub struct OnMachine {
+pub struct CallMachine {
     /// The machine.
     pub machine: Machine,
     /// Places of the call, with their links resolved.
     pub places: Places,
     /// Time limit of host calls that have no time limit of their own.
-    pub patience: Patience,
+    pub patience: CallTime,
 }
 
 /// Time limit of a host call that has no time limit of its own and may hang, such as reading a file or resolving a
 /// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum CallTime {
     /// The remaining time of the plugin's call.
     All,
     /// Half of the remaining time, so that the plugin can still report its other results.
     Half,
 }
 
-impl OnMachine {
+impl CallMachine {
     /// Returns the deadline of a host call that has no time limit of its own.
     pub fn own(&self, deadline: Instant) -> Instant {
         let now = Instant::now();
         match self.patience {
-            Patience::All => deadline,
-            Patience::Half => now + deadline.saturating_duration_since(now) / 2,
+            CallTime::All => deadline,
+            CallTime::Half => now + deadline.saturating_duration_since(now) / 2,
         }
     }
 }
 
 #[async_trait::async_trait]
-impl MachineServices for OnMachine {
+impl MachineServices for CallMachine {
     async fn run_command(
         &self,
         invocation: Invocation,

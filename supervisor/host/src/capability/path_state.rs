@@ -11,11 +11,11 @@ use agentd_plugins::{Failure, MountEntry};
 
 use super::look::{Looker, LookupResult, Purpose, Subject};
 use super::{Machine, before};
-use crate::scarce;
+use crate::exhausted;
 
 /// Result of examining a path, with its links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum PathState {
     /// A directory. `usable` means that this user may enter it.
     Directory { path: PathBuf, usable: bool },
     /// A regular file. `usable` means that this user may execute it.
@@ -27,12 +27,12 @@ pub enum Place {
     /// The path cannot be examined, for the given reason.
     Closed(String),
     /// The path could not be examined, because descriptors, processes or memory are exhausted.
-    Scarce(String),
+    Exhausted(String),
     /// The path did not answer, or was not examined because its file system hangs; with a message.
     Silent(String),
 }
 
-impl Place {
+impl PathState {
     /// Returns the path if it is a directory.
     pub fn into_directory(self) -> Option<PathBuf> {
         if let Self::Directory { path, .. } = self { Some(path) } else { None }
@@ -44,18 +44,18 @@ const SERVED_TYPES: [&str; 9] = ["9p", "afs", "beegfs", "ceph", "cifs", "gpfs", 
 
 impl Machine {
     /// Examines the paths in order and stops after the first result that is `enough`.
-    pub async fn places(
+    pub async fn path_states(
         &self,
         paths: impl IntoIterator<Item = PathBuf>,
         deadline: Instant,
-        enough: impl Fn(&Place) -> bool,
-    ) -> Vec<Place> {
+        enough: impl Fn(&PathState) -> bool,
+    ) -> Vec<PathState> {
         let mounts = self.mounted(deadline).await;
         let (mut looker, mut places) = (None, Vec::new());
         for path in paths {
             let subject = subject(&path, &mounts);
             let place = match self.lookers.hanging_message(&subject) {
-                Some(text) => Place::Silent(text),
+                Some(text) => PathState::Silent(text),
                 None => self.place(&mut looker, path, subject, deadline).await,
             };
             let is_enough = enough(&place);
@@ -77,7 +77,13 @@ impl Machine {
         self.mounts(deadline).await.unwrap_or_default()
     }
 
-    async fn place(&self, looker: &mut Option<Looker>, path: PathBuf, subject: Subject, deadline: Instant) -> Place {
+    async fn place(
+        &self,
+        looker: &mut Option<Looker>,
+        path: PathBuf,
+        subject: Subject,
+        deadline: Instant,
+    ) -> PathState {
         let now = Instant::now();
         let until = before(now + deadline.saturating_duration_since(now) / 2);
         let open = match looker.take() {
@@ -103,22 +109,22 @@ impl Machine {
     }
 }
 
-fn seen(asked: Result<LookupAnswer, Failure>) -> Place {
+fn seen(asked: Result<LookupAnswer, Failure>) -> PathState {
     match asked {
         Ok(LookupAnswer::Place { path, kind, usable }) => {
             let path = PathBuf::from(path.as_os_str());
             match kind {
-                Kind::Directory => Place::Directory { path, usable },
-                Kind::File => Place::File { path, usable },
-                Kind::Other => Place::Other,
+                Kind::Directory => PathState::Directory { path, usable },
+                Kind::File => PathState::File { path, usable },
+                Kind::Other => PathState::Other,
             }
         }
-        Ok(LookupAnswer::Not { why: FailureReason::NotFound, .. }) => Place::Absent,
-        Ok(LookupAnswer::Not { text, .. }) => Place::Closed(text),
-        Ok(_) => Place::Closed("internal error: the answer belongs to another request".to_owned()),
-        Err(Failure::Failed(text)) if scarce::in_text(&text).is_some() => Place::Scarce(text),
-        Err(Failure::TimedOut(text) | Failure::Unavailable(text)) => Place::Silent(text),
-        Err(failure) => Place::Closed(failure.to_string()),
+        Ok(LookupAnswer::Not { why: FailureReason::NotFound, .. }) => PathState::Absent,
+        Ok(LookupAnswer::Not { text, .. }) => PathState::Closed(text),
+        Ok(_) => PathState::Closed("internal error: the answer belongs to another request".to_owned()),
+        Err(Failure::Failed(text)) if exhausted::in_text(&text).is_some() => PathState::Exhausted(text),
+        Err(Failure::TimedOut(text) | Failure::Unavailable(text)) => PathState::Silent(text),
+        Err(failure) => PathState::Closed(failure.to_string()),
     }
 }
 
