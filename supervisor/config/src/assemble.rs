@@ -25,12 +25,12 @@ pub struct Loaded {
     /// The configuration in force.
     pub config: Config,
     /// The files and mistakes of the configuration.
-    pub read: Read,
+    pub read: Origins,
 }
 
 /// The files and mistakes of a configuration.
 #[derive(Debug)]
-pub struct Read {
+pub struct Origins {
     /// Files in the order in which they apply. Keys of a later file replace keys of an earlier file.
     pub files: Vec<PathBuf>,
     /// Mistakes in the files, each with its consequence.
@@ -111,7 +111,7 @@ pub(super) fn assemble(system: Vec<Text>, user: Option<Text>, sources: &Sources)
         mistakes.push(remove_invalid_key(&mut written, &key, message, &mut left_out));
     }
     let files = written.iter().map(|file| file.path.clone()).collect();
-    Loaded { config, read: Read { files, mistakes, merged, places: written, user, sources: sources.clone() } }
+    Loaded { config, read: Origins { files, mistakes, merged, places: written, user, sources: sources.clone() } }
 }
 
 /// Returns the mistakes of each file alone, and removes the parts of a user's file that only the administrator may
@@ -251,7 +251,7 @@ fn reduce_conflicting_file(written: &mut [ParsedFile], message: &str) -> Mistake
     Mistake { message: message.to_owned(), ..Mistake::default() }
 }
 
-impl Read {
+impl Origins {
     /// Reports whether a mistake refuses all launches.
     pub fn refuses(&self) -> bool {
         self.mistakes.iter().any(|mistake| mistake.consequence == Consequence::LaunchesRefused)

@@ -37,19 +37,19 @@ use agentd_api::isolation::Isolation;
 use agentd_api::quantity::Time;
 use serde::Deserialize;
 
-pub use assemble::{Loaded, Read, load, load_with};
+pub use assemble::{Loaded, Origins, load, load_with};
 pub use control::{Control, Guests, TokenSource};
 pub use declared_secret::{DeclaredSecret, NamedSecret, SecretOrigin};
 pub use effects::Effects;
 pub use environment::{Children, Encryption, Environment, Functions, KeySource, LoginSource, Provider};
 pub use files::{Sources, drop_ins};
-pub use keep::{KeepError, Plan as KeepPlan, plan as plan_to_keep};
+pub use keep::{KeepError, PlannedEdit as KeepPlan, plan as plan_to_keep};
 pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
 #[cfg(test)]
-use plugins::Pin;
+use plugins::Sha256Pin;
 pub use plugins::{Origin, Plugin, PluginLimits, Policy};
 pub use prerequisites::Prerequisite;
-pub use reload::load_again;
+pub use reload::reload;
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use scope::{Directory, missing_directories};

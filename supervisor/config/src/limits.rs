@@ -173,17 +173,17 @@ pub struct Journal {
     /// Size of one session's journal in bytes, or `"unlimited"`. Older segments are removed, also during a turn.
     /// Default: 256 MiB.
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Kept"))]
-    pub keep_session: Kept,
+    pub keep_session: KeptSize,
     /// Size of all sessions' journals together in bytes, or `"unlimited"`. The oldest segments of all sessions are
     /// removed first. Default: `"unlimited"`.
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Kept"))]
-    pub keep_all: Kept,
+    pub keep_all: KeptSize,
 }
 
 /// Size of the part of a journal that is kept: a size ([`agentd_api::quantity`]) or `"unlimited"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawKept")]
-pub struct Kept(pub JournalSizeLimit);
+pub struct KeptSize(pub JournalSizeLimit);
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a size, as 268435456 or \"256M\", or \"unlimited\"")]
@@ -192,7 +192,7 @@ enum RawKept {
     Text(String),
 }
 
-impl TryFrom<RawKept> for Kept {
+impl TryFrom<RawKept> for KeptSize {
     type Error = InvalidQuantity;
 
     fn try_from(written: RawKept) -> Result<Self, InvalidQuantity> {
@@ -296,8 +296,8 @@ impl Default for Journal {
         Self {
             rotate: 64 << 20,
             durability: Durability::default(),
-            keep_session: Kept(JournalSizeLimit::default()),
-            keep_all: Kept(JournalSizeLimit(None)),
+            keep_session: KeptSize(JournalSizeLimit::default()),
+            keep_all: KeptSize(JournalSizeLimit(None)),
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Plugin {
     pub file: Option<PathBuf>,
     /// SHA-256 of the file, as 64 hexadecimal digits. Required, except for a built-in plugin, which cannot have one.
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Pin>"))]
-    pub sha256: Option<Pin>,
+    pub sha256: Option<Sha256Pin>,
     /// Capabilities of the plugin. Default: none for a plugin from a file, and the capabilities it needs for a
     /// built-in plugin.
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Grant>"))]
@@ -99,15 +99,15 @@ impl Default for Policy {
 /// A SHA-256 digest, written as 64 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Pin(pub [u8; 32]);
+pub struct Sha256Pin(pub [u8; 32]);
 
-impl fmt::Display for Pin {
+impl fmt::Display for Sha256Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl TryFrom<String> for Pin {
+impl TryFrom<String> for Sha256Pin {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {

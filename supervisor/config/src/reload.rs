@@ -8,12 +8,12 @@
 
 use agentd_api::configuration::{Consequence, Mistake};
 
-use super::assemble::{Loaded, Read, assemble, load};
+use super::assemble::{Loaded, Origins, assemble, load};
 use super::files::{Sources, Text, read_system, read_user};
 
 /// Reads the configuration again. An error contains the mistakes of the administrator, and the former configuration
 /// then stays in force.
-pub fn load_again(sources: &Sources, before: &Read) -> Result<Loaded, Vec<Mistake>> {
+pub fn reload(sources: &Sources, before: &Origins) -> Result<Loaded, Vec<Mistake>> {
     if before.refuses() {
         return Ok(load(sources));
     }
@@ -28,7 +28,7 @@ pub(super) fn combine(
     system: &[Text],
     user: Result<Option<Text>, Mistake>,
     sources: &Sources,
-    before: &Read,
+    before: &Origins,
 ) -> Result<Loaded, Vec<Mistake>> {
     let (mut mistakes, mut parts) = (Vec::new(), vec![before.user.clone()]);
     match user {
@@ -72,7 +72,7 @@ fn with_mistakes(mut loaded: Loaded, mistakes: Vec<Mistake>) -> Loaded {
     loaded
 }
 
-fn refusing_mistakes(read: &Read) -> impl Iterator<Item = &Mistake> {
+fn refusing_mistakes(read: &Origins) -> impl Iterator<Item = &Mistake> {
     read.mistakes.iter().filter(|mistake| mistake.consequence == Consequence::LaunchesRefused)
 }
 

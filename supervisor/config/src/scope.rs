@@ -7,7 +7,7 @@ use agentd_api::configuration::Consequence;
 use agentd_api::environment::SnapshotScope;
 use serde::Deserialize;
 
-use super::{Config, Flaws, Read, Scope, flaw};
+use super::{Config, Flaws, Origins, Scope, flaw};
 
 /// Settings for the sessions in a directory and below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -108,7 +108,7 @@ fn dotted(table: &str, name: &str, key: &str) -> String {
 
 /// Returns a warning for each configured directory that does not exist, with the position of its key. A missing
 /// directory is no mistake, because it may be mounted later.
-pub fn missing_directories(config: &Config, read: &Read) -> Vec<agentd_api::configuration::Mistake> {
+pub fn missing_directories(config: &Config, read: &Origins) -> Vec<agentd_api::configuration::Mistake> {
     let missing = config.located().filter(|(_, path, _)| matches!(path.try_exists(), Ok(false)));
     let warning = |(key, path, _): (&String, PathBuf, &Directory)| {
         let message = format!("{DIRECTORIES}.{key:?}: the directory {} does not exist", path.display());

@@ -135,7 +135,7 @@ fn a_plugin_is_declared_once_and_used_by_its_name() {
     );
     let config = load_text(&[&text]).unwrap();
     let plugin = &config.plugins["modules"];
-    assert_eq!(plugin.sha256, Some(Pin([15; 32])));
+    assert_eq!(plugin.sha256, Some(Sha256Pin([15; 32])));
     assert_eq!(plugin.on_failure, OnFailure::Skip);
     assert_eq!(plugin.limits.time, Some(Time(Duration::from_secs(10))));
     assert_eq!(plugin.origin, Origin { file: Some("/etc/agentd/0.toml".into()), of_user: false });
@@ -146,9 +146,9 @@ fn a_plugin_is_declared_once_and_used_by_its_name() {
 
 #[test]
 fn a_pin_is_64_hexadecimal_digits() {
-    assert_eq!(Pin::try_from("0F".repeat(32)), Ok(Pin([15; 32])));
+    assert_eq!(Sha256Pin::try_from("0F".repeat(32)), Ok(Sha256Pin([15; 32])));
     for bad in ["", "0f", &"zz".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
-        assert!(Pin::try_from(bad.to_owned()).is_err(), "{bad}");
+        assert!(Sha256Pin::try_from(bad.to_owned()).is_err(), "{bad}");
     }
 }
 
@@ -279,12 +279,12 @@ fn a_tilde_in_front_of_an_agents_program_is_the_home_directory_and_nowhere_else(
 }
 
 /// Returns the sources and the origin of the configuration from these texts, for a reload.
-fn in_force(system: &str, user: &str) -> (Sources, Read) {
+fn in_force(system: &str, user: &str) -> (Sources, Origins) {
     let loaded = assemble::of_texts(&[system], &[user]).unwrap();
     (loaded.read.sources.clone(), loaded.read)
 }
 
-fn again(before: &(Sources, Read), system: &str, user: Result<&str, Mistake>) -> Result<Loaded, Vec<Mistake>> {
+fn again(before: &(Sources, Origins), system: &str, user: Result<&str, Mistake>) -> Result<Loaded, Vec<Mistake>> {
     let text = |path: PathBuf, content: &str, of_user| files::Text { path, content: content.to_owned(), of_user };
     let (sources, read) = before;
     let user = user.map(|content| Some(text(sources.user.clone(), content, true)));

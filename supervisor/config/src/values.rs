@@ -2,11 +2,11 @@
 
 use agentd_api::configuration::ConfigurationValue;
 
-use super::assemble::Read;
+use super::assemble::Origins;
 use super::hidden::{MASK, is_secret, secret_part};
 use super::parsed::{Key, dotted};
 
-impl Read {
+impl Origins {
     /// Returns every key of the files in alphabetical order, with its value in force and the file that contains the
     /// value.
     pub fn values(&self) -> Vec<ConfigurationValue> {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use agentd_api::chain;
-use agentd_config::{Config, Control, Read, TokenSource};
+use agentd_config::{Config, Control, Origins, TokenSource};
 use agentd_environment::{Seed, secret_credential, secret_file};
 use agentd_session::generation::credentials;
 
@@ -41,7 +41,7 @@ pub enum TcpError {
 impl TcpError {
     /// Returns the error as a mistake of the configuration. `open` is the address that stays open from the former
     /// configuration.
-    pub fn mistake(&self, read: &Read, open: Option<SocketAddr>) -> Mistake {
+    pub fn mistake(&self, read: &Origins, open: Option<SocketAddr>) -> Mistake {
         let key = match self {
             Self::Listen { .. } => "tcp",
             Self::Token(_) | Self::NoToken => "token",

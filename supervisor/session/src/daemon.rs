@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agentd_config::{Config, Read};
+use agentd_config::{Config, Origins};
 use agentd_environment::Trust;
 use agentd_host::capability::Machine;
 use agentd_host::directories::Directories;
@@ -20,7 +20,7 @@ use crate::standing::Standing;
 #[derive(Debug)]
 pub struct Daemon {
     /// The configuration at the start of the daemon. Some keys keep these values until the daemon ends.
-    pub at_start: Arc<Read>,
+    pub at_start: Arc<Origins>,
     pub directories: Directories,
     pub programs: Programs,
     /// The scripts that the user approved.
@@ -52,7 +52,7 @@ pub struct Programs {
 
 impl Daemon {
     /// Creates the parts that live as long as the process, from the first configuration.
-    pub fn new(config: &Config, read: Read, directories: Directories, trust: Trust, programs: Programs) -> Self {
+    pub fn new(config: &Config, read: Origins, directories: Directories, trust: Trust, programs: Programs) -> Self {
         Self {
             launcher: Arc::new(Launcher::new(config.launch.manager, programs.keeper.clone())),
             machine: Machine::new(programs.keeper.clone()),

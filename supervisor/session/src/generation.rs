@@ -21,7 +21,7 @@ use crate::launch::Patience;
 use crate::standing;
 
 use agentd_config::Scope;
-use agentd_config::{self as config, Config, Loaded, Read};
+use agentd_config::{self as config, Config, Loaded, Origins};
 use agentd_environment::{
     Capture, Chosen, Environments, Pipeline, Place, Scopes, Secrets, SnapshotOptions, SnapshotTimes, Snapshots, Wanted,
 };
@@ -40,7 +40,7 @@ pub struct Generation {
     pub daemon: Arc<Daemon>,
     pub config: Config,
     /// The files that the configuration was read from, with the places of its values.
-    pub read: Arc<Read>,
+    pub read: Arc<Origins>,
     pub environments: Arc<Environments>,
     pub secrets: Arc<Secrets>,
     pub snapshots: Arc<Snapshots>,

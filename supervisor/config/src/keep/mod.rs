@@ -15,7 +15,7 @@ use agentd_api::configuration::Mistake;
 use agentd_api::keep::{KeepLine, KeepRequest};
 use toml_edit::DocumentMut;
 
-use super::assemble::{Loaded, Read, assemble};
+use super::assemble::{Loaded, Origins, assemble};
 use super::files::{Sources, Text, read_system, read_user};
 use super::parsed::{ParsedFile, dotted};
 use super::plugins::WHITELIST;
@@ -49,7 +49,7 @@ pub enum KeepError {
 
 /// A planned edit of the user's file.
 #[derive(Debug)]
-pub struct Plan {
+pub struct PlannedEdit {
     /// Former content of the user's file. `None` means that the file does not exist.
     pub before: Option<String>,
     /// New content of the user's file.
@@ -65,7 +65,7 @@ pub struct Plan {
 }
 
 /// Plans the edit from the current files.
-pub fn plan(sources: &Sources, wish: &KeepRequest) -> Result<Plan, KeepError> {
+pub fn plan(sources: &Sources, wish: &KeepRequest) -> Result<PlannedEdit, KeepError> {
     let mut system = Vec::new();
     read_system(&sources.system, &mut system).map_err(KeepError::Unreadable)?;
     let user = match read_user(sources) {
@@ -77,12 +77,17 @@ pub fn plan(sources: &Sources, wish: &KeepRequest) -> Result<Plan, KeepError> {
     planned(system, user, sources, wish)
 }
 
-fn planned(system: Vec<Text>, user: Option<Text>, sources: &Sources, wish: &KeepRequest) -> Result<Plan, KeepError> {
+fn planned(
+    system: Vec<Text>,
+    user: Option<Text>,
+    sources: &Sources,
+    wish: &KeepRequest,
+) -> Result<PlannedEdit, KeepError> {
     let now = assemble(system.clone(), user.clone(), sources);
     let before = user.map(|text| text.content);
     let content = before.clone().unwrap_or_default();
     let mut document: DocumentMut = content.parse().map_err(|_| KeepError::Mistakes(now.read.mistakes.clone()))?;
-    let mut plan = Plan {
+    let mut plan = PlannedEdit {
         before,
         after: String::new(),
         keys: Vec::new(),
@@ -171,7 +176,7 @@ fn directory_key(now: &Loaded, directory: &Path) -> String {
 
 /// Returns the lists of the whitelist: the own list of each use that has one, and the plugin's list for the other
 /// uses.
-fn whitelist_targets(config: &Config, read: &Read, user: &Path, names: &[String]) -> Result<Vec<Target>, KeepError> {
+fn whitelist_targets(config: &Config, read: &Origins, user: &Path, names: &[String]) -> Result<Vec<Target>, KeepError> {
     let whitelists = config.environment.providers.iter().enumerate().filter(|(_, one)| one.plugin == WHITELIST);
     let (own, shared): (Vec<_>, Vec<_>) = whitelists.partition(|(_, one)| one.settings.contains_key(ALLOW));
     if own.is_empty() && shared.is_empty() {
@@ -205,7 +210,7 @@ fn whitelist_targets(config: &Config, read: &Read, user: &Path, names: &[String]
 }
 
 /// Returns the list that the merged configuration has at a key, if another file than the user's sets it.
-fn inherited_names(read: &Read, key: &[String], user: &Path) -> Vec<String> {
+fn inherited_names(read: &Origins, key: &[String], user: &Path) -> Vec<String> {
     if read.place(key).is_none_or(|(file, _)| file == user) {
         return Vec::new();
     }

@@ -7,7 +7,7 @@ fn text(of_user: bool, content: &str) -> Text {
     Text { path: path.into(), content: content.to_owned(), of_user }
 }
 
-fn of(system: &str, user: Option<&str>, wish: &KeepRequest) -> Result<Plan, KeepError> {
+fn of(system: &str, user: Option<&str>, wish: &KeepRequest) -> Result<PlannedEdit, KeepError> {
     let sources = Sources { system: "/etc/agentd".into(), user: "/home/kim/agentd.toml".into(), named: false };
     let system = if system.is_empty() { Vec::new() } else { vec![text(false, system)] };
     planned(system, user.map(|user| text(true, user)), &sources, wish)

@@ -31,7 +31,7 @@ pub(super) async fn check(generation: &Arc<Generation>) -> Check {
         let changes: Vec<_> =
             of.read.changed_since(&of.daemon.at_start).iter().map(|key| Effects::change(key)).collect();
         let waiting = Effects::at_the_next_start(&changes);
-        match config::load_again(&of.read.sources, &of.read) {
+        match config::reload(&of.read.sources, &of.read) {
             Ok(loaded) => {
                 let keys = loaded.read.changed_since(&of.read);
                 FileFindings { changed: keys, mistakes: loaded.read.mistakes, waiting, missing: Vec::new() }
