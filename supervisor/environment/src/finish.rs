@@ -10,7 +10,7 @@ use super::secrets::{self, SecretResults, SecretValue, Secrets};
 use super::services::{Real, SharedLogin};
 use super::{BuildError, Capture, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target, functions};
 use agentd_config::Children;
-use agentd_plugin_set::Use;
+use agentd_plugin_set::PipelineStep;
 
 impl Pipeline {
     /// Applies agentd's own steps after the configured steps: the variables of scopes, the named secrets, and
@@ -80,7 +80,7 @@ pub(super) fn fill(
 }
 
 /// Returns the names of agentd's own steps. A name that a plugin also has is excluded.
-pub(super) fn own_steps(steps: &[Use]) -> BTreeSet<String> {
+pub(super) fn own_steps(steps: &[PipelineStep]) -> BTreeSet<String> {
     let named = |own: bool| steps.iter().filter(move |step| step.plugin.is_built_in() == own).map(|step| &step.name);
     let plugins: BTreeSet<&String> = named(false).collect();
     let own = named(true).cloned().chain([secrets::STEP.to_owned(), OWN.to_owned()]);

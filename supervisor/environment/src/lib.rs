@@ -75,7 +75,7 @@ pub use validate::{Digests, NamedPlaces, Scripts};
 
 use agentd_config::{self as config, Children, Config, Functions};
 use agentd_host::capability::{CallMachine, CallTime, Machine};
-use agentd_plugin_set::{Broke, NotCalled, Outcome, Use};
+use agentd_plugin_set::{CallOutcome, PipelineStep, PluginFault, Unusable};
 use base::Base;
 use finish::own_steps;
 use merge::InvalidChange;
@@ -98,7 +98,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// The environment providers, in the configured order.
 #[derive(Debug)]
 pub struct Pipeline {
-    steps: Vec<Use>,
+    steps: Vec<PipelineStep>,
     capture: Capture,
     children: Children,
     functions: Functions,
@@ -116,7 +116,7 @@ pub struct Pipeline {
 #[derive(Debug, thiserror::Error)]
 enum BuildError {
     #[error("environment provider {provider:?}")]
-    NotCalled { provider: String, source: NotCalled },
+    NotCalled { provider: String, source: Unusable },
     #[error("environment provider {provider:?}")]
     Provider { provider: String, source: CallError },
     /// The host could not run what the provider requested.
@@ -234,7 +234,7 @@ struct StepResults {
 }
 
 impl Pipeline {
-    pub fn new(config: &Config, steps: Vec<Use>, capture: Capture) -> Self {
+    pub fn new(config: &Config, steps: Vec<PipelineStep>, capture: Capture) -> Self {
         Self {
             own: Arc::new(own_steps(&steps)),
             steps,
@@ -408,7 +408,7 @@ impl Pipeline {
     async fn step(
         &self,
         build: &Build<'_>,
-        step: &Use,
+        step: &PipelineStep,
         number: u32,
         environment: &mut Environment,
     ) -> Result<(), BuildError> {
@@ -539,18 +539,18 @@ impl Pipeline {
 }
 
 /// Returns the outcome of a call for its plugin, or `None` if the call was not made.
-fn outcome(error: Option<&BuildError>, message: Option<String>, purpose: Purpose) -> Option<Outcome> {
+fn outcome(error: Option<&BuildError>, message: Option<String>, purpose: Purpose) -> Option<CallOutcome> {
     if matches!(error, Some(BuildError::NotCalled { .. })) {
         return None;
     }
     let broke = match error {
-        Some(BuildError::Provider { source, .. }) => Broke::of(source),
+        Some(BuildError::Provider { source, .. }) => PluginFault::of(source),
         _ => None,
     };
     Some(match (purpose, message, broke) {
-        (Purpose::Renewal, message, _) => Outcome::Renewed(message),
-        (Purpose::Launch, None, _) => Outcome::Well,
-        (Purpose::Launch, Some(message), Some(broke)) => Outcome::Broke(broke, message),
-        (Purpose::Launch, Some(message), None) => Outcome::Reported(message),
+        (Purpose::Renewal, message, _) => CallOutcome::Renewed(message),
+        (Purpose::Launch, None, _) => CallOutcome::Well,
+        (Purpose::Launch, Some(message), Some(broke)) => CallOutcome::Fault(broke, message),
+        (Purpose::Launch, Some(message), None) => CallOutcome::Reported(message),
     })
 }

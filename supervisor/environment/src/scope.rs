@@ -12,7 +12,7 @@ use agentd_plugins::{Change, Plugin, Setting, glob};
 
 use agentd_config::{ALLOW, DROP, Scope};
 use agentd_host::capability::Machine;
-use agentd_plugin_set::Use;
+use agentd_plugin_set::PipelineStep;
 
 /// Older name of the snapshot's setting `allow`.
 const KEEP: &str = "keep";
@@ -61,7 +61,7 @@ impl InScope {
     /// meaning.
     pub(super) fn settings(
         &self,
-        steps: &[Use],
+        steps: &[PipelineStep],
         number: usize,
         plugin: &Plugin,
         identity: Option<&str>,
@@ -80,7 +80,7 @@ impl InScope {
         }
         let (mut allow, mut drop) = (values(&settings, ALLOW).to_vec(), values(&settings, DROP).to_vec());
         // A variable that a later step allows must reach that step. A variable that an earlier step keeps stays.
-        let built_in = |step: &&Use| step.plugin.is_built_in();
+        let built_in = |step: &&PipelineStep| step.plugin.is_built_in();
         let later = steps[number + 1..].iter().filter(built_in).flat_map(|step| values(&step.settings, ALLOW));
         let earlier = steps[..number].iter().filter(built_in).flat_map(|step| values(&step.settings, KEEP));
         allow.extend(later.chain(earlier).cloned());

@@ -17,21 +17,21 @@ const MAX_SUSPENSION: Duration = Duration::from_hours(1);
 
 /// Result of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// The call succeeded.
     Well,
     /// The plugin reported an error, or a service it called failed: a file in the session's directory, a
     /// user's script, a setting, a grant. The cause may affect one session only, so it does not suspend the plugin.
     Reported(String),
     /// The plugin itself failed.
-    Broke(Broke, String),
+    Fault(PluginFault, String),
     /// Result of a renewal for a running agent, with the error if it failed. It neither causes nor ends a suspension.
     Renewed(Option<String>),
 }
 
 /// Kind of a plugin's own failure. Other sessions see only this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Broke {
+pub enum PluginFault {
     /// The plugin crashed.
     #[error("it crashed")]
     Crashed,
@@ -43,7 +43,7 @@ pub enum Broke {
     Answer,
 }
 
-impl Broke {
+impl PluginFault {
     /// Returns the kind of the failure, if it is the plugin's own. Errors that the plugin reports and refused
     /// capabilities are not.
     pub fn of(error: &CallError) -> Option<Self> {
@@ -71,7 +71,7 @@ pub(super) struct Health {
     /// Number of the plugin's own failures since its last success.
     pub(super) in_a_row: u64,
     pub(super) last_failure: Option<(Timestamp, String)>,
-    last_broke: Option<Broke>,
+    last_broke: Option<PluginFault>,
     suspensions: u32,
     until: Option<Instant>,
 }
@@ -83,31 +83,31 @@ pub(super) struct Health {
      last failure: {last}",
     .left.as_secs_f64().ceil()
 )]
-pub struct Suspended {
+pub struct Suspension {
     in_a_row: u64,
     left: Duration,
-    last: Broke,
+    last: PluginFault,
 }
 
 impl Health {
     /// Returns the reason why the plugin is not called, if it is suspended.
-    pub(super) fn suspended(&self, now: Instant) -> Option<Suspended> {
+    pub(super) fn suspended(&self, now: Instant) -> Option<Suspension> {
         let left = self.until?.checked_duration_since(now).filter(|left| !left.is_zero())?;
-        let last = self.last_broke.unwrap_or(Broke::Crashed);
-        Some(Suspended { in_a_row: self.in_a_row, left, last })
+        let last = self.last_broke.unwrap_or(PluginFault::Crashed);
+        Some(Suspension { in_a_row: self.in_a_row, left, last })
     }
 
     /// Records a call that ended now.
-    pub(super) fn record(&mut self, outcome: Outcome, now: Instant, at: Timestamp) {
+    pub(super) fn record(&mut self, outcome: CallOutcome, now: Instant, at: Timestamp) {
         self.calls += 1;
         match outcome {
-            Outcome::Well => (self.in_a_row, self.suspensions, self.until) = (0, 0, None),
-            Outcome::Renewed(None) => {}
-            Outcome::Reported(message) | Outcome::Renewed(Some(message)) => {
+            CallOutcome::Well => (self.in_a_row, self.suspensions, self.until) = (0, 0, None),
+            CallOutcome::Renewed(None) => {}
+            CallOutcome::Reported(message) | CallOutcome::Renewed(Some(message)) => {
                 self.failures += 1;
                 self.last_failure = Some((at, message));
             }
-            Outcome::Broke(broke, message) => {
+            CallOutcome::Fault(broke, message) => {
                 self.failures += 1;
                 self.in_a_row += 1;
                 self.last_broke = Some(broke);
@@ -129,7 +129,11 @@ mod tests {
     use super::*;
 
     fn fail(health: &mut Health, now: Instant) {
-        health.record(Outcome::Broke(Broke::Crashed, "/repo/x: it crashed".to_owned()), now, Timestamp::UNIX_EPOCH);
+        health.record(
+            CallOutcome::Fault(PluginFault::Crashed, "/repo/x: it crashed".to_owned()),
+            now,
+            Timestamp::UNIX_EPOCH,
+        );
     }
 
     #[test]
@@ -149,7 +153,7 @@ mod tests {
             now += second;
             assert_eq!(health.suspended(now), None, "it is tried again after {minutes} minutes");
         }
-        health.record(Outcome::Well, now, Timestamp::UNIX_EPOCH);
+        health.record(CallOutcome::Well, now, Timestamp::UNIX_EPOCH);
         fail(&mut health, now);
         assert_eq!((health.suspended(now), health.in_a_row, health.failures, health.calls), (None, 1, 13, 14));
     }
@@ -158,15 +162,15 @@ mod tests {
     fn what_a_plugin_reports_is_counted_and_suspends_nothing_and_so_is_a_renewal() {
         let (mut health, now) = (Health::default(), Instant::now());
         for _ in 0..20 {
-            health.record(Outcome::Reported("the script failed".to_owned()), now, Timestamp::UNIX_EPOCH);
-            health.record(Outcome::Renewed(Some("the token failed".to_owned())), now, Timestamp::UNIX_EPOCH);
+            health.record(CallOutcome::Reported("the script failed".to_owned()), now, Timestamp::UNIX_EPOCH);
+            health.record(CallOutcome::Renewed(Some("the token failed".to_owned())), now, Timestamp::UNIX_EPOCH);
         }
         assert_eq!((health.suspended(now), health.failures, health.in_a_row), (None, 40, 0));
         assert_eq!(health.last_failure.as_ref().unwrap().1, "the token failed");
         // A successful renewal says nothing about failed launches.
         for _ in 0..5 {
             fail(&mut health, now);
-            health.record(Outcome::Renewed(None), now, Timestamp::UNIX_EPOCH);
+            health.record(CallOutcome::Renewed(None), now, Timestamp::UNIX_EPOCH);
         }
         let message = health.suspended(now).unwrap().to_string();
         assert!(message.ends_with("last failure: it crashed") && !message.contains("/repo"), "{message}");

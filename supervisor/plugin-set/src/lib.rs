@@ -24,8 +24,8 @@ use agentd_api::plugin::{PluginProblem, PluginView};
 use agentd_plugins::{Host, HostError, HostOptions, Limits, Setting};
 use tokio::sync::OnceCell;
 
-pub use health::{Broke, Outcome};
-pub use managed::{Managed, NotCalled, Stage};
+pub use health::{CallOutcome, PluginFault};
+pub use managed::{ManagedPlugin, Stage, Unusable};
 
 use agentd_config::{Config, Prerequisite};
 use agentd_host::directories::Directories;
@@ -38,18 +38,18 @@ const PLUGINS: &str = "plugins";
 /// The plugins of one configuration.
 #[derive(Debug, Default)]
 pub struct Plugins {
-    known: BTreeMap<String, Arc<Managed>>,
+    known: BTreeMap<String, Arc<ManagedPlugin>>,
     /// The steps of the pipeline, one for each entry of `environment.providers` in its order.
-    pub uses: Vec<Use>,
+    pub steps: Vec<PipelineStep>,
 }
 
 /// A step of the pipeline and its plugin.
 #[derive(Debug, Clone)]
-pub struct Use {
+pub struct PipelineStep {
     /// Name of the step.
     pub name: String,
     /// Plugin of the step.
-    pub plugin: Arc<Managed>,
+    pub plugin: Arc<ManagedPlugin>,
     /// Settings of the plugin, combined with those of the step.
     pub settings: Vec<Setting>,
 }
@@ -117,7 +117,7 @@ impl Plugins {
                 folders: folders.clone(),
                 host: host.clone(),
             };
-            let managed = Arc::new(Managed::new(asked, limits(config)));
+            let managed = Arc::new(ManagedPlugin::new(asked, limits(config)));
             managed.begin();
             known.insert(name.clone(), managed);
         }
@@ -125,10 +125,10 @@ impl Plugins {
             let plugin = known.get(&used.plugin)?;
             // Invalid settings are reported as a problem of the plugin.
             let settings = combined(plugin.settings(), &used.settings).unwrap_or_default();
-            Some(Use { name: used.step().to_owned(), plugin: Arc::clone(plugin), settings })
+            Some(PipelineStep { name: used.step().to_owned(), plugin: Arc::clone(plugin), settings })
         });
         let uses = uses.collect();
-        Ok(Self { known, uses })
+        Ok(Self { known, steps: uses })
     }
 
     /// Waits until each plugin is loaded or has failed to load.
@@ -139,7 +139,7 @@ impl Plugins {
     }
 
     /// Returns the plugin with this name.
-    pub fn named(&self, name: &str) -> Option<&Arc<Managed>> {
+    pub fn named(&self, name: &str) -> Option<&Arc<ManagedPlugin>> {
         self.known.get(name)
     }
 

@@ -11,14 +11,14 @@ use agentd_plugins::{Capability, Grant, Limits, OnCompile, Plugin, UncoveredPatt
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::health::{Health, Outcome, Suspended};
+use super::health::{CallOutcome, Health, Suspension};
 use super::loading::{LoadRequest, LoadResult, Stamp};
 use super::settings;
 use agentd_config::{Origin, PluginLimits};
 
 /// A plugin in any state.
 #[derive(Debug)]
-pub struct Managed {
+pub struct ManagedPlugin {
     /// Name of the plugin in the configuration.
     pub name: String,
     asked: LoadRequest,
@@ -69,7 +69,7 @@ fn pause(failures: u32) -> Duration {
 }
 
 /// Ends an attempt, also if it panics.
-struct Attempt<'a>(&'a Managed);
+struct Attempt<'a>(&'a ManagedPlugin);
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
@@ -79,16 +79,16 @@ impl Drop for Attempt<'_> {
 
 /// Reason why a plugin is not called.
 #[derive(Debug, thiserror::Error)]
-pub enum NotCalled {
+pub enum Unusable {
     /// The plugin is not loaded.
     #[error("it was not loaded: {detail}{}", .hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
     NotLoaded { detail: String, hint: Option<String> },
     /// The plugin is suspended.
     #[error(transparent)]
-    Suspended(Suspended),
+    Suspended(Suspension),
 }
 
-impl NotCalled {
+impl Unusable {
     /// Returns the reason for the condition, as one CamelCase word.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl NotCalled {
     }
 }
 
-impl Managed {
+impl ManagedPlugin {
     /// Creates a plugin whose loading has not begun.
     pub(super) fn new(asked: LoadRequest, general: Limits) -> Self {
         let PluginLimits { time, memory, output, log } = asked.declared.limits;
@@ -188,17 +188,17 @@ impl Managed {
     }
 
     /// Returns the plugin if it is loaded and not suspended.
-    pub fn usable(&self, now: Instant) -> Result<&Plugin, NotCalled> {
+    pub fn usable(&self, now: Instant) -> Result<&Plugin, Unusable> {
         let Some(plugin) = self.loaded.get() else {
             let PluginProblem { detail, hint, .. } = self.problem().unwrap_or_else(|| PluginProblem {
                 code: "plugin-not-compiled".to_owned(),
                 detail: "it is still being compiled".to_owned(),
                 hint: None,
             });
-            return Err(NotCalled::NotLoaded { detail, hint });
+            return Err(Unusable::NotLoaded { detail, hint });
         };
         match self.health().suspended(now) {
-            Some(suspended) => Err(NotCalled::Suspended(suspended)),
+            Some(suspended) => Err(Unusable::Suspended(suspended)),
             None => Ok(plugin),
         }
     }
@@ -224,7 +224,7 @@ impl Managed {
     }
 
     /// Records the result of a finished call.
-    pub fn record(&self, outcome: Outcome) {
+    pub fn record(&self, outcome: CallOutcome) {
         let mut health = self.health();
         let now = Instant::now();
         let before = health.suspended(now).is_some();
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use agentd_config as config;
 
-    fn managed(directory: &std::path::Path) -> Arc<Managed> {
+    fn managed(directory: &std::path::Path) -> Arc<ManagedPlugin> {
         let host = Host::new(HostOptions::new(directory.join("cache"), "/nowhere/agentd")).unwrap();
         let folders = Folders { system: directory.join("system"), user: directory.join("user") };
         let asked = LoadRequest {
@@ -349,7 +349,7 @@ mod tests {
             folders,
             host,
         };
-        Arc::new(Managed::new(asked, Limits::default()))
+        Arc::new(ManagedPlugin::new(asked, Limits::default()))
     }
 
     #[tokio::test]

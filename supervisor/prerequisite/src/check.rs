@@ -16,14 +16,14 @@ use agentd_api::hex;
 use agentd_config as config;
 use agentd_environment::{Environment, Hidden, Placeholders, Real, SESSION_VARIABLE, SOCKET_VARIABLE};
 use agentd_host::capability::{CallMachine, CallTime};
-use agentd_plugin_set::{self as plugins, Broke, Managed, SettingError, combined};
+use agentd_plugin_set::{self as plugins, ManagedPlugin, PluginFault, SettingError, combined};
 
 /// A prerequisite and the plugin that checks it.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) name: String,
     pub(super) declared: config::Prerequisite,
-    pub(super) plugin: Arc<Managed>,
+    pub(super) plugin: Arc<ManagedPlugin>,
     settings: Result<Vec<Setting>, SettingError>,
     surroundings: Surroundings,
     /// Places of checks that belong to no session.
@@ -93,7 +93,7 @@ impl Check {
     pub(super) fn new(
         name: &str,
         declared: &config::Prerequisite,
-        plugin: Arc<Managed>,
+        plugin: Arc<ManagedPlugin>,
         surroundings: Surroundings,
         places: Places,
     ) -> Self {
@@ -190,10 +190,10 @@ impl Check {
         let checked = plugin.check(call).await;
         let message = || checked.as_ref().err().map(|error| services.hidden.text(&chain(error))).unwrap_or_default();
         self.plugin.record(match &checked {
-            Ok(_) => plugins::Outcome::Well,
-            Err(error) => match Broke::of(error).filter(|_| !is_external(error)) {
-                Some(broke) => plugins::Outcome::Broke(broke, message()),
-                None => plugins::Outcome::Reported(message()),
+            Ok(_) => plugins::CallOutcome::Well,
+            Err(error) => match PluginFault::of(error).filter(|_| !is_external(error)) {
+                Some(broke) => plugins::CallOutcome::Fault(broke, message()),
+                None => plugins::CallOutcome::Reported(message()),
             },
         });
         let text = message();

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::bringup::{Failure, Progress};
 use crate::generation::Generation;
 use agentd_api::chain;
-use agentd_plugin_set::{Managed, Stage};
+use agentd_plugin_set::{ManagedPlugin, Stage};
 
 /// Time that plugins may take before the launch reports a wait. Most plugins load within milliseconds.
 const QUIET: Duration = Duration::from_millis(300);
@@ -50,14 +50,14 @@ pub(super) async fn wait(
     }
 }
 
-async fn settled(plugins: &[Arc<Managed>]) {
+async fn settled(plugins: &[Arc<ManagedPlugin>]) {
     for plugin in plugins {
         plugin.settled().await;
     }
 }
 
 /// Returns the text of the condition; it is empty when every plugin is settled.
-fn message(plugins: &[Arc<Managed>]) -> String {
+fn message(plugins: &[Arc<ManagedPlugin>]) -> String {
     let of = |wanted: Stage| {
         let names =
             plugins.iter().filter(|plugin| *plugin.stage().borrow() == wanted).map(|plugin| plugin.name.as_str());
@@ -73,7 +73,7 @@ fn message(plugins: &[Arc<Managed>]) -> String {
 }
 
 /// Returns a future that ends when the stage of one of the plugins changes after this call.
-fn changed(plugins: &[Arc<Managed>]) -> impl Future<Output = ()> + use<> {
+fn changed(plugins: &[Arc<ManagedPlugin>]) -> impl Future<Output = ()> + use<> {
     let mut waiting = JoinSet::new();
     for mut stage in plugins.iter().map(|plugin| plugin.stage()) {
         waiting.spawn(async move { stage.changed().await });

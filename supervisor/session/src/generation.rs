@@ -28,7 +28,7 @@ use agentd_environment::{
 
 use agentd_host::directories::{Directories, DirectoryError};
 
-use agentd_plugin_set::{Managed, NoHost, Plugins};
+use agentd_plugin_set::{ManagedPlugin, NoHost, Plugins};
 use agentd_prerequisite::{self as prerequisite, Prerequisites, Surroundings, Who};
 
 /// One configuration with everything that is created from it. Shared, immutable, numbered.
@@ -205,12 +205,12 @@ impl Generation {
 
     /// Returns the plugins that a launch of this session needs: the providers of its environment, and the plugins
     /// that check its prerequisites.
-    pub async fn plugins_of(&self, spec: &SessionSpec) -> Result<Vec<Arc<Managed>>, NoHost> {
+    pub async fn plugins_of(&self, spec: &SessionSpec) -> Result<Vec<Arc<ManagedPlugin>>, NoHost> {
         let plugins = self.plugins_begun().await?;
         let checks = self.needed(spec).into_iter().filter_map(|name| self.config.prerequisites.get(&name));
         let checks = checks.filter_map(|prerequisite| plugins.named(&prerequisite.plugin));
-        let mut needed: Vec<Arc<Managed>> = checks.cloned().collect();
-        needed.extend(plugins.uses.iter().map(|used| Arc::clone(&used.plugin)));
+        let mut needed: Vec<Arc<ManagedPlugin>> = checks.cloned().collect();
+        needed.extend(plugins.steps.iter().map(|used| Arc::clone(&used.plugin)));
         needed.sort_by(|one, other| one.name.cmp(&other.name));
         needed.dedup_by(|one, other| one.name == other.name);
         Ok(needed)
@@ -233,7 +233,7 @@ impl Generation {
             let plugins =
                 Plugins::begin(&self.daemon.host, &self.config, &self.daemon.directories, self.launchable().err())
                     .await?;
-            let pipeline = Pipeline::new(&self.config, plugins.uses.clone(), self.capture.clone());
+            let pipeline = Pipeline::new(&self.config, plugins.steps.clone(), self.capture.clone());
             let surroundings = Surroundings {
                 machine: self.daemon.machine.clone(),
                 secrets: Arc::clone(&self.secrets),
