@@ -133,7 +133,7 @@ async fn timed(plugin: &Plugin, call: &impl Fn() -> Call, prepared: bool) -> Res
     for _ in 0..CALLS {
         let call = call();
         if prepared {
-            plugin.prepare(call.limits).await;
+            plugin.warm_up(call.limits).await;
         }
         let begun = Instant::now();
         plugin.provide(call).await?;

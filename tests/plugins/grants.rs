@@ -65,7 +65,7 @@ async fn the_provider_of_version_one_gets_an_answer_of_every_import_and_gives_ev
     assert_eq!((plugin.description().name.as_str(), plugin.narrowed()), ("fixture-provider", &[][..]));
     assert_eq!(plugin.imports().len(), Capability::ALL.len());
     plugin.check_settings(&settings()).unwrap();
-    plugin.prepare(fixture_call().limits).await;
+    plugin.warm_up(fixture_call().limits).await;
     for _ in 0..2 {
         let changes = plugin.provide(fixture_call()).await.unwrap();
         let mut lines = lines(&changes);

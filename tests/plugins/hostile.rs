@@ -40,7 +40,7 @@ async fn error_as(guest: &Guest<'_>, code: Code) -> CallError {
     let error = plugin.provide(hostile_call()).await.unwrap_err();
     assert!(start.elapsed() < TIME + SLACK, "ended after {:?}: {error}", start.elapsed());
     bench.still_works().await;
-    plugin.prepare(limits()).await;
+    plugin.warm_up(limits()).await;
     let start = Instant::now();
     let prepared = plugin.provide(hostile_call()).await.unwrap_err();
     assert!(start.elapsed() < TIME + SLACK, "ended after {:?}: {prepared}", start.elapsed());
@@ -243,7 +243,7 @@ async fn nothing_is_kept_from_one_call_to_the_next() {
         plugin.provide(hostile_call()).await.unwrap();
     }
     for _ in 0..3 {
-        plugin.prepare(limits()).await;
+        plugin.warm_up(limits()).await;
         plugin.provide(hostile_call()).await.unwrap();
         plugin.provide(hostile_call()).await.unwrap();
     }

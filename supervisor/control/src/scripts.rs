@@ -87,7 +87,7 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 /// Describes a script for the user's decision; `None` if the script does not exist.
 fn view(trust: &Trust, place: &ScriptPlace, diff: bool) -> Option<ScriptView> {
     let ScriptPlace { script: path, directory, .. } = place;
-    let script = match trust.standing(path) {
+    let script = match trust.examine(path) {
         Ok(script) => script?,
         Err(error) => {
             return Some(ScriptView {

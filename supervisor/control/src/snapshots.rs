@@ -38,7 +38,7 @@ pub(super) async fn add(context: &Context, request: Request<Incoming>) -> Answer
 pub(super) async fn refresh(context: &Context) -> Answer {
     let time = context.generation.config.environment.deadline.0.saturating_mul(2);
     let snapshots = Arc::clone(&context.generation.snapshots);
-    let refreshed = async move { snapshots.refresh(Instant::now() + time).await.map_err(|error| failed(&error)) };
+    let refreshed = async move { snapshots.recapture(Instant::now() + time).await.map_err(|error| failed(&error)) };
     to_the_end(refreshed).await?;
     Ok(list(context).await)
 }

@@ -22,7 +22,7 @@ use agentd_keeper::protocol::{Attributes, ExpectedFile, RunOutcome, RunRequest, 
 use super::copy::Copy;
 use super::printed;
 use super::quality::Quality;
-use super::ran::Ran;
+use super::ran::ScriptResult;
 use super::seed::{Seed, USER_PATH};
 use super::shell::{self, Interpreter, OF_THE_RUN, Shell, Start};
 use super::trust::Script;
@@ -210,7 +210,7 @@ impl Capture {
         stubs: &str,
         (environment, attributes): (Variables, Option<Attributes>),
         deadline: Instant,
-    ) -> Result<Ran, CaptureError> {
+    ) -> Result<ScriptResult, CaptureError> {
         let what = format!("the script {}", script.path.display());
         let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
         let (kind, program, flags) = match shell::interpreter(&script.content) {
@@ -250,7 +250,7 @@ impl Capture {
                 let status = if let RunOutcome::Exited(status) = result.outcome { status } else { 0 };
                 let mut all = cleaned(all, &start);
                 all.retain(|(name, value)| path.is_some() || name != "PATH" || value != USER_PATH.as_bytes());
-                return Ok(Ran { environment: all, status, stderr: result.stderr.display().into_owned() });
+                return Ok(ScriptResult { environment: all, status, stderr: result.stderr.display().into_owned() });
             }
             Err(error) => error,
         };

@@ -7,7 +7,7 @@ use agentd_plugins::Change;
 
 use super::merge::{Background, Environment};
 use super::secrets::{self, SecretResults, SecretValue, Secrets};
-use super::services::{Real, SharedLogin};
+use super::services::{ResolvedPlaces, SharedLogin};
 use super::{BuildError, Capture, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target, functions};
 use agentd_config::Children;
 use agentd_plugin_set::PipelineStep;
@@ -19,7 +19,7 @@ impl Pipeline {
     pub(super) fn finish(
         &self,
         target: &Target,
-        real: &Real,
+        real: &ResolvedPlaces,
         taken: &SecretResults,
         secrets: &Secrets,
         login: &SharedLogin,
@@ -62,7 +62,7 @@ impl Pipeline {
 /// Sets the values of the configured secrets that providers named.
 pub(super) fn fill(
     target: &Target,
-    real: &Real,
+    real: &ResolvedPlaces,
     taken: &SecretResults,
     secrets: &Secrets,
     environment: &mut Environment,

@@ -14,15 +14,15 @@ mod drift;
 mod files;
 mod finish;
 mod functions;
-pub mod halves;
 mod hooks;
 mod identity;
+pub mod inconsistencies;
 mod merge;
 mod printed;
 pub mod project;
 mod quality;
 mod ran;
-mod refresh;
+mod renew;
 mod renewal;
 mod results;
 mod scope;
@@ -57,18 +57,18 @@ pub use complaints::of_runs as warnings_of_runs;
 pub use drift::{drift, with_secrets};
 pub use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
 pub use merge::{Environment, without_secrets};
-pub use renewal::{Renewal, not_to_be_given_again, renew_at};
+pub use renewal::{Renewal, renew_at, restore_obstacle};
 pub use scope::{InScope, Scopes};
-pub use secrets::Hidden;
+pub use secrets::HiddenValues;
 pub use secrets::{MissingSecret, Secrets, assigned as assigned_secrets, redacted as redacted_script};
 pub use secrets::{secret_credential, secret_file};
 pub use seed::Seed;
-pub use services::{Placeholders, Real};
+pub use services::{ResolvedPlaces, ScriptDirectories};
 pub use snapshot::{
-    Chosen, Finding, Options as SnapshotOptions, Place, SnapshotError, Snapshots, TerminalError,
-    Times as SnapshotTimes, Wanted,
+    Options as SnapshotOptions, SessionSnapshot, SnapshotError, SnapshotFinding, SnapshotPlace, SnapshotRequest,
+    Snapshots, TerminalError, Times as SnapshotTimes,
 };
-pub use store::{EnvironmentError, Environments, Kept, VERSIONS as ENVIRONMENT_VERSIONS};
+pub use store::{EnvironmentError, Environments, StoredEnvironments, VERSIONS as ENVIRONMENT_VERSIONS};
 pub use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub use upward::ScriptPlace;
 pub use validate::{Digests, NamedPlaces, Scripts};
@@ -134,7 +134,7 @@ enum BuildError {
 
 /// A built environment and the facts that belong to it.
 #[derive(Debug)]
-pub struct Built {
+pub struct BuiltEnvironment {
     pub environment: Environment,
     /// Values to hide in the agent's output: the environment's secrets, and secrets that were seen during the build
     /// and dropped. A login shell that the agent starts would set the dropped secrets again.
@@ -149,7 +149,7 @@ pub struct Built {
 
 /// Reason why there is no environment. The text holds no secret that agentd knows.
 #[derive(Debug)]
-pub struct Unbuilt {
+pub struct BuildFailure {
     /// CamelCase reason for the condition.
     pub reason: &'static str,
     pub message: String,
@@ -179,25 +179,25 @@ pub struct Target {
     pub command: Vec<String>,
     pub scopes: Scopes,
     pub launch: u64,
-    pub places: Placeholders,
+    pub places: ScriptDirectories,
     /// Directory of the session's files.
     pub files: PathBuf,
     /// Path of the session's own control socket, if the session has such a socket.
     pub socket: Option<PathBuf>,
     /// Login snapshot from which the environment starts.
-    pub chosen: Arc<Chosen>,
+    pub chosen: Arc<SessionSnapshot>,
     pub machine: Machine,
     pub secrets: Arc<Secrets>,
 }
 
 impl Target {
-    async fn real(&self) -> Real {
+    async fn real(&self) -> ResolvedPlaces {
         self.places.real(&self.machine, None, Instant::now() + PLACES).await
     }
 
     /// Returns the settings that the configuration and the session's specification give for the session's
     /// directory.
-    async fn in_scope(&self, real: &Real) -> InScope {
+    async fn in_scope(&self, real: &ResolvedPlaces) -> InScope {
         let deadline = Instant::now() + PLACES;
         self.scopes.of(&self.places.cwd, real.directory.as_deref(), &self.machine, deadline).await
     }
@@ -214,7 +214,7 @@ enum Purpose {
 /// Facts that all steps of one build share.
 struct Build<'a> {
     target: &'a Target,
-    real: &'a Real,
+    real: &'a ResolvedPlaces,
     trust: &'a Arc<Trust>,
     login: &'a Arc<SharedLogin>,
     scope: &'a InScope,
@@ -250,20 +250,30 @@ impl Pipeline {
     }
 
     /// Builds an environment from nothing.
-    pub async fn build(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
+    pub async fn build(
+        &self,
+        target: &Target,
+        trust: &Arc<Trust>,
+        secrets: &Secrets,
+    ) -> Result<BuiltEnvironment, BuildFailure> {
         let mut built = self.run(target, trust, secrets).await;
-        self.prepare();
-        if let Ok(Built { environment, .. }) = &built
+        self.warm_up_plugins();
+        if let Ok(BuiltEnvironment { environment, .. }) = &built
             && let Err(error) = target.chosen.settle(environment).await
         {
-            built = Err(Unbuilt { reason: error.reason(), message: chain(&error) });
+            built = Err(BuildFailure { reason: error.reason(), message: chain(&error) });
         }
         built
     }
 
     /// Calls the providers in order and reads the named secrets concurrently.
-    async fn run(&self, target: &Target, trust: &Arc<Trust>, secrets: &Secrets) -> Result<Built, Unbuilt> {
-        let hidden = Arc::new(Hidden::default());
+    async fn run(
+        &self,
+        target: &Target,
+        trust: &Arc<Trust>,
+        secrets: &Secrets,
+    ) -> Result<BuiltEnvironment, BuildFailure> {
+        let hidden = Arc::new(HiddenValues::default());
         let login = self.login(target, &hidden, Purpose::Launch);
         let mut environment = self.empty_environment(target);
         let real = target.real().await;
@@ -311,11 +321,11 @@ impl Pipeline {
     pub async fn restore(
         &self,
         target: &Target,
-        stored: &Kept,
+        stored: &StoredEnvironments,
         remembered: &BTreeMap<String, Vec<u8>>,
         secrets: &Secrets,
-    ) -> Result<Built, Unbuilt> {
-        let hidden = Arc::new(Hidden::default());
+    ) -> Result<BuiltEnvironment, BuildFailure> {
+        let hidden = Arc::new(HiddenValues::default());
         let login = self.login(target, &hidden, Purpose::Launch);
         let mut environment = Environment::from_view(&stored.last).with_own_steps(Arc::clone(&self.own));
         environment.attributes = stored.attributes.clone();
@@ -345,7 +355,7 @@ impl Pipeline {
         mut taken: SecretResults,
         login: &SharedLogin,
         mut environment: Environment,
-    ) -> Result<Built, Unbuilt> {
+    ) -> Result<BuiltEnvironment, BuildFailure> {
         let hidden = &login.hidden;
         for given in &taken.given {
             hidden.value(&given.value);
@@ -364,14 +374,14 @@ impl Pipeline {
         environment.scripts.iter_mut().for_each(|run| complaints::mask(run, |text| hidden.text(text)));
         let settled = self.settle(provided, hidden, login.purpose);
         match settled.and_then(|skipped| finished.map(|()| skipped)) {
-            Ok(skipped) => Ok(Built {
+            Ok(skipped) => Ok(BuiltEnvironment {
                 hidden: hidden.values().into_iter().map(ByteString::from).collect(),
                 environment,
                 secrets: taken.given.into_iter().map(|given| given.name).collect(),
                 missing: taken.missing,
                 skipped,
             }),
-            Err(error) => Err(Unbuilt { reason: error.reason(), message: hidden.text(&chain(&error)) }),
+            Err(error) => Err(BuildFailure { reason: error.reason(), message: hidden.text(&chain(&error)) }),
         }
     }
 
@@ -380,7 +390,7 @@ impl Pipeline {
         Environment::with_files_in(target.files.clone()).with_own_steps(Arc::clone(&self.own))
     }
 
-    fn login(&self, target: &Target, hidden: &Arc<Hidden>, purpose: Purpose) -> Arc<SharedLogin> {
+    fn login(&self, target: &Target, hidden: &Arc<HiddenValues>, purpose: Purpose) -> Arc<SharedLogin> {
         Arc::new(SharedLogin {
             capture: self.capture.counting(),
             chosen: Arc::clone(&target.chosen),
@@ -488,7 +498,12 @@ impl Pipeline {
 
     /// Records the outcome of each provider. Returns the messages of the skipped providers, or the error that ended
     /// the build.
-    fn settle(&self, provided: StepResults, hidden: &Hidden, purpose: Purpose) -> Result<Vec<String>, BuildError> {
+    fn settle(
+        &self,
+        provided: StepResults,
+        hidden: &HiddenValues,
+        purpose: Purpose,
+    ) -> Result<Vec<String>, BuildError> {
         let StepResults { mut results, has_failed } = provided;
         let mut skipped = Vec::new();
         for (step, result) in self.steps.iter().zip(&results) {
@@ -505,12 +520,12 @@ impl Pipeline {
     }
 
     /// Prepares the plugins for the next build in the background.
-    fn prepare(&self) {
+    fn warm_up_plugins(&self) {
         let plugins = self.steps.iter().filter_map(|step| Some((step.plugin.loaded()?.clone(), step.plugin.limits())));
         let plugins: Vec<(Plugin, Limits)> = plugins.collect();
         tokio::spawn(async move {
             for (plugin, limits) in plugins {
-                plugin.prepare(limits).await;
+                plugin.warm_up(limits).await;
             }
         });
     }
@@ -525,7 +540,12 @@ impl Pipeline {
 
     /// Reports problems in the scripts that a session would run. `ran` holds the digests of the scripts of its last
     /// launch.
-    pub async fn look_at_scripts(&self, places: &Placeholders, trust: &Arc<Trust>, ran: Option<&Digests>) -> Scripts {
+    pub async fn look_at_scripts(
+        &self,
+        places: &ScriptDirectories,
+        trust: &Arc<Trust>,
+        ran: Option<&Digests>,
+    ) -> Scripts {
         let looked_for = (&self.scripts()[..], places, self.home.as_deref());
         validate::scripts(looked_for, trust, ran, (&self.syntax, &self.capture)).await
     }

@@ -19,7 +19,7 @@ use agentd_config::Functions;
 
 /// Result of a script that ran to its end.
 #[derive(Debug)]
-pub struct Ran {
+pub struct ScriptResult {
     pub environment: Variables,
     /// Status of its last command, or of `exit` or `return`.
     pub status: i32,
@@ -77,7 +77,7 @@ impl CallServices {
         Ok(ran.environment)
     }
 
-    fn record(&self, script: &Script, place: &ScriptPlace, ran: Option<&Ran>, warnings: Vec<String>) {
+    fn record(&self, script: &Script, place: &ScriptPlace, ran: Option<&ScriptResult>, warnings: Vec<String>) {
         locked(&self.ran).push(ScriptRun {
             path: script.named.clone(),
             directory: place.directory.clone(),

@@ -65,7 +65,7 @@ pub(super) fn providers(view: &EnvironmentView) -> BTreeSet<&str> {
 }
 
 /// Returns why a stored environment cannot be restored: a value has expired, or a file was never stored.
-pub fn not_to_be_given_again(view: &EnvironmentView, now: Timestamp) -> Option<String> {
+pub fn restore_obstacle(view: &EnvironmentView, now: Timestamp) -> Option<String> {
     let over = |expires: Option<Timestamp>| expires.filter(|expires| *expires <= now);
     let variables = view.variables.iter().chain(&view.missing).map(|one| (&one.name, &one.provider, one.expires_at));
     let dropped = view.dropped.iter().map(|one| (&one.name, &one.provider, one.expires_at));
@@ -306,11 +306,11 @@ mod tests {
     fn expired_values_are_not_restored() {
         let view = environment(100, &[vec![limited(Change::set("X", "1"), 50), Change::set("Y", "1")]]);
         let view = view.full_view(at(100), 1);
-        assert_eq!(not_to_be_given_again(&view, at(149)), None);
-        let why = not_to_be_given_again(&view, at(150)).unwrap();
+        assert_eq!(restore_obstacle(&view, at(149)), None);
+        let why = restore_obstacle(&view, at(150)).unwrap();
         assert!(why.starts_with("X of p1 expired at 1970-01-01T00:02:30Z"), "{why}");
         let view = environment(100, &[vec![file("one")]]).full_view(at(100), 1);
-        assert!(not_to_be_given_again(&view, at(100)).unwrap().contains("TOKEN_FILE"));
+        assert!(restore_obstacle(&view, at(100)).unwrap().contains("TOKEN_FILE"));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use agentd_api::doctor::shell_word;
 use super::base::Base;
 use super::capture::{Capture, CaptureError, Variables};
 use super::results::Results;
-use super::secrets::{Hidden, Secrets};
-use super::snapshot::{Chosen, Snapshot, SnapshotError};
+use super::secrets::{HiddenValues, Secrets};
+use super::snapshot::{SessionSnapshot, Snapshot, SnapshotError};
 use super::trust::{Script, Trust};
 use super::upward::{self, ScriptPlace};
 use super::{Purpose, functions};
@@ -30,7 +30,7 @@ use agentd_host::capability::{CallMachine, Machine, PathState};
 
 /// The directories that a script's path may start with.
 #[derive(Debug, Clone)]
-pub struct Placeholders {
+pub struct ScriptDirectories {
     pub config: PathBuf,
     pub cwd: PathBuf,
     pub session: PathBuf,
@@ -53,7 +53,7 @@ pub(super) enum ScriptOrigin {
 
 /// The session's places with links resolved. A place that is missing or does not answer is `None`.
 #[derive(Debug, Clone, Default)]
-pub struct Real {
+pub struct ResolvedPlaces {
     /// The places as text for patterns. A path that is not UTF-8 is left out.
     pub places: Places,
     /// The working directory.
@@ -71,7 +71,7 @@ pub(crate) struct CallServices {
     pub capture: Capture,
     pub functions: Functions,
     pub results: Arc<Results>,
-    pub places: Placeholders,
+    pub places: ScriptDirectories,
     /// Working directory with links resolved, if it answers.
     pub directory: Option<PathBuf>,
     /// Home directory of the user, at which the search for a directory's script ends.
@@ -81,7 +81,7 @@ pub(crate) struct CallServices {
     pub trust: Arc<Trust>,
     pub login: Arc<SharedLogin>,
     /// Values to hide in every message.
-    pub hidden: Arc<Hidden>,
+    pub hidden: Arc<HiddenValues>,
     /// Variables with which scripts start.
     pub base: Base,
     /// The plugin, unless it is a part of agentd. It receives only the secrets that are granted to it.
@@ -96,8 +96,8 @@ pub(crate) struct CallServices {
 #[derive(Debug)]
 pub(crate) struct SharedLogin {
     pub capture: Capture,
-    pub chosen: Arc<Chosen>,
-    pub hidden: Arc<Hidden>,
+    pub chosen: Arc<SessionSnapshot>,
+    pub hidden: Arc<HiddenValues>,
     pub captured: OnceCell<Snapshot>,
     pub(super) purpose: Purpose,
 }
@@ -133,10 +133,10 @@ impl SharedLogin {
     }
 }
 
-impl Placeholders {
+impl ScriptDirectories {
     /// Resolves the links of the places that answer before `deadline`. `of_all` holds the places that all sessions
     /// share, if they are already known.
-    pub async fn real(&self, machine: &Machine, of_all: Option<&Places>, deadline: Instant) -> Real {
+    pub async fn real(&self, machine: &Machine, of_all: Option<&Places>, deadline: Instant) -> ResolvedPlaces {
         let Self { config, cwd, session, given: _ } = self.clone();
         // The user's own places come first, so that an unresponsive working directory does not block their answer.
         let mut paths = vec![session];
@@ -153,7 +153,7 @@ impl Placeholders {
             Some(places) => (places.config.clone(), places.home.clone()),
             None => (text(found.next().flatten()), text(found.next().flatten())),
         };
-        Real { places: Places { cwd: text(directory.clone()), session, config, home }, directory }
+        ResolvedPlaces { places: Places { cwd: text(directory.clone()), session, config, home }, directory }
     }
 
     /// Returns the digest of the session's script for [`Self::given`].
@@ -325,7 +325,7 @@ impl Services for CallServices {
         let (place, origin) = self.located(vec![path.to_owned()]).await?.remove(0);
         let file = &place.script;
         let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
-        let standing = tokio::task::spawn_blocking(move || trust.standing(&looked_at)).await;
+        let standing = tokio::task::spawn_blocking(move || trust.examine(&looked_at)).await;
         let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| match origin {
             ScriptOrigin::User | ScriptOrigin::Session => Failure::Unavailable(chain(&error)),
             ScriptOrigin::Foreign => self.not_approved(origin, &place, file, &chain(&error)),
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn placeholders_are_resolved_and_only_the_users_own_places_need_no_approval() {
-        let places = Placeholders { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
+        let places = ScriptDirectories { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
         assert_eq!(places.resolve("{config}/env-setup.sh"), Some(("/c/env-setup.sh".into(), ScriptOrigin::User)));
         assert_eq!(places.resolve("{session}/env-setup.sh"), Some(("/s/env-setup.sh".into(), ScriptOrigin::Session)));
         assert_eq!(places.resolve("{cwd}/.agentd-env.sh"), Some(("/w/.agentd-env.sh".into(), ScriptOrigin::Foreign)));
@@ -382,12 +382,12 @@ mod tests {
     #[test]
     fn a_sessions_own_script_runs_as_it_was_given_or_approved_and_never_when_it_was_denied() {
         use ScriptState::{Approved, Changed, Denied, NotApproved};
-        let given = Placeholders::digest_of(Some("export A=1"));
-        let places = Placeholders { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given };
+        let given = ScriptDirectories::digest_of(Some("export A=1"));
+        let places = ScriptDirectories { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given };
         let script = |text: &str, state| Script {
             named: "/s/env-setup.sh".into(),
             path: "/s/env-setup.sh".into(),
-            digest: Placeholders::digest_of(Some(text)).unwrap(),
+            digest: ScriptDirectories::digest_of(Some(text)).unwrap(),
             content: text.as_bytes().to_vec(),
             state,
             decided: None,

@@ -14,7 +14,7 @@ use agentd_api::validation::Warning;
 use agentd_api::doctor::shell_word;
 
 use super::capture::Capture;
-use super::services::{Placeholders, ScriptOrigin, locked};
+use super::services::{ScriptDirectories, ScriptOrigin, locked};
 use super::trust::{Script, Trust, TrustError};
 use super::upward::ScriptPlace;
 use agentd_api::chain;
@@ -111,9 +111,9 @@ fn of_virtual_env(root: &Path, place: Option<PathState>, of_python: Option<PathS
 
 /// Returns the warning about a script's approval state, before a shell checks it. `ran` holds the digests of the
 /// last launch.
-fn standing(
+fn approval_warning(
     path: &Path,
-    places: (&Placeholders, &ScriptPlace, ScriptOrigin),
+    places: (&ScriptDirectories, &ScriptPlace, ScriptOrigin),
     looked: &Result<Option<Script>, TrustError>,
     ran: Option<&Digests>,
 ) -> Option<Warning> {
@@ -149,7 +149,7 @@ fn standing(
 
 /// Checks the scripts that `names` refer to.
 pub(crate) async fn scripts(
-    (names, places, home): (&[String], &Placeholders, Option<&Path>),
+    (names, places, home): (&[String], &ScriptDirectories, Option<&Path>),
     trust: &Arc<Trust>,
     ran: Option<&Digests>,
     syntax: (&Syntax, &Capture),
@@ -160,12 +160,12 @@ pub(crate) async fn scripts(
             (Arc::clone(trust), name.clone(), places.clone(), home.map(Path::to_owned));
         let look = move || {
             let (place, origin) = in_places.locate(&name, home.as_deref())?;
-            let standing = trust.standing(&place.script);
+            let standing = trust.examine(&place.script);
             Some((place, origin, standing))
         };
         let Ok(Some((place, origin, looked))) = tokio::task::spawn_blocking(look).await else { continue };
         let path = place.script.clone();
-        let found = standing(&path, (places, &place, origin), &looked, ran);
+        let found = approval_warning(&path, (places, &place, origin), &looked, ran);
         let refused = found.as_ref().is_some_and(|one| one.reason != "ScriptChanged");
         all.warnings.extend(found);
         match looked {
@@ -260,11 +260,11 @@ mod tests {
     #[test]
     fn a_script_that_must_not_run_has_changed_or_is_gone_is_reported() {
         let ran = |digest: &str| Digests::from([("/w/s".into(), digest.to_owned())]);
-        let places = Placeholders { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
+        let places = ScriptDirectories { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
         let reason = |ours, looked: &Result<Option<Script>, TrustError>, ran: Option<&Digests>| {
             let origin = if ours { ScriptOrigin::User } else { ScriptOrigin::Foreign };
             let place = ScriptPlace { script: "/w/s".into(), directory: "/w".into(), is_above: false };
-            standing(Path::new("/w/s"), (&places, &place, origin), looked, ran).map(|one| one.reason)
+            approval_warning(Path::new("/w/s"), (&places, &place, origin), looked, ran).map(|one| one.reason)
         };
         let named = |reason: &str| Some(reason.to_owned());
         let approved = Ok(Some(script(ScriptState::Approved)));

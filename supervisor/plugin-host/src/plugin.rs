@@ -164,7 +164,7 @@ impl Plugin {
     ///
     /// This takes a third of the time of a short call, so it happens between calls. Errors are ignored here,
     /// because the call will report them.
-    pub async fn prepare(&self, limits: Limits) {
+    pub async fn warm_up(&self, limits: Limits) {
         let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return };
         if !linked.clear() {

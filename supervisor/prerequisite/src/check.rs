@@ -14,7 +14,9 @@ use super::services::CheckServices;
 use agentd_api::chain;
 use agentd_api::hex;
 use agentd_config as config;
-use agentd_environment::{Environment, Hidden, Placeholders, Real, SESSION_VARIABLE, SOCKET_VARIABLE};
+use agentd_environment::{
+    Environment, HiddenValues, ResolvedPlaces, SESSION_VARIABLE, SOCKET_VARIABLE, ScriptDirectories,
+};
 use agentd_host::capability::{CallMachine, CallTime};
 use agentd_plugin_set::{self as plugins, ManagedPlugin, PluginFault, SettingError, combined};
 
@@ -37,7 +39,7 @@ pub struct Subject {
     name: Option<String>,
     agent: String,
     launch: u64,
-    places: Placeholders,
+    places: ScriptDirectories,
     environment: Vec<(String, Vec<u8>)>,
     secrets: Vec<Vec<u8>>,
     /// Names of the variables that are secrets.
@@ -67,7 +69,7 @@ impl Subject {
     /// Describes a session by its id, name, agent and launch, with its places and its environment.
     pub fn new(
         (id, name, agent, launch): (SessionId, Option<String>, String, u64),
-        places: Placeholders,
+        places: ScriptDirectories,
         environment: &Environment,
     ) -> Self {
         let mut digest = Sha256::new();
@@ -208,9 +210,9 @@ impl Check {
     }
 
     async fn services(&self, subject: Option<&Subject>) -> Arc<CheckServices> {
-        let hidden = Hidden::default();
+        let hidden = HiddenValues::default();
         let machine = &self.surroundings.machine;
-        let mut real = Real { places: self.places.clone(), directory: None };
+        let mut real = ResolvedPlaces { places: self.places.clone(), directory: None };
         if let Some(subject) = subject {
             hidden.variables(&subject.environment);
             subject.secrets.iter().for_each(|value| hidden.value(value));
@@ -287,7 +289,8 @@ mod tests {
         let mut environment = Environment::default();
         let set = |(name, value): &(&str, &str)| agentd_plugins::Change::set(*name, *value);
         environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
-        let places = Placeholders { config: "/c".into(), cwd: directory.into(), session: "/s".into(), given: None };
+        let places =
+            ScriptDirectories { config: "/c".into(), cwd: directory.into(), session: "/s".into(), given: None };
         Subject::new((SessionId::random(), None, agent.to_owned(), 1), places, &environment)
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use agentd_plugins::{Failure, LogLevel, MachineServices, Services};
 
-use agentd_environment::{Hidden, Secrets};
+use agentd_environment::{HiddenValues, Secrets};
 use agentd_host::capability::CallMachine;
 
 /// Services of one call.
@@ -22,7 +22,7 @@ pub(super) struct CheckServices {
     pub(super) machine: CallMachine,
     pub(super) secrets: Arc<Secrets>,
     /// Values that are masked in messages.
-    pub(super) hidden: Hidden,
+    pub(super) hidden: HiddenValues,
 }
 
 #[async_trait::async_trait]

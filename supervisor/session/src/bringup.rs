@@ -21,7 +21,7 @@ use super::needs::LaunchPrerequisites;
 use crate::generation::Generation;
 use crate::isolation;
 use agentd_decide::state::Run;
-use agentd_environment::{Built, SessionFile};
+use agentd_environment::{BuiltEnvironment, SessionFile};
 use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
 
@@ -118,7 +118,7 @@ async fn steps(generation: &Generation, job: &Job, report: &mpsc::Sender<Progres
     Ok(Prepared { record: launch_record(generation, job, &built).await?, files })
 }
 
-async fn launch_record(generation: &Generation, job: &Job, built: &Built) -> Result<LaunchRecord, Failure> {
+async fn launch_record(generation: &Generation, job: &Job, built: &BuiltEnvironment) -> Result<LaunchRecord, Failure> {
     let environment = &built.environment;
     let failed = |reason, message| failed(ConditionType::AgentStarted, reason, message);
     let command = generation.agent_command(&job.spec).map_err(|problem| failed("NoSuchAgent", problem.detail))?;

@@ -26,8 +26,8 @@ use crate::isolation;
 use agentd_api::chain;
 use agentd_api::changes::describe;
 use agentd_environment::{
-    Built, Environment, EnvironmentError, Environments, Finding, Kept, Placeholders, Renewal, Target, Unbuilt, drift,
-    not_to_be_given_again, renew_at, with_secrets,
+    BuildFailure, BuiltEnvironment, Environment, EnvironmentError, Environments, Renewal, ScriptDirectories,
+    SnapshotFinding, StoredEnvironments, Target, drift, renew_at, restore_obstacle, with_secrets,
 };
 
 /// Time after which a launch names the step that it waits for.
@@ -38,11 +38,11 @@ pub(super) async fn prepare(
     generation: &Generation,
     job: &Job,
     report: &mpsc::Sender<Progress>,
-) -> Result<Built, Failure> {
+) -> Result<BuiltEnvironment, Failure> {
     let kept = on_disk(generation, &job.id, Environments::read).await?;
     let refresh = generation.refresh(&job.spec);
     let again = kept.filter(|_| refresh != Refresh::Fresh);
-    let refused = again.as_ref().and_then(|kept| not_to_be_given_again(&kept.last, Timestamp::now()));
+    let refused = again.as_ref().and_then(|kept| restore_obstacle(&kept.last, Timestamp::now()));
     let again = again.filter(|_| refused.is_none());
     let inspection = validation::inspect_scripts(generation, &job.id, &job.spec).await;
     let inspection = inspection.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
@@ -89,7 +89,7 @@ pub(super) async fn prepare(
 
 /// Returns the condition for missing secrets, or else for the named secrets that the agent has. Returns `None`
 /// without either.
-fn secrets_condition(built: &Built) -> Option<Progress> {
+fn secrets_condition(built: &BuiltEnvironment) -> Option<Progress> {
     let kind = ConditionType::SecretsAvailable;
     let lost = built.environment.missing().map(|name| {
         format!("{name}, which the launch before had, is stored in no file and its source no longer provides it")
@@ -121,19 +121,19 @@ impl From<EnvironmentError> for Failure {
 async fn give_again(
     generation: &Generation,
     job: &Job,
-    kept: &Kept,
+    kept: &StoredEnvironments,
     report: &mpsc::Sender<Progress>,
-) -> Result<Built, Failure> {
+) -> Result<BuiltEnvironment, Failure> {
     let pipeline = generation.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
     let target = target(generation, &job.id, &job.spec, job.launch);
     let remembered = generation.environments.secrets(&job.id);
     let restored = pipeline.restore(&target, kept, &remembered, &generation.secrets).await;
     report_snapshot(&target, report).await;
-    restored.map_err(|Unbuilt { reason, message }| failed(reason, message))
+    restored.map_err(|BuildFailure { reason, message }| failed(reason, message))
 }
 
 /// Reports the differences between a new environment and the restored one.
-async fn compare(generation: &Generation, job: &Job, kept: &Kept, report: &mpsc::Sender<Progress>) {
+async fn compare(generation: &Generation, job: &Job, kept: &StoredEnvironments, report: &mpsc::Sender<Progress>) {
     let (status, reason, message) = match build(generation, job, None).await {
         Ok(fresh) => {
             let remembered = generation.environments.secrets(&job.id);
@@ -157,7 +157,11 @@ async fn compare(generation: &Generation, job: &Job, kept: &Kept, report: &mpsc:
 }
 
 /// Builds a new environment. With `report`, also reports a slow build and the snapshot.
-async fn build(generation: &Generation, job: &Job, report: Option<&mpsc::Sender<Progress>>) -> Result<Built, Failure> {
+async fn build(
+    generation: &Generation,
+    job: &Job,
+    report: Option<&mpsc::Sender<Progress>>,
+) -> Result<BuiltEnvironment, Failure> {
     let pipeline = generation.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
     let target = target(generation, &job.id, &job.spec, job.launch);
     let building = pipeline.build(&target, &generation.daemon.trust, &generation.secrets);
@@ -173,7 +177,7 @@ async fn build(generation: &Generation, job: &Job, report: Option<&mpsc::Sender<
     if let Some(report) = report {
         report_snapshot(&target, report).await;
     }
-    built.map_err(|Unbuilt { reason, message }| failed(reason, message))
+    built.map_err(|BuildFailure { reason, message }| failed(reason, message))
 }
 
 /// Reports what the build waits for once it takes longer than [`SLOW`].
@@ -198,7 +202,7 @@ async fn say_if_slow(generation: &Generation, spec: &SessionSpec, report: &mpsc:
 
 /// Reports the snapshot that the environment starts from, if there is one.
 async fn report_snapshot(target: &Target, report: &mpsc::Sender<Progress>) {
-    if let Some(Finding { fresh, reason, message }) = target.chosen.finding() {
+    if let Some(SnapshotFinding { fresh, reason, message }) = target.chosen.finding() {
         let status = if fresh { ConditionStatus::True } else { ConditionStatus::False };
         let _ = report.send(condition(ConditionType::SnapshotFresh, status, reason, message)).await;
     }
@@ -222,12 +226,12 @@ fn target(generation: &Generation, id: &SessionId, spec: &SessionSpec, launch: u
 }
 
 /// Returns the values of the placeholders in paths of the session.
-pub(super) fn places(generation: &Generation, id: &SessionId, spec: &SessionSpec) -> Placeholders {
-    Placeholders {
+pub(super) fn places(generation: &Generation, id: &SessionId, spec: &SessionSpec) -> ScriptDirectories {
+    ScriptDirectories {
         config: generation.daemon.directories.config.clone(),
         cwd: spec.directory.clone(),
         session: generation.daemon.directories.session(id),
-        given: Placeholders::digest_of(spec.env_setup.as_deref()),
+        given: ScriptDirectories::digest_of(spec.env_setup.as_deref()),
     }
 }
 
@@ -239,7 +243,7 @@ async fn keep(generation: &Generation, job: &Job, environment: &Environment) -> 
     let before = on_disk(generation, &job.id, write).await?;
     agentd_fault::at(Point::DaemonBringUpEnvironment).map_err(|error| failed("NotKept", error.to_string()))?;
     let view = environment.full_view(captured, launch);
-    let compared = |before: Kept| {
+    let compared = |before: StoredEnvironments| {
         let old = with_secrets(before.last, known(&remembered));
         drift(&old, &with_secrets(view.clone(), environment.secret_pairs()))
     };
@@ -281,7 +285,7 @@ pub(super) async fn renew(generation: &Generation, job: &Job) -> Result<Renewal,
     let stored = stored.ok_or_else(|| "the agent's environment is not stored".to_owned())?;
     let target = target(generation, &job.id, &job.spec, job.launch);
     let remembered = generation.environments.secrets(&job.id);
-    let renewal = pipeline.refresh(&target, &stored, &remembered, &generation.daemon.trust, &generation.secrets).await;
+    let renewal = pipeline.renew(&target, &stored, &remembered, &generation.daemon.trust, &generation.secrets).await;
     let renewal = renewal.map_err(|unbuilt| unbuilt.message)?;
     let view = renewal.view.clone();
     let renew = move |environments: &Environments, id: &SessionId| environments.renew(id, view);
@@ -291,10 +295,11 @@ pub(super) async fn renew(generation: &Generation, job: &Job) -> Result<Renewal,
 
 /// Returns the stored environment of a session for clients. The last environment contains digests of the known
 /// secrets: see [`without_secrets`](agentd_environment::without_secrets).
-pub async fn kept(generation: &Generation, id: &SessionId) -> Result<Option<Kept>, Problem> {
+pub async fn kept(generation: &Generation, id: &SessionId) -> Result<Option<StoredEnvironments>, Problem> {
     let kept = on_disk(generation, id, Environments::read).await.map_err(|error| error.problem())?;
     let remembered = generation.environments.secrets(id);
-    let compared = |kept: Kept| Kept { last: with_secrets(kept.last, known(&remembered)), ..kept };
+    let compared =
+        |kept: StoredEnvironments| StoredEnvironments { last: with_secrets(kept.last, known(&remembered)), ..kept };
     Ok(kept.map(compared))
 }
 
@@ -320,7 +325,7 @@ pub async fn build_now(
     let built =
         pipeline.build(&target(generation, id, spec, launch), &generation.daemon.trust, &generation.secrets).await;
     let duration_us = u64::try_from(begun.elapsed().as_micros()).ok();
-    let view = |built: Built| {
+    let view = |built: BuiltEnvironment| {
         let view = built.environment.full_view(Timestamp::now(), launch);
         EnvironmentView { duration_us, ..with_secrets(view, built.environment.secret_pairs()) }
     };

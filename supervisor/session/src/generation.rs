@@ -23,7 +23,8 @@ use crate::standing;
 use agentd_config::Scope;
 use agentd_config::{self as config, Config, Loaded, Origins};
 use agentd_environment::{
-    Capture, Chosen, Environments, Pipeline, Place, Scopes, Secrets, SnapshotOptions, SnapshotTimes, Snapshots, Wanted,
+    Capture, Environments, Pipeline, Scopes, Secrets, SessionSnapshot, SnapshotOptions, SnapshotPlace, SnapshotRequest,
+    SnapshotTimes, Snapshots,
 };
 
 use agentd_host::directories::{Directories, DirectoryError};
@@ -123,12 +124,12 @@ impl Generation {
         let daemon = Arc::clone(&self.daemon);
         let capture = capture(&config, &daemon.programs);
         let options = snapshot_options(&config, &daemon.directories);
-        let environments = self.environments.again(&config.environment.encryption);
+        let environments = self.environments.reconfigured(&config.environment.encryption);
         let is_same_limit = config.limits.launches == self.config.limits.launches;
         let launches = is_same_limit.then(|| Arc::clone(&self.launches));
         Self {
             number: self.number + 1,
-            snapshots: Arc::new(self.snapshots.again(options, Arc::new(capture.clone()), environments.vault())),
+            snapshots: Arc::new(self.snapshots.reconfigured(options, Arc::new(capture.clone()), environments.vault())),
             capture,
             environments: Arc::new(environments),
             secrets: Arc::new(Secrets::new(&config, daemon.programs.keeper.clone())),
@@ -291,15 +292,18 @@ impl Generation {
     }
 
     /// Returns the snapshot choice for one launch of the session.
-    pub fn chosen(&self, id: &SessionId, spec: &SessionSpec) -> Arc<Chosen> {
-        let wanted = Wanted {
+    pub fn chosen(&self, id: &SessionId, spec: &SessionSpec) -> Arc<SessionSnapshot> {
+        let wanted = SnapshotRequest {
             source: self.source(spec),
             terminal: spec.environment.snapshot.clone(),
             shared: self.shares(spec).then(|| spec.directory.clone()),
             session: self.daemon.directories.session(id),
-            place: Place { directory: spec.directory.clone(), scope: self.config.snapshot_scope(&spec.directory) },
+            place: SnapshotPlace {
+                directory: spec.directory.clone(),
+                scope: self.config.snapshot_scope(&spec.directory),
+            },
         };
-        Arc::new(Chosen::new(Arc::clone(&self.snapshots), wanted))
+        Arc::new(SessionSnapshot::new(Arc::clone(&self.snapshots), wanted))
     }
 
     /// Refuses a specification whose environment source cannot be used.

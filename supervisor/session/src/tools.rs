@@ -14,7 +14,7 @@ use agentd_api::session::SessionSpec;
 use agentd_api::validation::Warning;
 
 use crate::generation::Generation;
-use agentd_environment::{halves, project};
+use agentd_environment::{inconsistencies, project};
 use agentd_host::capability::PathState;
 
 /// Time limit for the file system to answer about all paths.
@@ -24,10 +24,10 @@ const MAX_BYTES: u64 = 64 << 10;
 
 /// Returns warnings about the last launch's environment and the files of the session's directory.
 pub async fn missing(generation: &Generation, spec: &SessionSpec, last: &EnvironmentView) -> Vec<Warning> {
-    let mut warnings: Vec<Warning> = halves::modules(last, &spec.directory).into_iter().collect();
+    let mut warnings: Vec<Warning> = inconsistencies::modules(last, &spec.directory).into_iter().collect();
     for name in generation.needed(spec) {
         let check = generation.config.prerequisites.get(&name);
-        warnings.extend(check.and_then(|check| halves::licence(last, &name, check, &spec.directory)));
+        warnings.extend(check.and_then(|check| inconsistencies::licence(last, &name, check, &spec.directory)));
     }
     warnings.extend(of_project(generation, spec, last).await);
     warnings
@@ -72,8 +72,13 @@ async fn of_project(generation: &Generation, spec: &SessionSpec, last: &Environm
     let of_program = |program: &str| programs.get(program).cloned();
     let of_agent = |name: &str| value(last, name).map(|value| String::from_utf8_lossy(value).into_owned());
     let is_there = |path: &Path| there.contains(path);
-    let seen =
-        project::Seen { path: entries, is_set: &is_set, value: &of_agent, is_there: &is_there, program: &of_program };
+    let seen = project::EnvironmentFacts {
+        path: entries,
+        is_set: &is_set,
+        value: &of_agent,
+        is_there: &is_there,
+        program: &of_program,
+    };
     texts.iter().filter_map(|(rule, text, path)| project::look(rule, path, text, &seen)).collect()
 }
 

@@ -18,7 +18,7 @@ use super::bringup::Progress;
 use super::tools;
 use crate::generation::Generation;
 use agentd_environment::sources::HomeDiffers;
-use agentd_environment::{Digests, Environment, Kept, NamedPlaces, Scripts, warnings_of_runs};
+use agentd_environment::{Digests, Environment, NamedPlaces, Scripts, StoredEnvironments, warnings_of_runs};
 use agentd_host::capability::Machine;
 use agentd_host::files;
 use agentd_host::workspace::{self, WorkspaceError};
@@ -135,7 +135,7 @@ pub async fn validate(
     generation: &Generation,
     id: &SessionId,
     spec: &SessionSpec,
-    kept: Option<&Kept>,
+    kept: Option<&StoredEnvironments>,
 ) -> Result<ValidationView, NoHost> {
     let last = kept.map(|kept| &kept.last);
     let directory = workspace::check(&generation.daemon.machine, &spec.directory).await.err();

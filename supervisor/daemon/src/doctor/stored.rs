@@ -74,7 +74,7 @@ fn trust(trust: &Trust) -> Check {
     for path in &approved {
         let shown = path.display();
         let remedy = format!("`agentctl env allow {shown}` shows the changes and asks for approval");
-        match trust.standing(path) {
+        match trust.examine(path) {
             Ok(Some(script)) if script.state == ScriptState::Changed => {
                 findings.push(Finding::new(
                     Outcome::Warn,

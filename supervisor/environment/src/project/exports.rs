@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::Seen;
+use super::EnvironmentFacts;
 
 /// Reports whether all plainly exported variables have the file's values. Without exports, reports whether a path
 /// below the directory is in use.
-pub(super) fn has(content: &str, directory: &Path, seen: &Seen<'_>) -> bool {
+pub(super) fn has(content: &str, directory: &Path, seen: &EnvironmentFacts<'_>) -> bool {
     let exports: Vec<(&str, &str)> = content.lines().filter_map(export).filter(|(name, _)| *name != "PATH").collect();
     if !exports.is_empty() {
         return exports.iter().all(|(name, value)| is_set(name, value, seen));
@@ -25,7 +25,7 @@ fn export(line: &str) -> Option<(&str, &str)> {
 }
 
 /// Reports whether the variable is set to the text. A text that a shell would expand matches any value.
-fn is_set(name: &str, text: &str, seen: &Seen<'_>) -> bool {
+fn is_set(name: &str, text: &str, seen: &EnvironmentFacts<'_>) -> bool {
     let text = text.split(" #").next().unwrap_or_default().trim();
     let plain = text.trim_matches(['"', '\'']);
     let is_plain = !plain.contains(['$', '`', '\\', '"', '\'', ' ', ';', '~', '(']);

@@ -128,7 +128,7 @@ pub fn programs() -> impl Iterator<Item = &'static str> {
 
 /// Facts about an environment that the rules use.
 #[expect(missing_debug_implementations, reason = "its functions have none")]
-pub struct Seen<'a> {
+pub struct EnvironmentFacts<'a> {
     /// Entries of `PATH`.
     pub path: Vec<&'a str>,
     /// Reports whether a step set the variable, even if a later step dropped it.
@@ -142,7 +142,7 @@ pub struct Seen<'a> {
 }
 
 /// Returns a warning if the file is not honoured. `content` is its text.
-pub fn look(rule: &Rule, file: &Path, content: &str, seen: &Seen<'_>) -> Option<Warning> {
+pub fn look(rule: &Rule, file: &Path, content: &str, seen: &EnvironmentFacts<'_>) -> Option<Warning> {
     // Without nix on the machine, the file serves other users of the project.
     let is_of_nix = rule.tool == "nix";
     if is_of_nix && !seen.path.iter().any(|entry| entry.contains("/nix/") || entry.contains("/.nix-profile")) {
@@ -191,7 +191,7 @@ pub fn beside(rule: &Rule, file: &Path, home: Option<&Path>) -> Option<PathBuf> 
     }
 }
 
-fn shows(trace: Trace, content: &str, (file, beside): (&Path, Option<&Path>), seen: &Seen<'_>) -> bool {
+fn shows(trace: Trace, content: &str, (file, beside): (&Path, Option<&Path>), seen: &EnvironmentFacts<'_>) -> bool {
     let directory = file.parent().unwrap_or(file);
     let of_program = |programs: &[&str]| programs.iter().find_map(|program| (seen.program)(program));
     match trace {
@@ -215,7 +215,7 @@ fn shows(trace: Trace, content: &str, (file, beside): (&Path, Option<&Path>), se
 /// Reports whether direnv recorded `directory` as active.
 /// A dropped record no longer names its directory. Then it counts for `directory`, unless the home directory has
 /// its own `.envrc`, which the login shell may have loaded.
-fn was_in(directory: &Path, of_home: Option<&Path>, seen: &Seen<'_>) -> bool {
+fn was_in(directory: &Path, of_home: Option<&Path>, seen: &EnvironmentFacts<'_>) -> bool {
     if let Some(place) = (seen.value)("DIRENV_DIR") {
         return Path::new(place.trim_start_matches('-')) == directory;
     }
@@ -229,7 +229,7 @@ fn was_in(directory: &Path, of_home: Option<&Path>, seen: &Seen<'_>) -> bool {
 
 /// Reports whether a conda environment of this name, or an environment in the directory, is active. conda's own
 /// environment `base` belongs to no project.
-fn is_active(name: Option<&str>, directory: &Path, seen: &Seen<'_>) -> bool {
+fn is_active(name: Option<&str>, directory: &Path, seen: &EnvironmentFacts<'_>) -> bool {
     let Some(prefix) = (seen.value)("CONDA_PREFIX") else { return (seen.is_set)("CONDA_PREFIX") };
     let Some(name) = name else { return true };
     let prefix = Path::new(&prefix);

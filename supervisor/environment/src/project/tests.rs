@@ -5,7 +5,7 @@ use super::*;
 fn of(file: &str, content: &str, path: &str, set: &[&str], program: Option<&str>) -> Option<String> {
     let rule = RULES.iter().find(|rule| rule.name == file).unwrap();
     let value = |name: &str| set.iter().find_map(|one| one.split_once('=').filter(|(known, _)| *known == name));
-    let seen = Seen {
+    let seen = EnvironmentFacts {
         path: path.split(':').collect(),
         is_set: &|name| set.contains(&name) || value(name).is_some(),
         value: &|name| value(name).map(|(_, value)| value.to_owned()),

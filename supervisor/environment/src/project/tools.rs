@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Seen, version};
+use super::{EnvironmentFacts, version};
 
 /// Prefixes in place of a version that select no version of the manager.
 const ELSEWHERE: [&str; 3] = ["system", "path:", "ref:"];
@@ -11,7 +11,7 @@ const ELSEWHERE: [&str; 3] = ["system", "path:", "ref:"];
 /// Reports whether the managed tools in `PATH` have versions that the file names. At least one tool of the file
 /// must be in `PATH`. mise's shims select the version when they run. A file without tools requires only its
 /// variables.
-pub(super) fn has(file: &Path, content: &str, seen: &Seen<'_>) -> bool {
+pub(super) fn has(file: &Path, content: &str, seen: &EnvironmentFacts<'_>) -> bool {
     let is_toml = file.extension().is_some_and(|extension| extension == "toml");
     let wanted = if is_toml {
         let Ok(table) = content.parse::<toml::Table>() else { return false };
@@ -76,7 +76,7 @@ fn fits(wanted: &str, installed: &str) -> bool {
 }
 
 /// Reports whether the variables of `[env]` are set and its paths are in `PATH`.
-fn has_variables(table: &toml::Table, directory: &Path, seen: &Seen<'_>) -> bool {
+fn has_variables(table: &toml::Table, directory: &Path, seen: &EnvironmentFacts<'_>) -> bool {
     let Some(variables) = table.get("env").and_then(toml::Value::as_table) else { return true };
     let adds_places = variables.get("_").is_some();
     let mut names = variables.iter().filter(|(name, value)| *name != "_" && value.as_bool() != Some(false));

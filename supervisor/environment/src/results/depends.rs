@@ -37,7 +37,7 @@ struct Declared {
 
 /// A script, its working directory, and the state of its dependencies.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct DependencyState {
     script: PathBuf,
     directory: PathBuf,
     content: Vec<u8>,
@@ -69,7 +69,7 @@ impl Declared {
     }
 }
 
-impl State {
+impl DependencyState {
     /// Returns the digest of the state and of the declared variables' given values.
     pub(crate) fn key(&self, given: &Variables) -> Key {
         let given = by_name(given);
@@ -106,15 +106,15 @@ pub(crate) struct Places<'a> {
 }
 
 /// Reads the state of a script's dependencies. Returns `None` if its result must not be kept.
-pub(crate) async fn look(content: Vec<u8>, places: Places<'_>, given: &Variables) -> Option<State> {
+pub(crate) async fn look(content: Vec<u8>, places: Places<'_>, given: &Variables) -> Option<DependencyState> {
     let declared = Declared::parse(&content)?;
     let (script, directory) = (places.script.to_owned(), places.directory.to_owned());
     let patterns: Vec<Pattern> = declared.files.iter().flat_map(|word| pattern(word, &places, given)).collect();
     if patterns.is_empty() {
-        return Some(State { script, directory, content, declared, files: Vec::new() });
+        return Some(DependencyState { script, directory, content, declared, files: Vec::new() });
     }
     let read = move || match read_all(&patterns) {
-        Ok(files) => Some(State { script, directory, content, declared, files }),
+        Ok(files) => Some(DependencyState { script, directory, content, declared, files }),
         Err(error) => {
             tracing::warn!(
                 script = %script.display(),

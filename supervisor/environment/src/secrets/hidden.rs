@@ -15,7 +15,7 @@ use agentd_config::secret;
 
 /// Values and scripts that one build has used so far.
 #[derive(Default)]
-pub struct Hidden(Mutex<Vec<Entry>>);
+pub struct HiddenValues(Mutex<Vec<Entry>>);
 
 enum Entry {
     Variables(Variables),
@@ -27,13 +27,13 @@ enum Entry {
 const SCRIPT: u64 = 1 << 20;
 
 /// Shows the number of entries without their content.
-impl std::fmt::Debug for Hidden {
+impl std::fmt::Debug for HiddenValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Hidden({})", self.seen().len())
     }
 }
 
-impl Hidden {
+impl HiddenValues {
     fn seen(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,7 +115,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let script = directory.path().join("s.sh");
         std::fs::write(&script, "export GITLAB_TOKEN='from a script'\n").unwrap();
-        let hidden = Hidden::default();
+        let hidden = HiddenValues::default();
         let variable = |name: &str, value: &str| (name.to_owned(), value.as_bytes().to_vec());
         hidden.variables(&vec![variable("API_KEY", "hunter22"), variable("EDITOR", "vim-is-it")]);
         hidden.variables(&vec![variable("DATABASE", "postgres://me:pa%73sword@db/x")]);

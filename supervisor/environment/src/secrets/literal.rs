@@ -14,7 +14,7 @@ use agentd_config::secret;
 
 /// A secret that a text assigns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assigned {
+pub struct AssignedSecret {
     pub name: String,
     pub value: Vec<u8>,
     /// Range of the value in the text, including quotes.
@@ -41,7 +41,7 @@ pub fn redacted(text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the secrets that the text assigns.
-pub fn assigned(text: &[u8]) -> Vec<Assigned> {
+pub fn assigned(text: &[u8]) -> Vec<AssignedSecret> {
     let mut found = Vec::new();
     for equals in memchr::memchr_iter(b'=', text) {
         let before = &text[..equals];
@@ -64,7 +64,7 @@ pub fn assigned(text: &[u8]) -> Vec<Assigned> {
             if !quote.is_empty() && behind[..length].ends_with(&quote[quote.len() - 1..]) {
                 length -= 1;
             }
-            found.push(Assigned { name: name.to_owned(), value, place: equals + 1..equals + 1 + length });
+            found.push(AssignedSecret { name: name.to_owned(), value, place: equals + 1..equals + 1 + length });
         }
     }
     found
@@ -157,7 +157,7 @@ fn ansi_quoted(text: &[u8], value: &mut Vec<u8>) -> Option<usize> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Assigned, MASK, assigned, redacted};
+    use super::{AssignedSecret, MASK, assigned, redacted};
 
     fn found(text: &str) -> Vec<(String, String)> {
         let found = assigned(text.as_bytes()).into_iter();
@@ -223,7 +223,7 @@ mod tests {
         fn redacted_text_assigns_no_secret(text in "(API_KEY|TOKEN=|X|[='\"$\\\\ \n]|[a-z]{1,8}){0,24}") {
             let redacted = redacted(text.as_bytes());
             let left: Vec<_> = assigned(&redacted).into_iter().filter(|one| one.value != MASK.as_bytes()).collect();
-            let is_masked = |one: &Assigned| memchr::memmem::find(&one.value, MASK.as_bytes()).is_some();
+            let is_masked = |one: &AssignedSecret| memchr::memmem::find(&one.value, MASK.as_bytes()).is_some();
             prop_assert!(left.iter().all(is_masked), "{:?}", left);
         }
     }

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-pub use hidden::Hidden;
+pub use hidden::HiddenValues;
 pub use literal::{assigned, redacted};
 
 use super::capture::{Capture, Variables};
@@ -120,7 +120,7 @@ impl Secrets {
 
     /// Reads every secret and reports whether it is available. The values are discarded.
     pub async fn check(&self) -> Vec<SecretView> {
-        let hidden = Hidden::default();
+        let hidden = HiddenValues::default();
         let login = async {
             let seed = self.seed().map_err(|error| chain(&error))?;
             let login =

@@ -9,10 +9,10 @@ use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
 
 use super::fingerprint::{Fingerprints, Watched};
-use super::kept::Kept;
 use super::login::Flight;
-use super::path::Change;
-use super::place::PlaceOutcome;
+use super::path::LostEntries;
+use super::place::VisitOutcome;
+use super::stored_snapshot::StoredSnapshot;
 use super::{Snapshot, Times, Variables};
 use crate::hooks::Tool;
 use crate::quality::Quality;
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) outdated: Option<String>,
     pub(super) failed: Option<Failed>,
     /// PATH entries of the last accepted capture that the newest capture lacks.
-    pub(super) path: Change,
+    pub(super) path: LostEntries,
     pub(super) flight: Weak<Flight>,
     /// Whether launches need not wait for the flight.
     pub(super) in_background: bool,
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     /// Whether the stored file has been read.
     pub(super) loaded: bool,
     /// Content of the stored file.
-    pub(super) stored: Option<Kept>,
+    pub(super) stored: Option<StoredSnapshot>,
     /// Whether the stored file is sealed. `None` if an earlier daemon wrote it.
     pub(super) sealed: Option<bool>,
     /// Number of the last refresh request whose capture set the accepted PATH.
@@ -66,7 +66,7 @@ pub(super) struct Entry {
     /// For a directory's snapshot: files that decide the effect of hooks there.
     pub(super) decisive: Vec<Watched>,
     /// For a directory's snapshot: result of the shell's last run there.
-    pub(super) outcome: PlaceOutcome,
+    pub(super) outcome: VisitOutcome,
     /// Time of the last request.
     pub(super) used: Option<Instant>,
 }
@@ -119,7 +119,7 @@ impl Entry {
         if std::mem::replace(&mut self.loaded, true) {
             return;
         }
-        match Kept::read(file, vault) {
+        match StoredSnapshot::read(file, vault) {
             Ok(Some(kept)) => {
                 self.outdated = Some("it was captured before agentd started".to_owned());
                 self.good = Some(Good {

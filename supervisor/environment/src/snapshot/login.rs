@@ -23,12 +23,12 @@ use tokio::task::AbortHandle;
 
 use super::entry::{ASKED_FOR, Due, Entry, Failed, Good};
 use super::fingerprint::{CheckResult, Fingerprints, Watched};
-use super::kept::Kept;
+use super::stored_snapshot::StoredSnapshot;
 use super::watcher::{ServedFileSystems, Watcher};
 use super::{Key, LoginShell, Snapshot, Times, depends, place};
 use crate::capture::{CaptureError, Login};
 use crate::quality::{Degraded, Quality};
-use crate::secrets::Hidden;
+use crate::secrets::HiddenValues;
 use crate::seed::Seed;
 use crate::shell::Shell;
 use crate::store::Vault;
@@ -225,7 +225,7 @@ impl Slot {
         loop {
             let (slot, start) = (Arc::clone(&self), SystemTime::now());
             let _turn = terms.turns.acquire().await;
-            let (before, asked) = blocking(move || slot.prepare(start)).await;
+            let (before, asked) = blocking(move || slot.begin_capture(start)).await;
             let began = Instant::now();
             let login = shell.login(&seed, self.key.directory.as_deref(), began + terms.longest).await;
             let (slot, duration, seed, terms) = (Arc::clone(&self), began.elapsed(), seed.clone(), terms.clone());
@@ -244,7 +244,7 @@ impl Slot {
 
     /// Returns the prints of the files before the shell reads them, and the number of the request that this capture
     /// answers.
-    fn prepare(&self, now: SystemTime) -> (Arc<Fingerprints>, u64) {
+    fn begin_capture(&self, now: SystemTime) -> (Arc<Fingerprints>, u64) {
         let (known, asked) = {
             let mut entry = self.entry();
             entry.captures += 1;
@@ -289,7 +289,7 @@ impl Slot {
         login.variables.retain(|(name, value)| !Seed::is_ours(name, value));
         let taken = self.prints(found, SystemTime::now());
         let (is_whole, watched) = (taken.is_some(), taken.unwrap_or_default());
-        let outcome = place::PlaceOutcome::of(self.key.directory.as_deref(), &login);
+        let outcome = place::VisitOutcome::of(self.key.directory.as_deref(), &login);
         let tools = if self.key.directory.is_none() { place::tools(&seed.home, watched.watched()) } else { Vec::new() };
         let Login { variables, functions, complete, left, quality, attributes, .. } = login;
         let degraded = match &quality {
@@ -380,8 +380,8 @@ impl Slot {
     }
 
     /// Returns the values to hide in a shell's last output: the values that its files assign in their text.
-    fn hidden(&self) -> Hidden {
-        let hidden = Hidden::default();
+    fn hidden(&self) -> HiddenValues {
+        let hidden = HiddenValues::default();
         let watched: Vec<PathBuf> = {
             let (entry, served) = (self.entry(), ServedFileSystems::now());
             let on_servers: BTreeSet<&Watched> = entry.watched.served().collect();
@@ -430,7 +430,7 @@ impl Slot {
         if entry.forgotten || names.is_empty() || (good.user.is_empty() && is_whole) {
             return;
         }
-        let kept = Kept::of(good.captured, (&good.variables, &good.functions), &names);
+        let kept = StoredSnapshot::of(good.captured, (&good.variables, &good.functions), &names);
         let mut kept = kept.with_attributes(good.attributes.clone());
         // Variables that were missing in the file stay missing.
         kept.secrets.extend(good.missing.iter().cloned());

@@ -4,14 +4,14 @@
 //! Values are held in memory. As a fallback, the disk holds the values that pipelines kept and that are not secret;
 //! other variables are stored by name only ([`kept`]). Providers decide which of these variables an agent receives.
 
-mod chosen;
 mod depends;
 mod entry;
 mod fingerprint;
-mod kept;
 mod login;
 mod path;
 mod place;
+mod session_snapshot;
+mod stored_snapshot;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -31,9 +31,9 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
-pub use chosen::{Chosen, Finding, Wanted};
-pub(crate) use kept::{SESSION_SNAPSHOT, reseal, reseal_all, reseal_or_remove};
-pub use place::Place;
+pub use place::SnapshotPlace;
+pub use session_snapshot::{SessionSnapshot, SnapshotFinding, SnapshotRequest};
+pub(crate) use stored_snapshot::{SESSION_SNAPSHOT, reseal, reseal_all, reseal_or_remove};
 pub use terminal::TerminalError;
 pub(crate) use terminal::Terminals;
 
@@ -89,11 +89,11 @@ pub struct Snapshot {
     /// Reports how closely the snapshot matches a terminal's environment.
     pub quality: Quality,
     /// PATH entries that were lost since the last accepted capture.
-    pub path: path::Change,
+    pub path: path::LostEntries,
     /// Whether the snapshot has expired and is being captured again.
     pub renewing: bool,
     /// Result for the session's directory, if the shell had to enter it.
-    pub place: place::PlaceOutcome,
+    pub place: place::VisitOutcome,
     /// Process attributes that a child of the shell inherits, if known.
     pub attributes: Option<Attributes>,
 }
@@ -239,7 +239,7 @@ impl Snapshots {
 
     /// Copies these snapshots for a new configuration, which applies after `take_effect`.
     #[must_use]
-    pub fn again(&self, options: Options, shell: Arc<dyn LoginShell>, vault: Arc<Vault>) -> Self {
+    pub fn reconfigured(&self, options: Options, shell: Arc<dyn LoginShell>, vault: Arc<Vault>) -> Self {
         let (slots, terminals) = (Arc::clone(&self.slots), Arc::clone(&self.terminals));
         Self { shell, slots, terminals, next: Some((options, vault)) }
     }
@@ -290,7 +290,7 @@ impl Snapshots {
     }
 
     /// Runs the login shell even if the snapshot is up to date.
-    pub async fn refresh(&self, deadline: Instant) -> Result<Snapshot, SnapshotError> {
+    pub async fn recapture(&self, deadline: Instant) -> Result<Snapshot, SnapshotError> {
         let (_, slot) = self.own().await?;
         let asked = slot.outdate();
         // Snapshots of directories are captured again by the launches that need them.

@@ -4,13 +4,13 @@ use super::Variables;
 
 /// PATH entries that disappeared without a replacement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct LostEntries {
     /// Entries of the last accepted PATH.
     accepted: Vec<String>,
     pub lost: Vec<String>,
 }
 
-impl Change {
+impl LostEntries {
     /// Compares the PATH of a new capture with the last accepted PATH. `accept` reports that a user requested this
     /// capture.
     pub fn next(&self, accepted: &Variables, new: &Variables, accept: bool) -> Self {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn lost_path_entries_are_reported_until_they_are_accepted_or_return() {
-        let first = Change::default().next(&Vec::new(), &with("/a:/b:/c"), false);
+        let first = LostEntries::default().next(&Vec::new(), &with("/a:/b:/c"), false);
         assert_eq!(first.words(), None);
         let second = first.next(&with("/a:/b:/c"), &with("/a"), false);
         assert_eq!(second.lost, ["/b", "/c"]);
@@ -65,12 +65,12 @@ mod tests {
 
     #[test]
     fn a_replaced_path_entry_is_not_lost() {
-        let first = Change::default().next(&Vec::new(), &with("/n/18/bin:/bin"), false);
+        let first = LostEntries::default().next(&Vec::new(), &with("/n/18/bin:/bin"), false);
         assert_eq!(first.next(&Vec::new(), &with("/n/20/bin:/bin"), false).lost, [""; 0]);
     }
 
     #[test]
     fn after_a_restart_the_stored_path_is_the_accepted_path() {
-        assert_eq!(Change::default().next(&with("/a:/b"), &with("/a"), false).lost, ["/b"]);
+        assert_eq!(LostEntries::default().next(&with("/a:/b"), &with("/a"), false).lost, ["/b"]);
     }
 }

@@ -30,7 +30,7 @@ const LARGEST_RECORD: usize = 1 << 20;
 
 /// Directory of a session and its configured scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SnapshotPlace {
     pub directory: PathBuf,
     /// Configured scope. Without it, the directory counts if a tool's hook is installed and finds one of its files
     /// there.
@@ -47,7 +47,7 @@ pub(super) struct Destination {
 
 /// Result of the shell's visit to the session's directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum PlaceOutcome {
+pub enum VisitOutcome {
     /// The shell had to stay in the home directory.
     #[default]
     Home,
@@ -64,7 +64,7 @@ pub enum PlaceOutcome {
     },
 }
 
-impl PlaceOutcome {
+impl VisitOutcome {
     pub(super) fn of(directory: Option<&Path>, login: &Login) -> Self {
         let Some(directory) = directory else { return Self::Home };
         let directory_of = || directory.to_owned();
@@ -166,7 +166,7 @@ pub(super) fn use_one(known: &mut BTreeMap<Key, Arc<Slot>>, slot: &Arc<Slot>, de
 
 impl Snapshots {
     /// Returns the environment of the user's login shell in a session's directory.
-    pub async fn get_at(&self, place: &Place, deadline: Instant) -> Result<Snapshot, SnapshotError> {
+    pub async fn get_at(&self, place: &SnapshotPlace, deadline: Instant) -> Result<Snapshot, SnapshotError> {
         let taken = self.look_up(None, deadline).await?;
         if place.scope == Some(SnapshotScope::User) {
             return Ok(taken);
@@ -174,9 +174,9 @@ impl Snapshots {
         let (slots, wanted) = (Arc::clone(&self.slots), place.clone());
         let Some(destination) = blocking(move || slots.destination(wanted)).await else { return Ok(taken) };
         let directory = destination.directory.clone();
-        let instead = |why| Snapshot { place: PlaceOutcome::NotEntered { directory, why }, ..taken };
+        let instead = |why| Snapshot { place: VisitOutcome::NotEntered { directory, why }, ..taken };
         Ok(match self.look_up(Some(destination), deadline).await {
-            Ok(Snapshot { place: PlaceOutcome::NotEntered { why, .. }, .. }) => instead(why),
+            Ok(Snapshot { place: VisitOutcome::NotEntered { why, .. }, .. }) => instead(why),
             Ok(there) if there.quality == crate::quality::Quality::Good => there,
             Ok(there) => instead(there.quality.words()),
             Err(error) => instead(chain(&error)),
@@ -186,7 +186,7 @@ impl Snapshots {
 
 impl Slots {
     /// Returns the directory that the shell must enter, if any. Blocks for as long as the file system does.
-    fn destination(&self, place: Place) -> Option<Destination> {
+    fn destination(&self, place: SnapshotPlace) -> Option<Destination> {
         let (seed, slot) = self.own().ok()?;
         let directory = place.directory;
         if is_path_of(directory.as_os_str().as_encoded_bytes(), &seed.home) {
@@ -223,15 +223,15 @@ mod tests {
     #[test]
     fn a_shell_that_left_the_directory_or_a_tool_that_refused_is_detected() {
         let project = Path::new("/home/kim/project");
-        assert_eq!(PlaceOutcome::of(None, &login("/home/kim", "")), PlaceOutcome::Home);
+        assert_eq!(VisitOutcome::of(None, &login("/home/kim", "")), VisitOutcome::Home);
         assert_eq!(
-            PlaceOutcome::of(Some(project), &login("/home/kim/project", "hello")),
-            PlaceOutcome::There(project.into())
+            VisitOutcome::of(Some(project), &login("/home/kim/project", "hello")),
+            VisitOutcome::There(project.into())
         );
-        let away = PlaceOutcome::of(Some(project), &login("/home/kim", ""));
+        let away = VisitOutcome::of(Some(project), &login("/home/kim", ""));
         assert_eq!(away.warning().unwrap().0, "DirectoryNotEntered");
         let said = "direnv: error /home/kim/project/.envrc is blocked. Run `direnv allow` to approve its content";
-        let refused = PlaceOutcome::of(Some(project), &login("/home/kim/project", &format!("$ cd x\n{said}\n$")));
+        let refused = VisitOutcome::of(Some(project), &login("/home/kim/project", &format!("$ cd x\n{said}\n$")));
         let (reason, message) = refused.warning().unwrap();
         assert!(reason == "DirectoryRefused" && message.ends_with(said), "{message}");
     }

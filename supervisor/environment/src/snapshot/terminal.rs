@@ -159,9 +159,9 @@ impl Terminal {
             degraded: false,
             background: 0,
             quality: Quality::default(),
-            path: path::Change::default(),
+            path: path::LostEntries::default(),
             renewing: false,
-            place: super::place::PlaceOutcome::default(),
+            place: super::place::VisitOutcome::default(),
             attributes: None,
         }
     }

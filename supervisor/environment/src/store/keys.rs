@@ -75,7 +75,7 @@ impl Keys {
     }
 
     /// Returns the places that another configuration names.
-    pub(super) fn again(&self, encryption: &Encryption) -> Self {
+    pub(super) fn reconfigured(&self, encryption: &Encryption) -> Self {
         Self {
             source: encryption.key.clone(),
             previous: encryption.previous.clone(),

@@ -52,7 +52,7 @@ type SecretsOfSessions = HashMap<SessionId, BTreeMap<String, Vec<u8>>>;
 
 /// Stored environments of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredEnvironments {
     /// Environment of the first known launch. It contains the launch number.
     pub created: EnvironmentView,
     pub last: EnvironmentView,
@@ -137,9 +137,9 @@ impl Environments {
 
     /// Returns the store with another encryption setting.
     #[must_use]
-    pub fn again(&self, encryption: &Encryption) -> Self {
+    pub fn reconfigured(&self, encryption: &Encryption) -> Self {
         Self {
-            vault: Arc::new(self.vault.again(encryption)),
+            vault: Arc::new(self.vault.reconfigured(encryption)),
             directories: self.directories.clone(),
             secrets: Arc::clone(&self.secrets),
         }
@@ -170,7 +170,7 @@ impl Environments {
 
     /// Returns the stored environments of a session, or `None` before its first launch. Secrets have values only in
     /// a sealed file.
-    pub fn read(&self, id: &SessionId) -> Result<Option<Kept>, EnvironmentError> {
+    pub fn read(&self, id: &SessionId) -> Result<Option<StoredEnvironments>, EnvironmentError> {
         let path = self.path(id);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -181,12 +181,12 @@ impl Environments {
         let version = version(&bytes).map_err(parse)?;
         if version == 1 {
             let last: EnvironmentView = serde_json::from_slice(&bytes).map_err(parse)?;
-            return Ok(Some(Kept { created: last.clone(), last, attributes: None }));
+            return Ok(Some(StoredEnvironments { created: last.clone(), last, attributes: None }));
         }
         if !VERSIONS.iter().any(|known| u64::from(*known) == version) {
             return Err(EnvironmentError::Version { path, found: version });
         }
-        match serde_json::from_slice::<Document<Box<Kept>>>(&bytes).map_err(parse)?.content {
+        match serde_json::from_slice::<Document<Box<StoredEnvironments>>>(&bytes).map_err(parse)?.content {
             Content::Clear(kept) => Ok(Some(*kept)),
             Content::Sealed(sealed) => {
                 let key = self.vault.keys.find(&sealed.key).map_err(|errors| EnvironmentError::KeyGone {
@@ -208,13 +208,13 @@ impl Environments {
         environment: &Environment,
         captured: Timestamp,
         launch: u64,
-    ) -> Result<Option<Kept>, EnvironmentError> {
+    ) -> Result<Option<StoredEnvironments>, EnvironmentError> {
         let _writing = self.vault.writing();
         let before = self.read(id)?;
         let key = self.key()?;
         let last = environment.full_view(captured, launch);
         let created = before.as_ref().map_or_else(|| last.clone(), |before| before.created.clone());
-        self.put(id, &Kept { created, last, attributes: environment.attributes.clone() }, key.as_ref())?;
+        self.put(id, &StoredEnvironments { created, last, attributes: environment.attributes.clone() }, key.as_ref())?;
         let secrets = environment.secret_pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), secrets);
         Ok(before)
@@ -225,7 +225,7 @@ impl Environments {
         let _writing = self.vault.writing();
         match self.read(id)? {
             Some(kept) if kept.last.launch == view.launch => {
-                self.put(id, &Kept { last: view, ..kept }, self.key()?.as_ref())
+                self.put(id, &StoredEnvironments { last: view, ..kept }, self.key()?.as_ref())
             }
             _ => Ok(()),
         }
@@ -290,7 +290,7 @@ impl Environments {
         self.vault.key().map_err(EnvironmentError::NoKey)
     }
 
-    fn put(&self, id: &SessionId, kept: &Kept, key: Option<&Key>) -> Result<(), EnvironmentError> {
+    fn put(&self, id: &SessionId, kept: &StoredEnvironments, key: Option<&Key>) -> Result<(), EnvironmentError> {
         let path = self.path(id);
         let content = match key {
             Some(key) => {
@@ -299,7 +299,7 @@ impl Environments {
                 let sealed = key.seal(NAME, id.as_str(), &document);
                 Content::Sealed(sealed.map_err(|source| EnvironmentError::Seal { path: path.clone(), source })?)
             }
-            None => Content::Clear(Box::new(Kept {
+            None => Content::Clear(Box::new(StoredEnvironments {
                 created: without_secrets(kept.created.clone()),
                 last: without_secrets(kept.last.clone()),
                 attributes: kept.attributes.clone(),

@@ -35,7 +35,7 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     environment
 }
 
-fn write(environments: &Environments, session: &str, launch: u64, editor: &str) -> Option<Kept> {
+fn write(environments: &Environments, session: &str, launch: u64, editor: &str) -> Option<StoredEnvironments> {
     let environment = environment(&[("EDITOR", editor), ("API_KEY", "hunter22")]);
     environments.write(&id(session), &environment, Timestamp::UNIX_EPOCH, launch).unwrap()
 }

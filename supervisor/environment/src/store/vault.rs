@@ -28,8 +28,12 @@ impl Vault {
     }
 
     /// Returns a vault for another configuration, with the same places.
-    pub fn again(&self, encryption: &Encryption) -> Self {
-        Self { enabled: encryption.enabled, keys: self.keys.again(encryption), writing: Arc::clone(&self.writing) }
+    pub fn reconfigured(&self, encryption: &Encryption) -> Self {
+        Self {
+            enabled: encryption.enabled,
+            keys: self.keys.reconfigured(encryption),
+            writing: Arc::clone(&self.writing),
+        }
     }
 
     /// Reports whether new documents are sealed.

@@ -185,7 +185,7 @@ impl Trust {
     }
 
     /// Returns the script and its approval state, or `None` if the script does not exist.
-    pub fn standing(&self, path: &Path) -> Result<Option<Script>, TrustError> {
+    pub fn examine(&self, path: &Path) -> Result<Option<Script>, TrustError> {
         let Some(Examined { named, real, content, digest }) = examine(path)? else { return Ok(None) };
         let (state, decided) = match self.record()?.scripts.get(&named) {
             None => (ScriptState::NotApproved, None),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     fn state(trust: &Trust, path: &Path) -> ScriptState {
-        trust.standing(path).unwrap().unwrap().state
+        trust.examine(path).unwrap().unwrap().state
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(state(&trust, &path), ScriptState::Changed);
         deny(&trust, &path);
         assert_eq!(state(&trust, &path), ScriptState::Denied);
-        assert_eq!(trust.standing(&directory.path().join("none")).unwrap(), None);
+        assert_eq!(trust.examine(&directory.path().join("none")).unwrap(), None);
     }
 
     /// Assigns the file to a group that is no user's own group, as only root can.
@@ -359,7 +359,7 @@ mod tests {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
         allow(&trust, &path).unwrap();
         if foreign_group(directory.path()) {
-            assert!(matches!(trust.standing(&path), Err(TrustError::DirectoryWritable { mode: 0o775, .. })));
+            assert!(matches!(trust.examine(&path), Err(TrustError::DirectoryWritable { mode: 0o775, .. })));
         }
     }
 
@@ -394,7 +394,7 @@ mod tests {
         std::fs::remove_file(&link).unwrap();
         symlink(&other, &link).unwrap();
         assert_eq!(state(&trust, &link), ScriptState::Changed, "the same content, and approved, but elsewhere");
-        let shown = trust.difference(&trust.standing(&link).unwrap().unwrap()).unwrap();
+        let shown = trust.difference(&trust.examine(&link).unwrap().unwrap()).unwrap();
         assert!(shown.contains("s.sh (approved)") && shown.contains("other.sh (now)"), "{shown}");
     }
 
@@ -403,10 +403,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let trust = Trust::open(directory.path()).unwrap();
         let path = script(directory.path(), "one\ntwo\n", 0o644);
-        assert_eq!(trust.difference(&trust.standing(&path).unwrap().unwrap()), None);
+        assert_eq!(trust.difference(&trust.examine(&path).unwrap().unwrap()), None);
         allow(&trust, &path).unwrap();
         script(directory.path(), "one\n2\n", 0o644);
-        let diff = trust.difference(&trust.standing(&path).unwrap().unwrap()).unwrap();
+        let diff = trust.difference(&trust.examine(&path).unwrap().unwrap()).unwrap();
         assert!(diff.contains("\n-two\n+2\n"), "{diff}");
         let kept = || std::fs::read_dir(directory.path().join("approved")).unwrap().map(|entry| entry.unwrap());
         assert_eq!(kept().count(), 1);
@@ -422,7 +422,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let trust = Trust::open(directory.path()).unwrap();
         let path = script(directory.path(), "shown", 0o644);
-        let shown = trust.standing(&path).unwrap().unwrap();
+        let shown = trust.examine(&path).unwrap().unwrap();
         let shown = BTreeMap::from([(shown.named, shown.digest)]);
         script(directory.path(), "swapped", 0o644);
         let swapped = trust.allow(std::slice::from_ref(&path), Some(&shown), Timestamp::UNIX_EPOCH);
@@ -446,7 +446,7 @@ mod tests {
         let trust = Trust::open(directory.path()).unwrap();
         assert_eq!(state(&trust, &path), ScriptState::Approved);
         script(directory.path(), "y", 0o644);
-        let changed = trust.standing(&path).unwrap().unwrap();
+        let changed = trust.examine(&path).unwrap().unwrap();
         assert_eq!((changed.state, trust.difference(&changed)), (ScriptState::Changed, None));
         allow(&trust, &path).unwrap();
         let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -471,7 +471,7 @@ mod tests {
         for bad in [&br#"{"version":9,"scripts":{}}"#[..], b"{", b""] {
             std::fs::write(&file, bad).unwrap();
             let trust = Trust::begin(directory.path());
-            assert!(matches!(trust.standing(&path), Err(TrustError::Unreadable { .. })));
+            assert!(matches!(trust.examine(&path), Err(TrustError::Unreadable { .. })));
             assert!(matches!(allow(&trust, &path), Err(TrustError::Unreadable { .. })));
             assert_eq!(std::fs::read(&file).unwrap(), bad);
             std::fs::write(&file, &good).unwrap();

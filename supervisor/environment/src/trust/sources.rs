@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A `source` or `.` command in a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sourced {
+pub struct SourceCommand {
     /// Line number, from 1.
     pub line: usize,
     /// Argument as written.
@@ -22,7 +22,7 @@ const BEFORE_COMMANDS: [&str; 12] =
     ["if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "builtin", "command"];
 
 /// Returns the files that the script sources when it runs in `directory`.
-pub fn sourced(script: &str, directory: &Path) -> Vec<Sourced> {
+pub fn sourced(script: &str, directory: &Path) -> Vec<SourceCommand> {
     let mut found = Vec::new();
     for (number, line) in (1..).zip(script.lines()) {
         let mut begins = true;
@@ -34,7 +34,7 @@ pub fn sourced(script: &str, directory: &Path) -> Vec<Sourced> {
                     begins = false;
                     if let Some(Word::Word(argument)) = words.peek() {
                         let path = literal(argument).and_then(|path| place(&path, directory));
-                        found.push(Sourced { line: number, argument: argument.clone(), path });
+                        found.push(SourceCommand { line: number, argument: argument.clone(), path });
                     }
                 }
                 Word::Word(word) => begins = begins && BEFORE_COMMANDS.contains(&word.as_str()),

@@ -126,7 +126,7 @@ impl Lab {
     }
 
     /// Launches with a pipeline that drops `MY_THING`.
-    async fn launch(&self, chosen: &Chosen) -> Snapshot {
+    async fn launch(&self, chosen: &SessionSnapshot) -> Snapshot {
         let taken = chosen.login(soon()).await.unwrap();
         let all = taken.variables.iter().chain(taken.functions.iter());
         let set = all.map(|(name, value)| Change::set(name, value.as_slice())).collect();
@@ -137,7 +137,7 @@ impl Lab {
         taken
     }
 
-    async fn login(&self) -> (Snapshot, Finding) {
+    async fn login(&self) -> (Snapshot, SnapshotFinding) {
         let chosen = self.chosen(SnapshotSource::LoginShell, None, false, "login");
         let taken = self.launch(&chosen).await;
         (taken, chosen.finding().unwrap())
@@ -174,19 +174,19 @@ impl Lab {
         self.snapshots.list().await.login_shells.remove(0)
     }
 
-    fn chosen(&self, source: SnapshotSource, terminal: Option<&str>, shared: bool, session: &str) -> Chosen {
+    fn chosen(&self, source: SnapshotSource, terminal: Option<&str>, shared: bool, session: &str) -> SessionSnapshot {
         let session = self.directory.path().join(session);
         fs::create_dir_all(&session).unwrap();
         let shared = shared.then(|| "/work".into());
-        Chosen::new(
+        SessionSnapshot::new(
             Arc::clone(&self.snapshots),
-            Wanted { source, terminal: terminal.map(str::to_owned), shared, session, place: self.home() },
+            SnapshotRequest { source, terminal: terminal.map(str::to_owned), shared, session, place: self.home() },
         )
     }
 
     /// Returns the place of a session in the home directory.
-    fn home(&self) -> Place {
-        Place { directory: self.directory.path().to_owned(), scope: None }
+    fn home(&self) -> SnapshotPlace {
+        SnapshotPlace { directory: self.directory.path().to_owned(), scope: None }
     }
 
     fn terminal(&self, value: &str) -> String {
@@ -261,7 +261,7 @@ async fn snapshots_survive_a_reload_and_another_shell_has_a_new_snapshot() {
         let mut options = Lab::options(lab.directory.path(), Times { complete: Duration::from_hours(1), ..HOURS });
         change(&mut options);
         let shell: Arc<dyn LoginShell> = Arc::<Played>::clone(&lab.played);
-        let again = lab.snapshots.again(options, shell, lab.snapshots.slots.vault());
+        let again = lab.snapshots.reconfigured(options, shell, lab.snapshots.slots.vault());
         again.take_effect();
         again
     };
@@ -358,7 +358,7 @@ async fn a_path_that_lost_entries_is_used_and_reported_until_it_is_accepted() {
         assert_eq!((finding.reason, finding.message.contains("has lost /b")), ("PathLost", true), "{finding:?}");
         assert_eq!(lab.view().await.path_lost, ["/b"]);
     }
-    lab.snapshots.refresh(soon()).await.unwrap();
+    lab.snapshots.recapture(soon()).await.unwrap();
     assert_eq!(lab.login().await.1.reason, "LoginShell");
 }
 
@@ -450,7 +450,7 @@ async fn after_a_restart_the_last_good_snapshot_is_loaded_and_its_missing_secret
     }
 
     lab.behave(Behaviour::Honest);
-    lab.snapshots.refresh(soon()).await.unwrap();
+    lab.snapshots.recapture(soon()).await.unwrap();
     assert_eq!(value(&lab.get().await.variables, "API_KEY"), Some("hunter22"));
 }
 
@@ -458,7 +458,7 @@ async fn after_a_restart_the_last_good_snapshot_is_loaded_and_its_missing_secret
 async fn a_refresh_runs_the_shell_though_nothing_changed_and_is_not_answered_by_a_run_that_began_before_it() {
     let lab = Lab::new();
     lab.get().await;
-    lab.snapshots.refresh(soon()).await.unwrap();
+    lab.snapshots.recapture(soon()).await.unwrap();
     assert_eq!(lab.runs(), 2);
 
     lab.played.permits.forget_permits(1000);
@@ -470,7 +470,7 @@ async fn a_refresh_runs_the_shell_though_nothing_changed_and_is_not_answered_by_
     }
     assert_eq!(lab.view().await.state, SnapshotState::Capturing);
     let snapshots = Arc::clone(&lab.snapshots);
-    let late = tokio::spawn(async move { snapshots.refresh(soon()).await });
+    let late = tokio::spawn(async move { snapshots.recapture(soon()).await });
     while lab.view().await.hits < 1 {
         tokio::task::yield_now().await;
     }
@@ -546,7 +546,7 @@ async fn a_terminal_lost_by_a_restart_is_restored_from_disk_and_missing_secrets_
 #[tokio::test]
 async fn sessions_that_share_a_directory_start_with_the_same_environment() {
     let lab = Lab::new();
-    let begin = async |chosen: Chosen| value(&lab.launch(&chosen).await.variables, "RC").unwrap().to_owned();
+    let begin = async |chosen: SessionSnapshot| value(&lab.launch(&chosen).await.variables, "RC").unwrap().to_owned();
     assert_eq!(begin(lab.chosen(SnapshotSource::Stored, None, true, "a")).await, "one");
     lab.write("two");
     assert_eq!(begin(lab.chosen(SnapshotSource::Stored, None, true, "b")).await, "one");

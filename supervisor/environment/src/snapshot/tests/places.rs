@@ -2,7 +2,7 @@
 
 use agentd_api::environment::SnapshotScope;
 
-use super::super::place::PlaceOutcome;
+use super::super::place::VisitOutcome;
 use super::*;
 
 const HOOK: &str = "eval \"$(direnv hook sh)\"";
@@ -15,7 +15,7 @@ impl Lab {
     }
 
     async fn at(&self, directory: &Path, scope: Option<SnapshotScope>) -> Snapshot {
-        let place = Place { directory: directory.to_owned(), scope };
+        let place = SnapshotPlace { directory: directory.to_owned(), scope };
         self.snapshots.get_at(&place, soon()).await.unwrap()
     }
 }
@@ -24,22 +24,22 @@ impl Lab {
 async fn a_directory_has_its_own_snapshot_if_a_hook_finds_a_file_or_if_configured() {
     let lab = Lab::new();
     let project = lab.project();
-    assert_eq!(lab.at(&project, None).await.place, PlaceOutcome::Home, "no hook");
+    assert_eq!(lab.at(&project, None).await.place, VisitOutcome::Home, "no hook");
     fs::write(&lab.played.rc, HOOK).unwrap();
-    assert_eq!(lab.at(&project, None).await.place, PlaceOutcome::Home, "no file");
+    assert_eq!(lab.at(&project, None).await.place, VisitOutcome::Home, "no file");
     fs::write(project.join(".envrc"), "export A=1").unwrap();
-    assert_eq!(lab.at(&project, None).await.place, PlaceOutcome::There(project.clone()));
+    assert_eq!(lab.at(&project, None).await.place, VisitOutcome::There(project.clone()));
     let below = project.join("src/deep");
     fs::create_dir_all(&below).unwrap();
-    assert_eq!(lab.at(&below, None).await.place, PlaceOutcome::There(below.clone()), "the file is above");
-    assert_eq!(lab.at(&project, Some(SnapshotScope::User)).await.place, PlaceOutcome::Home);
+    assert_eq!(lab.at(&below, None).await.place, VisitOutcome::There(below.clone()), "the file is above");
+    assert_eq!(lab.at(&project, Some(SnapshotScope::User)).await.place, VisitOutcome::Home);
     let plain = lab.directory.path().join("plain");
     fs::create_dir(&plain).unwrap();
-    assert_eq!(lab.at(&plain, None).await.place, PlaceOutcome::Home);
-    assert_eq!(lab.at(&plain, Some(SnapshotScope::Directory)).await.place, PlaceOutcome::There(plain));
+    assert_eq!(lab.at(&plain, None).await.place, VisitOutcome::Home);
+    assert_eq!(lab.at(&plain, Some(SnapshotScope::Directory)).await.place, VisitOutcome::There(plain));
     assert_eq!(
         lab.at(lab.directory.path(), Some(SnapshotScope::Directory)).await.place,
-        PlaceOutcome::Home,
+        VisitOutcome::Home,
         "the home"
     );
 }
@@ -64,7 +64,7 @@ async fn a_directory_is_captured_again_when_its_files_or_the_start_up_files_chan
     let taken = lab.at(&project, scope).await;
     assert_eq!(lab.runs(), 7, "both");
     assert!(taken.variables.contains(&("RC".to_owned(), b"two".to_vec())));
-    lab.snapshots.refresh(soon()).await.unwrap();
+    lab.snapshots.recapture(soon()).await.unwrap();
     lab.at(&project, scope).await;
     assert_eq!(lab.runs(), 9, "a fresh capture was requested");
 }

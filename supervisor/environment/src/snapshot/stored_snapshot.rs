@@ -23,7 +23,7 @@ pub(crate) const SESSION_SNAPSHOT: &str = "snapshot.json";
 
 /// The stored part of a snapshot. Its file has mode 0600, like every file that `store` writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct StoredSnapshot {
     pub captured: Timestamp,
     variables: Vec<(String, ByteString)>,
     functions: Vec<(String, ByteString)>,
@@ -46,7 +46,7 @@ const VERSION: u32 = 2;
 /// Purpose of sealed files, which the seal includes beside their place.
 const NAME: &str = "snapshot";
 
-impl Kept {
+impl StoredSnapshot {
     /// Keeps the variables and functions whose names are in `names` and that are no secrets.
     pub(crate) fn of(
         captured: Timestamp,
@@ -129,7 +129,7 @@ fn owner(path: &Path) -> String {
 
 /// Seals a snapshot's file again with the current key. The caller holds [`Vault::writing`].
 pub(crate) fn reseal(path: &Path, vault: &Vault) -> io::Result<()> {
-    Kept::read(path, vault)?.map_or(Ok(()), |kept| kept.put(path, vault))
+    StoredSnapshot::read(path, vault)?.map_or(Ok(()), |kept| kept.put(path, vault))
 }
 
 /// Seals all files of a directory again. Reports whether every file was sealed.
@@ -181,7 +181,7 @@ mod tests {
         for encrypted in [false, true] {
             let vault = vault(directory.path(), encrypted);
             let _ = std::fs::remove_file(&path);
-            assert_eq!(Kept::read(&path, &vault).unwrap(), None);
+            assert_eq!(StoredSnapshot::read(&path, &vault).unwrap(), None);
             let plain = [pair("A", b"one\ntwo \xff"), pair("EMPTY", b"")];
             let functions = vec![pair("BASH_FUNC_module%%", b"() {  echo;\n}")];
             let others = [
@@ -191,9 +191,9 @@ mod tests {
             ];
             let variables = [&plain[..], &others].concat();
             let keep = names(&["A", "EMPTY", "API_KEY", "DATABASE_URL", "BASH_FUNC_module%%"]);
-            let kept = Kept::of(Timestamp::UNIX_EPOCH, (&variables, &functions), &keep);
+            let kept = StoredSnapshot::of(Timestamp::UNIX_EPOCH, (&variables, &functions), &keep);
             kept.write(&path, &vault).unwrap();
-            let read = Kept::read(&path, &vault).unwrap().unwrap();
+            let read = StoredSnapshot::read(&path, &vault).unwrap().unwrap();
             assert_eq!(read, kept);
             assert_eq!((read.variables(), read.functions()), (plain.to_vec(), functions));
             assert_eq!(read.secrets, ["API_KEY", "DATABASE_URL"]);
@@ -203,7 +203,7 @@ mod tests {
             assert!(!text.contains("hunter22") && text.contains("EMPTY") != encrypted, "{text}");
 
             std::fs::write(&path, text.replace("\"version\": 2", "\"version\": 3")).unwrap();
-            assert!(Kept::read(&path, &vault).unwrap_err().to_string().contains("version 3"));
+            assert!(StoredSnapshot::read(&path, &vault).unwrap_err().to_string().contains("version 3"));
         }
     }
 
@@ -217,16 +217,16 @@ mod tests {
         };
         let vault = vault(directory.path(), true);
         let variables = vec![pair("A", b"one")];
-        let kept = Kept::of(Timestamp::UNIX_EPOCH, (&variables, &Vec::new()), &names(&["A"]));
+        let kept = StoredSnapshot::of(Timestamp::UNIX_EPOCH, (&variables, &Vec::new()), &names(&["A"]));
         kept.write(&at("a1"), &vault).unwrap();
         std::fs::copy(at("a1"), at("b2")).unwrap();
-        assert!(Kept::read(&at("b2"), &vault).is_err(), "it is another session's");
+        assert!(StoredSnapshot::read(&at("b2"), &vault).is_err(), "it is another session's");
 
         vault.renew();
         let before = std::fs::read(at("a1")).unwrap();
         reseal(&at("a1"), &vault).unwrap();
         assert_ne!(std::fs::read(at("a1")).unwrap(), before);
-        assert_eq!(Kept::read(&at("a1"), &vault).unwrap(), Some(kept));
+        assert_eq!(StoredSnapshot::read(&at("a1"), &vault).unwrap(), Some(kept));
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         let text = r#"{"version": 1, "captured": "2026-01-01T00:00:00Z", "variables": [["A", "one"]],
                        "functions": [], "secrets": ["API_KEY"]}"#;
         std::fs::write(&path, text).unwrap();
-        let kept = Kept::read(&path, &vault(directory.path(), false)).unwrap().unwrap();
+        let kept = StoredSnapshot::read(&path, &vault(directory.path(), false)).unwrap().unwrap();
         assert_eq!((kept.variables(), kept.secrets), (vec![pair("A", b"one")], vec!["API_KEY".to_owned()]));
     }
 }

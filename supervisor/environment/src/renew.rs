@@ -13,23 +13,23 @@ use jiff::Timestamp;
 
 use super::finish::fill;
 use super::renewal::{Renewal, providers, renewal};
-use super::secrets::{Hidden, SecretResults, Secrets};
+use super::secrets::{HiddenValues, SecretResults, Secrets};
 use super::trust::Trust;
-use super::{Build, Pipeline, Purpose, Target, Unbuilt, files};
+use super::{Build, BuildFailure, Pipeline, Purpose, Target, files};
 
 impl Pipeline {
     /// Compares a running agent's environment with newly provided values. `remembered` holds the known secrets that
     /// the agent started with.
-    pub async fn refresh(
+    pub async fn renew(
         &self,
         target: &Target,
         stored: &EnvironmentView,
         remembered: &BTreeMap<String, Vec<u8>>,
         trust: &Arc<Trust>,
         secrets: &Secrets,
-    ) -> Result<Renewal, Unbuilt> {
+    ) -> Result<Renewal, BuildFailure> {
         let asked = self.asked(stored)?;
-        let login = self.login(target, &Arc::new(Hidden::default()), Purpose::Renewal);
+        let login = self.login(target, &Arc::new(HiddenValues::default()), Purpose::Renewal);
         let mut environment = self.empty_environment(target);
         let real = target.real().await;
         let scope = target.in_scope(&real).await;
@@ -53,7 +53,7 @@ impl Pipeline {
         };
         let finished =
             if provided.has_failed { Ok(()) } else { fill(target, &real, &taken, secrets, &mut environment) };
-        self.prepare();
+        self.warm_up_plugins();
         let again = self.conclude(provided, finished, taken, &login, environment)?;
         let asked = u32::try_from(asked).unwrap_or(u32::MAX);
         let mut renewal = renewal(stored, &again.environment, asked, remembered, Timestamp::now());
@@ -63,12 +63,12 @@ impl Pipeline {
     }
 
     /// Returns the number of providers to run: up to the last that gave an expiring value.
-    fn asked(&self, stored: &EnvironmentView) -> Result<usize, Unbuilt> {
+    fn asked(&self, stored: &EnvironmentView) -> Result<usize, BuildFailure> {
         let mut asked = 0;
         for provider in providers(stored) {
             let Some(place) = self.steps.iter().position(|step| step.name == provider) else {
                 let message = format!("the environment provider {provider:?} is no longer in the configuration");
-                return Err(Unbuilt { reason: "ProviderGone", message });
+                return Err(BuildFailure { reason: "ProviderGone", message });
             };
             asked = asked.max(place + 1);
         }

@@ -14,16 +14,16 @@ use std::time::Instant;
 
 use agentd_api::environment::SnapshotSource;
 
-use super::kept::{Kept, SESSION_SNAPSHOT};
 use super::login::blocking;
-use super::place::{Place, PlaceOutcome};
+use super::place::{SnapshotPlace, VisitOutcome};
+use super::stored_snapshot::{SESSION_SNAPSHOT, StoredSnapshot};
 use super::{Snapshot, SnapshotError, Snapshots, Variables, kept_of, path};
 use crate::merge::Environment;
 use crate::quality::Quality;
 
 /// Request for a start environment.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct SnapshotRequest {
     pub source: SnapshotSource,
     /// Id of the terminal's environment.
     pub terminal: Option<String>,
@@ -32,15 +32,15 @@ pub struct Wanted {
     /// Directory of the session's own files.
     pub session: PathBuf,
     /// Session's working directory, for the hooks of the login shell.
-    pub place: Place,
+    pub place: SnapshotPlace,
 }
 
 /// Start environment of one launch.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct SessionSnapshot {
     snapshots: Arc<Snapshots>,
-    wanted: Wanted,
-    finding: Mutex<Option<Finding>>,
+    wanted: SnapshotRequest,
+    finding: Mutex<Option<SnapshotFinding>>,
     start: Mutex<Option<StartEnvironment>>,
 }
 
@@ -55,15 +55,15 @@ struct StartEnvironment {
 
 /// Description of the snapshot that a session received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct SnapshotFinding {
     pub fresh: bool,
     /// CamelCase reason for the condition.
     pub reason: &'static str,
     pub message: String,
 }
 
-impl Chosen {
-    pub fn new(snapshots: Arc<Snapshots>, wanted: Wanted) -> Self {
+impl SessionSnapshot {
+    pub fn new(snapshots: Arc<Snapshots>, wanted: SnapshotRequest) -> Self {
         Self { snapshots, wanted, finding: Mutex::default(), start: Mutex::default() }
     }
 
@@ -101,18 +101,18 @@ impl Chosen {
     }
 
     /// Returns `None` if no provider requested the environment.
-    pub fn finding(&self) -> Option<Finding> {
+    pub fn finding(&self) -> Option<SnapshotFinding> {
         self.finding.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn terminal(&self) -> Result<(StartEnvironment, Finding), SnapshotError> {
+    async fn terminal(&self) -> Result<(StartEnvironment, SnapshotFinding), SnapshotError> {
         let shared = self.wanted.shared.as_deref();
         if let Some(taken) = self.snapshots.terminals.get(self.wanted.terminal.as_deref(), shared) {
             // Read the stored file first: a file that cannot be read must not be overwritten.
             self.read().await?;
             let message = format!("a terminal's environment, captured at {:.0}", taken.captured);
             let start = StartEnvironment { taken, of_login_shell: false, own_file: true };
-            return Ok((start, Finding { fresh: true, reason: "Terminal", message }));
+            return Ok((start, SnapshotFinding { fresh: true, reason: "Terminal", message }));
         }
         let stored = self.read().await?.ok_or(SnapshotError::TerminalGone)?;
         let what = format!("the terminal's environment of {:.0}, as stored", stored.captured);
@@ -120,7 +120,7 @@ impl Chosen {
         Ok((from_stored(&stored, stored.variables()), finding))
     }
 
-    async fn stored(&self, deadline: Instant) -> Result<(StartEnvironment, Finding), SnapshotError> {
+    async fn stored(&self, deadline: Instant) -> Result<(StartEnvironment, SnapshotFinding), SnapshotError> {
         let Some(stored) = self.read().await? else {
             let (start, finding) = of_login_shell(self.snapshots.get_at(&self.wanted.place, deadline).await?);
             // A degraded environment must not become the session's stored environment.
@@ -159,9 +159,10 @@ impl Chosen {
         }
     }
 
-    async fn read(&self) -> Result<Option<Kept>, SnapshotError> {
+    async fn read(&self) -> Result<Option<StoredSnapshot>, SnapshotError> {
         let (path, vault) = (self.file(), self.snapshots.slots.vault());
-        blocking(move || Kept::read(&path, &vault).map_err(|source| SnapshotError::Read { path, source })).await
+        blocking(move || StoredSnapshot::read(&path, &vault).map_err(|source| SnapshotError::Read { path, source }))
+            .await
     }
 
     /// Writes the variables with these names. Sessions of one directory may keep different variables, so the file
@@ -172,7 +173,7 @@ impl Chosen {
         blocking(move || {
             let earlier = before.iter().flat_map(|before| [before.variables(), before.functions()]).flatten();
             names.extend(earlier.map(|(name, _)| name));
-            let kept = Kept::of(taken.captured, (&taken.variables, &taken.functions), &names);
+            let kept = StoredSnapshot::of(taken.captured, (&taken.variables, &taken.functions), &names);
             let kept = kept.with_attributes(taken.attributes);
             if before.as_ref() == Some(&kept) {
                 return Ok(());
@@ -183,19 +184,19 @@ impl Chosen {
     }
 }
 
-fn of_login_shell(taken: Snapshot) -> (StartEnvironment, Finding) {
+fn of_login_shell(taken: Snapshot) -> (StartEnvironment, SnapshotFinding) {
     let finding = match (&taken.stale, &taken.quality) {
         (Some(reason), _) => {
             let word = if taken.degraded { "Degraded" } else { "Stale" };
-            Finding { fresh: false, reason: word, message: reason.clone() }
+            SnapshotFinding { fresh: false, reason: word, message: reason.clone() }
         }
         (None, Quality::Degraded(degraded)) => {
             let message = format!("the login shell's environment, {degraded}");
-            Finding { fresh: false, reason: "Degraded", message }
+            SnapshotFinding { fresh: false, reason: "Degraded", message }
         }
         (None, Quality::Good) => {
             if let Some((reason, message)) = taken.place.warning() {
-                return (start(taken), Finding { fresh: false, reason, message });
+                return (start(taken), SnapshotFinding { fresh: false, reason, message });
             }
             let place = taken.place.words();
             let mut message = format!("the login shell's environment{place}, captured at {:.0}", taken.captured);
@@ -203,8 +204,10 @@ fn of_login_shell(taken: Snapshot) -> (StartEnvironment, Finding) {
                 message.push_str("; it has expired and is being captured again in the background");
             }
             match taken.path.words() {
-                Some(lost) => Finding { fresh: true, reason: "PathLost", message: format!("{message}; {lost}") },
-                None => Finding { fresh: true, reason: "LoginShell", message },
+                Some(lost) => {
+                    SnapshotFinding { fresh: true, reason: "PathLost", message: format!("{message}; {lost}") }
+                }
+                None => SnapshotFinding { fresh: true, reason: "LoginShell", message },
             }
         }
     };
@@ -216,7 +219,7 @@ fn start(taken: Snapshot) -> StartEnvironment {
 }
 
 /// Returns a stored snapshot as a start environment.
-fn from_stored(stored: &Kept, variables: Variables) -> StartEnvironment {
+fn from_stored(stored: &StoredSnapshot, variables: Variables) -> StartEnvironment {
     let taken = Snapshot {
         variables: Arc::new(variables),
         functions: Arc::new(stored.functions()),
@@ -225,18 +228,18 @@ fn from_stored(stored: &Kept, variables: Variables) -> StartEnvironment {
         degraded: false,
         background: 0,
         quality: Quality::default(),
-        path: path::Change::default(),
+        path: path::LostEntries::default(),
         renewing: false,
-        place: PlaceOutcome::default(),
+        place: VisitOutcome::default(),
         attributes: stored.attributes.clone(),
     };
     StartEnvironment { taken, of_login_shell: false, own_file: false }
 }
 
-fn stored_finding(what: String, lost: &[String], why: &str) -> Finding {
+fn stored_finding(what: String, lost: &[String], why: &str) -> SnapshotFinding {
     if lost.is_empty() {
-        return Finding { fresh: true, reason: "Stored", message: what };
+        return SnapshotFinding { fresh: true, reason: "Stored", message: what };
     }
     let message = format!("{what}, without {}: {why}", lost.join(", "));
-    Finding { fresh: false, reason: "SecretsMissing", message }
+    SnapshotFinding { fresh: false, reason: "SecretsMissing", message }
 }
