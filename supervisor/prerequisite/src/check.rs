@@ -9,7 +9,7 @@ use agentd_plugins::{Call, CallError, Limits, Places, Plugin, Report, SessionFac
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::Surroundings;
+use super::CheckResources;
 use super::services::CheckServices;
 use agentd_api::chain;
 use agentd_api::hex;
@@ -27,14 +27,14 @@ pub(super) struct Check {
     pub(super) declared: config::Prerequisite,
     pub(super) plugin: Arc<ManagedPlugin>,
     settings: Result<Vec<Setting>, SettingError>,
-    surroundings: Surroundings,
+    surroundings: CheckResources,
     /// Places of checks that belong to no session.
     places: Places,
 }
 
 /// The session that a check is made for, after its environment was built.
 #[derive(Debug)]
-pub struct Subject {
+pub struct CheckedSession {
     id: SessionId,
     name: Option<String>,
     agent: String,
@@ -65,7 +65,7 @@ const MAX_FACTS: usize = 64;
 /// Maximum number of characters that are kept of a text of a report.
 const MAX_TEXT: usize = 2000;
 
-impl Subject {
+impl CheckedSession {
     /// Describes a session by its id, name, agent and launch, with its places and its environment.
     pub fn new(
         (id, name, agent, launch): (SessionId, Option<String>, String, u64),
@@ -96,7 +96,7 @@ impl Check {
         name: &str,
         declared: &config::Prerequisite,
         plugin: Arc<ManagedPlugin>,
-        surroundings: Surroundings,
+        surroundings: CheckResources,
         places: Places,
     ) -> Self {
         let settings = combined(plugin.settings(), &declared.settings);
@@ -118,7 +118,7 @@ impl Check {
     }
 
     /// Runs the check, which ends by its time limit.
-    pub(super) async fn run(&self, subject: Option<&Subject>) -> CheckResult {
+    pub(super) async fn run(&self, subject: Option<&CheckedSession>) -> CheckResult {
         let begun = Instant::now();
         // A compilation may take longer than a check. A later check then finds the plugin loaded.
         let _ = tokio::time::timeout(self.declared.time.0 / 2, self.loaded()).await;
@@ -161,7 +161,7 @@ impl Check {
 
     async fn call(
         &self,
-        subject: Option<&Subject>,
+        subject: Option<&CheckedSession>,
         services: &Arc<CheckServices>,
         spent: Duration,
     ) -> Result<Report, String> {
@@ -203,13 +203,13 @@ impl Check {
     }
 
     /// Returns the session's environment. A plugin that is not built in receives only the secrets that it is granted.
-    fn visible_environment(&self, plugin: &Plugin, subject: &Subject) -> Vec<(String, Vec<u8>)> {
+    fn visible_environment(&self, plugin: &Plugin, subject: &CheckedSession) -> Vec<(String, Vec<u8>)> {
         let hides = |name: &String| subject.secret_names.contains(name) && !plugin.is_given_secret(name);
         let variables = subject.environment.iter();
         variables.filter(|(name, _)| self.plugin.is_built_in() || !hides(name)).cloned().collect()
     }
 
-    async fn services(&self, subject: Option<&Subject>) -> Arc<CheckServices> {
+    async fn services(&self, subject: Option<&CheckedSession>) -> Arc<CheckServices> {
         let hidden = HiddenValues::default();
         let machine = &self.surroundings.machine;
         let mut real = ResolvedPlaces { places: self.places.clone(), directory: None };
@@ -285,13 +285,13 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn subject(agent: &str, directory: &str, variables: &[(&str, &str)]) -> Subject {
+    fn subject(agent: &str, directory: &str, variables: &[(&str, &str)]) -> CheckedSession {
         let mut environment = Environment::default();
         let set = |(name, value): &(&str, &str)| agentd_plugins::Change::set(*name, *value);
         environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
         let places =
             ScriptDirectories { config: "/c".into(), cwd: directory.into(), session: "/s".into(), given: None };
-        Subject::new((SessionId::random(), None, agent.to_owned(), 1), places, &environment)
+        CheckedSession::new((SessionId::random(), None, agent.to_owned(), 1), places, &environment)
     }
 
     #[test]

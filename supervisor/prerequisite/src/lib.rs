@@ -29,8 +29,8 @@ use agentd_plugin_set::Plugins;
 use check::Check;
 use rounds::Rounds;
 
-pub use check::Subject;
-pub use select::{Who, needed};
+pub use check::CheckedSession;
+pub use select::{SessionTraits, needed};
 
 /// Time limit for resolving the user's directories when the plugins are loaded.
 const PLACES_TIME: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub struct Prerequisites {
 
 /// The services that checks use.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
+pub struct CheckResources {
     /// Services of the machine.
     pub machine: Machine,
     /// The named secrets.
@@ -55,16 +55,16 @@ pub struct Surroundings {
 
 /// A requested check.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct RequestedCheck {
     /// Name of the prerequisite.
     pub name: String,
     /// Results that the caller accepts.
-    pub fresh: Fresh,
+    pub fresh: Freshness,
 }
 
 /// Age of a result that a caller accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fresh {
+pub enum Freshness {
     /// A result that is valid by the check's cache time, otherwise the result of a check in progress.
     Cached,
     /// A result of at most this age, otherwise the result of a check in progress.
@@ -75,7 +75,7 @@ pub enum Fresh {
 
 impl Prerequisites {
     /// Creates the checks of this configuration with its loaded plugins.
-    pub async fn new(config: &Config, plugins: &Plugins, surroundings: Surroundings) -> Self {
+    pub async fn new(config: &Config, plugins: &Plugins, surroundings: CheckResources) -> Self {
         // The home directory is resolved once: if it stops answering later, it must not delay a check that reports
         // it.
         let paths = std::iter::once(surroundings.config.clone()).chain(std::env::home_dir());
@@ -128,9 +128,9 @@ impl Prerequisites {
 
     /// Runs the checks in parallel and returns their reports, sorted by name. `subject` is the session for checks
     /// that receive an environment.
-    pub async fn round(&self, wanted: Vec<Wanted>, subject: Option<&Arc<Subject>>) -> Vec<CheckReport> {
+    pub async fn round(&self, wanted: Vec<RequestedCheck>, subject: Option<&Arc<CheckedSession>>) -> Vec<CheckReport> {
         let mut running = JoinSet::new();
-        for Wanted { name, fresh } in wanted {
+        for RequestedCheck { name, fresh } in wanted {
             let check = self.checks.get(&name).cloned();
             let (rounds, subject) = (self.rounds.clone(), subject.cloned());
             running.spawn(async move {

@@ -15,8 +15,8 @@ use agentd_api::prerequisite::{CheckReport, Outcome};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::Fresh;
-use super::check::{Check, CheckResult, Subject};
+use super::Freshness;
+use super::check::{Check, CheckResult, CheckedSession};
 
 /// Maximum number of checks in progress, over all prerequisites and sessions.
 const MAX_CHECKS: usize = 16;
@@ -73,10 +73,10 @@ impl Running {
         self.said.has_changed().is_ok()
     }
 
-    fn is_good_for(&self, fresh: Fresh) -> bool {
+    fn is_good_for(&self, fresh: Freshness) -> bool {
         match fresh {
-            Fresh::Begun(age) => self.began.get().is_none_or(|began| began.elapsed() < age),
-            Fresh::Cached | Fresh::Found(_) => true,
+            Freshness::Begun(age) => self.began.get().is_none_or(|began| began.elapsed() < age),
+            Freshness::Cached | Freshness::Found(_) => true,
         }
     }
 }
@@ -100,7 +100,12 @@ impl Slot {
 impl Rounds {
     /// Returns a valid result that satisfies `fresh`, otherwise the result of a check in progress or of a new one. If
     /// too many checks run beside others, the last check in progress is used.
-    pub(super) async fn report(&self, check: Arc<Check>, subject: Option<Arc<Subject>>, fresh: Fresh) -> CheckReport {
+    pub(super) async fn report(
+        &self,
+        check: Arc<Check>,
+        subject: Option<Arc<CheckedSession>>,
+        fresh: Freshness,
+    ) -> CheckReport {
         // The result of a check without an environment does not depend on the session.
         let subject = subject.filter(|_| check.looks_at_environment());
         let key = (check.name.clone(), subject.as_ref().map(|subject| subject.key.clone()));
@@ -149,7 +154,7 @@ impl Rounds {
         slot: &mut Slot,
         key: Key,
         check: Arc<Check>,
-        subject: Option<Arc<Subject>>,
+        subject: Option<Arc<CheckedSession>>,
         beside: Option<OwnedSemaphorePermit>,
     ) -> watch::Receiver<Option<CheckResult>> {
         let (say, said) = watch::channel(None);
@@ -171,7 +176,7 @@ impl Rounds {
                 slots.entry(key).or_default().take(&began, known);
                 if slots.len() > MAX_RESULTS {
                     slots.retain(|(_, of), slot| {
-                        let fresh = |known: &StoredResult| holds(known, Fresh::Cached);
+                        let fresh = |known: &StoredResult| holds(known, Freshness::Cached);
                         of.is_none() || !slot.running.is_empty() || slot.found.as_ref().is_some_and(fresh)
                     });
                 }
@@ -189,15 +194,15 @@ impl Rounds {
 
 /// Reports whether a result may be used again. Both clocks are compared, because one stops while the machine sleeps,
 /// and the other may be set.
-fn holds(known: &StoredResult, fresh: Fresh) -> bool {
+fn holds(known: &StoredResult, fresh: Freshness) -> bool {
     let CheckResult { report, holds_for } = &known.found;
     let passes = matches!(report.outcome, Outcome::Pass | Outcome::Warn);
     let longest = match fresh {
-        Fresh::Found(age) | Fresh::Begun(age) => age.min(*holds_for),
-        Fresh::Cached if passes => *holds_for,
-        Fresh::Cached => (*holds_for).min(FAILURE_HOLDS),
+        Freshness::Found(age) | Freshness::Begun(age) => age.min(*holds_for),
+        Freshness::Cached if passes => *holds_for,
+        Freshness::Cached => (*holds_for).min(FAILURE_HOLDS),
     };
-    let since = if matches!(fresh, Fresh::Begun(_)) { known.began } else { known.at };
+    let since = if matches!(fresh, Freshness::Begun(_)) { known.began } else { known.at };
     let by_the_wall = Timestamp::now().duration_since(report.checked_at);
     since.elapsed() < longest && SignedDuration::try_from(longest).is_ok_and(|longest| by_the_wall < longest)
 }
@@ -226,14 +231,14 @@ mod tests {
     fn what_was_found_holds_for_its_time_and_no_longer_than_is_wanted() {
         let now = Instant::now();
         let passed = known(Outcome::Pass, Timestamp::now(), now, now);
-        assert!(holds(&passed, Fresh::Cached));
-        assert!(!holds(&passed, Fresh::Found(Duration::ZERO)));
-        assert!(holds(&passed, Fresh::Begun(Duration::from_secs(30))));
+        assert!(holds(&passed, Freshness::Cached));
+        assert!(!holds(&passed, Freshness::Found(Duration::ZERO)));
+        assert!(holds(&passed, Freshness::Begun(Duration::from_secs(30))));
         let Some(earlier) = now.checked_sub(Duration::from_secs(31)) else { return };
         let slow = known(Outcome::Pass, Timestamp::now(), earlier, now);
-        assert!(holds(&slow, Fresh::Cached));
-        assert!(holds(&slow, Fresh::Found(Duration::from_secs(30))));
-        assert!(!holds(&slow, Fresh::Begun(Duration::from_secs(30))), "it looked before");
+        assert!(holds(&slow, Freshness::Cached));
+        assert!(holds(&slow, Freshness::Found(Duration::from_secs(30))));
+        assert!(!holds(&slow, Freshness::Begun(Duration::from_secs(30))), "it looked before");
     }
 
     #[test]
@@ -257,20 +262,20 @@ mod tests {
     fn one_that_runs_is_joined_until_it_is_too_old_and_at_any_age_while_it_waits_for_its_turn() {
         let (_say, said) = watch::channel(None);
         let running = Running { began: Arc::default(), said };
-        assert!(running.is_good_for(Fresh::Begun(Duration::ZERO)));
+        assert!(running.is_good_for(Freshness::Begun(Duration::ZERO)));
         running.began.set(Instant::now()).unwrap();
-        assert!(running.is_good_for(Fresh::Begun(Duration::from_mins(1))));
-        assert!(!running.is_good_for(Fresh::Begun(Duration::ZERO)));
-        assert!(running.is_good_for(Fresh::Found(Duration::ZERO)) && running.is_good_for(Fresh::Cached));
+        assert!(running.is_good_for(Freshness::Begun(Duration::from_mins(1))));
+        assert!(!running.is_good_for(Freshness::Begun(Duration::ZERO)));
+        assert!(running.is_good_for(Freshness::Found(Duration::ZERO)) && running.is_good_for(Freshness::Cached));
     }
 
     #[test]
     fn a_failure_is_looked_at_anew_and_what_was_found_before_the_machine_slept_not_at_all() {
         let ago = |seconds| Timestamp::now() - SignedDuration::from_secs(seconds);
         let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(2)) else { return };
-        assert!(!holds(&known(Outcome::Fail, ago(2), earlier, earlier), Fresh::Cached));
-        assert!(!holds(&known(Outcome::Unknown, ago(2), earlier, earlier), Fresh::Cached));
-        assert!(holds(&known(Outcome::Warn, ago(2), earlier, earlier), Fresh::Cached));
-        assert!(!holds(&known(Outcome::Pass, ago(3600), earlier, earlier), Fresh::Cached), "it slept for an hour");
+        assert!(!holds(&known(Outcome::Fail, ago(2), earlier, earlier), Freshness::Cached));
+        assert!(!holds(&known(Outcome::Unknown, ago(2), earlier, earlier), Freshness::Cached));
+        assert!(holds(&known(Outcome::Warn, ago(2), earlier, earlier), Freshness::Cached));
+        assert!(!holds(&known(Outcome::Pass, ago(3600), earlier, earlier), Freshness::Cached), "it slept for an hour");
     }
 }

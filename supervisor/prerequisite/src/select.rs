@@ -10,7 +10,7 @@ use agentd_config::Prerequisite;
 
 /// The properties of a session that select its prerequisites.
 #[derive(Debug, Clone, Copy)]
-pub struct Who<'a> {
+pub struct SessionTraits<'a> {
     /// Name of the session's agent.
     pub agent: &'a str,
     /// Working directory of the session.
@@ -22,12 +22,12 @@ pub struct Who<'a> {
 }
 
 /// Returns the names of the session's prerequisites, including undeclared ones that its request names.
-pub fn needed(declared: &BTreeMap<String, Prerequisite>, who: Who<'_>) -> BTreeSet<String> {
+pub fn needed(declared: &BTreeMap<String, Prerequisite>, who: SessionTraits<'_>) -> BTreeSet<String> {
     let of_all = declared.iter().filter(|(_, one)| is_for(&one.required_by, who)).map(|(name, _)| name);
     of_all.chain(who.requires).cloned().collect()
 }
 
-fn is_for(required_by: &RequiredBy, who: Who<'_>) -> bool {
+fn is_for(required_by: &RequiredBy, who: SessionTraits<'_>) -> bool {
     let RequiredBy { all, agents, directories, tags } = required_by;
     let directory = who.directory.to_string_lossy();
     *all || agents.iter().any(|agent| agent == who.agent)
@@ -49,7 +49,7 @@ mod tests {
         .unwrap();
         let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let (tags, requires) = (own(tags), own(requires));
-        let who = Who { agent, directory: Path::new(directory), tags: &tags, requires: &requires };
+        let who = SessionTraits { agent, directory: Path::new(directory), tags: &tags, requires: &requires };
         needed(&declared, who).into_iter().collect::<Vec<_>>().join(" ")
     }
 

@@ -30,7 +30,7 @@ use agentd_environment::{
 use agentd_host::directories::{Directories, DirectoryError};
 
 use agentd_plugin_set::{ManagedPlugin, NoHost, Plugins};
-use agentd_prerequisite::{self as prerequisite, Prerequisites, Surroundings, Who};
+use agentd_prerequisite::{self as prerequisite, CheckResources, Prerequisites, SessionTraits};
 
 /// One configuration with everything that is created from it. Shared, immutable, numbered.
 #[derive(Debug)]
@@ -220,7 +220,7 @@ impl Generation {
     /// Returns the names of the session's prerequisites.
     pub fn needed(&self, spec: &SessionSpec) -> BTreeSet<String> {
         let (agent, SessionSpec { directory, tags, requires, .. }) = (self.agent_label(spec), spec);
-        prerequisite::needed(&self.config.prerequisites, Who { agent: &agent, directory, tags, requires })
+        prerequisite::needed(&self.config.prerequisites, SessionTraits { agent: &agent, directory, tags, requires })
     }
 
     /// Returns the session's prerequisites, each with the consequence of its failure for a launch.
@@ -235,7 +235,7 @@ impl Generation {
                 Plugins::begin(&self.daemon.host, &self.config, &self.daemon.directories, self.launchable().err())
                     .await?;
             let pipeline = Pipeline::new(&self.config, plugins.steps.clone(), self.capture.clone());
-            let surroundings = Surroundings {
+            let surroundings = CheckResources {
                 machine: self.daemon.machine.clone(),
                 secrets: Arc::clone(&self.secrets),
                 config: self.daemon.directories.config.clone(),

@@ -23,7 +23,7 @@ use agentd_api::chain;
 use agentd_decide::verdict::{TIMED_OUT, WAITING, lines, supersede, verdict};
 use agentd_environment::Environment;
 use agentd_plugin_set::SETTLED;
-use agentd_prerequisite::{Fresh, Prerequisites, Subject, Wanted};
+use agentd_prerequisite::{CheckedSession, Freshness, Prerequisites, RequestedCheck};
 
 /// Minimum interval between two checks of missing prerequisites during a wait.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -86,13 +86,13 @@ impl<'a> LaunchPrerequisites<'a> {
         prerequisites: &Arc<Prerequisites>,
         names: Vec<String>,
         moment: Moment,
-        subject: Option<&Arc<Subject>>,
+        subject: Option<&Arc<CheckedSession>>,
     ) -> Result<(), Failure> {
         if names.is_empty() {
             return Ok(());
         }
         let begun = Instant::now();
-        let wanted = names.iter().map(|name| Wanted { name: name.clone(), fresh: Fresh::Cached }).collect();
+        let wanted = names.iter().map(|name| RequestedCheck { name: name.clone(), fresh: Freshness::Cached }).collect();
         let mut found = prerequisites.round(wanted, subject).await;
         let until = self.job.wait_until.filter(|until| left(*until, Timestamp::now()).is_some());
         if let Some(until) = until
@@ -114,7 +114,7 @@ impl<'a> LaunchPrerequisites<'a> {
         &self,
         prerequisites: &Arc<Prerequisites>,
         names: &[String],
-        subject: Option<&Arc<Subject>>,
+        subject: Option<&Arc<CheckedSession>>,
         (mut found, begun): (Vec<CheckReport>, Instant),
         until: Timestamp,
     ) -> Vec<CheckReport> {
@@ -201,10 +201,10 @@ fn pause(prerequisites: &Prerequisites, found: &[CheckReport]) -> Duration {
 
 /// Returns the checks of a further round. A check that another waiting launch began since the last round is
 /// shared.
-fn further(names: &[String], found: &[CheckReport], pause: Duration) -> Vec<Wanted> {
+fn further(names: &[String], found: &[CheckReport], pause: Duration) -> Vec<RequestedCheck> {
     let is_missing = |name: &String| found.iter().any(|report| report.is_obstacle() && report.name == *name);
-    let fresh = |name| if is_missing(name) { Fresh::Begun(pause * 9 / 10) } else { Fresh::Cached };
-    names.iter().map(|name| Wanted { name: name.clone(), fresh: fresh(name) }).collect()
+    let fresh = |name| if is_missing(name) { Freshness::Begun(pause * 9 / 10) } else { Freshness::Cached };
+    names.iter().map(|name| RequestedCheck { name: name.clone(), fresh: fresh(name) }).collect()
 }
 
 /// Returns the time left until `until`, or `None` after it.
@@ -231,15 +231,18 @@ fn subject(
     spec: &SessionSpec,
     launch: u64,
     environment: &Environment,
-) -> Subject {
+) -> CheckedSession {
     let name = spec.name.as_ref().map(ToString::to_string);
     let places = environment::places(generation, id, spec);
-    Subject::new((id.clone(), name, generation.agent_label(spec), launch), places, environment)
+    CheckedSession::new((id.clone(), name, generation.agent_label(spec), launch), places, environment)
 }
 
 /// Returns the session as the subject of checks, with the environment of its last launch. `None` if it had no
 /// launch.
-pub(super) async fn kept_subject(generation: &Generation, session: &Session) -> Result<Option<Arc<Subject>>, Problem> {
+pub(super) async fn kept_subject(
+    generation: &Generation,
+    session: &Session,
+) -> Result<Option<Arc<CheckedSession>>, Problem> {
     let (id, view) = (session.id(), session.view());
     let Some(kept) = environment::kept(generation, id).await? else { return Ok(None) };
     let mut environment = Environment::from_view(&kept.last);
@@ -261,7 +264,7 @@ pub(super) async fn refusal(generation: &Generation, spec: &SessionSpec) -> Opti
     }
     let prerequisites = generation.prerequisites().await.ok()?;
     let names = of_moment(prerequisites, &names, Moment::BeforeEnvironment);
-    let wanted = names.into_iter().map(|name| Wanted { name, fresh: Fresh::Cached }).collect();
+    let wanted = names.into_iter().map(|name| RequestedCheck { name, fresh: Freshness::Cached }).collect();
     let mut reports = prerequisites.round(wanted, None).await;
     reports.retain(CheckReport::is_obstacle);
     (!reports.is_empty()).then(|| {
@@ -298,8 +301,8 @@ pub(crate) async fn check_now(
         _ => None,
     };
     // A check of a session's paths that hangs is not begun a second time.
-    let fresh = if subject.is_some() { Fresh::Found(Duration::ZERO) } else { Fresh::Begun(Duration::ZERO) };
-    let wanted = vec![Wanted { name: name.to_owned(), fresh }];
+    let fresh = if subject.is_some() { Freshness::Found(Duration::ZERO) } else { Freshness::Begun(Duration::ZERO) };
+    let wanted = vec![RequestedCheck { name: name.to_owned(), fresh }];
     let mut reports = prerequisites.round(wanted, subject.as_ref()).await;
     reports.pop().ok_or_else(|| {
         Problem::new(Code::Internal, "internal error: the check returned no report (please report, with agentd.log)")

@@ -20,7 +20,7 @@ use super::{Session, Sessions};
 use crate::generation::{Generation, Generations};
 use agentd_config::Prerequisite;
 use agentd_decide::verdict::changed;
-use agentd_prerequisite::{Fresh, Prerequisites, Subject, Wanted};
+use agentd_prerequisite::{CheckedSession, Freshness, Prerequisites, RequestedCheck};
 
 /// Longest and shortest period of the clock. In between it is an eighth of the shortest interval.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -183,7 +183,7 @@ impl RecheckState {
             let Some(subject) = subject_of(&generation, &session, &name).await else { return };
             let Ok(prerequisites) = generation.prerequisites().await else { return };
             // Sessions with the same environment share a recent report.
-            let wanted = Wanted { name, fresh: Fresh::Found(interval / 2) };
+            let wanted = RequestedCheck { name, fresh: Freshness::Found(interval / 2) };
             let found = prerequisites.round(vec![wanted], Some(&subject)).await;
             session.found(launch, found, false);
         });
@@ -214,7 +214,7 @@ fn look_anew(
             let (generation, session, launch) = (Arc::clone(generation), session.clone(), view.status.launches);
             under_way.spawn(async move {
                 let Ok(prerequisites) = generation.prerequisites_for(&names).await else { return };
-                let wanted = |name| Wanted { name, fresh: Fresh::Cached };
+                let wanted = |name| RequestedCheck { name, fresh: Freshness::Cached };
                 let (after, before): (Vec<String>, Vec<String>) =
                     names.into_iter().partition(|name| prerequisites.moment(name) == Moment::AfterEnvironment);
                 let mut found = prerequisites.round(before.into_iter().map(wanted).collect(), None).await;
@@ -235,7 +235,7 @@ fn has_launched(phase: Phase) -> bool {
 
 /// Returns the session as the subject of checks, with its present environment. An environment that cannot be read
 /// is logged.
-async fn subject_of(generation: &Generation, session: &Session, prerequisites: &str) -> Option<Arc<Subject>> {
+async fn subject_of(generation: &Generation, session: &Session, prerequisites: &str) -> Option<Arc<CheckedSession>> {
     kept_subject(generation, session).await.unwrap_or_else(|problem| {
         tracing::warn!(
             agentd.session = %session.id(), prerequisites, problem = problem.detail,
