@@ -27,7 +27,7 @@ use crate::state::{
 };
 use crate::verdict::{FAILED, Needed, TIMED_OUT, reevaluate};
 use crate::waits::{SAME_MINUTE_MESSAGE, STDERR_HINT, born_this_minute, is_parked, is_restarted};
-use agentd_permission::{Asker, Rule, policy};
+use agentd_permission::{RequestingSession, Rule, policy};
 
 /// The next step of a session.
 #[derive(Debug)]
@@ -251,7 +251,8 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             (Batch::of(Body::PermissionRequested(requested)), OpenPermission { request, rpc: asked.rpc.clone() })
         };
         let cancelling = running.ending.is_some() || running.turn.as_ref().is_none_or(|turn| turn.cancelling);
-        let asker = Asker { agent: facts.agent, directory: &facts.spec.directory, home: state.home.as_deref() };
+        let asker =
+            RequestingSession { agent: facts.agent, directory: &facts.spec.directory, home: state.home.as_deref() };
         let answer = match policy(facts.rules, facts.spec.permissions, asker, draft) {
             _ if cancelling => Some((PermissionOutcome::Cancelled, AnsweredBy::Cancel)),
             PermissionPolicy::Ask => None,

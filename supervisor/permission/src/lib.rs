@@ -99,7 +99,7 @@ impl TryFrom<String> for Pattern {
 
 /// The session that sends the request.
 #[derive(Debug, Clone, Copy)]
-pub struct Asker<'a> {
+pub struct RequestingSession<'a> {
     /// Name of the agent in the configuration.
     pub agent: &'a str,
     /// Working directory of the session.
@@ -133,7 +133,7 @@ impl Rule {
 pub fn policy(
     rules: &[Rule],
     session: PermissionPolicy,
-    asker: Asker<'_>,
+    asker: RequestingSession<'_>,
     draft: &PermissionDraft,
 ) -> PermissionPolicy {
     use PermissionPolicy::{Allow, Ask, Deny};

@@ -5,14 +5,14 @@
 
 use std::cell::OnceCell;
 
-use super::Asker;
 use super::PermissionDraft;
+use super::RequestingSession;
 use super::glob::{Fits, fits};
 use super::paths;
 use super::programs::{Runs, runs};
 
 pub(super) struct Request<'a> {
-    pub(super) asker: Asker<'a>,
+    pub(super) asker: RequestingSession<'a>,
     draft: &'a PermissionDraft,
     /// Programs that the command runs. The command is parsed once, and only if a rule needs it.
     command: OnceCell<Runs>,
@@ -25,7 +25,7 @@ const NO_COMMANDS: &[&str] = &["read", "edit", "delete", "move", "search", "thin
 const NO_FILES: &[&str] = &["think", "fetch", "switch_mode"];
 
 impl<'a> Request<'a> {
-    pub(super) fn new(asker: Asker<'a>, draft: &'a PermissionDraft) -> Self {
+    pub(super) fn new(asker: RequestingSession<'a>, draft: &'a PermissionDraft) -> Self {
         Self { asker, draft, command: OnceCell::new(), title: OnceCell::new() }
     }
 

@@ -20,8 +20,8 @@ fn draft(kind: Option<&str>, title: &str, command: Option<&str>) -> PermissionDr
     PermissionDraft { title: title.to_owned(), tool_kind: kind.map(str::to_owned), details, options: Vec::new() }
 }
 
-fn asker(agent: &str) -> Asker<'_> {
-    Asker { agent, directory: std::path::Path::new("/work"), home: Some("/home/kim") }
+fn asker(agent: &str) -> RequestingSession<'_> {
+    RequestingSession { agent, directory: std::path::Path::new("/work"), home: Some("/home/kim") }
 }
 
 fn answer(rules: &[Rule], session: PermissionPolicy, draft: &PermissionDraft) -> PermissionPolicy {
