@@ -18,7 +18,7 @@ const EXPIRING: &str = "VariablesExpiring";
 
 /// Returns the condition after a refresh. `stale` lists the variables that kept their old values, `over` the values
 /// that had already expired on arrival.
-pub fn refreshed(stale: &[StaleVariable], over: &[String], now: Timestamp) -> Standing {
+pub fn after_renewal(stale: &[StaleVariable], over: &[String], now: Timestamp) -> Standing {
     if !over.is_empty() {
         let message = format!(
             "refreshed values had already expired on arrival: {}. agentd requests them again, with pauses that double",
@@ -57,7 +57,7 @@ pub fn failed(state: &State, error: &str, now: Timestamp) -> Standing {
     }
     let holds = first(state).is_none_or(|first| first > now);
     if !state.stale.is_empty() {
-        message = format!("{message}; {}", refreshed(&state.stale, &[], now).2);
+        message = format!("{message}; {}", after_renewal(&state.stale, &[], now).2);
     }
     (if holds { ConditionStatus::True } else { ConditionStatus::False }, FAILED, message)
 }
@@ -78,7 +78,7 @@ pub fn ended(state: &State, at: Timestamp, facts: &Facts<'_>) -> Batch {
     let known = state.condition(KIND);
     let (_, reason, message) = match known.map(|known| known.reason.as_str()) {
         Some(FAILED) => (ConditionStatus::False, FAILED, known.map(|known| known.message.clone()).unwrap_or_default()),
-        Some(EXPIRING) => refreshed(&state.stale, &[], at.max(facts.now)),
+        Some(EXPIRING) => after_renewal(&state.stale, &[], at.max(facts.now)),
         _ => {
             let message = format!("values expired at {at}, and agentd is requesting new ones");
             (ConditionStatus::False, "Expired", message)
@@ -101,19 +101,19 @@ mod tests {
 
     #[test]
     fn what_holds_no_longer_is_named_with_its_provider_and_since_when() {
-        let (status, reason, message) = refreshed(&[stale(100)], &[], at(100));
+        let (status, reason, message) = after_renewal(&[stale(100)], &[], at(100));
         assert_eq!((status, reason), (ConditionStatus::False, "VariablesExpired"));
         assert!(message.contains("API_TOKEN of corp since 1970-01-01T00:01:40Z"), "{message}");
-        assert_eq!(refreshed(&[], &[], at(100)).0, ConditionStatus::True);
+        assert_eq!(after_renewal(&[], &[], at(100)).0, ConditionStatus::True);
     }
 
     #[test]
     fn what_is_another_before_its_end_still_holds_until_then() {
-        let (status, reason, message) = refreshed(&[stale(100)], &[], at(99));
+        let (status, reason, message) = after_renewal(&[stale(100)], &[], at(99));
         assert_eq!((status, reason), (ConditionStatus::True, "VariablesExpiring"));
         assert!(message.contains("API_TOKEN of corp until 1970-01-01T00:01:40Z"), "{message}");
         // One expired variable makes the condition false, even beside a variable that is still valid.
-        assert_eq!(refreshed(&[stale(90), stale(100)], &[], at(99)).0, ConditionStatus::False);
+        assert_eq!(after_renewal(&[stale(90), stale(100)], &[], at(99)).0, ConditionStatus::False);
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_expired_before_it_came_does_not_hold() {
-        let (status, reason, message) = refreshed(&[], &["A_FILE of corp".to_owned()], at(0));
+        let (status, reason, message) = after_renewal(&[], &["A_FILE of corp".to_owned()], at(0));
         assert_eq!((status, reason), (ConditionStatus::False, "ExpiredOnArrival"));
         assert!(message.contains("A_FILE of corp"), "{message}");
     }

@@ -16,8 +16,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::exit::describe_exit;
 use crate::state::{
-    CutTurn, Ended, Ending, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn, RESTARTING,
-    Run, Running, RunningTurn, STOPPED, State, WAS_STOPPED, prompt_digest,
+    CutTurn, EndReason, Ended, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn,
+    RESTARTING, Run, Running, RunningTurn, STOPPED, State, WAS_STOPPED, prompt_digest,
 };
 use crate::verdict::supersede;
 
@@ -73,7 +73,7 @@ impl State {
                 if let Run::Running(running) = &mut self.run
                     && running.ending.is_none()
                 {
-                    running.ending = Some(Ending::Unusable(unusable.message.clone()));
+                    running.ending = Some(EndReason::Unusable(unusable.message.clone()));
                 }
             }
             Body::AgentExited(exited) => self.agent_exited(exited),
@@ -92,7 +92,7 @@ impl State {
             }
             Body::StopRequested(_) => match &mut self.run {
                 Run::Preparing(preparing) => preparing.stop = true,
-                Run::Running(running) => running.ending = Some(Ending::Stop),
+                Run::Running(running) => running.ending = Some(EndReason::Stop),
                 // The session was about to restart its agent. The stop cancels the restart.
                 Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
                     self.crashes.clear();
@@ -163,7 +163,7 @@ impl State {
                 self.run = Run::Ended(Ended::Failed(message.to_owned()));
             }
             // The agent runs already and has to be ended first.
-            Run::Running(running) => running.ending = Some(Ending::Failure(message.to_owned())),
+            Run::Running(running) => running.ending = Some(EndReason::Failure(message.to_owned())),
             Run::Ended(_) => {}
         }
     }
@@ -190,7 +190,7 @@ impl State {
             calls: VecDeque::new(),
             turn: None,
             idle_since: self.seq,
-            ending: preparing.stop.then_some(Ending::Stop),
+            ending: preparing.stop.then_some(EndReason::Stop),
         }));
     }
 
@@ -228,8 +228,8 @@ impl State {
         }
         let crashed = match &ending {
             None => !exited.requested && exited.reason.is_none() && lived,
-            Some(Ending::Unusable(_)) => true,
-            Some(Ending::Stop | Ending::Failure(_)) => false,
+            Some(EndReason::Unusable(_)) => true,
+            Some(EndReason::Stop | EndReason::Failure(_)) => false,
         };
         if crashed {
             let now = self.updated;
@@ -241,8 +241,8 @@ impl State {
             self.crashes.clear();
         }
         self.run = Run::Ended(match ending {
-            Some(Ending::Stop) => Ended::Stopped,
-            Some(Ending::Failure(message) | Ending::Unusable(message)) => Ended::Failed(message),
+            Some(EndReason::Stop) => Ended::Stopped,
+            Some(EndReason::Failure(message) | EndReason::Unusable(message)) => Ended::Failed(message),
             None if exited.requested => Ended::Stopped,
             None => Ended::Failed(how),
         });

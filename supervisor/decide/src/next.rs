@@ -23,9 +23,10 @@ use crate::exit::exit_reason;
 use crate::note::note;
 use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use crate::state::{
-    Answer, CutTurn, Ended, OpenPermission, OpenRefused, Opening, RESTARTING, Run, Running, STOPPED, State, WAS_STOPPED,
+    CutTurn, Ended, OpenPermission, OpenRefused, Opening, PromptAnswer, RESTARTING, Run, Running, STOPPED, State,
+    WAS_STOPPED,
 };
-use crate::verdict::{FAILED, Needed, TIMED_OUT, reevaluate};
+use crate::verdict::{FAILED, RequiredPrerequisites, TIMED_OUT, reevaluate};
 use crate::waits::{SAME_MINUTE_MESSAGE, STDERR_HINT, born_this_minute, is_parked, is_restarted};
 use agentd_permission::{RequestingSession, Rule, policy};
 
@@ -62,7 +63,7 @@ pub struct Facts<'a> {
     /// Form of the note that the agent receives after a resume.
     pub note: ResumeNote,
     /// The session's prerequisites in the configuration in force.
-    pub needed: &'a Needed,
+    pub needed: &'a RequiredPrerequisites,
 }
 
 /// Returns the next step, or `None` if the session waits for an event.
@@ -413,7 +414,7 @@ fn unusable(launch: u64, error: &acp::RpcError) -> Body {
 }
 
 /// Builds the end of a turn from the agent's answer to the prompt.
-fn answered(turn: &TurnId, answer: &Answer, stderr: Vec<String>, interrupted_tool_calls: Vec<String>) -> Body {
+fn answered(turn: &TurnId, answer: &PromptAnswer, stderr: Vec<String>, interrupted_tool_calls: Vec<String>) -> Body {
     let (stop_reason, synthetic) = match answer {
         Ok(stop_reason) => (stop_reason.clone(), None),
         Err(error) => {

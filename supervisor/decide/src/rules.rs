@@ -55,7 +55,7 @@ pub struct LaunchTerms {
 
 /// Limits from the configuration, and the session's restart state.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct LaunchBounds {
     pub queued_turns: usize,
     /// Whether the session's agent crashed and will be started again ([`crate::waits::is_restarted`]).
     pub restarts: bool,
@@ -149,7 +149,7 @@ impl From<Batch> for Decision {
 }
 
 /// Returns the records that carry out `command`, or the refusal.
-pub fn decide(state: &State, command: Command, bounds: Bounds) -> Result<Decision, Refusal> {
+pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<Decision, Refusal> {
     let phase = if bounds.restarts { Phase::BackingOff } else { state.phase() };
     match command {
         Command::Prompt { text, key, requester } => prompt(state, phase, (text, key, requester), bounds),
@@ -188,7 +188,7 @@ fn prompt(
     state: &State,
     phase: Phase,
     (text, key, requester): (String, Option<String>, Option<Requester>),
-    bounds: Bounds,
+    bounds: LaunchBounds,
 ) -> Result<Decision, Refusal> {
     if let Some(known) = key.as_ref().and_then(|key| state.keys.iter().find(|known| known.key == *key)) {
         // The client did not receive the first response and repeats the request. The prompt is not sent again.

@@ -164,7 +164,7 @@ pub struct Running {
     pub turn: Option<RunningTurn>,
     /// Sequence number since which no turn has run.
     pub idle_since: u64,
-    pub ending: Option<Ending>,
+    pub ending: Option<EndReason>,
 }
 
 /// A request to the agent whose response is outstanding.
@@ -235,7 +235,7 @@ pub struct RunningTurn {
     pub stderr: VecDeque<String>,
     /// Ids of the tool calls that have not ended.
     pub tool_calls: BTreeSet<String>,
-    pub answer: Option<Answer>,
+    pub answer: Option<PromptAnswer>,
 }
 
 /// A turn that ran when its agent exited, until the end of the turn is recorded.
@@ -247,15 +247,15 @@ pub struct CutTurn {
     pub stderr: Vec<String>,
     /// The agent's answer to the prompt, if the answer arrived before the agent exited.
     #[serde(default)]
-    pub answer: Option<Answer>,
+    pub answer: Option<PromptAnswer>,
 }
 
 /// An agent's answer to a prompt: its stop reason, or its error.
-pub type Answer = Result<Option<String>, RpcError>;
+pub type PromptAnswer = Result<Option<String>, RpcError>;
 
 /// Reason for ending the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ending {
+pub enum EndReason {
     Stop,
     /// The launch failed after the agent had been started.
     Failure(String),
@@ -318,7 +318,7 @@ impl State {
 
     /// Reports whether the agent is being ended because it cannot work any more. Such an agent is started again.
     pub fn is_unusable(&self) -> bool {
-        matches!(&self.run, Run::Running(running) if matches!(running.ending, Some(Ending::Unusable(_))))
+        matches!(&self.run, Run::Running(running) if matches!(running.ending, Some(EndReason::Unusable(_))))
     }
 
     /// Reports whether the condition `AgentStarted` has this reason.

@@ -13,10 +13,10 @@ use crate::state::{Run, State};
 pub use agentd_api::reason::{PREREQUISITE_FAILED as FAILED, WAIT_TIMED_OUT as TIMED_OUT, WAITING};
 
 /// Status, reason and message of a condition.
-pub type Verdict = (ConditionStatus, &'static str, String);
+pub type ConditionUpdate = (ConditionStatus, &'static str, String);
 
 /// Returns the status of `PrerequisitesMet` for these reports.
-pub fn verdict(reports: &[CheckReport], forced: Option<&Requester>) -> Verdict {
+pub fn verdict(reports: &[CheckReport], forced: Option<&Requester>) -> ConditionUpdate {
     let obstacles = lines(reports, CheckReport::is_obstacle);
     let warnings = lines(reports, |report| report.outcome != Outcome::Pass && !report.is_obstacle());
     if !obstacles.is_empty() {
@@ -55,11 +55,11 @@ pub fn supersede(known: &mut Vec<CheckReport>, found: &[CheckReport]) {
 }
 
 /// Prerequisites of a session in the configuration in force, each with the effect of its failure on a launch.
-pub type Needed = BTreeMap<String, OnFailure>;
+pub type RequiredPrerequisites = BTreeMap<String, OnFailure>;
 
 /// Drops the reports that the configuration in force does not require. Applies the configured `on_failure` to the
 /// others.
-fn in_force(mut known: Vec<CheckReport>, needed: &Needed) -> Vec<CheckReport> {
+fn in_force(mut known: Vec<CheckReport>, needed: &RequiredPrerequisites) -> Vec<CheckReport> {
     known.retain_mut(|report| match needed.get(&report.name) {
         Some(on_failure) => {
             report.on_failure = *on_failure;

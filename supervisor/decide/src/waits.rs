@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use crate::batch::Batch;
 use crate::current;
 use crate::next::{Facts, fail_launch, next};
-use crate::rules::{Bounds, Command, REJECTING, choose, decide, resolve};
+use crate::rules::{Command, LaunchBounds, REJECTING, choose, decide, resolve};
 use crate::state::{Ended, Opening, Pending, Run, Running, State};
 
 /// A wait of a session.
@@ -30,7 +30,7 @@ pub enum Wait {
     /// Waits for the end of a cancelled turn.
     Cancel { turn: TurnId },
     /// Waits for any message of the agent in a turn, since the record `since`.
-    Word { turn: TurnId, since: u64 },
+    Silence { turn: TurnId, since: u64 },
     /// Waits for the next turn, since the record `since`.
     Work { since: u64 },
     /// Waits for a client's answer to a permission request.
@@ -48,7 +48,7 @@ pub enum Wait {
 
 /// Time limit of each kind of wait; `None` means unlimited.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct WaitLimits {
     pub initialize: Duration,
     pub open: Duration,
     pub turn: Option<Duration>,
@@ -60,7 +60,7 @@ pub struct Patience {
     pub restart_longest: Duration,
 }
 
-impl Patience {
+impl WaitLimits {
     /// Returns the time limit of a wait that begins at `now`.
     pub fn with(&self, wait: &Wait, now: Timestamp) -> Option<Duration> {
         match wait {
@@ -68,7 +68,7 @@ impl Patience {
             Wait::Open { .. } => Some(self.open),
             Wait::Turn { .. } => self.turn,
             Wait::Cancel { .. } => Some(self.cancel),
-            Wait::Word { .. } => self.silence,
+            Wait::Silence { .. } => self.silence,
             Wait::Work { .. } => self.idle,
             Wait::Permission { .. } => self.permission,
             Wait::Restart { crash } => Some(self.back_off(*crash)),
@@ -122,7 +122,7 @@ fn running_waits(running: &Running) -> Vec<Wait> {
         Some(turn) => {
             waits.push(Wait::Turn { turn: turn.id.clone() });
             if !turn.silent {
-                waits.push(Wait::Word { turn: turn.id.clone(), since: turn.heard });
+                waits.push(Wait::Silence { turn: turn.id.clone(), since: turn.heard });
             }
         }
         None if running.opening == Opening::Open => waits.push(Wait::Work { since: running.idle_since }),
@@ -192,12 +192,12 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
             fail(state, "CancelIgnored", &message, facts)
         }
         Wait::Turn { turn } => {
-            let bounds = Bounds { queued_turns: 0, restarts: false };
+            let bounds = LaunchBounds { queued_turns: 0, restarts: false };
             decide(state, Command::Cancel { turn: Some(turn.clone()), cause: Cause::limit("limits.turn") }, bounds)
                 .ok()
                 .map(|decision| decision.batch)
         }
-        Wait::Word { turn, .. } => {
+        Wait::Silence { turn, .. } => {
             let silent = TurnSilent { turn: turn.clone(), seconds: limit.as_secs() };
             Some(Batch::of(Body::TurnSilent(silent)))
         }
@@ -242,7 +242,7 @@ pub const SAME_MINUTE_MESSAGE: &str = "this agent overwrites a conversation that
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience {
+    const PATIENCE: WaitLimits = WaitLimits {
         initialize: Duration::from_secs(1),
         open: Duration::from_secs(1),
         turn: None,

@@ -10,7 +10,7 @@ use super::driver::{Driver, DriverError};
 use super::refresh::RenewalState;
 use agentd_api::quantity::Time;
 use agentd_decide::state::Run;
-use agentd_decide::waits::{Patience, Wait, over, waits};
+use agentd_decide::waits::{Wait, WaitLimits, over, waits};
 
 impl Driver {
     /// Sets the deadlines of the current waits. A wait that continues keeps its deadline.
@@ -46,7 +46,7 @@ impl Driver {
         };
     }
 
-    fn patience(&self) -> Patience {
+    fn patience(&self) -> WaitLimits {
         let (limits, launch) = (&self.generation.config.limits, &self.generation.config.launch);
         let own = &self.document.spec.limits;
         // In a session's own limit 0 means no limit. Without an own limit the configured one applies.
@@ -55,7 +55,7 @@ impl Driver {
             Some(seconds) => Some(Duration::from_secs(seconds)),
             None => configured.map(|span| span.0),
         };
-        Patience {
+        WaitLimits {
             initialize: limits.initialize.0,
             open: limits.open_conversation.0,
             turn: choose(own.turn_seconds, Some(limits.turn)),

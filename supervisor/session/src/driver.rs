@@ -34,9 +34,9 @@ use crate::pulse;
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
 use agentd_decide::next::{Facts, Step, next};
-use agentd_decide::rules::{Bounds, Command, Refusal, decide};
+use agentd_decide::rules::{Command, LaunchBounds, Refusal, decide};
 use agentd_decide::state::{Run, State};
-use agentd_decide::verdict::Needed;
+use agentd_decide::verdict::RequiredPrerequisites;
 use agentd_decide::waits::{self, Wait, is_restarted};
 use agentd_host::guest::GuestSocket;
 
@@ -79,7 +79,7 @@ pub(crate) struct Driver {
     /// Label of the agent, for permission rules and plugins.
     agent: String,
     /// The session's prerequisites under this generation.
-    needed: Needed,
+    needed: RequiredPrerequisites,
     pub(super) state: State,
     /// Reader at the driver's position in the journal. It is opened on demand.
     pub(super) reader: Option<Reader>,
@@ -423,7 +423,7 @@ impl Driver {
     /// Decides on a command and carries it out.
     async fn carry_out(&mut self, command: Command) -> Result<Result<Done, Problem>, DriverError> {
         let restarts = is_restarted(&self.state, &self.facts());
-        let bounds = Bounds { queued_turns: self.generation.config.limits.queued_turns, restarts };
+        let bounds = LaunchBounds { queued_turns: self.generation.config.limits.queued_turns, restarts };
         let after_seq = self.state.seq;
         if matches!(command, Command::Resume { .. }) && self.has_ended_unrecorded() {
             return Ok(Err(Refusal::Unclosed.problem()));
@@ -471,7 +471,7 @@ impl Driver {
 
 /// Returns the session's prerequisites. An invalid configuration may lack some, so the recorded ones are used
 /// instead.
-fn needed(generation: &Generation, document: &Document, state: &State) -> Needed {
+fn needed(generation: &Generation, document: &Document, state: &State) -> RequiredPrerequisites {
     match generation.launchable() {
         Ok(()) => generation.needs(&document.spec),
         Err(_) => state.prerequisites.iter().map(|report| (report.name.clone(), report.on_failure)).collect(),

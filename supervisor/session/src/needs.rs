@@ -185,7 +185,7 @@ impl<'a> LaunchPrerequisites<'a> {
         let _ = self.report.send(Progress::Record(Box::new(body))).await;
     }
 
-    async fn say(&self, (status, reason, message): agentd_decide::verdict::Verdict) {
+    async fn say(&self, (status, reason, message): agentd_decide::verdict::ConditionUpdate) {
         let kind = ConditionType::PrerequisitesMet;
         let _ = self.report.send(Progress::Condition { kind, status, reason: reason.to_owned(), message }).await;
     }

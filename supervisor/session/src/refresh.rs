@@ -142,7 +142,7 @@ impl Driver {
         let (batch, done) = match written {
             Ok(Renewal { files, stale, expires, over, .. }) => {
                 let now = Timestamp::now();
-                let standing = current::refreshed(&stale, &over, now);
+                let standing = current::after_renewal(&stale, &over, now);
                 let expired = if over.is_empty() { 0 } else { self.renewal.expired.saturating_add(1) };
                 let renews = expires.map(|expires| match expired {
                     0 => renew_at(now, expires, self.id().as_str()),

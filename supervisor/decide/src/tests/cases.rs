@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::super::next::{Step, next};
-use super::super::rules::{Bounds, Command, LaunchTerms, Refusal, decide};
+use super::super::rules::{Command, LaunchBounds, LaunchTerms, Refusal, decide};
 use super::super::state::State;
 use super::super::waits::waits;
 use super::{Act, World, opened_world, ready};
@@ -316,7 +316,7 @@ fn a_repeated_prompt_is_answered_from_the_journals_beginning_when_earlier_record
     world.ask(prompt()).unwrap();
     // The journal lost all records before this prompt.
     world.state.keys.iter_mut().for_each(|key| key.seq = 0);
-    let bounds = Bounds { queued_turns: 10, restarts: false };
+    let bounds = LaunchBounds { queued_turns: 10, restarts: false };
     let known = decide(&world.state, prompt(), bounds).unwrap();
     assert!(known.turn.is_some() && known.batch.entries.is_empty());
     assert_eq!(known.known_since, Some(0));

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use crate::batch::Batch;
 use crate::next::{Facts, Step, next};
-use crate::rules::{Bounds, Command, LaunchTerms, Refusal, decide};
+use crate::rules::{Command, LaunchBounds, LaunchTerms, Refusal, decide};
 use crate::state::{Run, State};
-use crate::verdict::Needed;
+use crate::verdict::RequiredPrerequisites;
 use crate::waits::{is_restarted, over, phase, waits};
 
 mod cases;
@@ -31,7 +31,7 @@ struct World {
     state: State,
     spec: SessionSpec,
     restart: RestartPolicy,
-    needed: Needed,
+    needed: RequiredPrerequisites,
     agent: Option<Agent>,
     /// Number of conversations that agents have created.
     conversations: u64,
@@ -54,7 +54,7 @@ impl World {
     fn new(policy: PermissionPolicy, restart: RestartPolicy) -> Self {
         let spec = SessionSpec { permissions: policy, ..SessionSpec::new("/work") };
         let state = State::new(Timestamp::UNIX_EPOCH);
-        let needed = Needed::new();
+        let needed = RequiredPrerequisites::new();
         let (room, down) = (usize::MAX, false);
         let mut world =
             Self { journal: Vec::new(), state, spec, restart, needed, agent: None, conversations: 0, room, down };
@@ -226,7 +226,7 @@ impl World {
     }
 
     fn ask(&mut self, command: Command) -> Result<(), Refusal> {
-        let bounds = Bounds { queued_turns: QUEUED_TURNS, restarts: is_restarted(&self.state, &self.facts()) };
+        let bounds = LaunchBounds { queued_turns: QUEUED_TURNS, restarts: is_restarted(&self.state, &self.facts()) };
         let decision = decide(&self.state, command, bounds)?;
         self.write(decision.batch);
         Ok(())
