@@ -10,14 +10,17 @@ use agentd_keeper::caller::CallerClass;
 
 use super::access;
 use super::router::Context;
-use agentd_session::Parent;
+use agentd_session::ParentSession;
 
 /// Time limit for resolving the two directories.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the specification to create and the parent. The owner's specification is unchanged; a guest's is
 /// limited by its own session.
-pub(super) async fn confined(context: &Context, asked: SessionSpec) -> Result<(SessionSpec, Option<Parent>), Problem> {
+pub(super) async fn confined(
+    context: &Context,
+    asked: SessionSpec,
+) -> Result<(SessionSpec, Option<ParentSession>), Problem> {
     let CallerClass::Guest(guest) = &context.caller.who else {
         access::owner_only(context, "only the owner creates sessions")?;
         return Ok((asked, None));
@@ -27,7 +30,7 @@ pub(super) async fn confined(context: &Context, asked: SessionSpec) -> Result<(S
     let listed = |agent: &AgentName| control.guest_agents.contains(agent);
     let mut spec = within(&parent, asked, listed)?;
     spec.directory = below(parent.spec.directory.clone(), spec.directory).await?;
-    Ok((spec, Some(Parent { id: guest.clone(), most: control.guest_sessions })))
+    Ok((spec, Some(ParentSession { id: guest.clone(), most: control.guest_sessions })))
 }
 
 fn refused(parent: &SessionView, what: impl std::fmt::Display, hint: &str) -> Problem {

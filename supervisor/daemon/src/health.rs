@@ -16,7 +16,7 @@ use agentd_api::SessionId;
 use agentd_host::manager;
 use agentd_session::generation::Generation;
 use agentd_session::pulse::Pulses;
-use agentd_session::{Sessions, Tally};
+use agentd_session::{SessionCounts, Sessions};
 
 /// Timeout that the monitor assumes if the service has no watchdog.
 const ORDINARY: Duration = Duration::from_secs(30);
@@ -129,7 +129,7 @@ struct Problems<'a> {
     socket: Option<String>,
 }
 
-fn line(tally: &Tally, problems: &Problems<'_>) -> String {
+fn line(tally: &SessionCounts, problems: &Problems<'_>) -> String {
     let mut line = format!("{} session{}", tally.sessions, if tally.sessions == 1 { "" } else { "s" });
     for (index, (phase, count)) in tally.phases.iter().enumerate() {
         let before = if index == 0 { ": " } else { ", " };
@@ -174,10 +174,10 @@ mod tests {
 
     #[test]
     fn the_line_has_the_sessions_by_phase_and_the_daemons_problems() {
-        assert_eq!(line(&Tally::default(), &Problems::default()), "0 sessions");
-        let one = Tally { sessions: 1, phases: vec![(Phase::Idle, 1)], ..Tally::default() };
+        assert_eq!(line(&SessionCounts::default(), &Problems::default()), "0 sessions");
+        let one = SessionCounts { sessions: 1, phases: vec![(Phase::Idle, 1)], ..SessionCounts::default() };
         assert_eq!(line(&one, &Problems::default()), "1 session: 1 idle");
-        let many = Tally {
+        let many = SessionCounts {
             sessions: 9,
             phases: vec![(Phase::Busy, 2), (Phase::Stopped, 7)],
             missing: 1,

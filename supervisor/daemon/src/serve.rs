@@ -86,7 +86,7 @@ const STATUS: Duration = Duration::from_secs(5);
 /// running until the container ends.
 pub fn serve(options: &Options) -> Result<(), ServeError> {
     agentd_keeper::private::protect_memory(None).map_err(ServeError::Start)?;
-    let directories = Directories::prepare(&options.places)?;
+    let directories = Directories::find_and_create(&options.places)?;
     if options.background {
         go_to_background(&directories.log_file())?;
     }
@@ -261,7 +261,7 @@ async fn end(
 
 /// Reads the sessions without a keeper. The takeover of sessions with a keeper gets a head start.
 async fn read(sessions: Arc<Sessions>) -> io::Result<()> {
-    sessions.go_first().await;
+    sessions.wait_for_takeover().await;
     tokio::task::spawn_blocking(move || sessions.read()).await.map_err(io::Error::other).flatten()
 }
 

@@ -93,7 +93,7 @@ impl Directories {
     }
 
     /// Determines the directories and creates them.
-    pub fn prepare(places: &DirectoryOptions) -> Result<Self, DirectoryError> {
+    pub fn find_and_create(places: &DirectoryOptions) -> Result<Self, DirectoryError> {
         let directories = Self::find(places)?;
         for path in [&directories.runtime, &directories.state, &directories.cache, &directories.sessions()] {
             make_private(path)?;

@@ -66,7 +66,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
         let own = || terminal.try_clone_to_owned().map(Stdio::from);
         command.stdin(own()?).stdout(own()?).stderr(own()?);
     }
-    prepare(&mut command, program);
+    set_up_child(&mut command, program);
     let failed = |error: io::Error| match error.raw_os_error() {
         Some(NOT_TRACED) => error,
         _ => explain(&error, program),
@@ -84,7 +84,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Spawned> {
 
 /// Sets up what the child does between fork and exec. The fork is cheap because this process is small.
 #[allow(unsafe_code, reason = "Rust has no safe way to run code between fork and exec")]
-fn prepare(command: &mut Command, program: &Program<'_>) {
+fn set_up_child(command: &mut Command, program: &Program<'_>) {
     let (inherit, traced, has_terminal, inherits) =
         (program.inherit, program.traced, program.terminal.is_some(), program.inherits);
     let keeper = std::process::id();

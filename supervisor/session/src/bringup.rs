@@ -111,7 +111,7 @@ async fn steps(generation: &Generation, job: &Job, report: &mpsc::Sender<Progres
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, "Ending", "agentd is ending".to_owned());
     let permit = generation.launches.acquire().await.map_err(ending)?;
-    let built = Box::pin(environment::prepare(generation, job, report)).await?;
+    let built = Box::pin(environment::provide_environment(generation, job, report)).await?;
     drop(permit);
     needs.after(&built.environment).await?;
     let files = SessionFile::of(&built.environment, |_| true);

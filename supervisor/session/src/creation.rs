@@ -15,7 +15,7 @@ use agentd_host::directories::make_private;
 
 /// Writes the session's files and its first records: the creation, the initial prompt and the first launch. Then
 /// renames the directory to `finished`.
-pub(super) async fn prepare(
+pub(super) async fn write_files(
     journal: &Journal,
     finished: &Path,
     document: &Document,

@@ -11,10 +11,10 @@ use agentd_host::guest::Guests;
 use agentd_plugin_set::HostOnce;
 use tokio_util::sync::CancellationToken;
 
-use crate::draining::Drain;
+use crate::configuration_mistakes::ConfigurationMistakes;
+use crate::draining::DrainState;
 use crate::launch::Launcher;
 use crate::pulse::Pulses;
-use crate::standing::Standing;
 
 /// The parts of the daemon that outlive a reload. Shared by every [`crate::generation::Generation`].
 #[derive(Debug)]
@@ -31,9 +31,9 @@ pub struct Daemon {
     /// Ends every driver when cancelled. The sessions live on.
     pub shutdown: CancellationToken,
     /// Whether the daemon is drained: sessions are stopped and none is launched.
-    pub drain: Arc<Drain>,
+    pub drain: Arc<DrainState>,
     /// The mistakes that the last reading of the configuration found.
-    pub standing: Arc<Standing>,
+    pub standing: Arc<ConfigurationMistakes>,
     /// The control sockets of guarded sessions.
     pub guests: Arc<Guests>,
     /// Progress of each session's driver.

@@ -6,19 +6,19 @@ use tokio::sync::watch;
 
 /// Drain state of one daemon. It is not stored: the next daemon launches sessions again.
 #[derive(Debug, Default)]
-pub struct Drain {
-    state: watch::Sender<Option<Draining>>,
+pub struct DrainState {
+    state: watch::Sender<Option<ActiveDrain>>,
 }
 
 /// A drain in effect.
 #[derive(Debug, Clone)]
-pub struct Draining {
+pub struct ActiveDrain {
     pub since: Timestamp,
     pub by: Requester,
 }
 
-impl Drain {
-    pub fn now(&self) -> Option<Draining> {
+impl DrainState {
+    pub fn now(&self) -> Option<ActiveDrain> {
         self.state.borrow().clone()
     }
 
@@ -31,7 +31,7 @@ impl Drain {
         self.state.send_if_modified(|state| {
             let is_new = state.is_none();
             if is_new {
-                *state = Some(Draining { since: Timestamp::now(), by });
+                *state = Some(ActiveDrain { since: Timestamp::now(), by });
             }
             is_new
         })

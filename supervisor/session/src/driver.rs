@@ -45,7 +45,7 @@ use agentd_host::guest::GuestSocket;
 pub(crate) enum Request {
     Command {
         command: Command,
-        reply: oneshot::Sender<Result<Done, Problem>>,
+        reply: oneshot::Sender<Result<CommandResult, Problem>>,
     },
     /// Asks the driver to give up the session, whose files are about to be removed. Refused while the session is
     /// active.
@@ -63,7 +63,7 @@ pub(crate) enum Request {
 
 /// Result of a command.
 #[derive(Debug, Clone)]
-pub struct Done {
+pub struct CommandResult {
     /// The turn of a prompt.
     pub turn: Option<TurnId>,
     /// The last sequence number before the command's own records.
@@ -201,7 +201,7 @@ impl Driver {
                     Request::Command { command: Command::Stop { reason, cause }, reply } => {
                         aside::end(&self.generation, self.id(), self.stop_times(), StopRequested { reason, cause })
                             .await;
-                        let _ = reply.send(Ok(Done { turn: None, after_seq: self.state.seq }));
+                        let _ = reply.send(Ok(CommandResult { turn: None, after_seq: self.state.seq }));
                     }
                     Request::Command { reply, .. } => {
                         let unreadable = UnreadableSession { id: self.id().to_string(), reason: chain(&error) };
@@ -330,7 +330,7 @@ impl Driver {
             rules: &self.generation.config.permissions,
             may_allow: self.generation.launchable().is_ok(),
             note: self.generation.resume_note(&self.document.spec),
-            restart: self.generation.restart(&self.document.spec),
+            restart: self.generation.restart_policy(&self.document.spec),
             drained: self.generation.daemon.drain.is_on(),
             needed: &self.needed,
         }
@@ -421,7 +421,7 @@ impl Driver {
     }
 
     /// Decides on a command and carries it out.
-    async fn carry_out(&mut self, command: Command) -> Result<Result<Done, Problem>, DriverError> {
+    async fn carry_out(&mut self, command: Command) -> Result<Result<CommandResult, Problem>, DriverError> {
         let restarts = is_restarted(&self.state, &self.facts());
         let bounds = LaunchBounds { queued_turns: self.generation.config.limits.queued_turns, restarts };
         let after_seq = self.state.seq;
@@ -432,7 +432,7 @@ impl Driver {
             Ok(decision) => decision,
             Err(refusal) => return Ok(Err(refusal.problem())),
         };
-        let done = Done { turn: decision.turn.clone(), after_seq: decision.known_since.unwrap_or(after_seq) };
+        let done = CommandResult { turn: decision.turn.clone(), after_seq: decision.known_since.unwrap_or(after_seq) };
         if decision.batch.entries.is_empty() {
             return Ok(Ok(done));
         }

@@ -34,13 +34,13 @@ use agentd_environment::{
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Provides the launch with its environment, stores it, and reports records and conditions.
-pub(super) async fn prepare(
+pub(super) async fn provide_environment(
     generation: &Generation,
     job: &Job,
     report: &mpsc::Sender<Progress>,
 ) -> Result<BuiltEnvironment, Failure> {
     let kept = on_disk(generation, &job.id, Environments::read).await?;
-    let refresh = generation.refresh(&job.spec);
+    let refresh = generation.refresh_policy(&job.spec);
     let again = kept.filter(|_| refresh != Refresh::Fresh);
     let refused = again.as_ref().and_then(|kept| restore_obstacle(&kept.last, Timestamp::now()));
     let again = again.filter(|_| refused.is_none());

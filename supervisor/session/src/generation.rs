@@ -16,9 +16,9 @@ use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::daemon::{Daemon, Programs};
-use crate::launch::Patience;
+use crate::launch::KeeperLimits;
 
-use crate::standing;
+use crate::configuration_mistakes;
 
 use agentd_config::Scope;
 use agentd_config::{self as config, Config, Loaded, Origins};
@@ -143,13 +143,13 @@ impl Generation {
     }
 
     /// Returns the time limit for answers of a keeper, with the daemon's shutdown token.
-    pub fn keeper_patience(&self) -> Patience {
-        Patience { answer: self.config.launch.keeper_answer.0, shutdown: self.daemon.shutdown.clone() }
+    pub fn keeper_patience(&self) -> KeeperLimits {
+        KeeperLimits { answer: self.config.launch.keeper_answer.0, shutdown: self.daemon.shutdown.clone() }
     }
 
     /// Returns the refusal of a launch when the configuration allows none.
     pub fn launchable(&self) -> Result<(), Problem> {
-        if self.read.refuses() { Err(standing::refusal(&self.read.mistakes)) } else { Ok(()) }
+        if self.read.refuses() { Err(configuration_mistakes::refusal(&self.read.mistakes)) } else { Ok(()) }
     }
 
     /// Returns the pipeline of providers, and begins to load the plugins at the first call. A provider that cannot
@@ -331,13 +331,13 @@ impl Generation {
 
     /// Returns how a launch treats the environment of the launch before. The session's setting overrides the
     /// agent's, which overrides the general setting.
-    pub fn refresh(&self, spec: &SessionSpec) -> Refresh {
+    pub fn refresh_policy(&self, spec: &SessionSpec) -> Refresh {
         let of_agent = || spec.agent.as_ref().and_then(|agent| self.config.agents.get(agent))?.refresh;
         spec.environment.refresh.or_else(of_agent).unwrap_or(self.config.environment.refresh)
     }
 
     /// Returns the restart policy after a crash of this session's agent.
-    pub fn restart(&self, spec: &SessionSpec) -> RestartPolicy {
+    pub fn restart_policy(&self, spec: &SessionSpec) -> RestartPolicy {
         spec.restart.unwrap_or(self.config.launch.restart)
     }
 

@@ -10,6 +10,7 @@ mod bringup;
 mod cleanup;
 mod clock;
 mod compiling;
+pub mod configuration_mistakes;
 mod creation;
 pub mod daemon;
 mod document;
@@ -35,7 +36,6 @@ mod refresh;
 mod registry;
 mod resting;
 mod silent;
-pub mod standing;
 mod tally;
 mod tools;
 mod validation;
@@ -53,11 +53,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use agentd_decide::rules::{Command, LaunchTerms};
 use document::VERSION as DOCUMENT_VERSION;
-pub use driver::Done;
+pub use driver::CommandResult;
 pub use environment::{build_now, kept};
 pub use recheck::recheck;
-pub use registry::{Parent, Sessions};
-pub use tally::Tally;
+pub use registry::{ParentSession, Sessions};
+pub use tally::SessionCounts;
 pub use tools::missing as missing_tools;
 pub use validation::validate;
 
@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// Sends a command to the driver and waits for the result.
-    pub async fn ask(&self, command: Command) -> Result<Done, Problem> {
+    pub async fn ask(&self, command: Command) -> Result<CommandResult, Problem> {
         let (reply, answer) = oneshot::channel();
         self.driver.wake();
         self.inbox.send(Box::new(Request::Command { command, reply })).await.map_err(|_| unavailable())?;

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::task::TaskTracker;
 
-use super::creation::{fault, prepare};
+use super::creation::{fault, write_files};
 use super::document::Document;
 use super::driver::Driver;
 use super::journal_port::Journal;
@@ -45,7 +45,7 @@ pub struct Sessions {
 
 /// The session whose agent creates another session, and the maximum number of its active children.
 #[derive(Debug, Clone)]
-pub struct Parent {
+pub struct ParentSession {
     pub id: SessionId,
     pub most: usize,
 }
@@ -81,7 +81,7 @@ impl Sessions {
 
     /// Waits until the sessions with a keeper are taken over, so that reading the others does not delay them.
     /// Returns early when an operation needs all sessions, or after `HEAD_START`.
-    pub async fn go_first(&self) {
+    pub async fn wait_for_takeover(&self) {
         tokio::select! {
             () = self.wanted.notified() => {}
             () = self.known_are_current() => {}
@@ -169,7 +169,7 @@ impl Sessions {
         &self,
         mut document: Document,
         may_have_remains: bool,
-        parent: Option<&Parent>,
+        parent: Option<&ParentSession>,
     ) -> Result<Session, Problem> {
         let (inbox, receiver) = mpsc::channel(INBOX);
         let state = document.take_state();
@@ -315,7 +315,7 @@ impl Sessions {
         mut spec: SessionSpec,
         key: Option<String>,
         terms: LaunchTerms,
-        parent: Option<Parent>,
+        parent: Option<ParentSession>,
     ) -> Result<Session, Problem> {
         self.whole().await;
         let creator = parent.as_ref().map(|parent| &parent.id);
@@ -337,7 +337,7 @@ impl Sessions {
         let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
         let journal =
             Journal { directory: unfinished.clone(), options: self.generations.now().config.journal.options() };
-        if let Err(error) = prepare(&journal, &directory, &document, terms).await {
+        if let Err(error) = write_files(&journal, &directory, &document, terms).await {
             let _ = std::fs::remove_dir_all(&unfinished);
             let _ = std::fs::remove_dir_all(&directory);
             return Err(Problem::new(Code::Internal, format!("cannot create the session's files: {error}"))
@@ -540,7 +540,7 @@ fn active(sessions: &BTreeMap<SessionId, Session>) -> usize {
 }
 
 /// Refuses another child when the parent has its maximum of active children.
-fn room_for_child(sessions: &BTreeMap<SessionId, Session>, parent: &Parent) -> Result<(), Problem> {
+fn room_for_child(sessions: &BTreeMap<SessionId, Session>, parent: &ParentSession) -> Result<(), Problem> {
     let is_child = |session: &&Session| {
         let published = session.published.borrow();
         published.view.parent.as_ref() == Some(&parent.id)

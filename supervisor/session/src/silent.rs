@@ -19,7 +19,7 @@ use super::document::Document;
 use super::driver::{Driver, DriverError};
 use super::ending;
 use super::journal_port::{Journal, Port, is_held};
-use crate::launch::{Link, Patience};
+use crate::launch::{KeeperLimits, Link};
 use crate::pulse;
 use agentd_decide::batch::Batch;
 use agentd_decide::state::Run;
@@ -37,7 +37,7 @@ pub(crate) struct KeeperSearch {
 }
 
 impl KeeperSearch {
-    fn begin(socket: PathBuf, journal: Journal, patience: Patience, reach: u64) -> Self {
+    fn begin(socket: PathBuf, journal: Journal, patience: KeeperLimits, reach: u64) -> Self {
         let task = tokio::spawn(async move { look_for(socket, journal, patience).await });
         Self { task, since: Timestamp::now(), reach }
     }
@@ -55,7 +55,7 @@ impl Drop for KeeperSearch {
     }
 }
 
-async fn look_for(socket: PathBuf, journal: Journal, patience: Patience) -> Option<Link> {
+async fn look_for(socket: PathBuf, journal: Journal, patience: KeeperLimits) -> Option<Link> {
     let released = async {
         while is_held(&journal).await {
             tokio::time::sleep(LOOK).await;
@@ -85,7 +85,7 @@ pub(super) struct ForcedStop {
 }
 
 impl Driver {
-    pub(super) fn keeper_patience(&self) -> Patience {
+    pub(super) fn keeper_patience(&self) -> KeeperLimits {
         self.generation.keeper_patience()
     }
 

@@ -20,7 +20,7 @@ const PHASES: [Phase; 10] = [
 
 /// Numbers of sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SessionCounts {
     pub sessions: usize,
     /// Phases that at least one session is in.
     pub phases: Vec<(Phase, usize)>,
@@ -32,9 +32,9 @@ pub struct Tally {
 }
 
 impl Sessions {
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> SessionCounts {
         let mut counts = PHASES.map(|phase| (phase, 0));
-        let mut tally = Tally { unreadable: self.unreadable().len(), ..Tally::default() };
+        let mut tally = SessionCounts { unreadable: self.unreadable().len(), ..SessionCounts::default() };
         self.each_view(|view| {
             let status = &view.status;
             tally.sessions += 1;

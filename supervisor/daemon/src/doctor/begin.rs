@@ -12,7 +12,7 @@ use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
 
 use agentd_api::chain;
 use agentd_environment::sources::HomeDiffers;
-use agentd_session::draining::Drain;
+use agentd_session::draining::DrainState;
 use agentd_session::generation::Generation;
 
 /// Time limit of the login shell in this check, shorter than a launch's limit.
@@ -63,7 +63,7 @@ pub(super) fn home(generation: &Generation) -> Check {
 }
 
 /// Checks whether this agentd is drained.
-pub(super) fn draining(drain: &Drain) -> Check {
+pub(super) fn draining(drain: &DrainState) -> Check {
     let Some(draining) = drain.now() else { return Check::new("draining", Outcome::Pass, "sessions can be launched") };
     let summary = format!("drained since {:.0} by {}: no session is launched", draining.since, draining.by);
     Check::new("draining", Outcome::Warn, summary)
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_drain_is_reported_with_the_command_that_undoes_it() {
-        let drain = Drain::default();
+        let drain = DrainState::default();
         assert_eq!(draining(&drain).outcome, Outcome::Pass);
         drain.begin(agentd_api::prerequisite::Requester { uid: 7, pid: None, program: None, session: None });
         let check = draining(&drain);

@@ -15,7 +15,7 @@ use nix::unistd::{AccessFlags, access};
 
 use super::{Reload, internal};
 use agentd_config::{self as config, KeepError, KeepPlan};
-use agentd_session::standing;
+use agentd_session::configuration_mistakes;
 
 /// Maximum number of names in one request.
 const MOST: usize = 1000;
@@ -86,9 +86,9 @@ fn check(wish: &KeepRequest) -> Result<(), Problem> {
 fn refused(error: KeepError) -> Problem {
     let message = error.to_string();
     match error {
-        KeepError::Unreadable(mistake) => standing::problem(vec![mistake]),
+        KeepError::Unreadable(mistake) => configuration_mistakes::problem(vec![mistake]),
         KeepError::Mistakes(mistakes) => {
-            let problem = standing::problem(mistakes);
+            let problem = configuration_mistakes::problem(mistakes);
             Problem { detail: format!("nothing was written: {}", problem.detail), ..problem }
         }
         KeepError::OfAdministrator { file, line, .. } => Problem::new(Code::ConfigurationNotWritable, message)

@@ -24,8 +24,8 @@ use agentd_control::Listening;
 use agentd_host::manager;
 use agentd_plugin_set::SETTLED;
 use agentd_session::Sessions;
+use agentd_session::configuration_mistakes;
 use agentd_session::generation::{Generation, Generations};
-use agentd_session::standing;
 
 /// Carries out reloads. Shared between the control endpoint and the signal handler.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Reload {
             .await
             .map_err(|error| internal(&error))?;
         let loaded = loaded.map_err(|mistakes| {
-            standing::problem(mistakes)
+            configuration_mistakes::problem(mistakes)
                 .hint("the previous configuration stays in force; correct the file and reload again")
         })?;
         let generation = before.next(loaded);

@@ -23,7 +23,7 @@ use agentd_host::frame;
 
 /// Time limits of a driver that waits for a keeper.
 #[derive(Debug, Clone)]
-pub struct Patience {
+pub struct KeeperLimits {
     /// Time limit for an answer.
     pub answer: Duration,
     /// Cancelled when the daemon ends. From then on `LAST` is the limit.
@@ -35,7 +35,7 @@ const LAST: Duration = Duration::from_secs(1);
 /// Factor of the limit for a launch request: the agent's program may be on a slow file system.
 const LAUNCH: u32 = 3;
 
-impl Patience {
+impl KeeperLimits {
     /// Completes when the limit has passed.
     async fn over(&self, limit: Duration) {
         tokio::select! {
@@ -58,7 +58,7 @@ pub struct Link {
     /// Sequence number of the last record that the keeper wrote at this daemon's request.
     appended: u64,
     reader: JoinHandle<()>,
-    patience: Patience,
+    patience: KeeperLimits,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +82,7 @@ const HELLO: Duration = Duration::from_secs(5);
 
 impl Link {
     /// Connects, and waits for the keeper's greeting.
-    pub async fn connect(socket: &Path, patience: &Patience) -> Result<Self, LinkError> {
+    pub async fn connect(socket: &Path, patience: &KeeperLimits) -> Result<Self, LinkError> {
         let limit = HELLO.min(patience.answer);
         tokio::select! {
             biased;
@@ -92,7 +92,7 @@ impl Link {
     }
 
     /// Connects without a time limit, otherwise like [`Self::connect`].
-    pub async fn introduced(socket: &Path, patience: &Patience) -> Result<Self, LinkError> {
+    pub async fn introduced(socket: &Path, patience: &KeeperLimits) -> Result<Self, LinkError> {
         let connect = |source| LinkError::Connect { socket: socket.to_owned(), source };
         let stream = pulse::elsewhere(UnixStream::connect(socket)).await.map_err(connect)?;
         let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);

@@ -17,7 +17,7 @@ use agentd_keeper::caller::UNIT_PREFIX;
 use agentd_keeper::protocol::HoldArgs;
 
 pub use keepers::Keepers;
-pub use link::{Link, LinkError, Patience};
+pub use link::{KeeperLimits, Link, LinkError};
 pub use unit::Unit;
 
 use crate::pulse;
@@ -99,7 +99,7 @@ impl Launcher {
         id: &SessionId,
         args: &HoldArgs,
         unit: &Unit,
-        patience: &Patience,
+        patience: &KeeperLimits,
     ) -> Result<Link, LaunchError> {
         let runtime = args.socket.parent().unwrap_or_else(|| Path::new("/"));
         make_private(runtime)?;

@@ -9,11 +9,11 @@ use agentd_api::{Code, Problem};
 
 /// Mistakes that the last reading of the files found, also when that reading did not come into force.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct ConfigurationMistakes {
     mistakes: Mutex<Vec<Mistake>>,
 }
 
-impl Standing {
+impl ConfigurationMistakes {
     pub fn set(&self, mistakes: Vec<Mistake>) {
         *self.mistakes.lock().unwrap_or_else(PoisonError::into_inner) = mistakes;
     }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_status_line_names_the_worst_mistake_and_how_many_more_there_are() {
-        let standing = Standing::default();
+        let standing = ConfigurationMistakes::default();
         assert_eq!(standing.line(), None);
         let mistake = |line, consequence| Mistake {
             file: Some("/a.toml".into()),
