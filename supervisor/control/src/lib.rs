@@ -44,7 +44,7 @@ pub use operations::Operations;
 pub use server::EndpointError;
 pub use server::{Endpoint, Served};
 pub use socket::listen;
-pub use tcp_listener::{Listening, TcpError, check_token};
+pub use tcp_listener::{TcpEndpoint, TcpError, check_token};
 
 /// Body of every response: a document or a stream.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;

@@ -22,7 +22,7 @@ use super::{
     secrets, snapshots,
 };
 use crate::audit_log::Audit;
-use crate::tcp_listener::Listening;
+use crate::tcp_listener::TcpEndpoint;
 use agentd_host::exhausted;
 use agentd_session::Sessions;
 use agentd_session::generation::Generation;
@@ -36,7 +36,7 @@ pub(crate) struct Context {
     /// The daemon that contains the endpoint.
     pub operations: Arc<dyn Operations>,
     /// The TCP listener and its token.
-    pub tcp: Arc<Listening>,
+    pub tcp: Arc<TcpEndpoint>,
     pub audit: Arc<Audit>,
     /// Cancelled when the endpoint closes. Waiting requests are then answered with the present state, and streams
     /// end.

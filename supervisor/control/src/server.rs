@@ -35,7 +35,7 @@ pub use super::socket::EndpointError;
 use super::socket::{Socket, SocketState};
 use super::tcp::{self, Gate};
 use crate::audit_log::Audit;
-use crate::tcp_listener::Listening;
+use crate::tcp_listener::TcpEndpoint;
 use agentd_host::guest::Arrival;
 use agentd_session::Sessions;
 use agentd_session::generation::Generations;
@@ -49,7 +49,7 @@ pub struct Served {
     /// The daemon that contains the endpoint.
     pub operations: Arc<dyn Operations>,
     /// The TCP listener and its token.
-    pub tcp: Arc<Listening>,
+    pub tcp: Arc<TcpEndpoint>,
     pub audit: Arc<Audit>,
     /// Closes the endpoint when cancelled.
     pub closing: CancellationToken,

@@ -14,12 +14,12 @@ use hyper::Request;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
 
-use crate::tcp_listener::Listening;
+use crate::tcp_listener::TcpEndpoint;
 
 /// Admits requests that carry the token.
 #[derive(Debug)]
 pub(super) struct Gate {
-    listening: Arc<Listening>,
+    listening: Arc<TcpEndpoint>,
 }
 
 /// Reports whether the other end of a connection is on this machine. The listener's address should already ensure
@@ -29,7 +29,7 @@ pub(super) fn is_near(peer: SocketAddr) -> bool {
 }
 
 impl Gate {
-    pub(super) fn new(listening: Arc<Listening>) -> Self {
+    pub(super) fn new(listening: Arc<TcpEndpoint>) -> Self {
         Self { listening }
     }
 
@@ -96,7 +96,7 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef~+/-._=";
 
     fn ask(uri: &str, headers: &[(&str, &str)]) -> Result<(), Code> {
-        let gate = Gate::new(Arc::new(Listening::with_token(TOKEN)));
+        let gate = Gate::new(Arc::new(TcpEndpoint::with_token(TOKEN)));
         let mut request = Request::get(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);

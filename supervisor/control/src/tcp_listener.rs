@@ -102,7 +102,7 @@ impl fmt::Debug for Token {
 
 /// The listener and the token in force. Shared.
 #[derive(Debug, Default)]
-pub struct Listening {
+pub struct TcpEndpoint {
     listener: watch::Sender<Option<Arc<TcpListener>>>,
     state: Mutex<State>,
 }
@@ -114,7 +114,7 @@ struct State {
     token: Option<Token>,
 }
 
-impl Listening {
+impl TcpEndpoint {
     /// Opens, changes or closes the listener as configured. After an error everything stays unchanged.
     pub async fn apply(&self, config: &Config) -> Result<(), TcpError> {
         let Control { tcp: Some(address), token: Some(source), .. } = &config.control else {

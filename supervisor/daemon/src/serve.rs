@@ -30,7 +30,7 @@ use crate::reload::Reload;
 use crate::supervisor::Supervisor;
 use agentd_api::chain;
 use agentd_config::{self as config, Loaded};
-use agentd_control::Listening;
+use agentd_control::TcpEndpoint;
 use agentd_environment::Trust;
 use agentd_environment::sources::HomeDiffers;
 use agentd_host::directories::{Directories, DirectoryError, DirectoryOptions};
@@ -135,7 +135,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let Loaded { config, read: at_start } = loaded;
     let daemon = Daemon::new(&config, at_start, directories, trust, programs);
     let generations = Arc::new(Generations::new(Generation::first(config, Arc::new(daemon))?));
-    let (tcp, clocks) = (Arc::new(Listening::default()), Clocks::now());
+    let (tcp, clocks) = (Arc::new(TcpEndpoint::default()), Clocks::now());
     let generation = generations.now();
     begin(&generation, &tcp).await;
     if let Some(differs) = HomeDiffers::find(generation.config.environment.home.as_deref()) {
@@ -224,7 +224,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
 
 /// Opens TCP and logs the configuration's mistakes. Neither prevents the daemon's start, because its sessions may be
 /// running.
-async fn begin(generation: &Generation, tcp: &Listening) {
+async fn begin(generation: &Generation, tcp: &TcpEndpoint) {
     let mut mistakes = generation.read.mistakes.clone();
     if let Err(error) = tcp.apply(&generation.config).await {
         mistakes.push(error.mistake(&generation.read, tcp.address()));

@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 
 use agentd_api::chain;
 use agentd_config::{self as config, Effects, Sources};
-use agentd_control::Listening;
+use agentd_control::TcpEndpoint;
 use agentd_host::manager;
 use agentd_plugin_set::SETTLED;
 use agentd_session::Sessions;
@@ -34,7 +34,7 @@ pub(crate) struct Reload {
     generations: Arc<Generations>,
     sessions: Arc<Sessions>,
     /// TCP listener, opened, changed or closed by each configuration.
-    tcp: Arc<Listening>,
+    tcp: Arc<TcpEndpoint>,
     /// Serialises reloads, so that the last requested reload is the generation in force.
     running: Mutex<()>,
 }
@@ -50,7 +50,7 @@ impl Reload {
         sources: Sources,
         generations: Arc<Generations>,
         sessions: Arc<Sessions>,
-        tcp: Arc<Listening>,
+        tcp: Arc<TcpEndpoint>,
     ) -> Self {
         Self { sources, generations, sessions, tcp, running: Mutex::new(()) }
     }
