@@ -15,7 +15,7 @@ use crate::service::host::Host;
 use crate::service::journal::last_lines;
 use crate::service::launchd;
 use crate::service::manager::Service;
-use crate::service::survey::{self, State, Units};
+use crate::service::survey::{self, UnitState, Units};
 use crate::service::{ServiceError, repair};
 use crate::start::Starter;
 use crate::way::Way;
@@ -224,7 +224,7 @@ async fn answers(host: &Host, service: &Service, client: &Client) -> Result<(), 
     let mut answer = Box::pin(client.health());
     let before = look().await.restarts;
     // Between two attempts a unit does not show the result of the previous attempt.
-    let mut ended: Option<State> = None;
+    let mut ended: Option<UnitState> = None;
     loop {
         match timeout(SILENCE / 4, &mut answer).await {
             Ok(Ok(())) => return Ok(()),
@@ -264,7 +264,7 @@ async fn listens(client: &Client) -> Result<(), Error> {
     }
 }
 
-async fn not_up(host: &Host, service: &Service, name: &str, unit: &State) -> Error {
+async fn not_up(host: &Host, service: &Service, name: &str, unit: &UnitState) -> Error {
     Error::NotStarted {
         what: format!("{name} fails at each start: {}", described(unit)),
         hint: "agentctl service logs shows more, agentctl doctor looks for the cause; after the repair the next \
@@ -276,7 +276,7 @@ async fn not_up(host: &Host, service: &Service, name: &str, unit: &State) -> Err
 }
 
 /// Formats a unit's state, such as `failed (exit-code, status 2)`.
-fn described(unit: &State) -> String {
+fn described(unit: &UnitState) -> String {
     let status =
         unit.status.filter(|status| *status != 0).map(|status| format!(", status {status}")).unwrap_or_default();
     match unit.result.as_str() {

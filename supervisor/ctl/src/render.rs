@@ -9,7 +9,7 @@ use agentd_api::session::PermissionRequest;
 use crate::conversation::Item;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::terminal::{Look, Screen};
+use crate::terminal::{Screen, TextStyle};
 
 /// Writer to standard output and standard error.
 pub(crate) struct Renderer<O, E> {
@@ -54,7 +54,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
                 self.paragraph()?;
                 for line in prompt.lines().filter(|_| !mine) {
                     let line = self.err_screen.line(line);
-                    self.err_line(Look::Bold, &format!("> {line}"))?;
+                    self.err_line(TextStyle::Bold, &format!("> {line}"))?;
                 }
                 Ok(())
             }
@@ -65,7 +65,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
                 }
                 let text = self.err_screen.text(text).into_owned();
                 let ends = text.ends_with('\n');
-                let painted = self.err_screen.paint(Look::Dim, text.trim_end_matches('\n'));
+                let painted = self.err_screen.paint(TextStyle::Dim, text.trim_end_matches('\n'));
                 self.err(&if ends { format!("{painted}\n") } else { painted })?;
                 self.at = if ends { At::LineStart } else { At::Thought };
                 Ok(())
@@ -74,18 +74,18 @@ impl<O: Write, E: Write> Renderer<O, E> {
                 self.paragraph()?;
                 let kind = kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
                 let text = self.err_screen.line(&format!("{title}{kind}"));
-                self.err_line(Look::Bold, &format!("* {text}"))
+                self.err_line(TextStyle::Bold, &format!("* {text}"))
             }
             Item::ToolOutput(text) => self.tool_output(text),
             Item::ToolEnded { title, status } => {
                 self.break_line()?;
-                let look = if status == "completed" { Look::Good } else { Look::Bad };
+                let look = if status == "completed" { TextStyle::Good } else { TextStyle::Bad };
                 let text = self.err_screen.line(&format!("{status}: {title}"));
                 self.err_line(look, &format!("  {text}"))
             }
             Item::Plan(entries) => {
                 self.break_line()?;
-                self.err_line(Look::Dim, "plan:")?;
+                self.err_line(TextStyle::Dim, "plan:")?;
                 for entry in entries {
                     let mark = match entry.status.as_str() {
                         "completed" => 'x',
@@ -93,14 +93,14 @@ impl<O: Write, E: Write> Renderer<O, E> {
                         _ => ' ',
                     };
                     let text = self.err_screen.line(&entry.text);
-                    self.err_line(Look::Dim, &format!("  [{mark}] {text}"))?;
+                    self.err_line(TextStyle::Dim, &format!("  [{mark}] {text}"))?;
                 }
                 Ok(())
             }
             Item::Answered { title, how } => {
                 self.break_line()?;
                 let text = self.err_screen.line(&format!("{how}: {title}"));
-                self.err_line(Look::Dim, &format!("  {text}"))
+                self.err_line(TextStyle::Dim, &format!("  {text}"))
             }
             Item::TurnEnded(ended, failure) => self.turn_ended(ended, failure.as_ref()),
             Item::Warning(text) => self.warning(text),
@@ -135,7 +135,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         let mut shown = String::new();
         for line in text.split_inclusive('\n') {
             if self.at != At::ToolOutput {
-                shown.push_str(&self.err_screen.paint(Look::Dim, "  | "));
+                shown.push_str(&self.err_screen.paint(TextStyle::Dim, "  | "));
             }
             shown.push_str(&self.err_screen.text(line));
             self.at = if line.ends_with('\n') { At::LineStart } else { At::ToolOutput };
@@ -160,7 +160,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.break_line()?;
         let stderr = if self.verbose { Vec::new() } else { failure.stderr.clone() };
         let failure = Failure { message: format!("{before}{}", failure.message), stderr, ..failure.clone() };
-        failure.lines().iter().try_for_each(|line| self.err_line(Look::Bad, line))
+        failure.lines().iter().try_for_each(|line| self.err_line(TextStyle::Bad, line))
     }
 
     fn turn_ended(&mut self, ended: &TurnEnded, failure: Option<&Failure>) -> Result<(), Error> {
@@ -189,13 +189,13 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.paragraph()?;
         let kind = request.tool_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
         let title = self.err_screen.line(&format!("{}{kind}", request.title));
-        self.err_line(Look::Ask, &format!("? the agent asks to: {title}"))?;
+        self.err_line(TextStyle::Ask, &format!("? the agent asks to: {title}"))?;
         for line in crate::details::lines(request, self.err_screen) {
-            self.err_line(Look::Bold, &format!("    {line}"))?;
+            self.err_line(TextStyle::Bold, &format!("    {line}"))?;
         }
         for (number, option) in request.options.iter().enumerate() {
             let name = self.err_screen.line(&option.name);
-            self.err_line(Look::Ask, &format!("  {}) {name}", number + 1))?;
+            self.err_line(TextStyle::Ask, &format!("  {}) {name}", number + 1))?;
         }
         if typed {
             self.prompt(mark(request))
@@ -208,7 +208,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
     /// Shows the input mark.
     pub(crate) fn prompt(&mut self, mark: &str) -> Result<(), Error> {
         self.break_line()?;
-        let mark = self.err_screen.paint(Look::Bold, mark);
+        let mark = self.err_screen.paint(TextStyle::Bold, mark);
         self.err(&mark)?;
         self.at = At::Prompt;
         Ok(())
@@ -222,13 +222,13 @@ impl<O: Write, E: Write> Renderer<O, E> {
     pub(crate) fn note(&mut self, text: &str) -> Result<(), Error> {
         self.break_line()?;
         let text = self.err_screen.text(text).into_owned();
-        self.err_line(Look::Dim, &text)
+        self.err_line(TextStyle::Dim, &text)
     }
 
     pub(crate) fn warning(&mut self, text: &str) -> Result<(), Error> {
         self.break_line()?;
         let text = self.err_screen.text(text).into_owned();
-        self.err_line(Look::Bad, &text)
+        self.err_line(TextStyle::Bad, &text)
     }
 
     /// Ends the current line before other text than the agent's answer, if the outputs share a terminal.
@@ -262,7 +262,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.at == At::Prompt
     }
 
-    fn err_line(&mut self, look: Look, text: &str) -> Result<(), Error> {
+    fn err_line(&mut self, look: TextStyle, text: &str) -> Result<(), Error> {
         let line = format!("{}\n", self.err_screen.paint(look, text));
         self.err(&line)
     }

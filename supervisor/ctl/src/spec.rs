@@ -12,7 +12,7 @@ use agentd_api::session::{PermissionPolicy, RestartPolicy, ResumeNote, SessionLi
 use agentd_api::snapshot::{TerminalSnapshot, TerminalVariable};
 use agentd_api::{ByteString, Code};
 
-use crate::args::{EnvFrom, Level, Note, Permissions, RefreshPolicy, Restart, SpecArgs};
+use crate::args::{EnvFrom, IsolationArg, Note, Permissions, RefreshPolicy, Restart, SpecArgs};
 use crate::client::{Client, Document, Terms};
 use crate::error::Error;
 
@@ -94,8 +94,8 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         requires: args.require,
         tags: args.tag,
         isolation: args.isolation.map(|level| match level {
-            Level::None => Isolation::None,
-            Level::Guard => Isolation::Guard,
+            IsolationArg::None => Isolation::None,
+            IsolationArg::Guard => Isolation::Guard,
         }),
         ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
     })

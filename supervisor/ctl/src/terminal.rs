@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 
 /// Style of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum TextStyle {
     Dim,
     Bold,
     Good,
@@ -51,16 +51,16 @@ impl Screen {
         self.text(text.trim()).into_owned()
     }
 
-    pub(crate) fn paint(self, look: Look, text: &str) -> String {
+    pub(crate) fn paint(self, look: TextStyle, text: &str) -> String {
         if !self.colour || text.is_empty() {
             return text.to_owned();
         }
         let code = match look {
-            Look::Dim => "2",
-            Look::Bold => "1",
-            Look::Good => "32",
-            Look::Bad => "31",
-            Look::Ask => "33",
+            TextStyle::Dim => "2",
+            TextStyle::Bold => "1",
+            TextStyle::Good => "32",
+            TextStyle::Bad => "31",
+            TextStyle::Ask => "33",
         };
         format!("\x1b[{code}m{text}\x1b[0m")
     }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn what_is_not_for_a_terminal_is_left_as_it_is() {
         assert_eq!(FILE.text("a\x1b[2J\r\n"), "a\x1b[2J\r\n");
-        assert_eq!(FILE.paint(Look::Bad, "no"), "no");
+        assert_eq!(FILE.paint(TextStyle::Bad, "no"), "no");
     }
 
     #[test]

@@ -342,7 +342,7 @@ pub(crate) struct SpecArgs {
     pub(crate) restart: Option<Restart>,
     /// Isolation of the agent; by default as its agent is configured, and never less than that
     #[arg(long, value_enum)]
-    pub(crate) isolation: Option<Level>,
+    pub(crate) isolation: Option<IsolationArg>,
     /// Memory limit of the agent and its child processes, as 2G or a number of bytes
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
@@ -425,7 +425,7 @@ pub(crate) enum SnapshotCommand {
 
 /// As [`agentd_api::isolation::Isolation`].
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum IsolationArg {
     /// No isolation
     None,
     /// No access to agentd's files, or to processes outside of the session

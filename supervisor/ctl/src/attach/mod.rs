@@ -21,7 +21,7 @@ use crate::input::{self, Input};
 use crate::output::Reader;
 use crate::render::Renderer;
 use crate::start::Starter;
-use crate::stream::{EventStream, From, Next};
+use crate::stream::{EventStream, Next, StreamStart};
 use crate::terminal_variables::count_of_terminal;
 
 /// A second Ctrl-C within this time leaves the session.
@@ -64,7 +64,7 @@ pub(crate) enum Goal {
 
 /// Result of an attachment.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct AttachmentResult {
     pub(crate) end: End,
     /// Last failure shown of the session or the turn, unless it was repaired.
     pub(crate) failure: Option<Failure>,
@@ -86,8 +86,8 @@ pub(crate) enum End {
 }
 
 /// Attaches to a session until the goal is reached.
-pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<Outcome, Error> {
-    let after = From::After(attachment.after);
+pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<AttachmentResult, Error> {
+    let after = StreamStart::After(attachment.after);
     let mut stream = EventStream::follow(client.clone(), attachment.id.clone(), after, attachment.starter.clone());
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Setup)?;
     let mut attached = Attached::new(client, attachment)?;
@@ -96,7 +96,7 @@ pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<Ou
     let end = end?;
     let unsent = matches!(end, End::Down(_) | End::Deleted) && attached.has_unsent_input().await;
     let failure = attached.conversation.failure().cloned().or(attached.turn_failure);
-    Ok(Outcome { end, failure, unsent })
+    Ok(AttachmentResult { end, failure, unsent })
 }
 
 impl Attached<'_> {

@@ -17,7 +17,7 @@ use crate::error::{Error, exit};
 use crate::prerequisite;
 use crate::table::age;
 use crate::table::{Cut, Table};
-use crate::terminal::{self, Look, Screen};
+use crate::terminal::{self, Screen, TextStyle};
 
 /// Pause between two rounds of `--watch`.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -190,8 +190,8 @@ fn remarks(rows: &[Row], screen: Screen) -> String {
     for row in rows {
         let look = match outcome(row) {
             None | Some(Outcome::Pass) => continue,
-            Some(Outcome::Warn) => Look::Ask,
-            Some(Outcome::Fail | Outcome::Unknown) => Look::Bad,
+            Some(Outcome::Warn) => TextStyle::Ask,
+            Some(Outcome::Fail | Outcome::Unknown) => TextStyle::Bad,
         };
         let described = match (&row.view.problem, &row.view.report) {
             (Some(problem), _) => format!("{} (unknown): {}\n", screen.line(&row.view.name), screen.line(problem)),

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use super::{Context, tell};
 use crate::error::Error;
 use crate::output::Reader;
-use crate::stream::{EventStream, From, Next, query};
+use crate::stream::{EventStream, Next, StreamStart, query};
 
 pub(super) async fn events(
     context: &Context,
@@ -17,7 +17,7 @@ pub(super) async fn events(
     follow: bool,
 ) -> Result<u8, Error> {
     let id = context.client.find(session).await?.value.id.to_string();
-    let from = last.map_or(From::After(after.unwrap_or(0)), From::Last);
+    let from = last.map_or(StreamStart::After(after.unwrap_or(0)), StreamStart::Last);
     let mut out = io::stdout().lock();
     if !follow {
         let mut body = context.client.events(&id, &query(from, false)).await?;

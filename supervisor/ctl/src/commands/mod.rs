@@ -174,7 +174,7 @@ fn print_document(raw: &Bytes) -> Result<(), Error> {
 /// Prints a remark on standard error: neither an error nor output.
 fn tell(text: &str) -> Result<(), Error> {
     let screen = Screen::stderr();
-    let text = screen.paint(terminal::Look::Dim, &screen.text(text));
+    let text = screen.paint(terminal::TextStyle::Dim, &screen.text(text));
     io::stderr().write_all(format!("{text}\n").as_bytes()).map_err(Error::Output)
 }
 

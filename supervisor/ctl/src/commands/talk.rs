@@ -7,7 +7,7 @@ use agentd_api::session::{PermissionAnswer, Phase, SessionView};
 
 use super::{Context, label, print, print_document, tell};
 use crate::args::RunArgs;
-use crate::attach::{self, Attachment, End, Goal, Outcome};
+use crate::attach::{self, Attachment, AttachmentResult, End, Goal};
 use crate::conversation::Down;
 use crate::error::{Error, exit};
 use crate::failure::{Failure, LOGIN_FOR_PROMPT};
@@ -137,7 +137,7 @@ async fn greet(context: &Context, view: &SessionView, label: &str) -> Result<(),
 }
 
 /// Prints the state of the session and, after a failure, the remedy.
-async fn farewell(context: &Context, outcome: &Outcome, id: &str, label: &str) -> Result<(), Error> {
+async fn farewell(context: &Context, outcome: &AttachmentResult, id: &str, label: &str) -> Result<(), Error> {
     if outcome.unsent {
         tell("a part of standard input was not sent: the session accepts no more prompts")?;
     }
@@ -163,7 +163,7 @@ async fn farewell(context: &Context, outcome: &Outcome, id: &str, label: &str) -
     }
 }
 
-fn status(outcome: &Outcome) -> u8 {
+fn status(outcome: &AttachmentResult) -> u8 {
     match outcome.end {
         End::Down(Down::Stopped) if outcome.unsent => exit::REFUSED,
         End::Turn(status) | End::InputEnded(status) => status,

@@ -34,7 +34,7 @@ pub(crate) struct Host {
 
 /// Result of a command that ended.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandOutput {
     pub(crate) success: bool,
     /// Exit status; `None` if a signal ended the command.
     pub(crate) status: Option<i32>,
@@ -97,7 +97,7 @@ impl Host {
     }
 
     /// Runs a command to its end and captures its output.
-    pub(crate) async fn run<S: AsRef<OsStr>>(&self, words: &[S]) -> Result<Ran, ServiceError> {
+    pub(crate) async fn run<S: AsRef<OsStr>>(&self, words: &[S]) -> Result<CommandOutput, ServiceError> {
         let line = line(words);
         let mut command = self.command(words);
         command.stdin(Stdio::null()).kill_on_drop(true);
@@ -114,7 +114,7 @@ impl Host {
             [] => end,
             lines => format!("{end}: {}", lines[lines.len().saturating_sub(3)..].join("; ")),
         };
-        Ok(Ran {
+        Ok(CommandOutput {
             success: output.status.success(),
             status: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).trim_end().to_owned(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::ServiceError;
-use super::host::{Host, Ran, line};
+use super::host::{CommandOutput, Host, line};
 use super::manager::Service;
 use super::survey;
 
@@ -115,7 +115,7 @@ impl Job {
         let none = Stage::Load { since: Duration::ZERO, asked: false };
         let mut stage = if self.unload { Stage::Unload } else { none };
         let begun = Instant::now();
-        let mut last: Option<(Vec<String>, Ran)> = None;
+        let mut last: Option<(Vec<String>, CommandOutput)> = None;
         loop {
             let there = survey::job_state(host).await?.is_known();
             let failed = last.as_ref().filter(|(_, ran)| !ran.success).map(|(_, ran)| ran.status.unwrap_or(-1));

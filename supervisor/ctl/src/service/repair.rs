@@ -6,11 +6,15 @@ use agentd_api::doctor::{Command, Finding};
 
 use super::host::line;
 use super::manager::Service;
-use super::survey::{State, Units};
+use super::survey::{UnitState, Units};
 
 /// Returns the commands after which the socket unit listens, in order. `Err` has commands that only the
 /// service's owner may decide to run.
-pub(crate) fn listens(service: &Service, socket: &State, unit: &State) -> Result<Vec<Vec<String>>, Vec<Vec<String>>> {
+pub(crate) fn listens(
+    service: &Service,
+    socket: &UnitState,
+    unit: &UnitState,
+) -> Result<Vec<Vec<String>>, Vec<Vec<String>>> {
     let (Some(socket_unit), Some(service_unit)) = (service.socket_unit(), service.service_unit()) else {
         return Ok(Vec::new());
     };
@@ -73,8 +77,8 @@ pub(crate) fn shell(commands: &[Vec<String>]) -> String {
 mod tests {
     use super::*;
 
-    fn state(active: &str) -> State {
-        State { active: active.to_owned(), ..State::default() }
+    fn state(active: &str) -> UnitState {
+        UnitState { active: active.to_owned(), ..UnitState::default() }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) struct InstalledText {
 
 /// State of a systemd unit, or of launchd's job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct UnitState {
     /// `active`, `inactive`, `failed`, `activating` ...; `not-found` if the manager does not know the unit,
     /// `masked` if it must not start.
     pub(crate) active: String,
@@ -49,7 +49,7 @@ pub(crate) struct State {
     pub(crate) stale: bool,
 }
 
-impl State {
+impl UnitState {
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.active.as_str(), "active" | "reloading")
     }
@@ -155,7 +155,7 @@ impl Survey {
 }
 
 /// Returns the state of a systemd unit.
-pub(crate) async fn unit_state(host: &Host, service: &Service, unit: &str) -> Result<State, ServiceError> {
+pub(crate) async fn unit_state(host: &Host, service: &Service, unit: &str) -> Result<UnitState, ServiceError> {
     let properties = "--property=LoadState,ActiveState,SubState,Result,ExecMainStatus,NRestarts,Listen,UnitFileState,\
                       MainPID,NeedDaemonReload";
     let command = service.systemctl(&["show", properties, unit]);
@@ -168,7 +168,7 @@ pub(crate) async fn unit_state(host: &Host, service: &Service, unit: &str) -> Re
         other @ ("not-found" | "masked") => other,
         _ => value("ActiveState"),
     };
-    Ok(State {
+    Ok(UnitState {
         active: active.to_owned(),
         sub: value("SubState").to_owned(),
         result: value("Result").to_owned(),
@@ -182,19 +182,22 @@ pub(crate) async fn unit_state(host: &Host, service: &Service, unit: &str) -> Re
 }
 
 /// Returns the state of launchd's job.
-pub(crate) async fn job_state(host: &Host) -> Result<State, ServiceError> {
+pub(crate) async fn job_state(host: &Host) -> Result<UnitState, ServiceError> {
     let ran = host.run(&["launchctl", "print", &Service::target(host)]).await?;
     if !ran.success {
-        return Ok(State { active: "not-found".to_owned(), ..State::default() });
+        return Ok(UnitState { active: "not-found".to_owned(), ..UnitState::default() });
     }
     let value = |key: &str| ran.stdout.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(" = "));
     let pid = value("pid").and_then(|pid| pid.parse().ok());
     let active = if pid.is_some() { "active" } else { "inactive" };
-    Ok(State { active: active.to_owned(), enabled: true, pid, ..State::default() })
+    Ok(UnitState { active: active.to_owned(), enabled: true, pid, ..UnitState::default() })
 }
 
 /// Returns the states of the socket unit and of the service. launchd has no socket unit.
-pub(crate) async fn states(host: &Host, service: &Service) -> Result<(Option<State>, Option<State>), ServiceError> {
+pub(crate) async fn states(
+    host: &Host,
+    service: &Service,
+) -> Result<(Option<UnitState>, Option<UnitState>), ServiceError> {
     if *service == Service::Launchd {
         return Ok((None, Some(job_state(host).await?)));
     }
@@ -206,8 +209,8 @@ pub(crate) async fn states(host: &Host, service: &Service) -> Result<(Option<Sta
 #[derive(Debug)]
 pub(crate) struct Units {
     pub(crate) service: Service,
-    pub(crate) socket: State,
-    pub(crate) unit: State,
+    pub(crate) socket: UnitState,
+    pub(crate) unit: UnitState,
 }
 
 impl Units {
@@ -232,7 +235,7 @@ pub(crate) async fn administrators(host: &Host) -> Result<Option<Units>, Service
         Ok((Some(socket), Some(unit))) => {
             // systemd loads an installed template for every name in a query.
             let is_this_users =
-                |state: &State| state.enabled || !matches!(state.active.as_str(), "inactive" | "not-found");
+                |state: &UnitState| state.enabled || !matches!(state.active.as_str(), "inactive" | "not-found");
             let found = socket.is_known() && (is_this_users(&socket) || is_this_users(&unit));
             Ok(found.then_some(Units { service, socket, unit }))
         }
@@ -297,7 +300,7 @@ pub(crate) async fn all_running(
         return Ok(found);
     }
     let (socket, state) = states(host, service).await?;
-    if state.as_ref().is_some_and(State::is_active) {
+    if state.as_ref().is_some_and(UnitState::is_active) {
         let unit = service.service_unit().unwrap_or_else(|| super::manager::LABEL.to_owned());
         return Ok(vec![running(client, Some(unit), None).await?]);
     }

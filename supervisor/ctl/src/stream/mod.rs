@@ -31,7 +31,7 @@ const MAX_LINE: usize = 256 << 20;
 
 /// Start of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum StreamStart {
     /// After this sequence number; `0` starts at the first record.
     After(u64),
     /// This number of records before the end.
@@ -62,7 +62,7 @@ pub(crate) struct EventStream {
 
 impl EventStream {
     /// Follows a session. `starter` starts a crashed daemon again, if this process may.
-    pub(crate) fn follow(client: Client, id: String, from: From, starter: Option<Starter>) -> Self {
+    pub(crate) fn follow(client: Client, id: String, from: StreamStart, starter: Option<Starter>) -> Self {
         let (sender, receiver) = mpsc::channel(64);
         let follower = Follower { client, id, from, sender, starter };
         Self { receiver, task: tokio::spawn(follower.run()) }
@@ -94,7 +94,7 @@ enum Cut {
 struct Follower {
     client: Client,
     id: String,
-    from: From,
+    from: StreamStart,
     sender: mpsc::Sender<Next>,
     starter: Option<Starter>,
 }
@@ -168,7 +168,7 @@ impl Follower {
 
 /// Returns at most `count` of the last events of a session.
 pub(crate) async fn recent(client: &Client, id: &str, count: u64) -> Result<Vec<Event>, Error> {
-    let mut body = client.events(id, &query(From::Last(count), false)).await?;
+    let mut body = client.events(id, &query(StreamStart::Last(count), false)).await?;
     let (mut lines, mut events) = (Lines::default(), Vec::new());
     while let Some(frame) = body.frame().await {
         let broken = |source| Error::Broken { call: "GET events".into(), source };
@@ -193,10 +193,10 @@ pub(crate) async fn patiently<T>(ask: impl AsyncFn() -> Result<T, Error>) -> Res
 }
 
 /// Returns the query of `GET .../events`.
-pub(crate) fn query(from: From, follow: bool) -> String {
+pub(crate) fn query(from: StreamStart, follow: bool) -> String {
     let from = match from {
-        From::After(seq) => format!("after={seq}"),
-        From::Last(count) => format!("last={count}"),
+        StreamStart::After(seq) => format!("after={seq}"),
+        StreamStart::Last(count) => format!("last={count}"),
     };
     format!("?{from}&follow={follow}")
 }
@@ -208,7 +208,7 @@ struct Numbered {
 }
 
 /// Sends the records of one connection to the receiver, and moves `from` after each.
-async fn read(mut body: Incoming, from: &mut From, sender: &mpsc::Sender<Next>) -> Cut {
+async fn read(mut body: Incoming, from: &mut StreamStart, sender: &mpsc::Sender<Next>) -> Cut {
     let mut lines = Lines::default();
     loop {
         match body.frame().await {
@@ -226,10 +226,10 @@ async fn read(mut body: Incoming, from: &mut From, sender: &mpsc::Sender<Next>) 
                 Ok(numbered) => numbered.seq,
                 Err(error) => return Cut::Invalid(agentd_api::event::InvalidEvent::Envelope(error).into()),
             };
-            if matches!(*from, From::After(seen) if seq <= seen) {
+            if matches!(*from, StreamStart::After(seen) if seq <= seen) {
                 continue;
             }
-            *from = From::After(seq);
+            *from = StreamStart::After(seq);
             if sender.send(Next::Record { seq, line }).await.is_err() {
                 return Cut::Unread;
             }

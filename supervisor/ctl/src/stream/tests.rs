@@ -58,7 +58,7 @@ fn read_request(connection: &mut std::os::unix::net::UnixStream) -> String {
     first.split(' ').nth(1).unwrap().to_owned()
 }
 
-fn follow(answers: Vec<Answer>, from: From) -> (Vec<u64>, String, Vec<String>) {
+fn follow(answers: Vec<Answer>, from: StreamStart) -> (Vec<u64>, String, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("control.sock");
     let server = serve(&socket, answers);
@@ -80,7 +80,7 @@ fn follow(answers: Vec<Answer>, from: From) -> (Vec<u64>, String, Vec<String>) {
 #[test]
 fn a_daemon_that_dies_in_the_middle_of_a_record_costs_and_doubles_none() {
     let answers = vec![Answer::Dies(1..=3), Answer::Ends(4..=4), Answer::Dies(5..=5), Answer::NoSuchSession];
-    let (seen, end, requests) = follow(answers, From::After(0));
+    let (seen, end, requests) = follow(answers, StreamStart::After(0));
     assert_eq!(seen, [1, 2, 3, 4, 5]);
     assert_eq!(end, "Some(Deleted)");
     let asked: Vec<&str> = requests.iter().map(|path| path.split(['?', '&']).nth(1).unwrap()).collect();
@@ -90,14 +90,14 @@ fn a_daemon_that_dies_in_the_middle_of_a_record_costs_and_doubles_none() {
 #[test]
 fn what_a_daemon_sends_a_second_time_is_not_shown_a_second_time() {
     let answers = vec![Answer::Ends(7..=8), Answer::Ends(6..=9), Answer::NoSuchSession];
-    let (seen, _, requests) = follow(answers, From::Last(2));
+    let (seen, _, requests) = follow(answers, StreamStart::Last(2));
     assert_eq!(seen, [7, 8, 9]);
     assert!(requests[0].contains("last=2") && requests[1].contains("after=8"), "{requests:?}");
 }
 
 #[test]
 fn a_session_that_never_was_is_an_error_and_not_one_that_was_deleted() {
-    let (seen, end, _) = follow(vec![Answer::NoSuchSession], From::After(0));
+    let (seen, end, _) = follow(vec![Answer::NoSuchSession], StreamStart::After(0));
     assert!(seen.is_empty() && end.starts_with("Some(Failed("), "{end}");
 }
 
@@ -108,7 +108,7 @@ fn a_daemon_that_is_away_for_a_moment_is_waited_for_and_said_to_be_away_once() {
     let first = serve(&socket, vec![Answer::Dies(1..=1)]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut stream = EventStream::follow(Client::new(socket.clone()), "s".into(), From::After(0), None);
+        let mut stream = EventStream::follow(Client::new(socket.clone()), "s".into(), StreamStart::After(0), None);
         assert!(matches!(stream.next().await, Some(Next::Record { seq: 1, .. })));
         first.join().unwrap();
         assert!(matches!(stream.next().await, Some(Next::Away)));

@@ -10,14 +10,14 @@ use crate::service::host::Host;
 use crate::service::manager::Service;
 use crate::service::record::Standing;
 use crate::service::repair;
-use crate::service::survey::{self, State, Survey, Units};
+use crate::service::survey::{self, Survey, UnitState, Units};
 
 /// State of the installed service.
 #[derive(Debug)]
 pub(super) struct Installed {
     survey: Survey,
-    pub(super) socket: Option<State>,
-    state: Option<State>,
+    pub(super) socket: Option<UnitState>,
+    state: Option<UnitState>,
 }
 
 impl Installed {
@@ -141,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    fn active() -> State {
-        State { active: "active".into(), enabled: true, ..State::default() }
+    fn active() -> UnitState {
+        UnitState { active: "active".into(), enabled: true, ..UnitState::default() }
     }
 
     /// Returns a machine with the files that `Survey` compares.
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn what_is_missing_older_changed_not_read_failed_or_off_is_told() {
         let (_directory, host, build) = machine();
-        let look = |socket: State, state: State| {
+        let look = |socket: UnitState, state: UnitState| {
             let survey = survey(&host, &build);
             of(&Service::User, &Installed { survey, socket: Some(socket), state: Some(state) })
         };
@@ -187,10 +187,10 @@ mod tests {
         assert!(check.outcome == Outcome::Warn && check.summary.contains("not as they were installed"), "{check:?}");
         survey.lay_down().unwrap();
         for (socket, state, outcome) in [
-            (State { enabled: false, ..active() }, active(), Outcome::Warn),
-            (State { active: "inactive".into(), ..active() }, active(), Outcome::Fail),
-            (active(), State { active: "failed".into(), ..active() }, Outcome::Fail),
-            (active(), State { stale: true, ..active() }, Outcome::Warn),
+            (UnitState { enabled: false, ..active() }, active(), Outcome::Warn),
+            (UnitState { active: "inactive".into(), ..active() }, active(), Outcome::Fail),
+            (active(), UnitState { active: "failed".into(), ..active() }, Outcome::Fail),
+            (active(), UnitState { stale: true, ..active() }, Outcome::Warn),
         ] {
             let check = look(socket, state);
             assert!(check.outcome == outcome && !check.run.is_empty(), "{check:?}");

@@ -129,12 +129,12 @@ pub(super) fn check(
 mod tests {
     use super::*;
     use crate::service::manager::Service;
-    use crate::service::survey::State;
+    use crate::service::survey::UnitState;
 
     #[test]
     fn a_stray_daemon_is_told_from_the_service_and_from_one_that_cannot_be_reached() {
         let socket = Path::new("/run/user/1000/agentd/control.sock");
-        let state = |active: &str| State { active: active.into(), ..State::default() };
+        let state = |active: &str| UnitState { active: active.into(), ..UnitState::default() };
         let units = |service| Units { service, socket: state("active"), unit: state("failed") };
         let (own, kims) = (units(Service::User), units(Service::System { user: Some("kim".into()) }));
         let holder = |unit: Option<&str>| Holder {

@@ -31,7 +31,7 @@ use crate::service::survey::Units;
 use crate::service::survey::lingers;
 use crate::service::{ServiceError, launchd, own_directory, survey};
 use crate::table::{Cut, Table};
-use crate::terminal::{Look, Screen};
+use crate::terminal::{Screen, TextStyle};
 use crate::tool::ask_of;
 use crate::way::Way;
 
@@ -211,9 +211,9 @@ fn remarks(checks: &[Check], screen: Screen, all: bool, other: Option<&str>) -> 
     for check in checks {
         let look = match check.outcome {
             Outcome::Pass if !all || check.facts.is_empty() => continue,
-            Outcome::Pass => Look::Good,
-            Outcome::Warn => Look::Ask,
-            Outcome::Fail | Outcome::Unknown => Look::Bad,
+            Outcome::Pass => TextStyle::Good,
+            Outcome::Warn => TextStyle::Ask,
+            Outcome::Fail | Outcome::Unknown => TextStyle::Bad,
         };
         let head =
             format!("{} ({}): {}", screen.line(&check.name), check.outcome.as_str(), screen.line(&check.summary));

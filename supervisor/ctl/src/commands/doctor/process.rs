@@ -183,7 +183,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::service::survey::State;
+    use crate::service::survey::UnitState;
 
     /// Commands for a daemon without a service manager.
     fn by_hand(pid: u32) -> Renewal {
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_brings_another_build_in_force_can_be_typed_whoever_starts_agentd() {
-        let state = || State { active: "active".into(), ..State::default() };
+        let state = || UnitState { active: "active".into(), ..UnitState::default() };
         let lines =
             |commands: &[Command]| commands.iter().map(|one| (one.line.clone(), one.as_root)).collect::<Vec<_>>();
         for (service, restart, install, root) in [
@@ -222,7 +222,7 @@ mod tests {
         let path = Path::new("/run/user/1/agentd/control.sock");
         let unreachable =
             |kind: io::ErrorKind| Error::Unreachable { place: path.display().to_string(), source: kind.into() };
-        let state = || State { active: "inactive".into(), ..State::default() };
+        let state = || UnitState { active: "inactive".into(), ..UnitState::default() };
         let units = Units { service: Service::System { user: Some("kim".into()) }, socket: state(), unit: state() };
         let of = |error: Option<&Error>, peer, managed: bool| {
             socket(path, error, peer, 1000, managed.then_some(&units), false)

@@ -15,7 +15,7 @@ use crate::error::{Error, exit};
 use crate::input::Input;
 use crate::spec::absolute;
 use crate::table::{Cut, Table};
-use crate::terminal::{Look, Screen};
+use crate::terminal::{Screen, TextStyle};
 
 pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result<u8, Error> {
     match command {
@@ -73,7 +73,7 @@ async fn asked(scripts: usize) -> Result<bool, Error> {
     let question = if scripts == 1 { "Allow this script? [y/N] " } else { "Allow these scripts? [y/N] " };
     input.forget_typed();
     let mut out = io::stderr();
-    let question = Screen::stderr().paint(Look::Ask, question);
+    let question = Screen::stderr().paint(TextStyle::Ask, question);
     out.write_all(question.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)?;
     let answer = input.line().await.transpose().map_err(Error::Input)?.unwrap_or_default();
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))

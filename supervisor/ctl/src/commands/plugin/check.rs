@@ -8,7 +8,7 @@ use agentd_api::plugin_tool::Check;
 use crate::args::plugin::CheckArgs;
 use crate::commands::{Context, print, print_document};
 use crate::error::{Error, exit};
-use crate::terminal::{Look, Screen};
+use crate::terminal::{Screen, TextStyle};
 use crate::tool::ask;
 
 /// Checks a component. Returns exit status 0 if agentd would load it and refuse none of its requests.
@@ -47,7 +47,7 @@ fn shown(screen: Screen, check: &Check) -> String {
             writeln!(text, "pinned is {}\nthis is   {}", line(&pin.pinned), plugin.sha256)
         };
     }
-    let bad = |text: &str| screen.paint(Look::Bad, text);
+    let bad = |text: &str| screen.paint(TextStyle::Bad, text);
     for refusal in &check.refused {
         let hint = refusal.hint.as_ref().map(|hint| format!("; {}", line(hint))).unwrap_or_default();
         let _ = writeln!(text, "{} {}{hint}", bad("refused:"), line(&refusal.what));
@@ -64,7 +64,7 @@ fn shown(screen: Screen, check: &Check) -> String {
             writeln!(text, "{} {}{hint}", bad("agentd would not load it:"), line(&problem.message))
         }
         (None, false) => writeln!(text, "agentd would load it, but refuse some of its requests"),
-        (None, true) => writeln!(text, "{}", screen.paint(Look::Good, "agentd would load it, and refuse nothing")),
+        (None, true) => writeln!(text, "{}", screen.paint(TextStyle::Good, "agentd would load it, and refuse nothing")),
     };
     if let Some(lines) = &check.lines {
         let whose = if check.declared_in.is_some() { "replacing the present lines" } else { "if you trust it" };

@@ -8,7 +8,7 @@ use agentd_api::plugin_tool::Inspection;
 
 use crate::commands::{Context, print, print_document};
 use crate::error::Error;
-use crate::terminal::{Look, Screen};
+use crate::terminal::{Screen, TextStyle};
 use crate::tool::ask;
 
 pub(super) async fn inspect(context: &Context, file: &Path) -> Result<u8, Error> {
@@ -23,7 +23,7 @@ pub(super) async fn inspect(context: &Context, file: &Path) -> Result<u8, Error>
 
 fn shown(screen: Screen, plugin: &Inspection) -> String {
     let line = |text: &str| screen.line(text);
-    let mut text = format!("{} {}\n", screen.paint(Look::Bold, &line(&plugin.name)), line(&plugin.version));
+    let mut text = format!("{} {}\n", screen.paint(TextStyle::Bold, &line(&plugin.name)), line(&plugin.version));
     let _ = writeln!(text, "{}\n", line(&plugin.summary));
     let world = match &plugin.moment {
         Some(moment) => format!("{}, checked {}", plugin.world, moment.replace('-', " the ")),

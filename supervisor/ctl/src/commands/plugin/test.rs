@@ -8,7 +8,7 @@ use agentd_api::plugin_tool::{CaseOutcome, CaseRun, TestRun};
 use crate::args::plugin::TestArgs;
 use crate::commands::{Context, print, print_document};
 use crate::error::Error;
-use crate::terminal::{Look, Screen};
+use crate::terminal::{Screen, TextStyle};
 use crate::tool::ask;
 
 /// Runs the cases. Returns exit status 0 if every case passes or was updated, otherwise 1.
@@ -49,7 +49,7 @@ fn shown(screen: Screen, case: &CaseRun, verbose: bool) -> String {
         let _ = write!(text, "  {} µs", case.microseconds);
     }
     text.push('\n');
-    let mut line = |indent: &str, look: Option<Look>, line: &str| {
+    let mut line = |indent: &str, look: Option<TextStyle>, line: &str| {
         let line = screen.text(line);
         let line = look.map_or_else(|| line.to_string(), |look| screen.paint(look, &line));
         let _ = writeln!(text, "  {indent}{line}");
@@ -61,11 +61,11 @@ fn shown(screen: Screen, case: &CaseRun, verbose: bool) -> String {
         }
     }
     if !case.difference.is_empty() {
-        line("", Some(Look::Dim), "- expected, + came");
+        line("", Some(TextStyle::Dim), "- expected, + came");
         for changed in &case.difference {
             let look = match changed.as_bytes().first() {
-                Some(b'-') => Some(Look::Bad),
-                Some(b'+') => Some(Look::Good),
+                Some(b'-') => Some(TextStyle::Bad),
+                Some(b'+') => Some(TextStyle::Good),
                 _ => None,
             };
             line("", look, changed);
@@ -77,7 +77,7 @@ fn shown(screen: Screen, case: &CaseRun, verbose: bool) -> String {
     }
     if verbose || case.outcome == CaseOutcome::Failed {
         for logged in &case.log {
-            logged.lines().for_each(|logged| line("log: ", Some(Look::Dim), logged));
+            logged.lines().for_each(|logged| line("log: ", Some(TextStyle::Dim), logged));
         }
     }
     text

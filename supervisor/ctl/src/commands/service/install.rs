@@ -26,17 +26,17 @@ use crate::service::manager::Service;
 use crate::service::material;
 use crate::service::record::{Record, Standing, digest_of};
 use crate::service::survey::lingers;
-use crate::service::survey::{self, InstalledText, Running, State, Survey};
+use crate::service::survey::{self, InstalledText, Running, Survey, UnitState};
 
 /// Planned steps.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct InstallPlan {
     pub(super) steps: Vec<Step>,
     /// Steps that make the manager read the restored files again. Each runs if its step or a later step fails.
     pub(super) mend: Vec<(usize, Step)>,
 }
 
-impl Plan {
+impl InstallPlan {
     fn run(&mut self, command: Vec<String>, back: Option<Vec<String>>) {
         self.steps.push(Step::Run { command, back });
     }
@@ -101,7 +101,7 @@ pub(super) async fn install(context: &Context, host: &Host, from: &Path, args: I
 }
 
 /// Takes the planned steps, or undoes every step taken.
-pub(super) async fn take(host: &Host, plan: &Plan, quiet: bool) -> Result<(), Error> {
+pub(super) async fn take(host: &Host, plan: &InstallPlan, quiet: bool) -> Result<(), Error> {
     let mut steps = Steps::new(host);
     // Ctrl-C interrupts no step in its middle; the steps taken so far are undone.
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -130,7 +130,7 @@ async fn plan(
     context: &Context,
     from: &Path,
     args: &InstallArgs,
-) -> Result<Plan, Error> {
+) -> Result<InstallPlan, Error> {
     if matches!(service, Service::System { .. }) && host.uid != 0 {
         return Err(ServiceError::NotRoot.into());
     }
@@ -154,7 +154,7 @@ async fn plan(
         takes_over(&survey, &running, &new).await?;
     }
 
-    let mut plan = Plan::default();
+    let mut plan = InstallPlan::default();
     for program in survey.programs.iter().filter(|program| is_new(program.standing)) {
         plan.steps.push(Step::Copy { from: program.from.clone(), to: program.to.clone() });
     }
@@ -218,7 +218,7 @@ struct Change {
 async fn for_systemd(
     host: &Host,
     service: &Service,
-    plan: &mut Plan,
+    plan: &mut InstallPlan,
     change: Change,
     restart: &[&Running],
     stray: Option<&Running>,
@@ -244,7 +244,7 @@ async fn for_systemd(
         }
         if !socket.is_active() {
             // systemd refuses to listen for a running service.
-            if state.as_ref().is_some_and(State::is_up) {
+            if state.as_ref().is_some_and(UnitState::is_up) {
                 plan.run(service.systemctl(&["stop", service_unit]), None);
             }
             plan.run(service.systemctl(&["start", socket_unit]), Some(service.systemctl(&["stop", socket_unit])));
@@ -269,7 +269,7 @@ async fn for_systemd(
 async fn for_launchd(
     host: &Host,
     survey: &Survey,
-    plan: &mut Plan,
+    plan: &mut InstallPlan,
     units_change: bool,
     restart: &[&Running],
     stray: Option<&Running>,
@@ -302,7 +302,7 @@ async fn for_launchd(
 }
 
 /// Plans to write the record of installed files, if it changes.
-fn record(host: &Host, service: &Service, survey: &Survey, version: &str, plan: &mut Plan) -> Result<(), Error> {
+fn record(host: &Host, service: &Service, survey: &Survey, version: &str, plan: &mut InstallPlan) -> Result<(), Error> {
     let mut files = BTreeMap::new();
     for program in &survey.programs {
         let digest = digest_of(&program.from)?;

@@ -11,7 +11,7 @@ use crate::error::{Error, exit};
 use crate::service::host::Host;
 use crate::service::manager::Service;
 use crate::service::record::Standing;
-use crate::service::survey::{self, Running, State, Survey};
+use crate::service::survey::{self, Running, Survey, UnitState};
 use crate::terminal::Screen;
 
 pub(super) async fn status(context: &Context, host: &Host, from: &Path, which: &WhichArgs) -> Result<u8, Error> {
@@ -45,7 +45,7 @@ fn text(
     host: &Host,
     service: &Service,
     survey: &Survey,
-    [socket, state]: [Option<&State>; 2],
+    [socket, state]: [Option<&UnitState>; 2],
     running: &[Running],
 ) -> String {
     let mut lines = Vec::new();
@@ -72,7 +72,7 @@ fn text(
         field(name, &format!("{}{enabled}{older}", state.active));
     }
     if running.is_empty() {
-        let listens = socket.is_some_and(State::is_active);
+        let listens = socket.is_some_and(UnitState::is_active);
         field("agentd", if listens { "does not run; the first request starts it" } else { "does not run" });
     }
     for daemon in running {
@@ -93,11 +93,11 @@ fn document(
     host: &Host,
     service: &Service,
     survey: &Survey,
-    [socket, state]: [Option<&State>; 2],
+    [socket, state]: [Option<&UnitState>; 2],
     running: &[Running],
 ) -> Value {
     let file = |path: &Path, standing: Standing| json!({ "path": path, "state": word(standing) });
-    let unit = |state: &State| {
+    let unit = |state: &UnitState| {
         json!({
             "state": state.active,
             "enabled": state.enabled,

@@ -1,7 +1,7 @@
 //! Implements `agentctl service uninstall`: stops the service, and removes the installed files only.
 
 use super::super::{Context, print, tell};
-use super::install::{Plan, take};
+use super::install::{InstallPlan, take};
 use super::report;
 use super::step::Step;
 use crate::args::service::UninstallArgs;
@@ -24,7 +24,7 @@ pub(super) async fn uninstall(context: &Context, host: &Host, args: UninstallArg
     if let Service::System { user: Some(only) } = &service {
         running.retain(|running| running.user.as_ref() == Some(only));
     }
-    let mut plan = Plan::default();
+    let mut plan = InstallPlan::default();
     stop(host, &service, &mut plan).await?;
     // Only the instance of one user is removed; the template stays for the others.
     let is_one_of_many = matches!(service, Service::System { user: Some(_) });
@@ -65,7 +65,7 @@ pub(super) async fn uninstall(context: &Context, host: &Host, args: UninstallArg
 }
 
 /// Plans to stop and disable the service and its socket.
-async fn stop(host: &Host, service: &Service, plan: &mut Plan) -> Result<(), ServiceError> {
+async fn stop(host: &Host, service: &Service, plan: &mut InstallPlan) -> Result<(), ServiceError> {
     let users = match service {
         Service::System { user: None } => survey::instances(host, service).await?,
         Service::System { user: Some(user) } => vec![user.clone()],
@@ -107,7 +107,7 @@ fn remove(
     service: &Service,
     record: &Record,
     force: bool,
-    plan: &mut Plan,
+    plan: &mut InstallPlan,
 ) -> Result<Vec<std::path::PathBuf>, ServiceError> {
     let (mut kept, mut removed) = (Vec::new(), Vec::new());
     for path in record.files.keys() {
