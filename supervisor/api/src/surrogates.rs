@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 /// Replaces each lone surrogate in the JSON text by `\ufffd`.
-pub fn mended(json: &RawValue) -> Cow<'_, RawValue> {
+pub fn replace_lone_surrogates(json: &RawValue) -> Cow<'_, RawValue> {
     let text = json.get();
     // Nearly every line takes this path.
     if !text.contains("\\ud") && !text.contains("\\uD") {
@@ -61,7 +61,7 @@ mod tests {
             (r#""\ud83dx\n""#, "\u{fffd}x\n"),
         ] {
             let json = RawValue::from_string(json.to_owned()).unwrap();
-            let read: String = serde_json::from_str(mended(&json).get()).unwrap();
+            let read: String = serde_json::from_str(replace_lone_surrogates(&json).get()).unwrap();
             assert_eq!(read, text, "{}", json.get());
         }
     }

@@ -3,7 +3,7 @@
 //! Agents send updates, kinds and fields that no published version names. An unknown update is
 //! [`Update::Other`], never an error.
 
-use agentd_api::surrogates::mended;
+use agentd_api::surrogates::replace_lone_surrogates;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -45,7 +45,7 @@ pub(crate) struct PlanEntry {
 /// Interprets one message of the agent. Returns `None` for a message that is not for the user, such as most
 /// responses.
 pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
-    let message: Value = serde_json::from_str(mended(message).get()).ok()?;
+    let message: Value = serde_json::from_str(replace_lone_surrogates(message).get()).ok()?;
     if message["method"].is_null() {
         return response(&message);
     }

@@ -3,7 +3,7 @@
 
 use agentd_api::event::OpenedBy;
 use agentd_api::session::{AgentInfo, PermissionOption};
-use agentd_api::surrogates::mended;
+use agentd_api::surrogates::replace_lone_surrogates;
 use serde_json::value::RawValue;
 
 use crate::acp::{self, Call, Message, RpcError, ToolCall};
@@ -42,7 +42,7 @@ impl State {
     /// Applies a line that agentd sent. A request becomes pending; a response closes the agent's request.
     pub fn agent_in(&mut self, line: &RawValue) {
         let Run::Running(running) = &mut self.run else { return };
-        let readable = mended(line);
+        let readable = replace_lone_surrogates(line);
         match Message::parse(&readable, line) {
             Some(Message::Request { id, method, .. }) => {
                 let Some(id) = id.as_u64() else { return };
@@ -72,7 +72,7 @@ impl State {
             return;
         }
         let Run::Running(running) = &mut self.run else { return };
-        let readable = mended(line);
+        let readable = replace_lone_surrogates(line);
         match Message::parse(&readable, line) {
             Some(Message::Request { id, method, params }) => {
                 let permission = (method == acp::method::REQUEST_PERMISSION)

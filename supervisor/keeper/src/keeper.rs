@@ -33,7 +33,7 @@ use crate::cgroup::Memory;
 use crate::connection::Connection;
 use crate::door::Door;
 use crate::log::Log;
-use crate::machine::{Action, IDLE, Input, Machine, State};
+use crate::machine::{Action, IDLE, Input, KeeperState, Machine};
 use crate::os;
 use crate::protocol::{
     Append, Appended, FromKeeper, Hello, HoldArgs, LaunchRecord, PROTOCOL, StopTimes, Tail, ToKeeper,
@@ -143,7 +143,7 @@ impl<'a> Keeper<'a> {
         if let Some(agent) = &self.agent {
             until.extend([agent.mute_ends(), agent.flood_due(now)]);
             fds.extend(agent.stdin.wanting().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
-            if self.machine.state() == State::Outlived {
+            if self.machine.state() == KeeperState::Outlived {
                 fds.extend(agent.stdin.pipe().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::empty())));
             }
             for output in [&agent.stdout, &agent.stderr].into_iter().filter(|_| self.listens()) {
@@ -218,7 +218,7 @@ impl<'a> Keeper<'a> {
     /// Reports [`Input::StdinEnded`] when the heirs of an exited leader have exited or closed the agent's stdin.
     fn note_heirs(&mut self) {
         let held = self.agent.as_ref().is_some_and(|agent| agent.stdin.is_held());
-        if self.machine.state() == State::Outlived && !held {
+        if self.machine.state() == KeeperState::Outlived && !held {
             self.input(Input::StdinEnded);
         }
     }
@@ -258,7 +258,7 @@ impl<'a> Keeper<'a> {
             if let (Some(answer), Some(connection)) = (self.durable.take(), &mut self.connection) {
                 connection.send(&answer);
             }
-            if self.ended && self.machine.state() == State::Ending {
+            if self.ended && self.machine.state() == KeeperState::Ending {
                 self.record_end();
             }
         }
@@ -295,7 +295,7 @@ impl<'a> Keeper<'a> {
 
     /// Returns when the agent is ended unless a daemon connects. `None` while the agent is already being ended.
     fn orphaned_at(&self) -> Option<Instant> {
-        let waits = matches!(self.machine.state(), State::Running | State::Outlived);
+        let waits = matches!(self.machine.state(), KeeperState::Running | KeeperState::Outlived);
         self.alone_since.filter(|_| waits)?.checked_add(self.args.orphan_ttl?)
     }
 
@@ -336,7 +336,7 @@ impl<'a> Keeper<'a> {
 
     /// Returns the end of the journal, and the error that blocks it.
     fn tail(&self) -> Tail {
-        Tail { ended: self.ended && self.machine.state() == State::Ending, ..self.log.tail() }
+        Tail { ended: self.ended && self.machine.state() == KeeperState::Ending, ..self.log.tail() }
     }
 
     /// Performs a request. Returns the answer, and the input to apply after sending it. Without an answer, the
@@ -370,7 +370,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn launch(&mut self, record: &LaunchRecord) -> (FromKeeper, Option<Input>) {
-        if self.machine.state() != State::Empty {
+        if self.machine.state() != KeeperState::Empty {
             return (refused("already-launched", "this keeper has already launched its agent".to_owned()), None);
         }
         if record.launch != self.args.launch {

@@ -74,7 +74,7 @@ pub(crate) enum Action {
 }
 /// State of the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum KeeperState {
     /// There is no agent yet.
     Empty,
     Running,
@@ -97,7 +97,7 @@ pub(crate) enum State {
 /// State machine of a keeper; see the module comment.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    state: State,
+    state: KeeperState,
     connected: bool,
     stdout_open: bool,
     requested: bool,
@@ -106,11 +106,11 @@ pub(crate) struct Machine {
 impl Machine {
     /// Returns the initial machine and its first actions.
     pub(crate) fn new() -> (Self, Vec<Action>) {
-        let machine = Self { state: State::Empty, connected: false, stdout_open: true, requested: false };
+        let machine = Self { state: KeeperState::Empty, connected: false, stdout_open: true, requested: false };
         (machine, vec![Action::Arm(IDLE)])
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> KeeperState {
         self.state
     }
 
@@ -126,43 +126,58 @@ impl Machine {
             Input::Connected => self.connected = true,
             Input::Disconnected => self.connected = false,
             Input::StdoutEnded => self.stdout_open = false,
-            Input::Stop(_) => self.requested |= !matches!(self.state, State::Ending | State::Farewell | State::Over),
+            Input::Stop(_) => {
+                self.requested |= !matches!(self.state, KeeperState::Ending | KeeperState::Farewell | KeeperState::Over)
+            }
             _ => {}
         }
         let stop = |times: StopTimes| (Duration::from_millis(times.close_ms), Duration::from_millis(times.term_ms));
         let (state, actions) = match (self.state, input) {
-            (State::Empty, Input::Connected) => (State::Empty, vec![Disarm]),
-            (State::Empty, Input::Disconnected) => (State::Empty, vec![Arm(IDLE)]),
-            (State::Empty, Input::Launched) => (State::Running, vec![Disarm]),
+            (KeeperState::Empty, Input::Connected) => (KeeperState::Empty, vec![Disarm]),
+            (KeeperState::Empty, Input::Disconnected) => (KeeperState::Empty, vec![Arm(IDLE)]),
+            (KeeperState::Empty, Input::Launched) => (KeeperState::Running, vec![Disarm]),
 
-            (State::Running, Input::LeaderExited { heirs: true }) if self.stdout_open => (State::Outlived, vec![]),
-            (State::Running | State::Outlived, Input::Stop(times) | Input::GiveUp(times)) => {
+            (KeeperState::Running, Input::LeaderExited { heirs: true }) if self.stdout_open => {
+                (KeeperState::Outlived, vec![])
+            }
+            (KeeperState::Running | KeeperState::Outlived, Input::Stop(times) | Input::GiveUp(times)) => {
                 let (close, term) = stop(times);
-                (State::Closing { term, outlived: self.state == State::Outlived }, vec![CloseStdin, Arm(close)])
+                (
+                    KeeperState::Closing { term, outlived: self.state == KeeperState::Outlived },
+                    vec![CloseStdin, Arm(close)],
+                )
             }
 
             // A second stop shortens or extends the first: its times count from now.
-            (State::Closing { outlived, .. }, Input::Stop(times) | Input::GiveUp(times)) => {
+            (KeeperState::Closing { outlived, .. }, Input::Stop(times) | Input::GiveUp(times)) => {
                 let (close, term) = stop(times);
-                (State::Closing { term, outlived }, vec![Arm(close)])
+                (KeeperState::Closing { term, outlived }, vec![Arm(close)])
             }
-            (State::Terminating { outlived }, Input::Stop(times) | Input::GiveUp(times)) => {
-                (State::Terminating { outlived }, vec![Arm(stop(times).1)])
+            (KeeperState::Terminating { outlived }, Input::Stop(times) | Input::GiveUp(times)) => {
+                (KeeperState::Terminating { outlived }, vec![Arm(stop(times).1)])
             }
-            (State::Closing { term, outlived }, Input::Deadline) => {
-                (State::Terminating { outlived }, vec![Terminate, Arm(term)])
+            (KeeperState::Closing { term, outlived }, Input::Deadline) => {
+                (KeeperState::Terminating { outlived }, vec![Terminate, Arm(term)])
             }
 
-            (State::Empty, Input::NotLaunched | Input::Stop(_) | Input::Deadline)
-            | (State::Running, Input::LeaderExited { .. } | Input::TreeEmpty)
-            | (State::Outlived, Input::StdinEnded | Input::StdoutEnded | Input::TreeEmpty)
-            | (State::Closing { .. } | State::Terminating { .. }, Input::LeaderExited { .. } | Input::TreeEmpty)
-            | (State::Closing { outlived: true, .. } | State::Terminating { outlived: true }, Input::StdoutEnded)
-            | (State::Terminating { .. }, Input::Deadline) => return self.end(),
+            (KeeperState::Empty, Input::NotLaunched | Input::Stop(_) | Input::Deadline)
+            | (KeeperState::Running, Input::LeaderExited { .. } | Input::TreeEmpty)
+            | (KeeperState::Outlived, Input::StdinEnded | Input::StdoutEnded | Input::TreeEmpty)
+            | (
+                KeeperState::Closing { .. } | KeeperState::Terminating { .. },
+                Input::LeaderExited { .. } | Input::TreeEmpty,
+            )
+            | (
+                KeeperState::Closing { outlived: true, .. } | KeeperState::Terminating { outlived: true },
+                Input::StdoutEnded,
+            )
+            | (KeeperState::Terminating { .. }, Input::Deadline) => return self.end(),
 
-            (State::Ending, Input::Recorded) if self.connected => (State::Farewell, vec![Arm(FAREWELL)]),
-            (State::Ending, Input::Recorded)
-            | (State::Farewell, Input::Delivered | Input::Disconnected | Input::Deadline) => (State::Over, vec![Quit]),
+            (KeeperState::Ending, Input::Recorded) if self.connected => (KeeperState::Farewell, vec![Arm(FAREWELL)]),
+            (KeeperState::Ending, Input::Recorded)
+            | (KeeperState::Farewell, Input::Delivered | Input::Disconnected | Input::Deadline) => {
+                (KeeperState::Over, vec![Quit])
+            }
             (state, _) => (state, vec![]),
         };
         self.state = state;
@@ -170,7 +185,7 @@ impl Machine {
     }
 
     fn end(&mut self) -> Vec<Action> {
-        self.state = State::Ending;
+        self.state = KeeperState::Ending;
         vec![Action::Disarm, Action::End]
     }
 }
@@ -222,9 +237,9 @@ mod tests {
                 let new = machine.on(input);
                 if new.contains(&Action::Quit) {
                     prop_assert!(count(&actions, Action::End) == 1);
-                    prop_assert!(input == Input::Recorded || before == State::Farewell);
+                    prop_assert!(input == Input::Recorded || before == KeeperState::Farewell);
                 }
-                if before == State::Over {
+                if before == KeeperState::Over {
                     prop_assert!(new.is_empty(), "{:?}", new);
                 }
                 actions.extend(new);
@@ -243,7 +258,7 @@ mod tests {
             prop_assert_eq!(count(&actions, Action::End), 1);
             machine.on(Input::Recorded);
             machine.on(Input::Deadline);
-            prop_assert_eq!(machine.state(), State::Over);
+            prop_assert_eq!(machine.state(), KeeperState::Over);
         }
 
         #[test]
@@ -254,10 +269,10 @@ mod tests {
                 Action::Disarm => Some(false),
                 _ => None,
             });
-            if matches!(machine.state(), State::Closing { .. } | State::Terminating { .. } | State::Farewell) {
+            if matches!(machine.state(), KeeperState::Closing { .. } | KeeperState::Terminating { .. } | KeeperState::Farewell) {
                 prop_assert_eq!(armed, Some(true));
             }
-            if matches!(machine.state(), State::Running | State::Outlived | State::Ending) {
+            if matches!(machine.state(), KeeperState::Running | KeeperState::Outlived | KeeperState::Ending) {
                 prop_assert_eq!(armed, Some(false));
             }
         }
@@ -266,21 +281,21 @@ mod tests {
     #[test]
     fn a_launcher_may_exit_before_the_agent() {
         let outlived = [Input::Launched, Input::LeaderExited { heirs: true }];
-        assert_eq!(after(&outlived).0.state(), State::Outlived);
+        assert_eq!(after(&outlived).0.state(), KeeperState::Outlived);
         for end in [Input::StdinEnded, Input::StdoutEnded, Input::TreeEmpty] {
             let (mut machine, _) = after(&outlived);
             assert_eq!(machine.on(end), [Action::Disarm, Action::End]);
         }
         let no_heirs = [Input::Launched, Input::LeaderExited { heirs: false }];
-        assert_eq!(after(&no_heirs).0.state(), State::Ending);
+        assert_eq!(after(&no_heirs).0.state(), KeeperState::Ending);
         let closed = [Input::Launched, Input::StdoutEnded, Input::LeaderExited { heirs: true }];
-        assert_eq!(after(&closed).0.state(), State::Ending);
+        assert_eq!(after(&closed).0.state(), KeeperState::Ending);
     }
 
     #[test]
     fn after_a_stop_the_agent_ends_when_the_leader_exits() {
         let (machine, actions) = after(&[Input::Launched, Input::Stop(TIMES), Input::LeaderExited { heirs: true }]);
-        assert_eq!(machine.state(), State::Ending);
+        assert_eq!(machine.state(), KeeperState::Ending);
         assert!(machine.requested());
         assert_eq!(count(&actions, Action::Terminate), 0);
     }
@@ -302,6 +317,6 @@ mod tests {
     #[test]
     fn an_unused_keeper_ends() {
         let (machine, actions) = after(&[Input::Connected, Input::Disconnected, Input::Deadline, Input::Recorded]);
-        assert_eq!((machine.state(), actions[0]), (State::Over, Action::Arm(IDLE)));
+        assert_eq!((machine.state(), actions[0]), (KeeperState::Over, Action::Arm(IDLE)));
     }
 }

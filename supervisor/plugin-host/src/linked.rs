@@ -20,7 +20,7 @@ use crate::grant::{Capability, Patterns, Places, Rules};
 use crate::limits::{Exceeded, Limits, STACK, TABLE_ENTRIES};
 use crate::plugin::World;
 use crate::services::Services;
-use crate::state::{Bounds, PassThrough, State};
+use crate::state::{Bounds, CallState, PassThrough};
 
 /// Maximum memory of an instance that waits for the next call, in bytes. An interpreter uses more and is not
 /// kept.
@@ -32,12 +32,12 @@ const USED: usize = 2;
 #[derive(Default)]
 struct Shelf {
     ready: Option<Ready>,
-    used: Vec<Store<State>>,
+    used: Vec<Store<CallState>>,
 }
 
 /// An instance that no call has used yet.
 struct Ready {
-    store: Store<State>,
+    store: Store<CallState>,
     instance: Provider,
     /// Memory limit that the instance was created with.
     memory: usize,
@@ -58,8 +58,8 @@ pub(crate) struct Linked {
 
 /// The component in the form from which wasmtime creates instances.
 pub(crate) enum Pre {
-    Provider(ProviderPre<State>),
-    Prerequisite(PrerequisitePre<State>),
+    Provider(ProviderPre<CallState>),
+    Prerequisite(PrerequisitePre<CallState>),
 }
 
 impl Linked {
@@ -74,22 +74,22 @@ impl Linked {
     ) -> wasmtime::Result<Self> {
         let component = &code.component;
         let engine = component.engine().clone();
-        let mut linker = Linker::<State>::new(&engine);
-        types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+        let mut linker = Linker::<CallState>::new(&engine);
+        types::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?;
         for import in &imports {
             match import {
-                Capability::Log => log::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
-                Capability::Clock => clock::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Log => log::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
+                Capability::Clock => clock::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
                 Capability::ShellEnvironment => {
-                    shell_environment::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+                    shell_environment::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?;
                 }
-                Capability::Script => script::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
-                Capability::Command => command::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
-                Capability::File => file::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
-                Capability::Network => network::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
-                Capability::Mount => mount::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
-                Capability::Process => process::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
-                Capability::Secret => secret::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?,
+                Capability::Script => script::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
+                Capability::Command => command::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
+                Capability::File => file::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
+                Capability::Network => network::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
+                Capability::Mount => mount::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
+                Capability::Process => process::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
+                Capability::Secret => secret::add_to_linker::<_, HasSelf<CallState>>(&mut linker, |state| state)?,
             }
         }
         let pre = linker.instantiate_pre(component)?;
@@ -163,20 +163,20 @@ impl Linked {
     }
 
     /// Keeps an instance for the next call, if its memory is small.
-    pub(crate) fn keep(&self, store: Store<State>, instance: Provider, limits: &Limits) {
+    pub(crate) fn keep(&self, store: Store<CallState>, instance: Provider, limits: &Limits) {
         if store.data().accountant.memory() <= KEPT {
             self.shelf().ready = Some(Ready { store, instance, memory: limits.memory });
         }
     }
 
     /// Returns a kept instance if it was created with this memory limit.
-    pub(crate) fn take(&self, limits: &Limits) -> Option<(Store<State>, Provider)> {
+    pub(crate) fn take(&self, limits: &Limits) -> Option<(Store<CallState>, Provider)> {
         let ready = self.shelf().ready.take().filter(|ready| ready.memory == limits.memory)?;
         Some((ready.store, ready.instance))
     }
 
     /// Keeps a used store, to be dropped outside of a call.
-    pub(crate) fn put_away(&self, used: Store<State>) {
+    pub(crate) fn put_away(&self, used: Store<CallState>) {
         let used_before = &mut self.shelf().used;
         if used_before.len() < USED {
             used_before.push(used);
@@ -189,15 +189,15 @@ impl Linked {
         services: Arc<dyn Services>,
         limits: Limits,
         places: Places,
-        work: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
+        work: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
     ) -> Result<T, CallError> {
         let mut store = self.store(services, &limits, places);
         self.within(&mut store, limits, work).await
     }
 
     /// Creates a store for one call.
-    pub(crate) fn store(&self, services: Arc<dyn Services>, limits: &Limits, places: Places) -> Store<State> {
-        let state = State::new(limits, Arc::clone(&self.bounds), services, places);
+    pub(crate) fn store(&self, services: Arc<dyn Services>, limits: &Limits, places: Places) -> Store<CallState> {
+        let state = CallState::new(limits, Arc::clone(&self.bounds), services, places);
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.accountant);
         store.epoch_deadline_callback(|context| {
@@ -212,9 +212,9 @@ impl Linked {
     /// Runs work in a store within the limits of one call.
     pub(crate) async fn within<T>(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<CallState>,
         limits: Limits,
-        work: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
+        work: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
     ) -> Result<T, CallError> {
         store.set_hostcall_fuel(limits.output);
         store.set_epoch_deadline(1);

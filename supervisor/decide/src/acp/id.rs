@@ -36,7 +36,7 @@ pub(super) fn write<S: Serializer>(id: &Value, serializer: S) -> Result<S::Ok, S
 
 #[cfg(test)]
 mod tests {
-    use agentd_api::surrogates::mended;
+    use agentd_api::surrogates::replace_lone_surrogates;
 
     use super::super::{Message, unknown_method};
     use super::*;
@@ -58,12 +58,14 @@ mod tests {
             "true",
         ] {
             let line = RawValue::from_string(format!(r#"{{"jsonrpc":"2.0","id": {id} ,"method":"m"}}"#)).unwrap();
-            let readable = mended(&line);
+            let readable = replace_lone_surrogates(&line);
             let Some(Message::Request { id: read, .. }) = Message::parse(&readable, &line) else { panic!("{id}") };
             let answer = unknown_method(&read, "m");
             assert!(answer.get().contains(&format!(r#""id":{id},"#)), "{id}: {answer}");
             // The answer that agentd sent parses back to the id of the request.
-            let Some(Message::Response { id: answered, .. }) = Message::parse(&mended(&answer), &answer) else {
+            let Some(Message::Response { id: answered, .. }) =
+                Message::parse(&replace_lone_surrogates(&answer), &answer)
+            else {
                 panic!("{answer}")
             };
             assert_eq!(answered, read);

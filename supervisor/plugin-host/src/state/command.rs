@@ -2,7 +2,7 @@
 
 use super::permit::{Gate, refused};
 use super::words::environment;
-use super::{Answer, State};
+use super::{Answer, CallState};
 use crate::bindings::provider::agentd::plugin::command;
 use crate::call::Failure;
 use crate::grant::{Outside, steers, variables_line};
@@ -16,7 +16,7 @@ const SHOWN: usize = 32;
 /// The variable that the host itself sets.
 const PATH: &str = "PATH";
 
-impl State {
+impl CallState {
     async fn ran(&mut self, invocation: command::Invocation) -> Result<ProgramResult, Failure> {
         let command::Invocation { program, arguments, environment: given, directory, input, time } = invocation;
         let deadline = time.map_or(self.host_deadline, |time| self.until(time));
@@ -128,7 +128,7 @@ fn with_arguments(what: &str, arguments: &[String]) -> String {
     format!("{what} with the arguments {}", shown(&arguments.join(" ")))
 }
 
-impl command::Host for State {
+impl command::Host for CallState {
     async fn run(&mut self, invocation: command::Invocation) -> Answer<command::Completed> {
         let completed = self.ran(invocation).await.map(|completed| command::Completed {
             ending: match completed.ending {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::permit::{Gate, refused};
-use super::{Answer, State};
+use super::{Answer, CallState};
 use crate::bindings::provider::agentd::plugin::file;
 use crate::call::Failure;
 use crate::grant::{Outside, ResolvedFronts};
@@ -19,7 +19,7 @@ struct Ask {
     led: Arc<ResolvedFronts>,
 }
 
-impl State {
+impl CallState {
     async fn ask(&mut self, noun: &str, path: &str) -> Result<Ask, Failure> {
         let what = format!("{noun} {}", shown(path));
         let (asked, absolute) = self.asked_absolute(&what, path)?;
@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-impl file::Host for State {
+impl file::Host for CallState {
     async fn inspect(&mut self, path: String) -> Answer<file::Metadata> {
         let metadata = self.inspected(&path).await.map(|metadata| file::Metadata {
             path: metadata.path,

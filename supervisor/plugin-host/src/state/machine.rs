@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::permit::refused;
-use super::{Answer, State};
+use super::{Answer, CallState};
 use crate::bindings::provider::agentd::plugin::{mount, process, secret};
 use crate::call::Failure;
 use crate::grant::{Outside, ResolvedFronts};
@@ -21,7 +21,7 @@ fn name(what: &str, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-impl State {
+impl CallState {
     async fn mounted(&self) -> Result<Vec<MountEntry>, Failure> {
         let what = "the mount table";
         if self.bounds.rules.wanted.is_none() {
@@ -68,7 +68,7 @@ impl State {
     }
 }
 
-impl mount::Host for State {
+impl mount::Host for CallState {
     async fn mounts(&mut self) -> Answer<Vec<mount::Mounted>> {
         let mounted = |found: MountEntry| mount::Mounted {
             path: found.path,
@@ -91,13 +91,13 @@ impl mount::Host for State {
     }
 }
 
-impl process::Host for State {
+impl process::Host for CallState {
     async fn running(&mut self, name: String) -> Answer<u32> {
         Ok(self.counted(&name).await.map_err(Into::into))
     }
 }
 
-impl secret::Host for State {
+impl secret::Host for CallState {
     async fn read(&mut self, name: String) -> Answer<Vec<u8>> {
         Ok(self.revealed(&name).await.map_err(Into::into))
     }

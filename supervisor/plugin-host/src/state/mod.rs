@@ -48,7 +48,7 @@ const SLACK: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// State of one call.
-pub(crate) struct State {
+pub(crate) struct CallState {
     pub(crate) accountant: Accountant,
     pub(crate) deadline: Instant,
     /// Deadline of host calls.
@@ -66,7 +66,7 @@ pub(crate) struct State {
     pub(crate) last_error: Option<String>,
 }
 
-impl State {
+impl CallState {
     pub(crate) fn new(limits: &Limits, bounds: Arc<Bounds>, services: Arc<dyn Services>, places: Places) -> Self {
         let started = Instant::now();
         let time = limits.time.min(LONGEST);
@@ -142,9 +142,9 @@ impl State {
     }
 }
 
-impl types::Host for State {}
+impl types::Host for CallState {}
 
-impl log::Host for State {
+impl log::Host for CallState {
     async fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
         self.messages = self.messages.saturating_add(1);
         let level = match level {
@@ -167,7 +167,7 @@ impl log::Host for State {
     }
 }
 
-impl clock::Host for State {
+impl clock::Host for CallState {
     async fn wall(&mut self) -> wasmtime::Result<u64> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::permit::refused;
 use super::words::milliseconds;
-use super::{Answer, State};
+use super::{Answer, CallState};
 use crate::bindings::provider::agentd::plugin::network;
 use crate::call::Failure;
 use crate::grant::{Host, Outside, ResolvedFronts};
@@ -24,7 +24,7 @@ fn host_of(what: &str, host: &str) -> Result<Host, Failure> {
     Host::parse(host).map_err(|problem| Failure::Failed(format!("{what} {problem}")))
 }
 
-impl State {
+impl CallState {
     async fn resolved(&self, host: &str) -> Result<Vec<String>, NetworkProblem> {
         let what = format!("the host {}", shown(host));
         let host = host_of(&what, host)?;
@@ -134,7 +134,7 @@ impl State {
     }
 }
 
-impl network::Host for State {
+impl network::Host for CallState {
     async fn resolve(&mut self, host: String) -> Contact<Vec<String>> {
         Ok(self.resolved(&host).await.map_err(Into::into))
     }

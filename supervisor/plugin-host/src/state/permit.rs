@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-use super::State;
+use super::CallState;
 use crate::call::Failure;
 use crate::grant::fronts::{Follow, resolve};
 use crate::grant::{Outside, PathError, Places, Prepared, RequestedPath, ResolvedFronts, Rules};
@@ -98,7 +98,7 @@ pub(super) fn refused(what: &str, outside: Outside) -> Failure {
     Failure::NotGranted(format!("{what} {outside}"))
 }
 
-impl State {
+impl CallState {
     /// Decides about a request that no symbolic link affects.
     pub(super) fn judge(&self, what: &str, within: impl Fn(Prepared<'_>) -> bool) -> Result<(), Failure> {
         let verdict = self.bounds.rules.judge(&self.places, &ResolvedFronts::default(), within);

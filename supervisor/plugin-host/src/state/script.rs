@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::permit::refused;
 use super::words::environment;
-use super::{Answer, State, variables};
+use super::{Answer, CallState, variables};
 use crate::bindings::provider::agentd::plugin::{script, shell_environment, types};
 use crate::call::Failure;
 use crate::grant::RequestedPath;
@@ -13,7 +13,7 @@ use crate::text::shown;
 /// Maximum number of scripts in one search.
 const SCRIPTS: usize = 1000;
 
-impl State {
+impl CallState {
     async fn permitted_script(&mut self, what: &str, path: &str) -> Result<RequestedPath, Failure> {
         let asked = self.asked(what, path)?;
         let led = self.led().await?;
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-impl shell_environment::Host for State {
+impl shell_environment::Host for CallState {
     async fn login(&mut self) -> Answer<Vec<types::Variable>> {
         let what = "the login shell";
         if let Err(refused) = self.judge(what, |patterns| patterns.login_shell()) {
@@ -65,7 +65,7 @@ impl shell_environment::Host for State {
     }
 }
 
-impl script::Host for State {
+impl script::Host for CallState {
     async fn locate(&mut self, paths: Vec<String>) -> Answer<Vec<Option<String>>> {
         Ok(self.located(paths).await.map_err(Into::into))
     }

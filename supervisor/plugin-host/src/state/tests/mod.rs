@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use machine::Machine;
 
-use super::{Bounds, PassThrough, State};
+use super::{Bounds, CallState, PassThrough};
 use crate::bindings::provider::agentd::plugin::{
     clock, command, file, log, mount, network, process, script, secret, shell_environment, types,
 };
@@ -43,7 +43,7 @@ fn everything() -> Grant {
 }
 
 struct Case {
-    state: State,
+    state: CallState,
     machine: Arc<Machine>,
 }
 
@@ -63,7 +63,7 @@ fn with(rules: Rules, machine: Machine) -> Case {
     };
     let limits = Limits { time: Duration::from_secs(1), ..Limits::default() };
     let services = Arc::<Machine>::clone(&machine);
-    Case { state: State::new(&limits, Bounds::new(rules), services, places), machine }
+    Case { state: CallState::new(&limits, Bounds::new(rules), services, places), machine }
 }
 
 impl Case {
@@ -402,7 +402,7 @@ async fn mounts_are_left_out_and_paths_processes_and_secrets_refused() {
 }
 
 /// Restarts the call's time.
-fn anew(state: &mut State) -> &mut State {
+fn anew(state: &mut CallState) -> &mut CallState {
     let began = std::mem::replace(&mut state.started, Instant::now());
     state.host_deadline = state.started + (state.host_deadline - began);
     state.deadline = state.started + (state.deadline - began);
