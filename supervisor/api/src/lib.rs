@@ -27,10 +27,12 @@ pub mod prerequisite;
 pub mod problem;
 pub mod quantity;
 pub mod reason;
+pub mod route;
 pub mod scripts;
 pub mod secret;
 pub mod session;
 pub mod snapshot;
+pub mod status;
 pub mod surrogates;
 pub mod validation;
 
@@ -40,3 +42,4 @@ pub use event::{Body, Event};
 pub use hex::hex;
 pub use id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 pub use problem::{Code, Problem};
+pub use route::{Call, Route};

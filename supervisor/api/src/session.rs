@@ -503,3 +503,13 @@ pub struct UnreadableSession {
     /// Why the files could not be read.
     pub reason: String,
 }
+
+/// The response of `POST /v1/sessions/{session}/stop`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StopView {
+    /// The session.
+    Session(Box<SessionView>),
+    /// The session whose agent was ended although the session's files could not be read.
+    Unreadable(UnreadableSession),
+}

@@ -1,0 +1,376 @@
+//! The routes of the control endpoint: one table for the daemon, for clients and for the documentation.
+//!
+//! A [`Route`] is a row of the table: its method, path, query keys and types. A [`Call`] is a route with its
+//! parameters. The daemon reads calls with [`find`] and [`Call::parse`], and a client writes calls with `Display`.
+
+mod query;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use self::query::{PrerequisiteWait, Value, Wait, Within};
+use self::query::{Query, append, escape};
+use crate::audit::AuditList;
+use crate::doc;
+use crate::doctor::DoctorView;
+use crate::drain::DrainView;
+use crate::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
+use crate::event::Event;
+use crate::keep::{KeepRequest, KeepView};
+use crate::plugin::{PluginList, PluginView, ReloadView};
+use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
+use crate::problem::Problem;
+use crate::scripts::{ScriptDecision, ScriptList};
+use crate::secret::SecretList;
+use crate::session::{
+    PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView, StopView,
+};
+use crate::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
+use crate::status::{AgentList, HealthView, ReadinessView, VersionView};
+use crate::validation::ValidationView;
+
+/// HTTP method (RFC 9110 section 9) of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// The call changes nothing.
+    Get,
+    /// The call changes something.
+    Post,
+    /// The call removes or undoes something.
+    Delete,
+}
+
+impl Method {
+    /// Returns the method as requests write the method.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A query key of a route.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// The key as requests write the key.
+    pub name: &'static str,
+    /// Describes the values of the key.
+    pub values: fn() -> String,
+}
+
+/// Body of a successful response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The response has no body.
+    Nothing,
+    /// The body is one JSON document of the named type.
+    Document(&'static str),
+    /// The body is a stream of JSON documents of the named type.
+    Stream(&'static str),
+}
+
+/// Returns the name of a type that can be sent and read.
+const fn document<T: Serialize + DeserializeOwned>(name: &'static str, _: PhantomData<T>) -> &'static str {
+    name
+}
+
+/// Returns the name of a type whose lines are forwarded as the journal has them.
+const fn line<T>(name: &'static str, _: PhantomData<T>) -> &'static str {
+    name
+}
+
+macro_rules! routes {
+    ($(
+        $(#[doc = $purpose:literal])+
+        $name:ident = $method:ident $head:literal $($part:ident $($tail:literal)?)*
+        $({ $($key:ident: $value:ty),+ })?
+        $(($body:ident))?
+        => $status:literal $kind:ident $(($answer:ident))?;
+    )*) => {
+        /// A row of the table of routes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Route {
+            $($(#[doc = $purpose])+ $name,)*
+        }
+
+        impl Route {
+            /// All routes, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub fn method(self) -> Method {
+                match self {
+                    $(Self::$name => Method::$method,)*
+                }
+            }
+
+            /// Returns the path, in which `{name}` stands for any part.
+            pub fn path(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($head, $("{", stringify!($part), "}" $(, $tail)?,)*),)*
+                }
+            }
+
+            /// Returns the query keys that the route takes.
+            pub fn keys(self) -> &'static [Key] {
+                match self {
+                    $(Self::$name => &[
+                        $($(Key { name: stringify!($key), values: <$value>::describe },)+)?
+                    ],)*
+                }
+            }
+
+            /// Returns the type of the request's body; `None` for a route that reads no body.
+            pub fn body(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => routes!(@body $($body)?),)*
+                }
+            }
+
+            /// Returns the HTTP status of a successful response.
+            pub fn status(self) -> u16 {
+                match self {
+                    $(Self::$name => $status,)*
+                }
+            }
+
+            /// Returns the body of a successful response.
+            pub fn answer(self) -> Answer {
+                match self {
+                    $(Self::$name => routes!(@answer $kind $($answer)?),)*
+                }
+            }
+
+            /// Returns the purpose in one line.
+            pub fn purpose(self) -> String {
+                match self {
+                    $(Self::$name => doc::text(&[$($purpose,)+]),)*
+                }
+            }
+        }
+
+        /// A route with its parameters. The parameters of the path are not decoded, since ids and names never need
+        /// `%`.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Call {
+            $($(#[doc = $purpose])+ $name { $($part: String,)* $($($key: Option<$value>,)+)? },)*
+        }
+
+        impl Call {
+            pub fn route(&self) -> Route {
+                match self {
+                    $(Self::$name { .. } => Route::$name,)*
+                }
+            }
+
+            /// Reads the parameters of a call of `route` from its path and query.
+            ///
+            /// # Errors
+            ///
+            /// The route does not take this query.
+            pub fn parse(route: Route, path: &str, query: &str) -> Result<Self, Problem> {
+                let mut parts = parameters(route, path);
+                let mut query = Query::parse(route, query)?;
+                Ok(match route {
+                    $(Route::$name => Self::$name {
+                        $($part: parts.next().unwrap_or_default(),)*
+                        $($($key: query.take(stringify!($key))?,)+)?
+                    },)*
+                })
+            }
+
+            /// Returns the path and the query of the request.
+            pub fn address(&self) -> String {
+                match self {
+                    $(Self::$name { $($part,)* $($($key,)+)? } => {
+                        let address = String::from($head);
+                        $(
+                            let address = address + &escape($part);
+                            $(let address = address + $tail;)?
+                        )*
+                        $(
+                            let mut address = address;
+                            $(append(&mut address, stringify!($key), $key.as_ref());)+
+                        )?
+                        address
+                    })*
+                }
+            }
+        }
+    };
+    (@body) => { None };
+    (@body $body:ident) => { Some(document(stringify!($body), PhantomData::<$body>)) };
+    (@answer Nothing) => { Answer::Nothing };
+    (@answer Document $answer:ident) => { Answer::Document(document(stringify!($answer), PhantomData::<$answer>)) };
+    (@answer Stream $answer:ident) => { Answer::Stream(line(stringify!($answer), PhantomData::<$answer>)) };
+}
+
+// A row: purpose, name, method, path with its parameters, { query keys }, (body), status and body of the response.
+routes! {
+    /// Answers while the daemon answers at all.
+    Health = Get "/healthz" => 200 Document(HealthView);
+    /// Answers 200 if a session can be launched, else `not-ready` with the reasons.
+    Readiness = Get "/readyz" => 200 Document(ReadinessView);
+    /// Shows the daemon's version, directories and formats.
+    Version = Get "/v1/version" => 200 Document(VersionView);
+    /// Lists the configured agents.
+    Agents = Get "/v1/agents" => 200 Document(AgentList);
+    /// Lists the recorded calls that changed or revealed something, oldest first.
+    Audit = Get "/v1/audit" { session: String, since: String, limit: u64 } => 200 Document(AuditList);
+    /// Shows the daemon's findings about itself, each with its remedy.
+    Doctor = Get "/v1/doctor" => 200 Document(DoctorView);
+    /// Lists the plugins with their state.
+    Plugins = Get "/v1/plugins" => 200 Document(PluginList);
+    /// Shows a plugin: its kind, its grant, and its calls and failures.
+    Plugin = Get "/v1/plugins/" name => 200 Document(PluginView);
+    /// Lists the prerequisites of all sessions, or of one session, with their last results.
+    Prerequisites = Get "/v1/prerequisites" { session: String } => 200 Document(PrerequisiteList);
+    /// Checks a prerequisite now.
+    CheckPrerequisite = Post "/v1/prerequisites/" name "/check" (CheckRequest) => 200 Document(CheckReport);
+    /// Shows the changes that a reload would make, and changes nothing.
+    ForeseeReload = Get "/v1/reload" => 200 Document(ReloadView);
+    /// Reads the configuration again and puts the configuration in force. With `dry_run` changes nothing.
+    Reload = Post "/v1/reload" { dry_run: bool } => 200 Document(ReloadView);
+    /// Shows the progress of a drain.
+    Drain = Get "/v1/drain" { wait: Wait } => 200 Document(DrainView);
+    /// Begins a drain: stops every session in order and launches none.
+    BeginDrain = Post "/v1/drain" { wait: Wait } => 202 Document(DrainView);
+    /// Undoes a drain.
+    UndoDrain = Delete "/v1/drain" { wait: Wait } => 200 Document(DrainView);
+    /// Lists a directory's scripts: state, digest and sourced files. `diff` adds the text or its changes.
+    Scripts = Get "/v1/scripts" { directory: String, diff: bool } => 200 Document(ScriptList);
+    /// Approves a directory's scripts. A script that changed since it was shown is refused.
+    AllowScripts = Post "/v1/scripts/allow" (ScriptDecision) => 200 Document(ScriptList);
+    /// Rejects a directory's scripts.
+    DenyScripts = Post "/v1/scripts/deny" (ScriptDecision) => 200 Document(ScriptList);
+    /// Lists the named secrets with their sources and receivers, and never a value.
+    Secrets = Get "/v1/secrets" => 200 Document(SecretList);
+    /// Reads each secret from its source, reports the result, and discards the value.
+    CheckSecrets = Post "/v1/secrets/check" => 200 Document(SecretList);
+    /// Lists the snapshots of the login shell and of terminals.
+    Snapshots = Get "/v1/snapshots" => 200 Document(SnapshotList);
+    /// Stores a terminal's environment in memory; new sessions can begin with this environment.
+    AddSnapshot = Post "/v1/snapshots" (TerminalSnapshot) => 201 Document(TerminalSnapshotView);
+    /// Runs the login shell now.
+    RefreshSnapshots = Post "/v1/snapshots/refresh" => 200 Document(SnapshotList);
+    /// Forgets the environment of the login shell.
+    InvalidateSnapshots = Post "/v1/snapshots/invalidate" => 200 Document(SnapshotList);
+    /// Encrypts every stored environment with a new key.
+    RotateKey = Post "/v1/environment/rotate-key" => 200 Document(RotationView);
+    /// Adds names to the variables that the whitelist keeps, in the user's file, and reloads.
+    Keep = Post "/v1/environment/keep" (KeepRequest) => 200 Document(KeepView);
+    /// Lists the sessions.
+    Sessions = Get "/v1/sessions" => 200 Document(SessionList);
+    /// Creates a session and begins its first launch.
+    CreateSession = Post "/v1/sessions" { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool }
+        (SessionSpec) => 202 Document(SessionView);
+    /// Shows a session: specification, status and conditions.
+    Session = Get "/v1/sessions/" session => 200 Document(SessionView);
+    /// Removes a session. With `force` stops the session first.
+    RemoveSession = Delete "/v1/sessions/" session { force: bool } => 204 Nothing;
+    /// Sends the stored events of a session, then each new event. With `follow=false` ends after the stored ones.
+    Events = Get "/v1/sessions/" session "/events" { after: u64, last: u64, follow: bool } => 200 Stream(Event);
+    /// Shows every variable of a session with its provider and former value, and never a secret's value.
+    Environment = Get "/v1/sessions/" session "/environment" { at: Moment, values: bool }
+        => 200 Document(EnvironmentView);
+    /// Compares two environments of a session: added, changed and removed variables.
+    EnvironmentDifference = Get "/v1/sessions/" session "/environment/diff" { from: Moment, to: Moment, values: bool }
+        => 200 Document(DifferenceView);
+    /// Lists the warnings that a launch would report now, and launches nothing.
+    Validation = Get "/v1/sessions/" session "/validation" => 200 Document(ValidationView);
+    /// Queues a turn.
+    Prompt = Post "/v1/sessions/" session "/prompt" (PromptRequest) => 202 Document(PromptAccepted);
+    /// Cancels the running turn.
+    Cancel = Post "/v1/sessions/" session "/cancel" => 202 Document(SessionView);
+    /// Drops a queued turn, or cancels the running turn.
+    CancelTurn = Delete "/v1/sessions/" session "/turns/" turn => 202 Document(SessionView);
+    /// Stops a session, or cancels its restart.
+    Stop = Post "/v1/sessions/" session "/stop" { wait: Wait } => 202 Document(StopView);
+    /// Launches a session again and continues its conversation, or begins a new conversation.
+    Resume = Post "/v1/sessions/" session "/resume"
+        { wait: Wait, new_conversation: bool, wait_for_prerequisites: PrerequisiteWait, force: bool }
+        => 202 Document(SessionView);
+    /// Answers a permission request of the agent.
+    Permit = Post "/v1/sessions/" session "/permissions/" permission (PermissionAnswer) => 200 Document(SessionView);
+}
+
+/// Writes the method and the path.
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method(), self.path())
+    }
+}
+
+/// Writes the method, the path and the query.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.route().method(), self.address())
+    }
+}
+
+fn is_parameter(part: &str) -> bool {
+    part.starts_with('{')
+}
+
+/// Returns the parts of a path. Slashes before the first part do not count.
+fn parts(path: &str) -> std::str::Split<'_, char> {
+    path.trim_start_matches('/').split('/')
+}
+
+fn parameters(route: Route, path: &str) -> impl Iterator<Item = String> {
+    let named = parts(route.path()).zip(parts(path)).filter(|(wanted, _)| is_parameter(wanted));
+    named.map(|(_, part)| part.to_owned())
+}
+
+/// Returns the routes with this path.
+fn at(path: &str) -> impl Iterator<Item = Route> {
+    let fits = move |route: &Route| {
+        let (mut wanted, mut given) = (parts(route.path()), parts(path));
+        loop {
+            match (wanted.next(), given.next()) {
+                (None, None) => return true,
+                (Some(wanted), Some(given)) if is_parameter(wanted) || wanted == given => {}
+                _ => return false,
+            }
+        }
+    };
+    Route::ALL.iter().copied().filter(fits)
+}
+
+/// Returns the route of a method and a path without query. The first match in the table counts.
+pub fn find(method: &str, path: &str) -> Option<Route> {
+    at(path).find(|route| route.method().as_str() == method)
+}
+
+/// Lists the methods of a path, as the header `Allow` has them; `None` for an unknown path.
+pub fn allowed(path: &str) -> Option<String> {
+    let methods: Vec<&str> = at(path).map(|route| route.method().as_str()).collect();
+    (!methods.is_empty()).then(|| methods.join(", "))
+}
+
+/// Returns the session that a path names, whether or not a route has this path.
+pub fn session_in(path: &str) -> Option<&str> {
+    let mut given = parts(path);
+    for wanted in parts(Route::Session.path()) {
+        let part = given.next()?;
+        if is_parameter(wanted) {
+            return Some(part);
+        }
+        if wanted != part {
+            return None;
+        }
+    }
+    None
+}
