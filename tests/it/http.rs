@@ -1,8 +1,8 @@
 //! The control endpoint refuses what it must, in the form it promised, and nothing changes by it.
 
-use agentd_api::Code;
 use agentd_api::problem::Problem;
 use agentd_api::session::{SessionList, SessionView};
+use agentd_api::{Code, Route};
 use serde_json::json;
 
 use crate::harness::Daemon;
@@ -65,6 +65,12 @@ async fn bad_input_is_answered_with_a_problem_that_has_a_code_and_a_hint_and_cha
         ("POST", format!("/v1/sessions/{id}/permissions/p1"), "\"allow\"".into(), Code::NoSuchPermission),
         ("DELETE", format!("/v1/sessions/{id}/turns/t9"), String::new(), Code::NoSuchTurn),
         ("GET", format!("/v1/sessions/{id}/events?after=minus-one"), String::new(), Code::InvalidRequest),
+        ("GET", format!("/v1/sessions/{id}/events?follow=maybe"), String::new(), Code::InvalidRequest),
+        ("GET", format!("/v1/sessions/{id}?values"), String::new(), Code::InvalidRequest),
+        ("GET", "/v1/audit?limit=1&limit=1".into(), String::new(), Code::InvalidRequest),
+        ("GET", "/v1/scripts?directory=%ff".into(), String::new(), Code::InvalidRequest),
+        ("DELETE", format!("/v1/sessions/{id}?forced"), String::new(), Code::InvalidRequest),
+        ("POST", format!("/v1/sessions/{id}/stop?waiting=1"), String::new(), Code::InvalidRequest),
         ("GET", "/".into(), String::new(), Code::NoSuchPath),
         ("GET", "/v2/sessions".into(), String::new(), Code::NoSuchPath),
         ("PUT", "/v1/sessions".into(), String::new(), Code::MethodNotAllowed),
@@ -91,6 +97,25 @@ async fn bad_input_is_answered_with_a_problem_that_has_a_code_and_a_hint_and_cha
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(everything(&daemon).await, before, "something changed");
+}
+
+#[tokio::test]
+async fn each_route_refuses_unknown_and_repeated_query_keys_and_names_the_allowed_ones() {
+    let daemon = Daemon::start().await;
+    for route in Route::ALL {
+        let path = route.path().replace(['{', '}'], "");
+        let repeated = route.keys().first().map(|key| format!("{0}&{0}", key.name));
+        for query in repeated.into_iter().chain(["no_such_key=1".to_owned()]) {
+            let answer = daemon.client.call(route.method().as_str(), &format!("{path}?{query}"), "").await;
+            let problem = answer.problem();
+            let (detail, hint) = (&problem.detail, problem.hint.clone().unwrap_or_default());
+            assert_eq!(problem.code, Code::InvalidRequest, "{route}?{query}: {problem:?}");
+            assert!(detail.contains(&route.to_string()), "{route}?{query}: {detail}");
+            let key = query.split(['=', '&']).next().expect("the query has a key");
+            assert!(detail.contains(&format!("{key:?}")), "{route}?{query}: {detail}");
+            assert!(route.keys().iter().all(|key| hint.contains(key.name)), "{route}?{query}: {hint}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,25 +4,23 @@
 //! A guest that names a foreign session learns nothing about that session, not even whether it exists.
 
 use agentd_api::session::SessionView;
-use agentd_api::{Code, Problem, SessionId};
+use agentd_api::{Code, Problem, Route, SessionId};
 use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
 
+use super::named::Named;
 use super::router::Context;
-use super::routes::{Access, Call};
+use super::routes::{self, Access};
 use agentd_config::Guests;
 
-/// Refuses a call that the caller may not make. `named` is the session in the path, and an unknown path has no
-/// call.
-pub(super) async fn check(
-    context: &Context,
-    (access, call): (Access, Option<Call>),
-    named: Option<&str>,
-) -> Result<(), Problem> {
+/// Refuses a call that the caller may not make. `named` is the session in the path. An unknown path has no route, and
+/// a guest learns that the path is unknown.
+pub(super) async fn check(context: &Context, route: Option<Route>, named: Option<&Named>) -> Result<(), Problem> {
+    let access = route.map_or(Access::Guest, routes::access);
     let guest = match (&context.caller.who, access) {
         (CallerClass::Owner, _) | (_, Access::Public) => return Ok(()),
         // Start-up files and scripts may make plain reads. These wait for nothing, and return only facts that the
         // user's files contain as well.
-        (CallerClass::Stranger(StrangerReason::OfAgentd), _) if is_plain_read(call) => return Ok(()),
+        (CallerClass::Stranger(StrangerReason::OfAgentd), _) if is_plain_read(route) => return Ok(()),
         (CallerClass::Stranger(why), _) => return Err(stranger(*why)),
         (CallerClass::Guest(guest), _) => guest,
     };
@@ -42,8 +40,8 @@ pub(super) async fn check(
 }
 
 /// Reports whether the call changes nothing and is answered at once, whatever is being launched.
-fn is_plain_read(call: Option<Call>) -> bool {
-    matches!(call, Some(Call::Readiness | Call::Version | Call::Agents | Call::List | Call::Show))
+fn is_plain_read(route: Option<Route>) -> bool {
+    matches!(route, Some(Route::Readiness | Route::Version | Route::Agents | Route::Sessions | Route::Session))
 }
 
 /// Relation of a session to the guest's own session.
@@ -60,8 +58,8 @@ fn relation(guest: &SessionId, view: &SessionView) -> Option<Relation> {
     (view.parent.as_ref() == Some(guest)).then_some(Relation::Child)
 }
 
-async fn of_guest(context: &Context, guest: &SessionId, named: Option<&str>) -> Option<Relation> {
-    let session = context.sessions.find(named?).await.ok()?;
+async fn of_guest(context: &Context, guest: &SessionId, named: Option<&Named>) -> Option<Relation> {
+    let session = named?.session(&context.sessions).await.ok()?;
     relation(guest, &session.view())
 }
 

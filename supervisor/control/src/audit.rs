@@ -2,34 +2,38 @@
 
 use agentd_api::audit::AuditRecord;
 use agentd_api::quantity::Time;
-use agentd_api::{Code, Problem};
-use hyper::body::Incoming;
+use agentd_api::route::session_in;
+use agentd_api::{Code, Problem, Route};
 use hyper::header::LOCATION;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Response};
 use jiff::Timestamp;
 
-use super::handlers::{Answer, query};
+use super::handlers::Answer;
+use super::named::Named;
 use super::router::Context;
-use super::routes::{self, Parts};
-use super::{Body, json};
+use super::{Body, json, routes};
 use crate::audit_log::is_since;
 
 /// Number of records in a response to a call without `limit`.
-const USUAL: usize = 1000;
+const USUAL: u64 = 1000;
 /// Maximum of `limit`.
-const MOST: usize = 100_000;
+const MOST: u64 = 100_000;
 
-/// Parameters: `?session=ID-OR-NAME`, `?since=TIME` (a timestamp, or a duration before now), `?limit=N`.
-pub(super) async fn list(context: &Context, request: &Request<Incoming>) -> Answer {
-    let since = query(request, "since").map(|text| since(&text, Timestamp::now())).transpose()?;
-    let limit = match query(request, "limit") {
-        None => USUAL,
-        Some(text) => text.parse().ok().filter(|limit| (1..=MOST).contains(limit)).ok_or_else(|| {
-            Problem::new(Code::InvalidRequest, format!("limit={text} is not a number from 1 to {MOST}"))
-        })?,
-    };
+/// Lists records. `session` is an id or a name, and `since` is a timestamp or a duration before now.
+pub(super) async fn list(
+    context: &Context,
+    session: Option<String>,
+    earliest: Option<String>,
+    limit: Option<u64>,
+) -> Answer {
+    let since = earliest.map(|text| since(&text, Timestamp::now())).transpose()?;
+    let limit = limit.unwrap_or(USUAL);
+    let limit = usize::try_from(limit).ok().filter(|_| (1..=MOST).contains(&limit)).ok_or_else(|| {
+        Problem::new(Code::InvalidRequest, format!("cannot list {limit} records"))
+            .hint(format!("limit is a whole number from 1 to {MOST}"))
+    })?;
     // A removed session is known only by its id.
-    let session = query(request, "session").map(|given| context.sessions.id_of(&given).unwrap_or(given));
+    let session = session.map(|given| context.sessions.id_of(&given).unwrap_or(given));
     let wanted = move |record: &AuditRecord| {
         let concerns = |session: &String| {
             let called = record.requester.session.as_ref().is_some_and(|id| id.as_str() == session);
@@ -41,7 +45,7 @@ pub(super) async fn list(context: &Context, request: &Request<Incoming>) -> Answ
         Problem::new(Code::Internal, format!("cannot read the audit log: {error}"))
             .hint("the log is audit.jsonl in the state directory; `agentctl doctor` checks that directory")
     })?;
-    Ok(json(StatusCode::OK, &list))
+    json(&list)
 }
 
 fn since(text: &str, now: Timestamp) -> Result<Timestamp, Problem> {
@@ -56,36 +60,24 @@ fn since(text: &str, now: Timestamp) -> Result<Timestamp, Problem> {
 }
 
 /// A call that is recorded in the audit log once its response is ready.
-pub(super) struct Audited {
-    method: Method,
-    path: String,
-    session: Option<String>,
+pub(super) struct Audited<'a> {
+    pub(super) method: &'a Method,
+    pub(super) path: &'a str,
+    /// The session in the path.
+    pub(super) named: Option<&'a Named>,
 }
 
-impl Audited {
-    /// Begins the record of a call. The session is looked up before the call, since the call may remove it.
-    pub(super) fn begin(context: &Context, method: &Method, path: &str) -> Option<Self> {
-        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-        if !is_recorded(method, &parts) {
-            return None;
-        }
-        let session = match parts.as_slice() {
-            ["v1", "sessions", given, ..] => Some(context.sessions.id_of(given).unwrap_or_else(|| (*given).to_owned())),
-            _ => None,
-        };
-        Some(Self { method: method.clone(), path: path.to_owned(), session })
-    }
-
+impl Audited<'_> {
     /// Records the call with its result.
-    pub(super) fn end(self, context: &Context, request: &str, response: &Response<Body>, code: Option<Code>) {
+    pub(super) fn record(self, context: &Context, request: &str, response: &Response<Body>, code: Option<Code>) {
         let created = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
-        let created = created.and_then(|location| location.strip_prefix("/v1/sessions/")).map(str::to_owned);
+        let created = created.and_then(session_in).map(str::to_owned);
         context.audit.record(AuditRecord {
             time: Timestamp::now(),
             request: request.to_owned(),
             method: self.method.to_string(),
-            path: self.path,
-            session: self.session.or(created),
+            path: self.path.to_owned(),
+            session: self.named.map(|named| named.id(&context.sessions)).or(created),
             requester: context.requester(),
             status: response.status().as_u16(),
             code,
@@ -95,20 +87,19 @@ impl Audited {
 }
 
 /// Reports whether a call is recorded: it may change something, or its response reveals the contents of a session.
-fn is_recorded(method: &Method, parts: Parts<'_>) -> bool {
-    *method != Method::GET || routes::find(method, parts).is_some_and(|route| route.call.reveals())
+pub(super) fn is_recorded(method: &Method, route: Option<Route>) -> bool {
+    *method != Method::GET || route.is_some_and(routes::reveals)
 }
 
 #[cfg(test)]
 mod tests {
+    use agentd_api::route::find;
+
     use super::*;
 
     #[test]
     fn calls_that_change_or_reveal_are_recorded_and_others_are_not() {
-        let recorded = |method: &Method, path: &str| {
-            let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-            is_recorded(method, &parts)
-        };
+        let recorded = |method: &Method, path: &str| is_recorded(method, find(method.as_str(), path));
         for path in ["/v1/sessions/x/events", "/v1/sessions/x/environment/diff", "/v1/secrets", "/v1/audit"] {
             assert!(recorded(&Method::GET, path), "{path}");
         }

@@ -1,29 +1,25 @@
 //! Begins and undoes a drain, and shows its progress.
 
-use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
+use agentd_api::route::Wait;
 
-use super::handlers::{Answer, bounded, wait};
+use super::handlers::{Answer, bounded};
 use super::json;
 use super::router::Context;
 
-/// `POST` begins a drain, `DELETE` undoes it, `GET` shows its progress. `?wait=SECONDS` waits until every session
-/// is stopped.
-pub(super) async fn drain(context: &Context, request: &Request<Incoming>) -> Answer {
-    let wait = wait(request)?;
-    let status = match *request.method() {
-        Method::POST => {
-            context.sessions.drain(context.requester());
-            StatusCode::ACCEPTED
-        }
-        Method::DELETE => {
-            context.sessions.undo_drain();
-            StatusCode::OK
-        }
-        _ => StatusCode::OK,
-    };
+pub(super) async fn begin(context: &Context, wait: Option<Wait>) -> Answer {
+    context.sessions.drain(context.requester());
+    show(context, wait).await
+}
+
+pub(super) async fn undo(context: &Context, wait: Option<Wait>) -> Answer {
+    context.sessions.undo_drain();
+    show(context, wait).await
+}
+
+/// Shows the progress. A wait ends when every session is stopped.
+pub(super) async fn show(context: &Context, wait: Option<Wait>) -> Answer {
     if let Some(wait) = wait {
-        bounded(&context.closing, wait, context.sessions.drained()).await;
+        bounded(&context.closing, wait.0, context.sessions.drained()).await;
     }
-    Ok(json(status, &context.sessions.drain_view()))
+    json(&context.sessions.drain_view())
 }

@@ -6,21 +6,19 @@ use std::sync::Arc;
 use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, Moment};
 use agentd_api::keep::KeepRequest;
 use agentd_api::{Code, Problem};
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
 
-use super::handlers::{Answer, flag, query, read, to_the_end};
+use super::handlers::{Answer, read, to_the_end};
 use super::router::Context;
 use super::{access, json};
 use agentd_environment::{drift, without_secrets};
 use agentd_session::{Session, build_now, kept};
 
-pub(super) async fn show(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
-    let values = flag(request, "values")?;
-    let at = moment(request, "at", Moment::Last)?;
+pub(super) async fn show(context: &Context, session: &Session, at: Option<Moment>, values: bool) -> Answer {
+    let at = at.unwrap_or(Moment::Last);
     builds_now(context, &[at])?;
-    let session = context.sessions.find(id).await?;
-    let mut view = without_secrets(environment(context, &session, at).await?);
+    let mut view = without_secrets(environment(context, session, at).await?);
     if !values {
         let dropped = view.dropped.iter_mut().flat_map(|dropped| &mut dropped.history);
         for variable in view.variables.iter_mut().chain(&mut view.missing) {
@@ -29,16 +27,19 @@ pub(super) async fn show(context: &Context, id: &str, request: &Request<Incoming
         }
         dropped.for_each(|step| step.value = None);
     }
-    Ok(json(StatusCode::OK, &view))
+    json(&view)
 }
 
-pub(super) async fn difference(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
-    let values = flag(request, "values")?;
-    let (from, to) = (moment(request, "from", Moment::Last)?, moment(request, "to", Moment::Now)?);
+pub(super) async fn difference(
+    context: &Context,
+    session: &Session,
+    (from, to): (Option<Moment>, Option<Moment>),
+    values: bool,
+) -> Answer {
+    let (from, to) = (from.unwrap_or(Moment::Last), to.unwrap_or(Moment::Now));
     builds_now(context, &[from, to])?;
-    let session = context.sessions.find(id).await?;
-    let old = environment(context, &session, from).await?;
-    let new = environment(context, &session, to).await?;
+    let old = environment(context, session, from).await?;
+    let new = environment(context, session, to).await?;
     let drift = drift(&old, &new);
     let shown = |list: Vec<ChangeView>| list.into_iter().map(|change| shown(change, values)).collect();
     let view = DifferenceView {
@@ -49,14 +50,14 @@ pub(super) async fn difference(context: &Context, id: &str, request: &Request<In
         removed: shown(drift.removed),
         not_compared: drift.not_compared,
     };
-    Ok(json(StatusCode::OK, &view))
+    json(&view)
 }
 
 pub(super) async fn rotate(context: &Context) -> Answer {
     let environments = Arc::clone(&context.generation.environments);
     let rotated = tokio::task::spawn_blocking(move || environments.rotate()).await;
     let rotated = rotated.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
-    Ok(json(StatusCode::OK, &rotated.map_err(|error| error.problem())?))
+    json(&rotated.map_err(|error| error.problem())?)
 }
 
 /// Adds variables to the whitelist in the user's configuration, and reloads the configuration.
@@ -64,7 +65,7 @@ pub(super) async fn keep(context: &Context, request: Request<Incoming>) -> Answe
     let wish: KeepRequest = read(context, request).await?;
     let operations = Arc::clone(&context.operations);
     let kept = async move { operations.keep(&wish).await };
-    Ok(json(StatusCode::OK, &to_the_end(kept).await?))
+    json(&to_the_end(kept).await?)
 }
 
 /// Refuses a guest an environment that is built for the response: its scripts would run outside of the session.
@@ -101,13 +102,4 @@ async fn environment(context: &Context, session: &Session, at: Moment) -> Result
             .hint("a launch builds it; `agentctl show` shows the progress of the launch")
     })?;
     Ok(if at == Moment::Created { kept.created } else { kept.last })
-}
-
-fn moment(request: &Request<Incoming>, name: &str, default: Moment) -> Result<Moment, Problem> {
-    match query(request, name) {
-        None => Ok(default),
-        Some(text) => text.parse().map_err(|error: agentd_api::environment::InvalidMoment| {
-            Problem::new(Code::InvalidRequest, format!("{name}: {error}"))
-        }),
-    }
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::event::{Cause, StopRequested};
-use agentd_api::quantity::Time;
-use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionView};
-use agentd_api::{Code, Problem};
+use agentd_api::route::{PrerequisiteWait, Wait, Within};
+use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionView, StopView};
+use agentd_api::status::{AgentList, AgentView, Health, HealthView, VersionView};
+use agentd_api::{Call, Code, Problem};
 use agentd_keeper::caller::CallerClass;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,56 +24,55 @@ use agentd_session::{Command, LaunchTerms, Session};
 
 pub(super) type Answer = Result<Response<Body>, Problem>;
 
-/// Maximum of `?wait=`.
-const LONGEST_WAIT: Duration = Duration::from_mins(10);
+/// Maximum time that a removal waits for the end of the session.
+const LONGEST_END: Duration = Duration::from_mins(10);
 
-pub(super) fn health() -> Response<Body> {
-    json(StatusCode::OK, &json!({ "status": "ok" }))
+pub(super) fn health() -> Answer {
+    json(&HealthView { status: Health::Ok })
 }
 
-pub(super) fn version(context: &Context) -> Response<Body> {
+pub(super) fn version(context: &Context) -> Answer {
     let directories = &context.generation.daemon.directories;
-    let document = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "pid": std::process::id(),
-        "program": std::env::current_exe().ok(),
-        "runtime_directory": directories.runtime,
-        "state_directory": directories.state,
-        "tcp": context.tcp.address(),
-        "draining": context.generation.daemon.drain.is_on(),
-        "sessions_run_as": context.generation.daemon.launcher.describe(),
-        "compatibility": agentd_session::compatibility(),
-    });
-    json(StatusCode::OK, &document)
+    json(&VersionView {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        program: std::env::current_exe().ok(),
+        runtime_directory: directories.runtime.clone(),
+        state_directory: directories.state.clone(),
+        tcp: context.tcp.address(),
+        draining: context.generation.daemon.drain.is_on(),
+        sessions_run_as: context.generation.daemon.launcher.describe().to_owned(),
+        compatibility: agentd_session::compatibility(),
+    })
 }
 
-pub(super) fn agents(context: &Context) -> Response<Body> {
+pub(super) fn agents(context: &Context) -> Answer {
     let default = context.generation.config.default_agent.as_str();
-    let agents: Vec<_> = context
-        .generation
-        .agents()
-        .into_iter()
-        .map(|(name, command)| json!({ "default": name == default, "name": name, "command": command }))
-        .collect();
-    json(StatusCode::OK, &json!({ "agents": agents }))
+    let agents = context.generation.agents().into_iter();
+    let agents = agents.map(|(name, command)| AgentView { default: name == default, name, command }).collect();
+    json(&AgentList { agents })
 }
 
-pub(super) async fn list(context: &Context) -> Response<Body> {
+pub(super) async fn list(context: &Context) -> Answer {
     let mut list = SessionList { sessions: context.sessions.list().await, unreadable: context.sessions.unreadable() };
     if context.caller.who != CallerClass::Owner {
         list.sessions.retain(|view| access::sees(&context.caller, view));
         list.unreadable.clear();
     }
-    json(StatusCode::OK, &list)
+    json(&list)
 }
 
-pub(super) async fn show(context: &Context, id: &str) -> Answer {
-    Ok(json(StatusCode::OK, &context.sessions.find(id).await?.view()))
+pub(super) fn show(session: &Session) -> Answer {
+    json(&session.view())
 }
 
-pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Answer {
-    let wait = wait(&request)?;
-    let (key, terms) = (idempotency_key(&request)?, terms(context, &request)?);
+pub(super) async fn create(
+    context: &Context,
+    wait: Option<Wait>,
+    terms: LaunchTerms,
+    request: Request<Incoming>,
+) -> Answer {
+    let key = idempotency_key(&request)?;
     if terms.forced_by.is_some() {
         access::owner_only(context, "a launch is forced by the owner alone")?;
     }
@@ -81,47 +80,54 @@ pub(super) async fn create(context: &Context, request: Request<Incoming>) -> Ans
     let sessions = Arc::clone(&context.sessions);
     let session = to_the_end(async move { sessions.create(spec, key, terms, parent).await }).await?;
     settled(context, &session, wait).await;
-    let mut response = json(StatusCode::ACCEPTED, &session.view());
-    if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id())) {
+    let mut response = json(&session.view())?;
+    let call = Call::Session { session: session.id().to_string() };
+    if let Ok(location) = HeaderValue::from_str(&call.address()) {
         response.headers_mut().insert(LOCATION, location);
     }
     Ok(response)
 }
 
-pub(super) async fn resume(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
-    let wait = wait(request)?;
-    let fresh = flag(request, "new_conversation")?;
-    let terms = terms(context, request)?;
-    let session = context.sessions.find(id).await?;
-    context.sessions.resume(&session, fresh, terms).await?;
-    settled(context, &session, wait).await;
-    Ok(json(StatusCode::ACCEPTED, &session.view()))
+pub(super) async fn resume(
+    context: &Context,
+    session: &Session,
+    wait: Option<Wait>,
+    fresh: bool,
+    terms: LaunchTerms,
+) -> Answer {
+    context.sessions.resume(session, fresh, terms).await?;
+    settled(context, session, wait).await;
+    json(&session.view())
 }
 
-pub(super) async fn stop(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
-    let wait = wait(request)?;
+/// Stops a session. `id` is the id of a session that cannot be read.
+pub(super) async fn stop(
+    context: &Context,
+    id: String,
+    session: Result<Session, Problem>,
+    wait: Option<Wait>,
+) -> Answer {
     let (reason, cause) = ("requested by a client".to_owned(), cause(context));
-    let session = match context.sessions.find(id).await {
+    let session = match session {
         Err(problem) if problem.code == Code::SessionUnreadable => {
-            let (sessions, id) = (Arc::clone(&context.sessions), id.to_owned());
+            let sessions = Arc::clone(&context.sessions);
             let stopped =
                 to_the_end(async move { sessions.stop_set_aside(&id, StopRequested { reason, cause }).await }).await?;
-            return Ok(json(StatusCode::ACCEPTED, &stopped));
+            return json(&StopView::Unreadable(stopped));
         }
         session => session?,
     };
     session.ask(Command::Stop { reason, cause }).await?;
-    if let Some(wait) = wait {
+    if let Some(Within(wait)) = wait {
         ended(&context.closing, &session, wait).await;
     }
-    Ok(json(StatusCode::ACCEPTED, &session.view()))
+    json(&StopView::Session(Box::new(session.view())))
 }
 
-pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incoming>) -> Answer {
-    let force = flag(request, "force")?;
+/// Removes a session. `id` is the id of a session that cannot be read.
+pub(super) async fn remove(context: &Context, id: String, session: Result<Session, Problem>, force: bool) -> Answer {
     let sessions = Arc::clone(&context.sessions);
-    let session = context.sessions.find(id).await;
-    let (closing, id, cause) = (context.closing.clone(), id.to_owned(), cause(context));
+    let (closing, cause) = (context.closing.clone(), cause(context));
     to_the_end(async move {
         let session = match session {
             Err(problem) if force && problem.code == Code::SessionUnreadable => {
@@ -132,46 +138,46 @@ pub(super) async fn remove(context: &Context, id: &str, request: &Request<Incomi
         if force && session.may_run() {
             // The session may end by itself in this moment; the refusal then has no meaning.
             let _ = session.ask(Command::Stop { reason: "the session is being removed".to_owned(), cause }).await;
-            ended(&closing, &session, LONGEST_WAIT).await;
+            ended(&closing, &session, LONGEST_END).await;
         }
         sessions.remove(&session).await
     })
     .await?;
-    let mut response = Response::new(full(""));
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    Ok(Response::new(full("")))
 }
 
-pub(super) async fn prompt(context: &Context, id: &str, request: Request<Incoming>) -> Answer {
-    let session = context.sessions.find(id).await?;
+pub(super) async fn prompt(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
     let key = idempotency_key(&request)?;
     let PromptRequest { prompt } = read(context, request).await?;
     let done = session.ask(Command::Prompt { text: prompt, key, requester: Some(context.requester()) }).await?;
     let turn = done.turn.ok_or_else(|| {
         Problem::new(Code::Internal, "internal error: the prompt created no turn (please report, with agentd.log)")
     })?;
-    Ok(json(StatusCode::ACCEPTED, &PromptAccepted { turn, after_seq: done.after_seq }))
+    json(&PromptAccepted { turn, after_seq: done.after_seq })
 }
 
-pub(super) async fn cancel(context: &Context, id: &str, turn: Option<&str>) -> Answer {
-    let session = context.sessions.find(id).await?;
+pub(super) async fn cancel(context: &Context, session: &Session, turn: Option<&str>) -> Answer {
     let turn = turn
         .map(|turn| {
             turn.parse().map_err(|error: agentd_api::id::InvalidId| Problem::new(Code::InvalidId, error.to_string()))
         })
         .transpose()?;
     session.ask(Command::Cancel { turn, cause: cause(context) }).await?;
-    Ok(json(StatusCode::ACCEPTED, &session.view()))
+    json(&session.view())
 }
 
-pub(super) async fn permit(context: &Context, id: &str, permission: &str, request: Request<Incoming>) -> Answer {
-    let session = context.sessions.find(id).await?;
+pub(super) async fn permit(
+    context: &Context,
+    session: &Session,
+    permission: &str,
+    request: Request<Incoming>,
+) -> Answer {
     let permission = permission
         .parse()
         .map_err(|error: agentd_api::id::InvalidId| Problem::new(Code::InvalidId, error.to_string()))?;
     let answer: PermissionAnswer = read(context, request).await?;
     session.ask(Command::Answer { permission, answer, cause: cause(context) }).await?;
-    Ok(json(StatusCode::OK, &session.view()))
+    json(&session.view())
 }
 
 /// Returns the cause for records: the call and its caller.
@@ -187,8 +193,8 @@ pub(super) async fn to_the_end<T: Send + 'static>(
 }
 
 /// Waits, if requested, until a launch has succeeded or failed.
-async fn settled(context: &Context, session: &Session, wait: Option<Duration>) {
-    let Some(wait) = wait else { return };
+async fn settled(context: &Context, session: &Session, wait: Option<Wait>) {
+    let Some(Within(wait)) = wait else { return };
     // After a launch fails with a running agent, the phase is `stopping` until the agent is gone, and then
     // `failed`.
     let launched = |view: &SessionView| view.status.launches > 0 && view.status.phase.is_settled();
@@ -245,42 +251,8 @@ pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Reques
     let body = whole(request.into_body(), limits.body, limits.body_time.0).await?;
     serde_json::from_slice(&body).map_err(|error| {
         Problem::new(Code::MalformedRequest, format!("the request's body is not valid for this call: {error}"))
-            .hint("the body is one JSON document; docs/operations/control.md describes each call")
+            .hint("the body is one JSON document; docs/reference/routes.md names the type of each route's body")
     })
-}
-
-/// Returns a parameter of the query, percent-decoded (RFC 3986 section 2.1), with `+` decoded as a space as in forms.
-pub(super) fn query(request: &Request<Incoming>, name: &str) -> Option<String> {
-    parameter(request.uri().query()?, name)
-}
-
-fn parameter(query: &str, name: &str) -> Option<String> {
-    let value = query.split('&').find_map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (key == name).then_some(value)
-    })?;
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
-            }
-            byte => bytes.push(byte),
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-/// Parses a flag: `?name`, `?name=true` or `?name=false`.
-pub(super) fn flag(request: &Request<Incoming>, name: &str) -> Result<bool, Problem> {
-    match query(request, name).as_deref() {
-        None | Some("false") => Ok(false),
-        Some("" | "true") => Ok(true),
-        Some(other) => Err(Problem::new(Code::InvalidRequest, format!("{name}={other} is neither true nor false"))),
-    }
 }
 
 /// Returns the key that identifies repeated requests (draft-ietf-httpapi-idempotency-key-header).
@@ -294,27 +266,14 @@ fn idempotency_key(request: &Request<Incoming>) -> Result<Option<String>, Proble
     }
 }
 
-/// Parses `?wait=TIME`: a number of seconds, or a time with units.
-pub(super) fn wait(request: &Request<Incoming>) -> Result<Option<Duration>, Problem> {
-    let Some(text) = query(request, "wait") else { return Ok(None) };
-    match text.parse::<Time>() {
-        Ok(Time(wait)) if wait <= LONGEST_WAIT => Ok(Some(wait)),
-        _ => Err(not_a_wait("wait", &text, LONGEST_WAIT)),
-    }
-}
-
-fn not_a_wait(parameter: &str, text: &str, longest: Duration) -> Problem {
-    let detail = format!("{parameter}={text} is not a time from 0 to {} seconds", longest.as_secs());
-    Problem::new(Code::InvalidRequest, detail).hint("write a number of seconds, or a time with units, as 30s or 1m30s")
-}
-
-/// Maximum time that a launch waits for its prerequisites.
-const LONGEST_WAIT_FOR_NEEDS: Duration = Duration::from_hours(24 * 7);
-
-/// Parses `?wait_for_prerequisites=TIME` or `?force`: how the launch treats missing prerequisites.
-fn terms(context: &Context, request: &Request<Incoming>) -> Result<LaunchTerms, Problem> {
-    let (force, requester) = (flag(request, "force")?, context.requester());
-    let Some(text) = query(request, "wait_for_prerequisites") else {
+/// Returns how a launch treats missing prerequisites.
+pub(super) fn terms(
+    context: &Context,
+    wait: Option<PrerequisiteWait>,
+    force: Option<bool>,
+) -> Result<LaunchTerms, Problem> {
+    let (force, requester) = (force.unwrap_or(false), context.requester());
+    let Some(Within(wait)) = wait else {
         let forced_by = force.then(|| requester.clone());
         return Ok(LaunchTerms { wait_until: None, forced_by, requester: Some(requester) });
     };
@@ -325,9 +284,7 @@ fn terms(context: &Context, request: &Request<Incoming>) -> Result<LaunchTerms, 
         )
         .hint("use only one of the two parameters"));
     }
-    let wait = text.parse().ok().map(|Time(wait)| wait).filter(|wait| *wait <= LONGEST_WAIT_FOR_NEEDS);
-    let until = wait.and_then(|wait| Timestamp::now().checked_add(wait).ok());
-    let until = until.ok_or_else(|| not_a_wait("wait_for_prerequisites", &text, LONGEST_WAIT_FOR_NEEDS))?;
+    let until = Timestamp::now().checked_add(wait).map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     Ok(LaunchTerms { wait_until: Some(until), forced_by: None, requester: Some(requester) })
 }
 
@@ -341,7 +298,7 @@ mod tests {
     use hyper::body::Frame;
     use tokio_stream::wrappers::ReceiverStream;
 
-    use super::{parameter, whole};
+    use super::whole;
 
     #[tokio::test]
     async fn a_body_that_stops_or_trickles_times_out() {
@@ -365,15 +322,5 @@ mod tests {
         assert_eq!(done.unwrap(), b"{}");
         let long = whole(http_body_util::Full::new(Bytes::from_static(b"{}")), 1, time).await;
         assert_eq!(long.unwrap_err().code, Code::BodyTooLarge);
-    }
-
-    #[test]
-    fn a_parameter_is_found_by_its_whole_name_and_decoded() {
-        assert_eq!(parameter("directory=%2Fa%20b+c&x=1", "directory").as_deref(), Some("/a b c"));
-        assert_eq!(parameter("xx=1&x=2", "x").as_deref(), Some("2"));
-        assert_eq!(parameter("force", "force").as_deref(), Some(""));
-        for broken in ["x=%", "x=%4", "x=%zz", "x=%ff", "y=1"] {
-            assert_eq!(parameter(broken, "x"), None, "{broken}");
-        }
     }
 }

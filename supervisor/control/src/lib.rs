@@ -13,6 +13,7 @@ mod doctor;
 mod drain;
 mod environment;
 mod handlers;
+mod named;
 mod operations;
 mod plugins;
 mod prerequisites;
@@ -41,6 +42,7 @@ use serde::Serialize;
 
 pub use audit_log::{Audit, TARGET as AUDIT_TARGET};
 pub use operations::Operations;
+pub use routes::{Access, access};
 pub use server::EndpointError;
 pub use server::{Endpoint, Served};
 pub use socket::listen;
@@ -53,18 +55,13 @@ fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Builds a response with a JSON document.
-fn json<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
-    match serde_json::to_vec(document) {
-        Ok(mut bytes) => {
-            bytes.push(b'\n');
-            let mut response = Response::new(full(bytes));
-            *response.status_mut() = status;
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            response
-        }
-        Err(error) => problem(&Problem::new(Code::Internal, error.to_string())),
-    }
+/// Builds a response with a JSON document. The router sets the status of the route.
+fn json<T: Serialize>(document: &T) -> Result<Response<Body>, Problem> {
+    let mut bytes = serde_json::to_vec(document).map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    bytes.push(b'\n');
+    let mut response = Response::new(full(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
 }
 
 fn problem(problem: &Problem) -> Response<Body> {

@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use agentd_api::plugin::PluginList;
 use agentd_api::{Code, Problem};
-use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
 
-use super::handlers::{Answer, flag, to_the_end};
+use super::handlers::{Answer, to_the_end};
 use super::json;
 use super::router::Context;
 use agentd_api::chain;
 use agentd_plugin_set::{Plugins, SETTLED};
 
 pub(super) async fn list(context: &Context) -> Answer {
-    Ok(json(StatusCode::OK, &PluginList { plugins: plugins(context).await?.views() }))
+    json(&PluginList { plugins: plugins(context).await?.views() })
 }
 
 pub(super) async fn show(context: &Context, name: &str) -> Answer {
@@ -22,18 +20,17 @@ pub(super) async fn show(context: &Context, name: &str) -> Answer {
         Problem::new(Code::NoSuchPlugin, format!("there is no plugin {name:?}"))
             .hint("`agentctl plugin ls` lists the plugins that the configuration declares or uses")
     })?;
-    Ok(json(StatusCode::OK, &view))
+    json(&view)
 }
 
-/// `POST` reloads, and finishes even when the client disconnects. `GET` and `?dry_run` change nothing and return
-/// the changes of a reload. Earlier daemons refuse the `GET` but ignore the flag.
-pub(super) async fn reload(context: &Context, request: &Request<Incoming>) -> Answer {
-    let dry_run = request.method() == Method::GET || flag(request, "dry_run")?;
+/// Reloads, and finishes even when the client disconnects. With `dry_run` changes nothing and returns the changes of
+/// a reload. Earlier daemons refuse `GET /v1/reload` but ignore the flag of the `POST`.
+pub(super) async fn reload(context: &Context, dry_run: bool) -> Answer {
     let operations = Arc::clone(&context.operations);
     let view =
         to_the_end(async move { if dry_run { operations.reload_dry_run().await } else { operations.reload().await } })
             .await?;
-    Ok(json(StatusCode::OK, &view))
+    json(&view)
 }
 
 async fn plugins(context: &Context) -> Result<&Plugins, Problem> {

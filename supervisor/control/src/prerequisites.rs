@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use agentd_api::prerequisite::{CheckRequest, PrerequisiteList};
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
 
-use super::handlers::{Answer, query, read, to_the_end};
+use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
 
-/// Lists all prerequisites, or with `?session=ID` those of one session.
-pub(super) async fn list(context: &Context, request: &Request<Incoming>) -> Answer {
-    let session = match query(request, "session") {
+/// Lists all prerequisites, or those of one session.
+pub(super) async fn list(context: &Context, session: Option<String>) -> Answer {
+    let session = match session {
         Some(id) => Some(context.sessions.find(&id).await?),
         None => None,
     };
     let prerequisites = context.sessions.prerequisites(session.as_ref()).await?;
-    Ok(json(StatusCode::OK, &PrerequisiteList { prerequisites }))
+    json(&PrerequisiteList { prerequisites })
 }
 
 pub(super) async fn check(context: &Context, name: &str, request: Request<Incoming>) -> Answer {
@@ -28,5 +28,5 @@ pub(super) async fn check(context: &Context, name: &str, request: Request<Incomi
     };
     let (sessions, name) = (Arc::clone(&context.sessions), name.to_owned());
     let report = to_the_end(async move { sessions.check_now(&name, session.as_ref()).await }).await?;
-    Ok(json(StatusCode::OK, &report))
+    json(&report)
 }

@@ -2,9 +2,8 @@
 //! answers.
 
 use agentd_api::problem::Reason;
+use agentd_api::status::{Readiness, ReadinessView};
 use agentd_api::{Code, Problem};
-use hyper::StatusCode;
-use serde_json::json;
 
 use super::handlers::Answer;
 use super::json;
@@ -14,7 +13,7 @@ use super::router::Context;
 pub(super) fn ready(context: &Context) -> Answer {
     let reasons = reasons(context);
     if reasons.is_empty() {
-        return Ok(json(StatusCode::OK, &json!({ "status": "ready" })));
+        return json(&ReadinessView { status: Readiness::Ready });
     }
     let each: Vec<&str> = reasons.iter().map(|reason| reason.detail.as_str()).collect();
     let mut problem = Problem::new(Code::NotReady, format!("agentd cannot launch a session: {}", each.join("; ")))

@@ -6,20 +6,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentd_api::prerequisite::Requester;
-use agentd_api::{Code, Problem};
+use agentd_api::route::{self, Within};
+use agentd_api::{Call, Code, Problem, Route};
 use agentd_keeper::caller::{Caller, CallerClass};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 
+use super::audit::Audited;
+use super::handlers::Answer;
+use super::named::Named;
 use super::operations::Operations;
 use super::room::{ConnectionPermit, NoRoom, StreamPermit};
-use super::routes::{self, Call, Parts};
 use super::tcp::Gate;
 use super::{
     Body, access, audit, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts,
-    secrets, snapshots,
+    secrets, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
@@ -89,9 +92,9 @@ static REQUESTS: AtomicU64 = AtomicU64::new(1);
 pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let id = format!("{}-{}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let audited = audit::Audited::begin(&context, &method, &path);
+    let (route, named) = (route::find(method.as_str(), &path), Named::of(&path));
     let mut refusal = None;
-    let mut response = match dispatch(&context, request).await {
+    let mut response = match dispatch(&context, route, named.as_ref(), request).await {
         Ok(response) => response,
         Err(refused) => {
             let mut refused = exhausted::judge(refused);
@@ -102,7 +105,7 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
             );
             refusal = Some(refused.code);
             let unauthorized = refused.code == Code::Unauthorized;
-            let allow = (refused.code == Code::MethodNotAllowed).then(|| allowed_methods(&path)).flatten();
+            let allow = (refused.code == Code::MethodNotAllowed).then(|| route::allowed(&path)).flatten();
             let mut response = problem(&refused);
             if let Some(allow) = allow.and_then(|allow| HeaderValue::from_str(&allow).ok()) {
                 response.headers_mut().insert(ALLOW, allow);
@@ -113,8 +116,9 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
             response
         }
     };
-    if let Some(audited) = audited {
-        audited.end(&context, &id, &response, refusal);
+    if audit::is_recorded(&method, route) {
+        let audited = Audited { method: &method, path: &path, named: named.as_ref() };
+        audited.record(&context, &id, &response, refusal);
     }
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
@@ -122,101 +126,149 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
     Ok(response)
 }
 
-fn allowed_methods(path: &str) -> Option<String> {
-    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    routes::methods(&parts)
-}
-
 /// Time that a request waits until sessions are taken over from the previous daemon. A keeper that does not answer
 /// takes longer; its session is then shown in its stored state.
 const TAKEOVER: Duration = Duration::from_secs(5);
 
-/// Waits until the sessions of the path are shown in their present state instead of the stored one.
-async fn wait_for_takeover(context: &Context, parts: Parts<'_>) {
+/// Waits until the sessions of the call are shown in their present state instead of the stored one.
+async fn wait_for_takeover(context: &Context, route: Route, named: Option<&Named>) {
     let current = async {
-        match parts {
-            ["v1", "sessions"] => context.sessions.are_current().await,
-            ["v1", "sessions", id, ..] => {
-                if let Ok(session) = context.sessions.find(id).await {
-                    session.is_current().await;
-                }
-            }
-            _ => {}
+        if matches!(route, Route::Sessions | Route::CreateSession) {
+            context.sessions.are_current().await;
+        } else if let Some(named) = named
+            && let Ok(session) = named.session(&context.sessions).await
+        {
+            session.is_current().await;
         }
     };
     let _ = tokio::time::timeout(TAKEOVER, current).await;
 }
 
-async fn dispatch(context: &Context, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
+/// Reports whether the caller wants the call to wait for its result.
+fn waits(call: &Call) -> bool {
+    let wait = match call {
+        Call::CreateSession { wait, .. }
+        | Call::Resume { wait, .. }
+        | Call::Stop { wait, .. }
+        | Call::Drain { wait }
+        | Call::BeginDrain { wait }
+        | Call::UndoDrain { wait } => *wait,
+        _ => None,
+    };
+    wait.is_some_and(|Within(wait)| !wait.is_zero())
+}
+
+/// Checks a request, and answers a call whose caller may make the call.
+async fn dispatch(
+    context: &Context,
+    route: Option<Route>,
+    named: Option<&Named>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Problem> {
     context.admission.check(&request)?;
     if let Some(permit) = &context.permit {
         permit.prove();
     }
-    let path = request.uri().path().to_owned();
-    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let method = request.method().clone();
-    let Some(route) = routes::find(&method, &parts) else {
-        access::check(context, (routes::Access::Guest, None), None).await?;
-        return Err(not_offered(&method, &path));
-    };
-    access::check(context, (route.access, Some(route.call)), named(&parts)).await?;
+    access::check(context, route, named).await?;
+    let uri = request.uri().clone();
+    let Some(route) = route else { return Err(not_offered(request.method(), uri.path())) };
+    let call = Call::parse(route, uri.path(), uri.query().unwrap_or_default())?;
     // A call that waits counts as a stream until it is answered.
-    let waits = handlers::wait(&request).is_ok_and(|wait| wait.is_some_and(|wait| !wait.is_zero()));
-    let _stream = if waits { context.stream()? } else { None };
-    wait_for_takeover(context, &parts).await;
-    let at = |index: usize| parts.get(index).copied().unwrap_or_default();
-    let id = named(&parts).unwrap_or_default();
-    match route.call {
-        Call::Health => Ok(handlers::health()),
-        Call::Readiness => readiness::ready(context),
-        Call::Version => Ok(handlers::version(context)),
-        Call::Agents => Ok(handlers::agents(context)),
-        Call::Audit => audit::list(context, &request).await,
-        Call::Doctor => Ok(doctor::doctor(context).await),
-        Call::Plugins => plugins::list(context).await,
-        Call::Plugin => plugins::show(context, at(2)).await,
-        Call::Prerequisites => prerequisites::list(context, &request).await,
-        Call::CheckPrerequisite => prerequisites::check(context, at(2), request).await,
-        Call::Reload => plugins::reload(context, &request).await,
-        Call::Drain => drain::drain(context, &request).await,
-        Call::Scripts => scripts::scripts(context, &request).await,
-        Call::AllowScripts => scripts::decide_scripts(context, true, request).await,
-        Call::DenyScripts => scripts::decide_scripts(context, false, request).await,
-        Call::Secrets => Ok(secrets::list(context)),
-        Call::CheckSecrets => Ok(secrets::check(context).await),
-        Call::Snapshots => Ok(snapshots::list(context).await),
-        Call::AddSnapshot => snapshots::add(context, request).await,
-        Call::RefreshSnapshots => snapshots::refresh(context).await,
-        Call::InvalidateSnapshots => snapshots::invalidate(context).await,
-        Call::Create => handlers::create(context, request).await,
-        Call::List => Ok(handlers::list(context).await),
-        Call::Show => handlers::show(context, id).await,
-        Call::Remove => handlers::remove(context, id, &request).await,
-        Call::Events => super::stream::events(context, id, &request).await,
-        Call::Environment => environment::show(context, id, &request).await,
-        Call::EnvironmentDifference => environment::difference(context, id, &request).await,
-        Call::Validation => super::validation::validation(context, id).await,
-        Call::RotateKey => environment::rotate(context).await,
-        Call::Keep => environment::keep(context, request).await,
-        Call::Prompt => handlers::prompt(context, id, request).await,
-        Call::Cancel => handlers::cancel(context, id, None).await,
-        Call::CancelTurn => handlers::cancel(context, id, Some(at(4))).await,
-        Call::Stop => handlers::stop(context, id, &request).await,
-        Call::Resume => handlers::resume(context, id, &request).await,
-        Call::Permit => handlers::permit(context, id, at(4), request).await,
+    let _stream = if waits(&call) { context.stream()? } else { None };
+    wait_for_takeover(context, route, named).await;
+    // Boxed: else the future of the largest handler would be a part of the future of every request.
+    let mut response = Box::pin(answer_call(context, call, named, request)).await?;
+    *response.status_mut() = StatusCode::from_u16(route.status()).unwrap_or_default();
+    Ok(response)
+}
+
+/// Makes the call.
+async fn answer_call(context: &Context, call: Call, named: Option<&Named>, request: Request<Incoming>) -> Answer {
+    let route = call.route();
+    let session = async || match named {
+        Some(named) => named.session(&context.sessions).await,
+        None => Err(Problem::new(Code::Internal, format!("internal error: {route} names no session"))),
+    };
+    match call {
+        Call::Health {} => handlers::health(),
+        Call::Readiness {} => readiness::ready(context),
+        Call::Version {} => handlers::version(context),
+        Call::Agents {} => handlers::agents(context),
+        Call::Audit { session, since, limit } => audit::list(context, session, since, limit).await,
+        Call::Doctor {} => doctor::doctor(context).await,
+        Call::Plugins {} => plugins::list(context).await,
+        Call::Plugin { name } => plugins::show(context, &name).await,
+        Call::Prerequisites { session } => prerequisites::list(context, session).await,
+        Call::CheckPrerequisite { name } => prerequisites::check(context, &name, request).await,
+        Call::ForeseeReload {} => plugins::reload(context, true).await,
+        Call::Reload { dry_run } => plugins::reload(context, dry_run.unwrap_or(false)).await,
+        Call::Drain { wait } => drain::show(context, wait).await,
+        Call::BeginDrain { wait } => drain::begin(context, wait).await,
+        Call::UndoDrain { wait } => drain::undo(context, wait).await,
+        Call::Scripts { directory, diff } => scripts::scripts(context, directory, diff.unwrap_or(false)).await,
+        Call::AllowScripts {} => scripts::decide_scripts(context, true, request).await,
+        Call::DenyScripts {} => scripts::decide_scripts(context, false, request).await,
+        Call::Secrets {} => secrets::list(context),
+        Call::CheckSecrets {} => secrets::check(context).await,
+        Call::Snapshots {} => snapshots::list(context).await,
+        Call::AddSnapshot {} => snapshots::add(context, request).await,
+        Call::RefreshSnapshots {} => snapshots::refresh(context).await,
+        Call::InvalidateSnapshots {} => snapshots::invalidate(context).await,
+        Call::RotateKey {} => environment::rotate(context).await,
+        Call::Keep {} => environment::keep(context, request).await,
+        Call::Sessions {} => handlers::list(context).await,
+        Call::CreateSession { wait, wait_for_prerequisites, force } => {
+            let terms = handlers::terms(context, wait_for_prerequisites, force)?;
+            handlers::create(context, wait, terms, request).await
+        }
+        Call::Session { .. } => handlers::show(&session().await?),
+        Call::RemoveSession { session: id, force } => {
+            handlers::remove(context, id, session().await, force.unwrap_or(false)).await
+        }
+        Call::Events { after, last, follow, .. } => {
+            stream::events(context, session().await?, (after, last, follow), &request).await
+        }
+        Call::Environment { at, values, .. } => {
+            environment::show(context, &session().await?, at, values.unwrap_or(false)).await
+        }
+        Call::EnvironmentDifference { from, to, values, .. } => {
+            environment::difference(context, &session().await?, (from, to), values.unwrap_or(false)).await
+        }
+        Call::Validation { .. } => validation::validation(context, &session().await?).await,
+        Call::Prompt { .. } => handlers::prompt(context, &session().await?, request).await,
+        Call::Cancel { .. } => handlers::cancel(context, &session().await?, None).await,
+        Call::CancelTurn { turn, .. } => handlers::cancel(context, &session().await?, Some(&turn)).await,
+        Call::Stop { session: id, wait } => handlers::stop(context, id, session().await, wait).await,
+        Call::Resume { wait, new_conversation, wait_for_prerequisites, force, .. } => {
+            let terms = handlers::terms(context, wait_for_prerequisites, force)?;
+            handlers::resume(context, &session().await?, wait, new_conversation.unwrap_or(false), terms).await
+        }
+        Call::Permit { permission, .. } => handlers::permit(context, &session().await?, &permission, request).await,
     }
 }
 
-/// Returns the session in a path.
-fn named(parts: Parts<'_>) -> Option<&str> {
-    parts.strip_prefix(&["v1", "sessions"]).and_then(<[&str]>::first).copied()
-}
-
 fn not_offered(method: &hyper::Method, path: &str) -> Problem {
-    match allowed_methods(path) {
+    match route::allowed(path) {
         None => Problem::new(Code::NoSuchPath, format!("there is no {path:?}"))
-            .hint("docs/operations/control.md lists the paths"),
+            .hint("docs/reference/routes.md lists the paths"),
         Some(allowed) => Problem::new(Code::MethodNotAllowed, format!("{method} {path} is not offered"))
             .hint(format!("use one of these methods: {allowed}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_route_with_the_key_wait_waits() {
+        for route in Route::ALL {
+            let takes_wait = route.keys().iter().any(|key| key.name == "wait");
+            let call = |query| Call::parse(*route, route.path(), query).unwrap();
+            assert!(!waits(&call("")), "{route}");
+            if takes_wait {
+                assert!(waits(&call("wait=1s")) && !waits(&call("wait=0")), "{route}");
+            }
+        }
     }
 }

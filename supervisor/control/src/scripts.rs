@@ -8,20 +8,19 @@ use std::sync::Arc;
 
 use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView, SourcedView};
 use agentd_api::{Code, Problem};
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
 use jiff::Timestamp;
 
-use super::handlers::{Answer, flag, query, read};
+use super::handlers::{Answer, read};
 use super::json;
 use super::router::Context;
 use agentd_api::chain;
 use agentd_environment::{Script, ScriptPlace, Trust, TrustError, redacted_script, sourced};
 use agentd_host::workspace::{self, WorkspaceError};
 
-pub(super) async fn scripts(context: &Context, request: &Request<Incoming>) -> Answer {
-    let diff = flag(request, "diff")?;
-    let directory = query(request, "directory")
+pub(super) async fn scripts(context: &Context, directory: Option<String>, diff: bool) -> Answer {
+    let directory = directory
         .map(PathBuf::from)
         .ok_or_else(|| Problem::new(Code::InvalidRequest, "the directory is missing").hint("add ?directory=PATH"))?;
     let looked_for = candidates(context, &directory).await?;
@@ -76,7 +75,7 @@ async fn document(context: &Context, looked_for: Vec<ScriptPlace>, diff: bool) -
         let scripts = looked_for.iter().filter_map(|place| view(&trust, place, diff)).collect();
         ScriptList { scripts, looked_for: looked_for.into_iter().map(|place| place.script).collect() }
     });
-    Ok(json(StatusCode::OK, &list.await?))
+    json(&list.await?)
 }
 
 /// Runs `work` on a blocking thread, since the disk may be slow.

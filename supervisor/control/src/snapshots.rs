@@ -6,18 +6,18 @@ use std::time::Instant;
 
 use agentd_api::snapshot::TerminalSnapshot;
 use agentd_api::{Code, Problem};
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode};
 use jiff::Timestamp;
 
 use super::handlers::{Answer, read, to_the_end};
+use super::json;
 use super::router::Context;
-use super::{Body, json};
 use agentd_api::chain;
 use agentd_environment::{SnapshotError, TerminalError};
 
-pub(super) async fn list(context: &Context) -> Response<Body> {
-    json(StatusCode::OK, &context.generation.snapshots.list().await)
+pub(super) async fn list(context: &Context) -> Answer {
+    json(&context.generation.snapshots.list().await)
 }
 
 pub(super) async fn add(context: &Context, request: Request<Incoming>) -> Answer {
@@ -31,7 +31,7 @@ pub(super) async fn add(context: &Context, request: Request<Incoming>) -> Answer
             TerminalError::Full { .. } => problem(Code::TooBusy).hint("remove sessions that use a terminal snapshot"),
         }
     })?;
-    Ok(json(StatusCode::CREATED, &view))
+    json(&view)
 }
 
 /// The time limit is twice that of one capture, since a running capture may have to end first.
@@ -40,7 +40,7 @@ pub(super) async fn refresh(context: &Context) -> Answer {
     let snapshots = Arc::clone(&context.generation.snapshots);
     let refreshed = async move { snapshots.recapture(Instant::now() + time).await.map_err(|error| failed(&error)) };
     to_the_end(refreshed).await?;
-    Ok(list(context).await)
+    list(context).await
 }
 
 pub(super) async fn invalidate(context: &Context) -> Answer {
@@ -52,7 +52,7 @@ pub(super) async fn invalidate(context: &Context) -> Answer {
     forgotten.map_err(|error| {
         Problem::new(Code::Internal, format!("cannot remove the stored environment of the login shell: {error}"))
     })?;
-    Ok(list(context).await)
+    list(context).await
 }
 
 fn failed(error: &SnapshotError) -> Problem {

@@ -19,7 +19,6 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Body;
-use super::handlers::query;
 use super::router::Context;
 use agentd_session::{Published, Session};
 
@@ -46,20 +45,13 @@ enum Start {
 /// Implements `GET /v1/sessions/{id}/events`.
 pub(super) async fn events(
     context: &Context,
-    id: &str,
+    session: Session,
+    (after, last, follow): (Option<u64>, Option<u64>, Option<bool>),
     request: &Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
-    let session = context.sessions.find(id).await?;
     let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = if accepts.contains("text/event-stream") { Format::Sse } else { Format::Ndjson };
-    let start = start(request)?;
-    let follow = match query(request, "follow").as_deref() {
-        None | Some("" | "true") => true,
-        Some("false") => false,
-        Some(other) => {
-            return Err(Problem::new(Code::InvalidRequest, format!("follow={other} is neither true nor false")));
-        }
-    };
+    let (start, follow) = (start(request, after, last)?, follow.unwrap_or(true));
     let (directory, upto) = (session.directory().clone(), session.view().status.last_seq);
     // The first chunk is read before the response begins: segments can be removed at any time. A status tells
     // about removed events better than a stream that breaks.
@@ -82,7 +74,7 @@ pub(super) async fn events(
         }
         Err(error) => {
             // The session may have been removed since the lookup.
-            context.sessions.find(id).await?;
+            context.sessions.find(session.id().as_str()).await?;
             return Err(Problem::new(Code::Internal, agentd_api::chain(&error)));
         }
     };
@@ -110,19 +102,19 @@ pub(super) async fn events(
 
 /// Returns the start of the stream. `Last-Event-ID` overrides `?after=`, since a browser that reconnects repeats
 /// its first address.
-fn start(request: &Request<Incoming>) -> Result<Start, Problem> {
-    let header = request.headers().get("last-event-id").map(|value| value.to_str().unwrap_or("?").to_owned());
-    let (name, text) = match (header, query(request, "after"), query(request, "last")) {
-        (Some(text), _, _) => ("Last-Event-ID", text),
-        (None, Some(text), _) => ("after", text),
-        (None, None, Some(text)) => ("last", text),
-        (None, None, None) => return Ok(Start::After(0)),
+fn start(request: &Request<Incoming>, after: Option<u64>, last: Option<u64>) -> Result<Start, Problem> {
+    let Some(header) = request.headers().get("last-event-id") else {
+        return Ok(match (after, last) {
+            (None, Some(count)) => Start::Last(count),
+            (after, _) => Start::After(after.unwrap_or(0)),
+        });
     };
+    let text = header.to_str().unwrap_or("?");
     let number = text.parse::<u64>().map_err(|_| {
-        Problem::new(Code::InvalidRequest, format!("{name} is {text:?}, which is not a sequence number"))
+        Problem::new(Code::InvalidRequest, format!("Last-Event-ID is {text:?}, which is not a sequence number"))
             .hint("use the sequence number (seq) of an event, a whole number from 0")
     })?;
-    Ok(if name == "last" { Start::Last(number) } else { Start::After(number) })
+    Ok(Start::After(number))
 }
 
 type Sender = mpsc::Sender<Result<Frame<Bytes>, io::Error>>;

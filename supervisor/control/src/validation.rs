@@ -1,17 +1,15 @@
 //! Implements `GET /v1/sessions/{id}/validation`: warnings about a session's environment.
 
 use agentd_api::{Code, Problem};
-use hyper::StatusCode;
 
 use super::handlers::Answer;
 use super::json;
 use super::router::Context;
 use agentd_api::chain;
-use agentd_session::{kept, validate};
+use agentd_session::{Session, kept, validate};
 
-pub(super) async fn validation(context: &Context, id: &str) -> Answer {
-    let session = context.sessions.find(id).await?;
+pub(super) async fn validation(context: &Context, session: &Session) -> Answer {
     let last = kept(&context.generation, session.id()).await?;
     let found = validate(&context.generation, session.id(), &session.view().spec, last.as_ref()).await;
-    Ok(json(StatusCode::OK, &found.map_err(|error| Problem::new(Code::Internal, chain(&error)))?))
+    json(&found.map_err(|error| Problem::new(Code::Internal, chain(&error)))?)
 }
