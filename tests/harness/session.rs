@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentd_api::event::TurnEnded;
 use agentd_api::session::{Phase, PromptAccepted, PromptRequest, SessionSpec, SessionView};
-use agentd_api::surrogates::mended;
+use agentd_api::surrogates::replace_lone_surrogates;
 use agentd_api::{Body, Event, SessionId, TurnId};
 use serde_json::Value;
 
@@ -135,7 +135,7 @@ pub(crate) fn said(event: &Event) -> Option<String> {
 /// Returns the `update` of an agent's `session/update`.
 pub(crate) fn update(event: &Event) -> Option<Value> {
     let Body::AgentOut(message) = &event.body else { return None };
-    let mut message: Value = serde_json::from_str(mended(message).get()).expect("the journal holds JSON");
+    let mut message: Value = serde_json::from_str(replace_lone_surrogates(message).get()).expect("the journal holds JSON");
     (message["method"] == "session/update").then(|| message["params"]["update"].take())
 }
 

@@ -14,23 +14,26 @@ use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationV
 use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
+use agentd_api::route::{PrerequisiteWait, Wait, Within};
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
+use agentd_api::status::{AgentList, VersionView};
 use agentd_api::validation::ValidationView;
-use agentd_api::{Code, PermissionId, Problem, SessionId, SessionName, TurnId};
+use agentd_api::{Call, Code, PermissionId, Problem, SessionId, SessionName, TurnId};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Method, Request, Response};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::Range;
 use crate::error::Error;
+use crate::stream::StreamStart;
 use crate::way::Way;
 
 /// Time limit of an answer, in addition to the wait that the request asks for.
@@ -64,41 +67,13 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Returns the parameters to append to a query that is not empty.
-    fn query(self) -> String {
-        let wait = self.wait.map(|wait| format!("&wait_for_prerequisites={}", wait.as_secs_f64())).unwrap_or_default();
-        if self.force { format!("{wait}&force=true") } else { wait }
+    fn wait_for_prerequisites(self) -> Option<PrerequisiteWait> {
+        self.wait.map(Within)
     }
-}
 
-/// Answer to `GET /v1/agents`.
-#[derive(Debug, Deserialize)]
-pub(crate) struct AgentList {
-    pub(crate) agents: Vec<AgentView>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct AgentView {
-    pub(crate) name: String,
-    #[serde(default)]
-    pub(crate) command: Vec<String>,
-    #[serde(default)]
-    pub(crate) default: bool,
-}
-
-/// Answer to `GET /v1/version`.
-#[derive(Debug, Deserialize)]
-pub(crate) struct VersionView {
-    pub(crate) version: String,
-    pub(crate) pid: u32,
-    #[serde(default)]
-    pub(crate) draining: bool,
-    pub(crate) runtime_directory: PathBuf,
-    pub(crate) state_directory: PathBuf,
-    /// Path of the daemon's program, as the system shows it to the daemon.
-    #[serde(default)]
-    pub(crate) program: Option<PathBuf>,
-    pub(crate) compatibility: agentd_api::compatibility::Compatibility,
+    fn force(self) -> Option<bool> {
+        self.force.then_some(true)
+    }
 }
 
 impl Client {
@@ -116,15 +91,20 @@ impl Client {
 
     /// Succeeds if a daemon answers.
     pub(crate) async fn health(&self) -> Result<(), Error> {
-        self.call(Method::GET, "/healthz", None, Duration::ZERO).await.map(drop)
+        self.call(&Call::Health {}, None, Duration::ZERO).await.map(drop)
     }
 
     pub(crate) async fn create(&self, spec: &SessionSpec, terms: Terms) -> Result<Document<SessionView>, Error> {
-        self.post(&format!("/v1/sessions?wait=0{}", terms.query()), Some(spec), None).await
+        let call = Call::CreateSession {
+            wait: waiting(Some(Duration::ZERO)),
+            wait_for_prerequisites: terms.wait_for_prerequisites(),
+            force: terms.force(),
+        };
+        self.submit(&call, spec, Duration::ZERO).await
     }
 
     pub(crate) async fn list(&self) -> Result<Document<SessionList>, Error> {
-        self.get("/v1/sessions").await
+        self.fetch(&Call::Sessions {}, Duration::ZERO).await
     }
 
     /// Finds a session by its id, its name, or an unambiguous prefix of its id. A complete id or name takes
@@ -136,7 +116,7 @@ impl Client {
             let detail = format!("there is no session {given:?}: {error}");
             return Err(Error::Session { detail, hint: Some("agentctl ls lists the sessions".to_owned()) });
         }
-        let found = self.get(&format!("/v1/sessions/{}", escape(given))).await;
+        let found = self.session(given).await;
         // An agent does not learn whether another session exists.
         let is_unknown = |error: &Error| matches!(error.code(), Some(Code::NoSuchSession | Code::InSession));
         if !found.as_ref().is_err_and(is_unknown) {
@@ -160,36 +140,38 @@ impl Client {
     }
 
     pub(crate) async fn session(&self, id: &str) -> Result<Document<SessionView>, Error> {
-        self.get(&format!("/v1/sessions/{id}")).await
+        self.fetch(&Call::Session { session: id.to_owned() }, Duration::ZERO).await
     }
 
     pub(crate) async fn delete(&self, id: &str, force: bool) -> Result<(), Error> {
-        let force = if force { "?force=true" } else { "" };
+        let call = Call::RemoveSession { session: id.to_owned(), force: force.then_some(true) };
         // With force it stops the session first, which takes its time.
-        self.call(Method::DELETE, &format!("/v1/sessions/{}{force}", escape(id)), None, PATIENCE).await.map(drop)
+        self.call(&call, None, PATIENCE).await.map(drop)
     }
 
     pub(crate) async fn prompt(&self, id: &str, prompt: &str) -> Result<Document<PromptAccepted>, Error> {
         let body = PromptRequest { prompt: prompt.to_owned() };
-        self.post(&format!("/v1/sessions/{id}/prompt"), Some(&body), None).await
+        self.submit(&Call::Prompt { session: id.to_owned() }, &body, Duration::ZERO).await
     }
 
     pub(crate) async fn cancel(&self, id: &str) -> Result<Document<SessionView>, Error> {
-        self.post(&format!("/v1/sessions/{id}/cancel"), None::<&()>, None).await
+        self.fetch(&Call::Cancel { session: id.to_owned() }, Duration::ZERO).await
     }
 
     /// Drops a queued turn, or cancels the running turn.
     pub(crate) async fn cancel_turn(&self, id: &str, turn: &TurnId) -> Result<(), Error> {
-        self.call(Method::DELETE, &format!("/v1/sessions/{id}/turns/{turn}"), None, Duration::ZERO).await.map(drop)
+        let call = Call::CancelTurn { session: id.to_owned(), turn: turn.to_string() };
+        self.call(&call, None, Duration::ZERO).await.map(drop)
     }
 
     pub(crate) async fn stop(&self, id: &str, wait: Option<Duration>) -> Result<Document<SessionView>, Error> {
-        self.post(&format!("/v1/sessions/{id}/stop{}", waiting(wait)), None::<&()>, wait).await
+        let call = Call::Stop { session: id.to_owned(), wait: waiting(wait) };
+        self.fetch(&call, wait.unwrap_or_default()).await
     }
 
     /// Ends the agent of a session whose stored state is unreadable. Such a session has no view.
     pub(crate) async fn stop_set_aside(&self, id: &str) -> Result<(), Error> {
-        self.call(Method::POST, &format!("/v1/sessions/{}/stop", escape(id)), None, PATIENCE).await.map(drop)
+        self.call(&Call::Stop { session: id.to_owned(), wait: None }, None, PATIENCE).await.map(drop)
     }
 
     /// Resumes a session. `fresh` begins a new conversation instead of continuing the old one.
@@ -200,9 +182,15 @@ impl Client {
         fresh: bool,
         terms: Terms,
     ) -> Result<Document<SessionView>, Error> {
-        let (seconds, terms) = (wait.unwrap_or_default().as_secs(), terms.query());
-        let path = format!("/v1/sessions/{id}/resume?wait={seconds}&new_conversation={fresh}{terms}");
-        self.post(&path, None::<&()>, wait).await
+        let wait = wait.unwrap_or_default();
+        let call = Call::Resume {
+            session: id.to_owned(),
+            wait: waiting(Some(wait)),
+            new_conversation: Some(fresh),
+            wait_for_prerequisites: terms.wait_for_prerequisites(),
+            force: terms.force(),
+        };
+        self.fetch(&call, wait).await
     }
 
     pub(crate) async fn answer(
@@ -211,7 +199,8 @@ impl Client {
         permission: &PermissionId,
         answer: &PermissionAnswer,
     ) -> Result<Document<SessionView>, Error> {
-        self.post(&format!("/v1/sessions/{id}/permissions/{permission}"), Some(answer), None).await
+        let call = Call::Permit { session: id.to_owned(), permission: permission.to_string() };
+        self.submit(&call, answer, Duration::ZERO).await
     }
 
     pub(crate) async fn environment(
@@ -220,8 +209,8 @@ impl Client {
         at: Moment,
         values: bool,
     ) -> Result<Document<EnvironmentView>, Error> {
-        let path = format!("/v1/sessions/{id}/environment?at={}&values={values}", at.as_str());
-        self.get_slowly(&path, BUILDING).await
+        let call = Call::Environment { session: id.to_owned(), at: Some(at), values: Some(values) };
+        self.fetch(&call, BUILDING).await
     }
 
     pub(crate) async fn environment_difference(
@@ -230,44 +219,46 @@ impl Client {
         range: Range,
         values: bool,
     ) -> Result<Document<DifferenceView>, Error> {
-        let (from, to) = (range.from.as_str(), range.to.as_str());
-        let path = format!("/v1/sessions/{id}/environment/diff?from={from}&to={to}&values={values}");
-        self.get_slowly(&path, BUILDING).await
+        let (from, to, values) = (Some(range.from), Some(range.to), Some(values));
+        let call = Call::EnvironmentDifference { session: id.to_owned(), from, to, values };
+        self.fetch(&call, BUILDING).await
     }
 
     pub(crate) async fn rotate_key(&self) -> Result<Document<RotationView>, Error> {
-        self.post("/v1/environment/rotate-key", None::<&()>, Some(BUILDING)).await
+        self.fetch(&Call::RotateKey {}, BUILDING).await
     }
 
     /// Adds names to the variables that the whitelist keeps.
     pub(crate) async fn keep(&self, wish: &KeepRequest) -> Result<Document<KeepView>, Error> {
-        self.post("/v1/environment/keep", Some(wish), Some(BUILDING)).await
+        self.submit(&Call::Keep {}, wish, BUILDING).await
     }
 
     pub(crate) async fn snapshots(&self) -> Result<Document<SnapshotList>, Error> {
-        self.get("/v1/snapshots").await
+        self.fetch(&Call::Snapshots {}, Duration::ZERO).await
     }
 
     /// Sends a terminal's environment, with which sessions can begin.
     pub(crate) async fn add_snapshot(&self, snapshot: &TerminalSnapshot) -> Result<TerminalSnapshotView, Error> {
-        Ok(self.post("/v1/snapshots", Some(snapshot), None).await?.value)
+        Ok(self.submit(&Call::AddSnapshot {}, snapshot, Duration::ZERO).await?.value)
     }
 
     pub(crate) async fn refresh_snapshots(&self, wait: Duration) -> Result<Document<SnapshotList>, Error> {
-        self.post("/v1/snapshots/refresh", None::<&()>, Some(wait)).await
+        self.fetch(&Call::RefreshSnapshots {}, wait).await
     }
 
     pub(crate) async fn invalidate_snapshots(&self) -> Result<Document<SnapshotList>, Error> {
-        self.post("/v1/snapshots/invalidate", None::<&()>, None).await
+        self.fetch(&Call::InvalidateSnapshots {}, Duration::ZERO).await
     }
 
     pub(crate) async fn agents(&self) -> Result<Document<AgentList>, Error> {
-        self.get("/v1/agents").await
+        self.fetch(&Call::Agents {}, Duration::ZERO).await
     }
 
     /// Lists the scripts that a session in `directory` sources. `diff` adds their contents or changes.
     pub(crate) async fn scripts(&self, directory: &Path, diff: bool) -> Result<Document<ScriptList>, Error> {
-        self.get(&format!("/v1/scripts?directory={}&diff={diff}", escape(&directory.to_string_lossy()))).await
+        let directory = directory.to_string_lossy().into_owned();
+        let call = Call::Scripts { directory: Some(directory), diff: Some(diff) };
+        self.fetch(&call, Duration::ZERO).await
     }
 
     pub(crate) async fn decide_scripts(
@@ -275,55 +266,53 @@ impl Client {
         allow: bool,
         decision: &ScriptDecision,
     ) -> Result<Document<ScriptList>, Error> {
-        let path = if allow { "/v1/scripts/allow" } else { "/v1/scripts/deny" };
-        self.post(path, Some(decision), None).await
+        let call = if allow { Call::AllowScripts {} } else { Call::DenyScripts {} };
+        self.submit(&call, decision, Duration::ZERO).await
     }
 
     pub(crate) async fn plugins(&self) -> Result<Document<PluginList>, Error> {
-        self.get("/v1/plugins").await
+        self.fetch(&Call::Plugins {}, Duration::ZERO).await
     }
 
     pub(crate) async fn plugin(&self, name: &str) -> Result<Document<PluginView>, Error> {
-        self.get(&format!("/v1/plugins/{}", escape(name))).await
+        self.fetch(&Call::Plugin { name: name.to_owned() }, Duration::ZERO).await
     }
 
     /// Returns the state of all prerequisites, or of those of one session.
     pub(crate) async fn prerequisites(&self, session: Option<&SessionId>) -> Result<PrerequisiteList, Error> {
-        let of = session.map(|id| format!("?session={id}")).unwrap_or_default();
-        Ok(self.get(&format!("/v1/prerequisites{of}")).await?.value)
+        let call = Call::Prerequisites { session: session.map(ToString::to_string) };
+        Ok(self.fetch(&call, Duration::ZERO).await?.value)
     }
 
     /// Runs a check; the time limit covers the longest check.
     pub(crate) async fn check(&self, name: &str, session: Option<SessionId>) -> Result<CheckReport, Error> {
-        let path = format!("/v1/prerequisites/{}/check", escape(name));
-        let request = CheckRequest { session };
-        Ok(self.post(&path, Some(&request), Some(Duration::from_mins(2))).await?.value)
+        let call = Call::CheckPrerequisite { name: name.to_owned() };
+        Ok(self.submit(&call, &CheckRequest { session }, Duration::from_mins(2)).await?.value)
     }
 
     /// Reloads the configuration; the time limit covers the compilation of changed plugins.
     pub(crate) async fn reload(&self) -> Result<Document<ReloadView>, Error> {
-        self.post("/v1/reload", None::<&()>, Some(COMPILING)).await
+        self.fetch(&Call::Reload { dry_run: None }, COMPILING).await
     }
 
     /// Returns the changes that a reload would make. A daemon without this feature refuses the request and
     /// changes nothing.
     pub(crate) async fn foresee_reload(&self) -> Result<Document<ReloadView>, Error> {
-        self.get_slowly("/v1/reload", COMPILING).await
+        self.fetch(&Call::ForeseeReload {}, COMPILING).await
     }
 
     /// Begins a drain: every session is stopped and none launched. Does not wait.
     pub(crate) async fn drain(&self) -> Result<Document<DrainView>, Error> {
-        self.post("/v1/drain", None::<&()>, None).await
+        self.fetch(&Call::BeginDrain { wait: None }, Duration::ZERO).await
     }
 
     /// Returns the progress of the drain when every session is stopped, or after `wait`.
     pub(crate) async fn drain_progress(&self, wait: Duration) -> Result<Document<DrainView>, Error> {
-        self.get_slowly(&format!("/v1/drain{}", waiting(Some(wait))), wait).await
+        self.fetch(&Call::Drain { wait: waiting(Some(wait)) }, wait).await
     }
 
     pub(crate) async fn undo_drain(&self) -> Result<Document<DrainView>, Error> {
-        let (status, raw) = self.call(Method::DELETE, "/v1/drain", None, Duration::ZERO).await?;
-        document("DELETE /v1/drain".to_owned(), status, raw)
+        self.fetch(&Call::UndoDrain { wait: None }, Duration::ZERO).await
     }
 
     /// Returns the records of the audit log, oldest first.
@@ -333,120 +322,105 @@ impl Client {
         since: Option<&str>,
         limit: u32,
     ) -> Result<Document<AuditList>, Error> {
-        let parameter = |name: &str, value: Option<&str>| {
-            value.map_or_else(String::new, |value| format!("&{name}={}", escape(value)))
+        let call = Call::Audit {
+            session: session.map(str::to_owned),
+            since: since.map(str::to_owned),
+            limit: Some(limit.into()),
         };
-        let (session, since) = (parameter("session", session), parameter("since", since));
-        self.get(&format!("/v1/audit?limit={limit}{session}{since}")).await
+        self.fetch(&call, Duration::ZERO).await
     }
 
     pub(crate) async fn secrets(&self) -> Result<Document<SecretList>, Error> {
-        self.get("/v1/secrets").await
+        self.fetch(&Call::Secrets {}, Duration::ZERO).await
     }
 
     /// Fetches every secret; the time limit covers the slowest source.
     pub(crate) async fn check_secrets(&self) -> Result<Document<SecretList>, Error> {
-        self.post("/v1/secrets/check", None::<&()>, Some(Duration::from_mins(2))).await
+        self.fetch(&Call::CheckSecrets {}, Duration::from_mins(2)).await
     }
 
     pub(crate) async fn validation(&self, id: &str) -> Result<Document<ValidationView>, Error> {
-        self.get(&format!("/v1/sessions/{id}/validation")).await
+        self.fetch(&Call::Validation { session: id.to_owned() }, Duration::ZERO).await
     }
 
     /// Returns the daemon's own checks. The time limit covers agents that print their versions slowly.
     pub(crate) async fn doctor(&self) -> Result<DoctorView, Error> {
-        Ok(self.get_slowly("/v1/doctor", BUILDING).await?.value)
+        Ok(self.fetch(&Call::Doctor {}, BUILDING).await?.value)
     }
 
     pub(crate) async fn version(&self) -> Result<Document<VersionView>, Error> {
-        self.get("/v1/version").await
+        self.fetch(&Call::Version {}, Duration::ZERO).await
     }
 
     /// Opens an event stream and returns its body, as NDJSON.
-    pub(crate) async fn events(&self, id: &str, query: &str) -> Result<Incoming, Error> {
-        let (path, since) = (format!("/v1/sessions/{id}/events{query}"), Instant::now());
+    pub(crate) async fn events(&self, id: &str, from: StreamStart, follow: bool) -> Result<Incoming, Error> {
+        let (after, last) = match from {
+            StreamStart::After(seq) => (Some(seq), None),
+            StreamStart::Last(count) => (None, Some(count)),
+        };
+        let call = Call::Events { session: id.to_owned(), after, last, follow: Some(follow) };
+        let since = Instant::now();
         loop {
-            let response = self.send(&Method::GET, &path, None, PATIENCE).await?;
+            let response = self.send(&call, None, PATIENCE).await?;
             if response.status().is_success() {
                 return Ok(response.into_body());
             }
-            let (call, status) = (format!("GET {path}"), response.status().as_u16());
+            let (call, status) = (call.to_string(), response.status().as_u16());
             wait_for_room(refusal(call.clone(), status, collect(call, response).await?), since).await?;
         }
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Document<T>, Error> {
-        self.get_slowly(path, Duration::ZERO).await
+    /// Makes a call without a body. `wait` extends the time limit.
+    async fn fetch<T: DeserializeOwned>(&self, call: &Call, wait: Duration) -> Result<Document<T>, Error> {
+        let (status, raw) = self.call(call, None, wait).await?;
+        document(call.to_string(), status, raw)
     }
 
-    /// Sends a GET request with an additional time limit.
-    async fn get_slowly<T: DeserializeOwned>(&self, path: &str, wait: Duration) -> Result<Document<T>, Error> {
-        let (status, raw) = self.call(Method::GET, path, None, wait).await?;
-        document(format!("GET {path}"), status, raw)
-    }
-
-    async fn post<B: Serialize, T: DeserializeOwned>(
+    /// Makes a call with a body. `wait` extends the time limit.
+    async fn submit<B: Serialize, T: DeserializeOwned>(
         &self,
-        path: &str,
-        body: Option<&B>,
-        wait: Option<Duration>,
+        call: &Call,
+        body: &B,
+        wait: Duration,
     ) -> Result<Document<T>, Error> {
-        let body = body.map(serde_json::to_vec).transpose().map_err(Error::Request)?;
-        let (status, raw) = self.call(Method::POST, path, body, wait.unwrap_or_default()).await?;
-        document(format!("POST {path}"), status, raw)
+        let body = serde_json::to_vec(body).map_err(Error::Request)?;
+        let (status, raw) = self.call(call, Some(body), wait).await?;
+        document(call.to_string(), status, raw)
     }
 
     /// Sends a request, and repeats it while the daemon has no capacity. An unsuccessful answer is an error.
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Vec<u8>>,
-        wait: Duration,
-    ) -> Result<(u16, Bytes), Error> {
+    async fn call(&self, call: &Call, body: Option<Vec<u8>>, wait: Duration) -> Result<(u16, Bytes), Error> {
         let since = Instant::now();
         loop {
-            match self.call_once(&method, path, body.clone(), wait).await {
+            match self.call_once(call, body.clone(), wait).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => wait_for_room(error, since).await?,
             }
         }
     }
 
-    async fn call_once(
-        &self,
-        method: &Method,
-        path: &str,
-        body: Option<Vec<u8>>,
-        wait: Duration,
-    ) -> Result<(u16, Bytes), Error> {
-        let call = format!("{method} {path}");
+    async fn call_once(&self, call: &Call, body: Option<Vec<u8>>, wait: Duration) -> Result<(u16, Bytes), Error> {
         let limit = PATIENCE + wait;
         let answer = async {
-            let response = self.send(method, path, body, limit).await?;
+            let response = self.send(call, body, limit).await?;
             let status = response.status();
-            Ok::<_, Error>((status, collect(call.clone(), response).await?))
+            Ok::<_, Error>((status, collect(call.to_string(), response).await?))
         };
-        let (status, raw) = timeout(limit, answer).await.map_err(|_| self.silent(&call, limit))??;
-        if status.is_success() { Ok((status.as_u16(), raw)) } else { Err(refusal(call, status.as_u16(), raw)) }
+        let (status, raw) = timeout(limit, answer).await.map_err(|_| self.silent(call, limit))??;
+        let code = status.as_u16();
+        if status.is_success() { Ok((code, raw)) } else { Err(refusal(call.to_string(), code, raw)) }
     }
 
-    async fn send(
-        &self,
-        method: &Method,
-        path: &str,
-        body: Option<Vec<u8>>,
-        limit: Duration,
-    ) -> Result<Response<Incoming>, Error> {
-        let call = format!("{method} {path}");
-        let broken = |source| Error::Broken { call: call.clone(), source };
+    async fn send(&self, call: &Call, body: Option<Vec<u8>>, limit: Duration) -> Result<Response<Incoming>, Error> {
+        let broken = |source| Error::Broken { call: call.to_string(), source };
         let unreachable = |source| Error::Unreachable { place: self.way.to_string(), source };
         let stream = self.way.connect().await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // The task ends with the response's body. Reading the body reports errors of the connection.
         tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header(HOST, self.way.host());
+        let mut request = Request::builder().method(call.route().method().as_str()).uri(call.address());
+        request = request.header(HOST, self.way.host());
         request = request.header(ACCEPT, "application/json, application/x-ndjson");
         if let Some(authorization) = self.way.authorization() {
             request = request.header(AUTHORIZATION, authorization);
@@ -457,11 +431,11 @@ impl Client {
         let request = request
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|error| unreachable(io::Error::other(error)))?;
-        timeout(limit, sender.send_request(request)).await.map_err(|_| self.silent(&call, limit))?.map_err(broken)
+        timeout(limit, sender.send_request(request)).await.map_err(|_| self.silent(call, limit))?.map_err(broken)
     }
 
-    fn silent(&self, call: &str, limit: Duration) -> Error {
-        Error::Silent { place: self.way.to_string(), call: call.to_owned(), seconds: limit.as_secs() }
+    fn silent(&self, call: &Call, limit: Duration) -> Error {
+        Error::Silent { place: self.way.to_string(), call: call.to_string(), seconds: limit.as_secs() }
     }
 }
 
@@ -500,22 +474,9 @@ fn refusal(call: String, status: u16, raw: Bytes) -> Error {
     }
 }
 
-fn waiting(wait: Option<Duration>) -> String {
-    wait.map(|wait| format!("?wait={}", wait.as_secs())).unwrap_or_default()
-}
-
-/// Percent-encodes a path segment or a query value: all but the unreserved characters of RFC 3986.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            let digit = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
-            escaped.extend(['%', digit(byte >> 4), digit(byte & 0xf)]);
-        }
-    }
-    escaped
+/// Returns the wait of a request, in whole seconds.
+fn waiting(wait: Option<Duration>) -> Option<Wait> {
+    wait.map(|wait| Within(Duration::from_secs(wait.as_secs())))
 }
 
 #[cfg(test)]
@@ -525,14 +486,8 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_document_with_what_this_version_does_not_know() {
         let raw = r#"{"status":409,"code":"name-taken","detail":"taken","holder":"k3m"}"#;
-        let error = refusal("POST /v1/sessions".into(), 409, Bytes::from(raw));
+        let error = refusal(Call::Sessions {}.to_string(), 409, Bytes::from(raw));
         let Error::Problem { problem, raw: kept } = &error else { panic!("{error:?}") };
         assert_eq!((problem.code, kept.as_ref()), (Code::NameTaken, raw.as_bytes()));
-    }
-
-    #[test]
-    fn what_is_not_plain_is_escaped_so_that_it_stays_one_segment() {
-        assert_eq!(escape("a-b.c_d~9"), "a-b.c_d~9");
-        assert_eq!(escape("../x?y z\u{e9}"), "..%2Fx%3Fy%20z%C3%A9");
     }
 }

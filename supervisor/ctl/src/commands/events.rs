@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use super::{Context, tell};
 use crate::error::Error;
 use crate::output::Reader;
-use crate::stream::{EventStream, Next, StreamStart, query};
+use crate::stream::{EventStream, Next, StreamStart};
 
 pub(super) async fn events(
     context: &Context,
@@ -20,7 +20,7 @@ pub(super) async fn events(
     let from = last.map_or(StreamStart::After(after.unwrap_or(0)), StreamStart::Last);
     let mut out = io::stdout().lock();
     if !follow {
-        let mut body = context.client.events(&id, &query(from, false)).await?;
+        let mut body = context.client.events(&id, from, false).await?;
         while let Some(frame) = body.frame().await {
             let broken = |source| Error::Broken { call: "GET events".into(), source };
             let bytes = frame.map_err(broken)?.into_data().unwrap_or_default();

@@ -101,7 +101,7 @@ struct Follower {
 
 impl Follower {
     async fn run(mut self) {
-        let mut connected = self.client.events(&self.id, &query(self.from, true)).await;
+        let mut connected = self.client.events(&self.id, self.from, true).await;
         if let Err(Error::Unreachable { .. } | Error::Broken { .. }) = connected {
             connected = self.again(true).await; // the daemon answered a moment ago, when the session was looked up
         }
@@ -135,7 +135,7 @@ impl Follower {
         let mut told = false;
         let mut managed = None;
         loop {
-            let error = match self.client.events(&self.id, &query(self.from, true)).await {
+            let error = match self.client.events(&self.id, self.from, true).await {
                 Ok(body) => return Ok(body),
                 Err(error) if error.is_absence() => error,
                 Err(error) => return Err(error),
@@ -168,7 +168,7 @@ impl Follower {
 
 /// Returns at most `count` of the last events of a session.
 pub(crate) async fn recent(client: &Client, id: &str, count: u64) -> Result<Vec<Event>, Error> {
-    let mut body = client.events(id, &query(StreamStart::Last(count), false)).await?;
+    let mut body = client.events(id, StreamStart::Last(count), false).await?;
     let (mut lines, mut events) = (Lines::default(), Vec::new());
     while let Some(frame) = body.frame().await {
         let broken = |source| Error::Broken { call: "GET events".into(), source };
@@ -190,15 +190,6 @@ pub(crate) async fn patiently<T>(ask: impl AsyncFn() -> Result<T, Error>) -> Res
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-/// Returns the query of `GET .../events`.
-pub(crate) fn query(from: StreamStart, follow: bool) -> String {
-    let from = match from {
-        StreamStart::After(seq) => format!("after={seq}"),
-        StreamStart::Last(count) => format!("last={count}"),
-    };
-    format!("?{from}&follow={follow}")
 }
 
 /// The part of a record that the stream reads.

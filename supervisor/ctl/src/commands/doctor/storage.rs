@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use agentd_api::doctor::{Check, Command, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
+use agentd_api::status::VersionView;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use crate::client::VersionView;
 use crate::error::Error;
 use crate::start::{home_directory, state_directory};
 

@@ -7,6 +7,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
+use agentd_api::Route;
+use agentd_api::route;
 use clap::Parser as _;
 use tempfile::TempDir;
 
@@ -184,14 +186,17 @@ impl Machine {
                 let said = fs::read_to_string(&answers).unwrap_or_default();
                 let version = said.trim().trim_start_matches("agentd ");
                 let pid = 1_000_000_000 + version.bytes().map(u32::from).sum::<u32>();
-                let body = if request.contains("/v1/version") {
+                let mut words = request.split(' ');
+                let (method, address) = (words.next().unwrap(), words.next().unwrap());
+                let path = address.split('?').next().unwrap();
+                let called = route::find(method, path);
+                let body = if called == Some(Route::Version) {
                     let knows = compatibility(version, 1);
                     format!(
                         r#"{{"version":"{version}","pid":{pid},"runtime_directory":"/r","state_directory":"/s","compatibility":{knows}}}"#
                     )
-                } else if let Some((id, _)) =
-                    request.split("/v1/sessions/").nth(1).and_then(|at| at.split_once("/stop"))
-                {
+                } else if called == Some(Route::Stop) {
+                    let id = route::session_in(path).unwrap();
                     fs::write(state.join("stopped"), id).unwrap();
                     session(id, "stopped")
                 } else {
