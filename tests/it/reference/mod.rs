@@ -4,6 +4,7 @@
 
 mod commands;
 mod interface;
+mod routes;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -53,4 +54,9 @@ fn the_page_of_events_has_each_kind() {
 #[test]
 fn the_page_of_conditions_has_each_type_and_the_listed_reasons() {
     compare("conditions.md", &interface::conditions());
+}
+
+#[test]
+fn the_page_of_routes_has_each_route_with_its_callers() {
+    compare("routes.md", &routes::page());
 }
