@@ -36,7 +36,7 @@ use crate::bindings::provider::agentd::plugin::secret as __with_name8;
 pub mod exports {
     pub mod agentd {
         pub mod plugin {
-            /// Checks something outside of the session that must hold before it may start.
+            /// Checks a condition outside of the session that is required for its start.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod prerequisite_check {
                 #[used]
@@ -48,13 +48,13 @@ pub mod exports {
                 pub type Setting = super::super::super::super::__with_name2::Setting;
                 pub type Description = super::super::super::super::__with_name2::Description;
                 pub type Failure = super::super::super::super::__with_name2::Failure;
-                /// When it can be checked.
+                /// The time of the check.
                 #[repr(u8)]
                 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
                 pub enum Moment {
-                    /// Before the session's environment is built: it does not look at it.
+                    /// Before the session's environment is built. The check does not read the environment.
                     BeforeEnvironment,
-                    /// After it: what it checks is told by the environment.
+                    /// After the environment is built. The check reads the environment.
                     AfterEnvironment,
                 }
                 impl ::core::fmt::Debug for Moment {
@@ -88,7 +88,7 @@ pub mod exports {
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct CheckDescription {
                     pub plugin: Description,
-                    /// Where the configuration does not say.
+                    /// Time of the check, unless the configuration sets it.
                     pub moment: Moment,
                 }
                 impl ::core::fmt::Debug for CheckDescription {
@@ -104,9 +104,9 @@ pub mod exports {
                 }
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct Request {
-                    /// None where the check is made for no session.
+                    /// None if the check is made for no session.
                     pub session: ::core::option::Option<Session>,
-                    /// By name; empty before it is built.
+                    /// The environment, sorted by name; empty before the environment is built.
                     pub environment: _rt::Vec<Variable>,
                     pub settings: _rt::Vec<Setting>,
                 }
@@ -125,13 +125,13 @@ pub mod exports {
                 #[repr(u8)]
                 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
                 pub enum Outcome {
-                    /// It holds.
+                    /// The condition holds.
                     Pass,
-                    /// It holds, and something about it should be known.
+                    /// The condition holds, and the user should read the summary.
                     Warn,
-                    /// It does not hold.
+                    /// The condition does not hold.
                     Fail,
-                    /// It could not be told, and the summary says why.
+                    /// The check could not determine the result. The summary says why.
                     Unknown,
                 }
                 impl ::core::fmt::Debug for Outcome {
@@ -183,13 +183,13 @@ pub mod exports {
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct Report {
                     pub outcome: Outcome,
-                    /// One line: what was found.
+                    /// Result of the check, in one line.
                     pub summary: _rt::String,
-                    /// What explains it, in the order in which it should be read.
+                    /// Facts that explain the result, in reading order.
                     pub facts: _rt::Vec<Fact>,
-                    /// What the user can do about it.
+                    /// Action for the user.
                     pub remedy: ::core::option::Option<_rt::String>,
-                    /// Milliseconds for which the report may be used again; none for as long as the host finds right.
+                    /// Validity of the report in milliseconds; none for the default of the host.
                     pub valid_for: ::core::option::Option<u64>,
                 }
                 impl ::core::fmt::Debug for Report {
@@ -1049,7 +1049,7 @@ pub mod exports {
                 pub trait Guest {
                     #[allow(async_fn_in_trait)]
                     fn describe() -> CheckDescription;
-                    /// A check that does not hold is a report; a failure is a check that could not be made.
+                    /// Makes the check. An unmet condition is a report. A failure means that the check could not be made.
                     #[allow(async_fn_in_trait)]
                     fn check(
                         request: Request,

@@ -8,8 +8,8 @@
 #[allow(dead_code, clippy::all)]
 pub mod agentd {
     pub mod plugin {
-        /// Messages to the daemon's journal, with the plugin's and the session's name in their fields. Always granted. A call may write 200
-        /// messages of 4 KiB unless the administrator says otherwise; what is more is counted and dropped.
+        /// Messages to the daemon's log. Their fields contain the names of the plugin and the session. Always granted. By
+        /// default a call may write 200 messages of 4 KiB. The host counts and drops further messages.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod log {
             #[used]
@@ -52,7 +52,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Of a call that crashes, the last message of level `error` is told with the crash.
+            /// Writes a message. If the call crashes, the report of the crash contains the last message of level `error`.
             #[allow(async_fn_in_trait)]
             pub fn write(level: Level, message: &str) -> () {
                 unsafe {
@@ -99,7 +99,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Nanoseconds from an arbitrary point; never goes back.
+            /// Nanoseconds since an arbitrary point in time. Never decreases.
             #[allow(async_fn_in_trait)]
             pub fn monotonic() -> u64 {
                 unsafe {
@@ -118,25 +118,25 @@ pub mod agentd {
                 }
             }
         }
-        /// The words that all of them share.
+        /// Types that several interfaces use.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod types {
             #[used]
             #[doc(hidden)]
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
-            /// The session that a call is for.
+            /// The session for which a call is made.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Session {
-                /// Unique on this machine, and part of the names of its files.
+                /// Unique on this machine. Names of the session's files contain the id.
                 pub id: _rt::String,
-                /// The name its user gave it.
+                /// The name that the user gave the session.
                 pub name: ::core::option::Option<_rt::String>,
-                /// The agent's name in the configuration, or the program's name.
+                /// Name of the agent in the configuration, else the name of the agent's program.
                 pub agent: _rt::String,
-                /// The working directory, absolute. What lies there comes from whoever wrote the repository.
+                /// The absolute working directory. Its content is not trusted: the author of the repository wrote it.
                 pub directory: _rt::String,
-                /// From 1: which launch of the session this is.
+                /// Number of this launch of the session, from 1.
                 pub launch: u64,
             }
             impl ::core::fmt::Debug for Session {
@@ -156,9 +156,9 @@ pub mod agentd {
             /// One environment variable.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Variable {
-                /// Neither empty nor with `=` or NUL.
+                /// Not empty, without `=` and NUL.
                 pub name: _rt::String,
-                /// Bytes without NUL: the operating system does not promise UTF-8.
+                /// Bytes without NUL. They need not be UTF-8.
                 pub value: _rt::Vec<u8>,
             }
             impl ::core::fmt::Debug for Variable {
@@ -172,8 +172,8 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// One entry of the plugin's settings. A nested table's keys are joined by dots: `servers.main.host`. A scalar is a list of one;
-            /// numbers, booleans and dates are in their TOML spelling.
+            /// One entry of the plugin's settings. The keys of nested tables are joined by dots: `servers.main.host`. A scalar
+            /// is a list of one element. Numbers, booleans and dates have their TOML spelling.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Setting {
                 pub key: _rt::String,
@@ -190,12 +190,12 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// Which setting is wrong.
+            /// A wrong setting.
             #[derive(Clone, Eq, PartialEq)]
             pub struct SettingError {
-                /// As in `setting`.
+                /// Key of the setting, as in `setting`.
                 pub key: _rt::String,
-                /// What it must be, and what it is.
+                /// The expected value and the actual value.
                 pub message: _rt::String,
             }
             impl ::core::fmt::Debug for SettingError {
@@ -209,25 +209,26 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// Why something could not be done. A plugin passes on what a host call said, or finds words of its own: who reads them knows the
-            /// plugin's name, and nothing of how it works.
+            /// Reason why an operation failed. A plugin returns the failure of a host call, or makes its own. The reader of the
+            /// text knows the plugin's name, but not how the plugin works.
             #[derive(Clone, Eq, PartialEq)]
             pub enum Failure {
                 /// A setting is missing or wrong.
                 Configuration(SettingError),
-                /// It is outside of what the administrator granted, or of what the plugin said in `wants`.
+                /// The grant or the plugin's `wants` do not cover the operation.
                 NotGranted(_rt::String),
-                /// It needs the user's approval, which it does not have: what to do about it is in the text.
+                /// The user has not approved the operation. The text says how to approve it.
                 NotApproved(_rt::String),
-                /// There is no such file, program, secret or host.
+                /// The file, program, secret or host does not exist.
                 NotFound(_rt::String),
-                /// It took longer than it may.
+                /// The operation exceeded its time limit.
                 TimedOut(_rt::String),
-                /// There is more of it than the host hands over.
+                /// The result exceeds the limit of the host call.
                 TooLarge(_rt::String),
-                /// The other side cannot be used now: a connection refused, a server that is down, a file that may not be read.
+                /// The resource cannot be used now: a refused connection, a server that is down, a file without read
+                /// permission.
                 Unavailable(_rt::String),
-                /// Anything else: what was tried, on what, and what came of it.
+                /// Any other failure: the operation, its object, and the result.
                 Failed(_rt::String),
             }
             impl ::core::fmt::Debug for Failure {
@@ -272,7 +273,7 @@ pub mod agentd {
                 }
             }
             impl ::core::error::Error for Failure {}
-            /// What the administrator can grant; each is an import of the same name.
+            /// A capability that the administrator can grant. Each is an import of the same name.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum Capability {
@@ -333,15 +334,15 @@ pub mod agentd {
                     }
                 }
             }
-            /// A capability that the plugin uses, and how far. What no want covers is refused to the plugin, granted or not, so that who reads
-            /// its description knows all that it can do. An import without a want keeps the plugin from being loaded.
+            /// A capability that the plugin uses, and its extent. The host refuses operations that no want covers, even if they
+            /// are granted, so the description is a complete list. A plugin with an import but no want for it is not loaded.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Want {
                 pub capability: Capability,
-                /// In the grammar of a grant. A plugin that cannot say, since its settings decide, says `*`, and `**` as a command's arguments.
-                /// Of `shell-environment` empty.
+                /// Patterns in the grammar of a grant. A plugin whose settings determine the extent uses `*`, and `**` for a
+                /// command's arguments. Empty for `shell-environment`.
                 pub patterns: _rt::Vec<_rt::String>,
-                /// One line: what for.
+                /// Purpose, in one line.
                 pub reason: _rt::String,
             }
             impl ::core::fmt::Debug for Want {
@@ -356,13 +357,13 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// A setting that the plugin knows.
+            /// A setting that the plugin supports.
             #[derive(Clone, Eq, PartialEq)]
             pub struct SettingDescription {
                 pub key: _rt::String,
-                /// One line: what it does, its form, and its default.
+                /// Effect, form and default of the setting, in one line.
                 pub summary: _rt::String,
-                /// Whether it has no default. A plugin without such a setting is not loaded.
+                /// Whether the setting has no default. A plugin is not loaded without its required settings.
                 pub required: bool,
             }
             impl ::core::fmt::Debug for SettingDescription {
@@ -377,16 +378,17 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// What a plugin says of itself. Called once, when it is loaded; no capability but `log` and `clock` answers then.
+            /// A plugin's description of itself. The host requests it once, when it loads the plugin. Only `log` and `clock`
+            /// work then.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Description {
-                /// 1 to 64 of `a-z 0-9 -`.
+                /// 1 to 64 characters of `a-z 0-9 -`.
                 pub name: _rt::String,
-                /// The plugin's own, at most 64 bytes.
+                /// Version of the plugin, at most 64 bytes.
                 pub version: _rt::String,
-                /// One line of at most 500 bytes.
+                /// Purpose of the plugin, in one line of at most 500 bytes.
                 pub summary: _rt::String,
-                /// All settings that it knows; another one keeps it from being loaded.
+                /// All settings that the plugin supports. A plugin with any other setting is not loaded.
                 pub settings: _rt::Vec<SettingDescription>,
                 pub wants: _rt::Vec<Want>,
             }
@@ -405,7 +407,7 @@ pub mod agentd {
                 }
             }
         }
-        /// The environment of the user's login shell. Grant: `login-shell = true`.
+        /// Environment of the user's login shell. Grant: `login-shell = true`.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod shell_environment {
             #[used]
@@ -415,8 +417,9 @@ pub mod agentd {
             pub type Variable = super::super::super::agentd::plugin::types::Variable;
             pub type Failure = super::super::super::agentd::plugin::types::Failure;
             #[allow(unused_unsafe, clippy::all)]
-            /// What the user's login shell, interactive and with its start-up files, gives to a program that it starts from an environment
-            /// of nothing but who the user is; or what the session begins with in its place, such as its user's terminal.
+            /// Returns the environment of programs that the user's login shell starts. The shell is interactive, reads its
+            /// start-up files, and begins with variables that identify the user only. A session can have another start
+            /// environment in its place, for example that of the user's terminal.
             #[allow(async_fn_in_trait)]
             pub fn login() -> ::core::result::Result<_rt::Vec<Variable>, Failure> {
                 unsafe {
@@ -673,11 +676,11 @@ pub mod agentd {
                 }
             }
         }
-        /// Environment scripts. Grant: `script = [patterns]` of paths, placeholders as they are.
+        /// Environment scripts. Grant: `script = [patterns]`, patterns of paths with unresolved placeholders.
         ///
-        /// A path is absolute, or begins with `{config}` (the user's configuration directory of agentd), `{cwd}` (the session's working
-        /// directory) or `{session}` (the session's own state directory). A script that is in neither `{config}` nor `{session}` runs only if
-        /// the user approved it, with its content.
+        /// A path is absolute, or begins with `{config}` (the user's configuration directory of agentd), `{cwd}` (the session's
+        /// working directory) or `{session}` (the session's own state directory). A script outside of `{config}` and
+        /// `{session}` runs only if the user approved the path together with the content.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod script {
             #[used]
@@ -688,9 +691,9 @@ pub mod agentd {
             pub type Failure = super::super::super::agentd::plugin::types::Failure;
             #[derive(Clone, Eq, PartialEq)]
             pub struct Sourced {
-                /// The file, with placeholders and symlinks resolved.
+                /// Path of the file after resolving placeholders and symbolic links.
                 pub path: _rt::String,
-                /// The whole environment after the script.
+                /// The complete environment after the script.
                 pub environment: _rt::Vec<Variable>,
             }
             impl ::core::fmt::Debug for Sourced {
@@ -705,8 +708,8 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Where these scripts are, placeholders resolved, in the same order; none for what is not there. Only looks: a script that is
-            /// there may still be refused.
+            /// Returns the paths of these scripts after resolving placeholders, in the given order; none for a missing script.
+            /// Runs no script, and `source` may still refuse an existing one.
             #[allow(async_fn_in_trait)]
             pub fn locate(
                 paths: &[_rt::String],
@@ -989,7 +992,8 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Sources a file in a fresh shell that is given only `environment`. `not-found` if it is not there.
+            /// Sources a script in a new shell that has only `environment`. Fails with `not-found` if the script does not
+            /// exist.
             #[allow(async_fn_in_trait)]
             pub fn source(
                 path: &str,
@@ -1313,8 +1317,8 @@ pub mod agentd {
                 }
             }
         }
-        /// Programs of the machine. Grant: `command = [patterns]`, each the program and its arguments with a space between: `*` is any text
-        /// within one of them, `?` any character, a word `**` at the end any further arguments.
+        /// Programs of the machine. Grant: `command = [patterns]`, each a program and its arguments, separated by single
+        /// spaces. `*` matches any text within one word, `?` any character, and a last word `**` any further arguments.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod command {
             #[used]
@@ -1325,16 +1329,18 @@ pub mod agentd {
             pub type Failure = super::super::super::agentd::plugin::types::Failure;
             #[derive(Clone, Eq, PartialEq)]
             pub struct Invocation {
-                /// An absolute path, or a name that is looked up in the machine's own directories of programs (not in the session's PATH).
+                /// An absolute path, or a name that is looked up in the machine's program directories. The session's PATH is
+                /// not used.
                 pub program: _rt::String,
                 pub arguments: _rt::Vec<_rt::String>,
-                /// All of its environment: nothing is inherited.
+                /// The complete environment. The program inherits no variable.
                 pub environment: _rt::Vec<Variable>,
-                /// The directory it starts in: `{cwd}`, `{session}`, `{config}`, or none for `/`.
+                /// Working directory: `{cwd}`, `{session}`, `{config}`, or none for `/`.
                 pub directory: ::core::option::Option<_rt::String>,
-                /// What it reads from its standard input.
+                /// Content of the standard input.
                 pub input: _rt::Vec<u8>,
-                /// Milliseconds; none for all that is left to the call. Then it is ended, with everything that it started.
+                /// Time limit in milliseconds; none for the remaining time of the call. Then the host ends the program and its
+                /// descendants.
                 pub time: ::core::option::Option<u64>,
             }
             impl ::core::fmt::Debug for Invocation {
@@ -1352,12 +1358,12 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// How it ended.
+            /// The end of a program.
             #[derive(Clone, Copy, Eq, PartialEq)]
             pub enum Ending {
-                /// With this status.
+                /// The program exited with this status.
                 Exited(u8),
-                /// By this signal.
+                /// This signal ended the program.
                 Signalled(u8),
             }
             impl ::core::fmt::Debug for Ending {
@@ -1378,9 +1384,9 @@ pub mod agentd {
             #[derive(Clone, Eq, PartialEq)]
             pub struct Completed {
                 pub ending: Ending,
-                /// Its standard output, at most 1 MiB: more is `too-large`.
+                /// The standard output, at most 1 MiB. A longer output is the failure `too-large`.
                 pub output: _rt::Vec<u8>,
-                /// The first 64 KiB of its standard error.
+                /// The first 64 KiB of the standard error.
                 pub errors: _rt::Vec<u8>,
             }
             impl ::core::fmt::Debug for Completed {
@@ -1396,7 +1402,8 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Runs a program without a terminal, and ends what it leaves behind. A program that ends with another status than 0 is no failure.
+            /// Runs a program without a terminal, then ends its remaining descendants. An exit status other than 0 is no
+            /// failure.
             #[allow(async_fn_in_trait)]
             pub fn run(
                 invocation: &Invocation,
@@ -1790,8 +1797,9 @@ pub mod agentd {
                 }
             }
         }
-        /// Files, to read. Grant: `file = [patterns]` of paths. A path may begin with a placeholder as a script's does. Symbolic links are
-        /// resolved, and then the path must match: `*` is any text within one name, `**` any text, `?` one character of a name.
+        /// Read access to files. Grant: `file = [patterns]` of paths. A path may begin with a placeholder, like the path of a
+        /// script. The host resolves symbolic links, and the resolved path must match. `*` matches any text within one name,
+        /// `**` any text, `?` one character of a name.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod file {
             #[used]
@@ -1834,12 +1842,12 @@ pub mod agentd {
             }
             #[derive(Clone, Eq, PartialEq)]
             pub struct Metadata {
-                /// The path with everything resolved.
+                /// Path after resolving placeholders and symbolic links.
                 pub path: _rt::String,
                 pub kind: Kind,
-                /// Bytes; of a directory, 0.
+                /// Size in bytes; 0 for a directory.
                 pub size: u64,
-                /// Milliseconds since 1970-01-01T00:00:00Z.
+                /// Modification time in milliseconds since 1970-01-01T00:00:00Z.
                 pub modified: u64,
             }
             impl ::core::fmt::Debug for Metadata {
@@ -1856,7 +1864,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// What a path is.
+            /// Returns the metadata of a path.
             #[allow(async_fn_in_trait)]
             pub fn inspect(path: &str) -> ::core::result::Result<Metadata, Failure> {
                 unsafe {
@@ -2095,7 +2103,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// A file's content, at most 1 MiB: more is `too-large`.
+            /// Returns a file's content, at most 1 MiB. A larger file is the failure `too-large`.
             #[allow(async_fn_in_trait)]
             pub fn read(path: &str) -> ::core::result::Result<_rt::Vec<u8>, Failure> {
                 unsafe {
@@ -2320,7 +2328,8 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// The names in a directory, sorted, at most 10,000: more is `too-large`. The directory itself must match.
+            /// Returns the sorted names in a directory. More than 10,000 are the failure `too-large`. The directory itself must
+            /// match.
             #[allow(async_fn_in_trait)]
             pub fn entries(
                 path: &str,
@@ -2570,8 +2579,8 @@ pub mod agentd {
                 }
             }
         }
-        /// The network. Grant: `network = [patterns]` of `host:port`; `*` is any text, the port a number, a range `27000-27009` or `*`. Who has
-        /// any may ask for the facts.
+        /// The network. Grant: `network = [patterns]` of `host:port`. `*` matches any text. The port is a number, a range
+        /// `27000-27009` or `*`. A plugin with any pattern may also read interfaces, routes and name servers.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod network {
             #[used]
@@ -2579,20 +2588,20 @@ pub mod agentd {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type Failure = super::super::super::agentd::plugin::types::Failure;
-            /// Why an exchange did not come about.
+            /// Reason why an exchange or a lookup failed.
             #[derive(Clone, Eq, PartialEq)]
             pub enum Problem {
-                /// The host has no address: the name service says that there is no such name.
+                /// The name service reports that the name does not exist.
                 NoSuchHost(_rt::String),
-                /// The name service did not answer, or with an error.
+                /// The name service did not respond, or responded with an error.
                 NotResolved(_rt::String),
-                /// Nobody listens there.
+                /// The host refused the connection, because no process listens on the port.
                 Refused(_rt::String),
-                /// There is no way there.
+                /// No route leads to the host.
                 Unreachable(_rt::String),
-                /// It was tried for as long as it may be.
+                /// The time limit was exceeded.
                 TimedOut(_rt::String),
-                /// It is outside of the grant, or another thing went wrong.
+                /// The grant does not cover the operation, or another failure occurred.
                 Other(Failure),
             }
             impl ::core::fmt::Debug for Problem {
@@ -2631,14 +2640,14 @@ pub mod agentd {
                 }
             }
             impl ::core::error::Error for Problem {}
-            /// One thing that is said, and what is waited for.
+            /// A message to send, and the response to wait for.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Step {
-                /// What is sent; may be empty.
+                /// Bytes to send; may be empty.
                 pub send: _rt::Vec<u8>,
-                /// How many bytes are waited for, at most 64 KiB; 0 to wait for none.
+                /// Number of bytes to wait for, at most 64 KiB; 0 for no response.
                 pub receive: u32,
-                /// Fewer are enough once these bytes came; empty for none.
+                /// Bytes that end the response early; empty for none.
                 pub until: _rt::Vec<u8>,
             }
             impl ::core::fmt::Debug for Step {
@@ -2653,15 +2662,15 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// How it ended.
+            /// The end of an exchange.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum Ending {
-                /// Every step was made.
+                /// All steps were made.
                 Complete,
-                /// The other side closed it first.
+                /// The peer closed the connection before the last step.
                 Closed,
-                /// The time was over.
+                /// The time limit was exceeded.
                 TimedOut,
             }
             impl ::core::fmt::Debug for Ending {
@@ -2692,11 +2701,11 @@ pub mod agentd {
             }
             #[derive(Clone, Eq, PartialEq)]
             pub struct Exchanged {
-                /// The address that was connected to.
+                /// Address of the peer.
                 pub address: _rt::String,
-                /// Milliseconds until it was connected.
+                /// Milliseconds until the connection was established.
                 pub connected: u64,
-                /// What came, step by step, as far as it got.
+                /// The received bytes of each step that was made.
                 pub received: _rt::Vec<_rt::Vec<u8>>,
                 pub ending: Ending,
             }
@@ -2716,12 +2725,12 @@ pub mod agentd {
             #[derive(Clone, Eq, PartialEq)]
             pub struct NetworkInterface {
                 pub name: _rt::String,
-                /// Whether the administrator has it up.
+                /// Whether the interface is enabled.
                 pub up: bool,
-                /// Whether it has a carrier.
+                /// Whether the interface has a carrier.
                 pub running: bool,
                 pub loopback: bool,
-                /// With their prefix: `10.8.0.2/24`.
+                /// Addresses with their prefix lengths: `10.8.0.2/24`.
                 pub addresses: _rt::Vec<_rt::String>,
             }
             impl ::core::fmt::Debug for NetworkInterface {
@@ -2740,10 +2749,10 @@ pub mod agentd {
             }
             #[derive(Clone, Eq, PartialEq)]
             pub struct Route {
-                /// With its prefix; `0.0.0.0/0` and `::/0` are the default routes.
+                /// Destination with its prefix length. `0.0.0.0/0` and `::/0` are the default routes.
                 pub destination: _rt::String,
                 pub gateway: ::core::option::Option<_rt::String>,
-                /// The interface's name.
+                /// Name of the interface.
                 pub via: _rt::String,
                 pub metric: u32,
             }
@@ -2760,12 +2769,12 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// Which way packets to an address go.
+            /// The way of packets to an address.
             #[derive(Clone, Eq, PartialEq)]
             pub struct Way {
-                /// The interface's name, where it can be told.
+                /// Name of the interface, if known.
                 pub via: ::core::option::Option<_rt::String>,
-                /// The address that they come from.
+                /// Source address of the packets.
                 pub source: _rt::String,
             }
             impl ::core::fmt::Debug for Way {
@@ -2783,7 +2792,7 @@ pub mod agentd {
             pub struct NameService {
                 /// Addresses of name servers.
                 pub servers: _rt::Vec<_rt::String>,
-                /// Domains that are searched.
+                /// Search domains.
                 pub search: _rt::Vec<_rt::String>,
             }
             impl ::core::fmt::Debug for NameService {
@@ -2798,7 +2807,8 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// The addresses of a host name, as programs of this machine get them, in that order. Must match a pattern, with any port.
+            /// Resolves a host name to addresses, as programs of this machine do, in their order. The name must match a pattern
+            /// of any port.
             #[allow(async_fn_in_trait)]
             pub fn resolve(
                 host: &str,
@@ -3152,8 +3162,8 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Connects by TCP, to one address of the host after the other; makes the steps; closes. Without a step it only connects. `time` is
-            /// in milliseconds, for all of it.
+            /// Connects by TCP to the first reachable address of the host, makes the steps and closes. Without a step it only
+            /// connects. `time` limits the whole exchange, in milliseconds.
             #[allow(async_fn_in_trait)]
             pub fn exchange(
                 host: &str,
@@ -3885,7 +3895,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// The main routing table.
+            /// Returns the main routing table.
             #[allow(async_fn_in_trait)]
             pub fn routes() -> ::core::result::Result<_rt::Vec<Route>, Failure> {
                 unsafe {
@@ -4176,7 +4186,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// None where there is no route. `address` is not a name.
+            /// Returns the way to an address; none without a route. `address` is no host name.
             #[allow(async_fn_in_trait)]
             pub fn way_to(
                 address: &str,
@@ -4726,7 +4736,7 @@ pub mod agentd {
                 }
             }
         }
-        /// File systems. Grant: `mount = [patterns]` of the paths where they are mounted, as those of `file`.
+        /// Mounted file systems. Grant: `mount = [patterns]` of mount points, in the grammar of `file`.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod mount {
             #[used]
@@ -4736,15 +4746,15 @@ pub mod agentd {
             pub type Failure = super::super::super::agentd::plugin::types::Failure;
             #[derive(Clone, Eq, PartialEq)]
             pub struct Mounted {
-                /// Where.
+                /// Mount point.
                 pub path: _rt::String,
-                /// What: a device, or `server:/path`.
+                /// A device, or `server:/path`.
                 pub source: _rt::String,
-                /// The kind of file system: `ext4`, `nfs4`, `fuse.sshfs`.
+                /// Type of the file system: `ext4`, `nfs4`, `fuse.sshfs`.
                 pub kind: _rt::String,
-                /// Options, those of the mount before those of the file system.
+                /// Options of the mount, then those of the file system.
                 pub options: _rt::Vec<_rt::String>,
-                /// `major:minor`.
+                /// Device as `major:minor`.
                 pub device: _rt::String,
             }
             impl ::core::fmt::Debug for Mounted {
@@ -4761,14 +4771,14 @@ pub mod agentd {
                         .finish()
                 }
             }
-            /// What came of a look at a path.
+            /// Result of a probe of a path.
             #[derive(Clone, Eq, PartialEq)]
             pub enum Liveness {
-                /// It answered: the `major:minor` of the device that the path is on.
+                /// The file system responded. The text is the `major:minor` of the path's device.
                 Answers(_rt::String),
-                /// It did not answer in time.
+                /// The file system did not respond in time.
                 Hangs,
-                /// It answered with an error.
+                /// The file system responded with an error.
                 Error(_rt::String),
             }
             impl ::core::fmt::Debug for Liveness {
@@ -4788,7 +4798,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Those in the mount table that match the grant, in its order.
+            /// Returns the entries of the mount table that match the grant, in the order of the table.
             #[allow(async_fn_in_trait)]
             pub fn mounts() -> ::core::result::Result<_rt::Vec<Mounted>, Failure> {
                 unsafe {
@@ -5107,7 +5117,7 @@ pub mod agentd {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Whether a path can be looked at. `time` is in milliseconds. A dead server costs no more than that.
+            /// Reports whether the file system of a path responds within `time` milliseconds. A dead server blocks no longer.
             #[allow(async_fn_in_trait)]
             pub fn probe(
                 path: &str,
@@ -5374,7 +5384,7 @@ pub mod agentd {
                 }
             }
         }
-        /// Processes. Grant: `process = [patterns]` of names.
+        /// Processes. Grant: `process = [patterns]` of program names.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod process {
             #[used]
@@ -5383,7 +5393,8 @@ pub mod agentd {
             use super::super::super::_rt;
             pub type Failure = super::super::super::agentd::plugin::types::Failure;
             #[allow(unused_unsafe, clippy::all)]
-            /// How many processes run whose program has this name: its file's, or what the kernel calls it, of which it keeps 15 bytes.
+            /// Returns the number of running processes of a program: by its file name, or by the kernel's name of at most 15
+            /// bytes.
             #[allow(async_fn_in_trait)]
             pub fn running(name: &str) -> ::core::result::Result<u32, Failure> {
                 unsafe {
@@ -5611,7 +5622,7 @@ pub mod agentd {
             use super::super::super::_rt;
             pub type Failure = super::super::super::agentd::plugin::types::Failure;
             #[allow(unused_unsafe, clippy::all)]
-            /// The value. To put it in a variable, give a change of the kind `secret` instead, and never see it.
+            /// Returns the value. A change of the kind `secret` sets a variable without revealing the value to the plugin.
             #[allow(async_fn_in_trait)]
             pub fn read(name: &str) -> ::core::result::Result<_rt::Vec<u8>, Failure> {
                 unsafe {
@@ -5858,7 +5869,7 @@ pub mod exports {
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct Request {
                     pub session: Session,
-                    /// The environment so far, by name.
+                    /// The environment after the previous providers, sorted by name.
                     pub environment: _rt::Vec<Variable>,
                     pub settings: _rt::Vec<Setting>,
                 }
@@ -5874,12 +5885,12 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// For a name that is in the environment so far, the variable goes. For any other name it says that this provider left the
-                /// variable out of what it captured: nothing changes, and the name and the reason are recorded all the same.
+                /// Removes a variable from the environment. For a variable that is not in the environment, the removal changes
+                /// nothing. It records that the provider captured the variable and left it out.
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct Removal {
                     pub name: _rt::String,
-                    /// Why, in a few words; shown to who asks where the variable went.
+                    /// Reason in a few words, for users who look for the variable.
                     pub reason: ::core::option::Option<_rt::String>,
                 }
                 impl ::core::fmt::Debug for Removal {
@@ -5893,11 +5904,11 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// One entry of a colon-separated list; one that is there already is moved, not doubled.
+                /// One entry of a colon-separated list. An existing equal entry is moved.
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct PathEntry {
                     pub name: _rt::String,
-                    /// Without a colon.
+                    /// The entry, without a colon.
                     pub entry: _rt::Vec<u8>,
                 }
                 impl ::core::fmt::Debug for PathEntry {
@@ -5911,8 +5922,8 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// A variable whose value is a secret that the configuration names, granted as for the import `secret`. The value is taken by
-                /// the host and never stored.
+                /// A variable whose value is a secret of the configuration, granted as for the import `secret`. The host reads the
+                /// value and never stores it.
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct SecretValue {
                     pub name: _rt::String,
@@ -5930,13 +5941,14 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// A file that the session's agent can read, and a variable with its path.
+                /// A file for the session's agent, and a variable that contains the path of the file.
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct FileContent {
                     pub name: _rt::String,
-                    /// The last part of its path: 1 to 64 of `A-Z a-z 0-9 . _ -`, not beginning with a dot. One session has one file of a name.
+                    /// File name: 1 to 64 characters of `A-Z a-z 0-9 . _ -`, without a dot at the beginning. Unique in the session.
                     pub file_name: _rt::String,
-                    /// At most 1 MiB. The file is the user's alone, in a directory that is gone when the session has stopped.
+                    /// Content, at most 1 MiB. Only the user can read the file. agentd removes its directory when the session
+                    /// stops.
                     pub content: _rt::Vec<u8>,
                 }
                 impl ::core::fmt::Debug for FileContent {
@@ -5990,11 +6002,11 @@ pub mod exports {
                 #[derive(Clone, Eq, PartialEq)]
                 pub struct Change {
                     pub effect: Effect,
-                    /// The file it came from, for who asks where the value is from.
+                    /// File that the value comes from, for messages and provenance.
                     pub origin: ::core::option::Option<_rt::String>,
-                    /// Milliseconds for which it holds; less than 1,000 is 1,000. When they are over, the provider is asked again: a file is
-                    /// written anew in its place, and of a variable that would be another now the session's user is told. What was stored is not
-                    /// used beyond it.
+                    /// Validity in milliseconds, at least 1,000; smaller values count as 1,000. The host calls the provider again
+                    /// before the time ends. It then replaces a file in place, and informs the user of variables that would differ.
+                    /// A stored value is not used after its time.
                     pub valid_for: ::core::option::Option<u64>,
                 }
                 impl ::core::fmt::Debug for Change {
@@ -7108,7 +7120,7 @@ pub mod exports {
                 pub trait Guest {
                     #[allow(async_fn_in_trait)]
                     fn describe() -> Description;
-                    /// Changes to the environment so far, applied in order.
+                    /// Returns changes to the environment. The host applies them in order.
                     #[allow(async_fn_in_trait)]
                     fn provide(
                         request: Request,
