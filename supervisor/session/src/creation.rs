@@ -1,6 +1,6 @@
 //! Creates the files of a new session and the first records of its journal.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
 use agentd_api::{Body, TurnId};
@@ -8,29 +8,24 @@ use agentd_fault::Point;
 
 use super::document::Document;
 use super::journal_port::{Journal, Port};
+use crate::pulse;
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
 use agentd_decide::rules::LaunchTerms;
 use agentd_host::directories::make_private;
 
 /// Writes the session's files and its first records: the creation, the initial prompt and the first launch. Then
-/// renames the directory to `finished`.
-pub(super) async fn write_files(
-    journal: &Journal,
-    finished: &Path,
-    document: &Document,
+/// renames the directory to `finished`. Returns the document.
+pub(super) async fn create_files(
+    journal: Journal,
+    finished: PathBuf,
+    document: Document,
     terms: LaunchTerms,
-) -> Result<(), String> {
+) -> Result<Document, String> {
     let LaunchTerms { wait_until, forced_by, requester } = terms;
-    let (spec, directory) = (&document.spec, &journal.directory);
-    make_private(directory).map_err(|error| chain(&error))?;
-    fault(Point::DaemonCreateDirectory)?;
-    document.write(directory).map_err(|error| error.to_string())?;
-    fault(Point::DaemonCreateDocument)?;
-    if let Some(script) = &spec.env_setup {
-        agentd_host::files::write(&directory.join("env-setup.sh"), script.as_bytes())
-            .map_err(|error| error.to_string())?;
-    }
+    let directory = journal.directory.clone();
+    let document = pulse::blocking(move || write_files(&directory, &document).map(|()| document)).await?;
+    let spec = &document.spec;
     let (key, parent) = (document.key.clone(), document.parent.clone());
     let mut batch = Batch::of(Body::SessionCreated(SessionCreated {
         spec: spec.clone(),
@@ -49,9 +44,24 @@ pub(super) async fn write_files(
         requester,
         ..LaunchStarted::new(1, LaunchReason::Create, false)
     }));
-    Port::Direct.append(journal, 0, 0, batch).await.map_err(|error| chain(&error))?;
-    std::fs::rename(directory, finished).map_err(|error| error.to_string())?;
-    fault(Point::DaemonCreateJournalled)
+    Port::Direct.append(&journal, 0, 0, batch).await.map_err(|error| chain(&error))?;
+    let rename = move || std::fs::rename(journal.directory, finished).map_err(|error| error.to_string());
+    pulse::blocking(rename).await?;
+    fault(Point::DaemonCreateJournalled)?;
+    Ok(document)
+}
+
+/// Creates the session's directory, and writes `session.json` and the session's script.
+fn write_files(directory: &Path, document: &Document) -> Result<(), String> {
+    make_private(directory).map_err(|error| chain(&error))?;
+    fault(Point::DaemonCreateDirectory)?;
+    document.write(directory).map_err(|error| error.to_string())?;
+    fault(Point::DaemonCreateDocument)?;
+    if let Some(script) = &document.spec.env_setup {
+        agentd_host::files::write(&directory.join("env-setup.sh"), script.as_bytes())
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 pub(super) fn fault(point: Point) -> Result<(), String> {

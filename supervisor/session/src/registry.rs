@@ -12,17 +12,17 @@ use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
 use agentd_api::{Code, Problem, SessionId, SessionName};
 use agentd_fault::Point;
 use jiff::Timestamp;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
-use super::creation::{fault, write_files};
+use super::creation::{create_files, fault};
 use super::document::Document;
-use super::driver::Driver;
 use super::journal_port::Journal;
-use super::resting::Resting;
-use super::{Published, Session, aside, cleanup, needs, view};
+use super::resting::{Made, Resting};
+use super::{Session, aside, cleanup, needs};
 use crate::generation::Generations;
 use crate::isolation;
+use crate::pulse;
 use agentd_api::chain;
 use agentd_config::Scope;
 use agentd_decide::rules::{Command, LaunchTerms};
@@ -52,8 +52,6 @@ pub struct ParentSession {
 
 /// Time in which sessions with a keeper are taken over before the others are read.
 const HEAD_START: Duration = Duration::from_millis(250);
-/// Maximum number of requests that wait for one session's driver.
-const INBOX: usize = 16;
 /// Prefix of a session's directory during its removal. The next start removes directories that a crash left.
 const REMOVING: &str = ".removing-";
 /// Prefix of a session's directory during its creation.
@@ -124,7 +122,8 @@ impl Sessions {
         let id = name.parse::<SessionId>().map_err(|error| error.to_string())?;
         let document = Document::read(&self.generations.now().daemon.directories.session(&id), &id)
             .map_err(|error| chain(&error))?;
-        self.start(document, may_have_remains, None).map(drop).map_err(|problem| problem.detail)
+        let made = Made::of(&self.generations, document, may_have_remains);
+        self.start(made, None).map(drop).map_err(|problem| problem.detail)
     }
 
     /// Waits until every session has been read.
@@ -165,28 +164,10 @@ impl Sessions {
 
     /// Registers the session and starts its driver, unless the session is at rest. Refuses a name that is in use
     /// and a child too many.
-    fn start(
-        &self,
-        mut document: Document,
-        may_have_remains: bool,
-        parent: Option<&ParentSession>,
-    ) -> Result<Session, Problem> {
-        let (inbox, receiver) = mpsc::channel(INBOX);
-        let state = document.take_state();
-        let first = Published::new(view(&document, &state, (state.phase(), None)), state.seq, false);
-        let (publish, published) = watch::channel(Arc::new(first));
-        let id = document.id.clone();
-        let (directory, key) = (self.generations.now().daemon.directories.session(&id), document.key.clone());
-        let name = document.spec.name.clone();
-        let mut driver = Box::new(Driver::new(&self.generations, document, receiver, state, publish, may_have_remains));
-        driver.current = driver.is_at_rest();
-        let is_at_rest = driver.current;
-        if is_at_rest {
-            driver.publish();
-        } else {
-            // Publish the stored state until the driver has read the journal.
-            driver.show();
-        }
+    fn start(&self, made: Made, parent: Option<&ParentSession>) -> Result<Session, Problem> {
+        let Made { driver, inbox, published } = made;
+        let (document, directory, is_at_rest) = (&driver.document, driver.journal.directory.clone(), driver.current);
+        let (id, key, name) = (document.id.clone(), document.key.clone(), document.spec.name.clone());
         let driver = Arc::new(Resting::new(driver, self.drivers.clone()));
         let session = Session { id: id.clone(), directory, key, inbox, driver, published };
         {
@@ -276,7 +257,8 @@ impl Sessions {
         let generation = self.generations.now();
         let sessions = generation.daemon.directories.sessions();
         let removing = sessions.join(format!("{REMOVING}{id}"));
-        std::fs::rename(sessions.join(id), &removing).map_err(not_removed)?;
+        let (from, to) = (sessions.join(id), removing.clone());
+        pulse::blocking(move || std::fs::rename(from, to)).await.map_err(not_removed)?;
         lock(&self.unreadable).retain(|unreadable| unreadable.id != id);
         let runtime = id.parse().ok().map(|id: SessionId| {
             generation.environments.forget(&id);
@@ -337,15 +319,19 @@ impl Sessions {
         let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
         let journal =
             Journal { directory: unfinished.clone(), options: self.generations.now().config.journal.options() };
-        if let Err(error) = write_files(&journal, &directory, &document, terms).await {
-            let _ = std::fs::remove_dir_all(&unfinished);
-            let _ = std::fs::remove_dir_all(&directory);
-            return Err(Problem::new(Code::Internal, format!("cannot create the session's files: {error}"))
-                .hint("check the free space and the permissions of agentd's state directory"));
-        }
-        let started = self.start(document, false, parent.as_ref());
+        let document = match create_files(journal, directory.clone(), document, terms).await {
+            Ok(document) => document,
+            Err(error) => {
+                discard(vec![unfinished, directory]).await;
+                return Err(Problem::new(Code::Internal, format!("cannot create the session's files: {error}"))
+                    .hint("check the free space and the permissions of agentd's state directory"));
+            }
+        };
+        let generations = Arc::clone(&self.generations);
+        let made = pulse::blocking(move || Made::of(&generations, document, false)).await;
+        let started = self.start(made, parent.as_ref());
         if started.is_err() {
-            let _ = std::fs::remove_dir_all(&directory);
+            discard(vec![directory]).await;
         }
         started
     }
@@ -494,10 +480,19 @@ impl Sessions {
         let directories = &generation.daemon.directories;
         // The directory is renamed in one step, so a crash leaves no half of a session.
         let aside = directories.sessions().join(format!("{REMOVING}{}", session.id()));
-        if let Err(error) = std::fs::rename(session.directory(), &aside) {
-            // The directory is still there, so the session is registered again.
-            if let Ok(document) = Document::read(session.directory(), session.id()) {
-                self.start(document, false, None)?;
+        let (generations, id) = (Arc::clone(&self.generations), session.id().clone());
+        let (from, to) = (session.directory().clone(), aside.clone());
+        let renamed = pulse::blocking(move || {
+            let renamed = std::fs::rename(&from, to);
+            // After an error the directory is still there, so the session is registered again.
+            renamed.map_err(|error| {
+                let document = Document::read(&from, &id).ok();
+                (error, document.map(|document| Made::of(&generations, document, false)))
+            })
+        });
+        if let Err((error, made)) = renamed.await {
+            if let Some(made) = made {
+                self.start(made, None)?;
             }
             return Err(not_removed(error));
         }
@@ -511,6 +506,16 @@ impl Sessions {
         self.drivers.close();
         self.drivers.wait().await;
     }
+}
+
+/// Deletes the files of a session that is not created.
+async fn discard(directories: Vec<PathBuf>) {
+    let discard = move || {
+        for directory in directories {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    };
+    pulse::blocking(discard).await;
 }
 
 /// Deletes the renamed directory and the session's runtime directory.

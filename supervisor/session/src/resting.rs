@@ -4,11 +4,45 @@
 //! the resting driver out.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
-use super::driver::Driver;
+use super::document::Document;
+use super::driver::{Driver, Request};
+use super::{Published, view};
+use crate::generation::Generations;
+
+/// Maximum number of requests that wait for one session's driver.
+const INBOX: usize = 16;
+
+/// A session with its driver, before its registration.
+pub(super) struct Made {
+    pub(super) driver: Box<Driver>,
+    pub(super) inbox: mpsc::Sender<Box<Request>>,
+    pub(super) published: watch::Receiver<Arc<Published>>,
+}
+
+impl Made {
+    /// Creates the driver of a session, and publishes the state that the document contains. Reads from the disk
+    /// whether the session is at rest.
+    pub(super) fn of(generations: &Generations, mut document: Document, may_have_remains: bool) -> Self {
+        let (inbox, receiver) = mpsc::channel(INBOX);
+        let state = document.take_state();
+        let first = Published::new(view(&document, &state, (state.phase(), None)), state.seq, false);
+        let (publish, published) = watch::channel(Arc::new(first));
+        let mut driver = Box::new(Driver::new(generations, document, receiver, state, publish, may_have_remains));
+        driver.current = driver.is_at_rest();
+        if driver.current {
+            driver.publish();
+        } else {
+            // Publish the stored state until the driver has read the journal.
+            driver.show();
+        }
+        Self { driver, inbox, published }
+    }
+}
 
 /// Holder of a session's driver that has not been started.
 pub(super) struct Resting {

@@ -115,7 +115,7 @@ impl Driver {
         tracing::info!(agentd.session = %self.id(), "the keeper of session {} answers again", self.id());
         if link.hello.tail.seq < self.state.seq {
             // The keeper has rolled back records that it had not announced.
-            self.start_over();
+            self.start_over().await;
         }
         self.port = Port::Direct;
         if !self.take(link).await {
@@ -127,8 +127,9 @@ impl Driver {
     }
 
     /// Returns to the state in `session.json`, since records after it may have been rolled back.
-    fn start_over(&mut self) {
-        if let Ok(mut document) = Document::read(&self.journal.directory, self.id()) {
+    async fn start_over(&mut self) {
+        let (directory, id) = (self.journal.directory.clone(), self.id().clone());
+        if let Ok(mut document) = pulse::blocking(move || Document::read(&directory, &id)).await {
             self.state = document.take_state();
             self.reader = None;
         }

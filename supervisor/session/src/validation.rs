@@ -4,7 +4,7 @@
 //! The session's `scripts.json` keeps the digests of the scripts of the last launch. A file that cannot be read
 //! counts as missing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use super::bringup::Progress;
 use super::tools;
 use crate::generation::Generation;
+use crate::pulse;
 use agentd_environment::sources::HomeDiffers;
 use agentd_environment::{Digests, Environment, NamedPlaces, Scripts, StoredEnvironments, warnings_of_runs};
 use agentd_host::capability::Machine;
@@ -40,8 +41,8 @@ fn file(generation: &Generation, id: &SessionId) -> PathBuf {
     generation.daemon.directories.session(id).join("scripts.json")
 }
 
-fn ran(generation: &Generation, id: &SessionId) -> Option<Digests> {
-    let ran: ScriptsFile = serde_json::from_slice(&std::fs::read(file(generation, id)).ok()?).ok()?;
+fn ran(file: &Path) -> Option<Digests> {
+    let ran: ScriptsFile = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
     (ran.version == VERSION).then_some(ran.scripts)
 }
 
@@ -59,7 +60,8 @@ pub(super) async fn inspect_scripts(
     spec: &SessionSpec,
 ) -> Result<ScriptInspection, NoHost> {
     let places = super::environment::places(generation, id, spec);
-    let ran = ran(generation, id);
+    let file = file(generation, id);
+    let ran = pulse::blocking(move || ran(&file)).await;
     let scripts = generation.pipeline().await?.look_at_scripts(&places, &generation.daemon.trust, ran.as_ref()).await;
     Ok(ScriptInspection { scripts, ran })
 }
@@ -87,9 +89,8 @@ impl ScriptInspection {
             warnings.extend(withheld(environment.attributes.as_ref(), spec));
             let digests = self.scripts.digests;
             if self.ran.as_ref() != Some(&digests) && (self.ran.is_some() || !digests.is_empty()) {
-                let written =
-                    files::write_json(&file(generation, id), &ScriptsFile { version: VERSION, scripts: digests });
-                if let Err(error) = written {
+                let (file, scripts) = (file(generation, id), ScriptsFile { version: VERSION, scripts: digests });
+                if let Err(error) = pulse::blocking(move || files::write_json(&file, &scripts)).await {
                     tracing::warn!(
                         agentd.session = %id, %error,
                         "cannot write scripts.json; the next launch will not notice changed scripts"
