@@ -135,7 +135,8 @@ pub(crate) fn said(event: &Event) -> Option<String> {
 /// Returns the `update` of an agent's `session/update`.
 pub(crate) fn update(event: &Event) -> Option<Value> {
     let Body::AgentOut(message) = &event.body else { return None };
-    let mut message: Value = serde_json::from_str(replace_lone_surrogates(message).get()).expect("the journal holds JSON");
+    let mut message: Value =
+        serde_json::from_str(replace_lone_surrogates(message).get()).expect("the journal holds JSON");
     (message["method"] == "session/update").then(|| message["params"]["update"].take())
 }
 

@@ -15,12 +15,12 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::compiling;
-use super::driver::Driver;
+use super::document::Document;
 use super::environment;
 use super::needs::LaunchPrerequisites;
 use crate::generation::Generation;
 use crate::isolation;
-use agentd_decide::state::Run;
+use agentd_decide::state::{Run, State};
 use agentd_environment::{BuiltEnvironment, SessionFile};
 use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
@@ -64,16 +64,16 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
-impl Driver {
-    /// Describes a launch of this session.
-    pub(super) fn job(&self, launch: u64) -> Job {
-        let (id, spec) = (self.document.id.clone(), self.document.spec.clone());
-        let wait_until = match &self.state.run {
+impl Job {
+    /// Describes a launch of a session.
+    pub(crate) fn of(document: &Document, state: &State, launch: u64) -> Self {
+        let (id, spec) = (document.id.clone(), document.spec.clone());
+        let wait_until = match &state.run {
             Run::Preparing(preparing) => preparing.wait_until,
             Run::Ended(_) | Run::Running(_) => None,
         };
-        let schedule = self.state.expires.zip(self.state.renews);
-        Job { id, spec, launch, wait_until, forced_by: self.state.forced_by.clone(), schedule }
+        let schedule = state.expires.zip(state.renews);
+        Self { id, spec, launch, wait_until, forced_by: state.forced_by.clone(), schedule }
     }
 }
 

@@ -9,7 +9,7 @@ use agentd_api::Event;
 use agentd_journal::{Line, Reader};
 use jiff::Timestamp;
 
-use super::driver::DriverError;
+use super::drive::DriverError;
 use agentd_decide::acp;
 
 /// Maximum number of steps of one read, so that the driver can attend to other events in between.

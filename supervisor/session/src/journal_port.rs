@@ -14,8 +14,8 @@ use agentd_keeper::protocol::{Append, FromKeeper, NewRecord, ToKeeper};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::silent::KeeperSearch;
-use crate::launch::{Link, LinkError};
+use crate::drive::KeeperSearch;
+use crate::launch::{Connection, LinkError};
 use crate::pulse;
 use agentd_decide::batch::Batch;
 use agentd_host::exhausted;
@@ -30,7 +30,7 @@ pub(crate) struct Journal {
 /// The writer of a journal.
 #[derive(Debug)]
 pub(crate) enum Port {
-    Keeper(Link),
+    Keeper(Box<dyn Connection>),
     /// A keeper that does not answer: no process can write.
     Silent(KeeperSearch),
     Direct,

@@ -4,11 +4,9 @@
 //! bounded channel, and the driver answers each over a oneshot channel. Views come from a watch channel that the
 //! driver fills, so a list of a thousand sessions waits for no driver.
 
-mod adoption;
 mod aside;
 mod bringup;
 mod cleanup;
-mod clock;
 mod compiling;
 pub mod configuration_mistakes;
 mod creation;
@@ -16,30 +14,24 @@ pub mod daemon;
 mod document;
 mod drain;
 pub mod draining;
-mod driver;
+mod drive;
 mod ending;
 mod environment;
 mod follow;
 pub mod generation;
-mod guest;
 pub mod isolation;
 mod journal_port;
 pub mod launch;
-mod launching;
-mod mending;
 mod needs;
 mod patient;
 pub mod pulse;
 mod recheck;
-mod recording;
-mod refresh;
 mod registry;
 mod resting;
-mod silent;
+
 mod tally;
 mod tools;
 mod validation;
-mod writable;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,7 +45,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use agentd_decide::rules::{Command, LaunchTerms};
 use document::VERSION as DOCUMENT_VERSION;
-pub use driver::CommandResult;
+pub use drive::CommandResult;
 pub use environment::{build_now, kept};
 pub use recheck::recheck;
 pub use registry::{ParentSession, Sessions};
@@ -63,7 +55,7 @@ pub use validation::validate;
 
 use agentd_decide::state::{Ended, Run, State};
 use document::Document;
-use driver::Request;
+use drive::Request;
 use resting::Resting;
 
 /// Returns the versions of files and protocols that this build can take over from another build.

@@ -9,17 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
-use agentd_api::prerequisite::{CheckReport, Moment, Outcome};
+use agentd_api::prerequisite::{Moment, Outcome};
 use agentd_api::session::Phase;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 
-use super::driver::{Driver, DriverError};
 use super::needs::kept_subject;
 use super::{Session, Sessions};
 use crate::generation::{Generation, Generations};
 use agentd_config::Prerequisite;
-use agentd_decide::verdict::changed;
 use agentd_prerequisite::{CheckedSession, Freshness, Prerequisites, RequestedCheck};
 
 /// Longest and shortest period of the clock. In between it is an eighth of the shortest interval.
@@ -27,30 +25,14 @@ const LONGEST: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(25);
 
 /// A prerequisite of one launch of a session.
-type Need = (SessionId, u64, String);
+type ReserveUse = (SessionId, u64, String);
 
 /// State that is kept from one period to the next.
 #[derive(Default)]
 struct RecheckState {
     /// Next check of each prerequisite that depends on the session's environment.
-    reported: BTreeMap<Need, (Outcome, Timestamp)>,
-    due: BTreeMap<Need, Instant>,
-}
-
-impl Driver {
-    /// Records reports about the session's prerequisites if they are new.
-    pub(super) async fn found(
-        &mut self,
-        launch: u64,
-        reports: &[CheckReport],
-        is_redeclared: bool,
-    ) -> Result<(), DriverError> {
-        let of_now = launch == self.state.launches;
-        match changed(&self.state, reports, is_redeclared, &self.facts()).filter(|_| of_now) {
-            Some(batch) => self.append(batch).await.map(drop),
-            None => Ok(()),
-        }
-    }
+    reported: BTreeMap<ReserveUse, (Outcome, Timestamp)>,
+    due: BTreeMap<ReserveUse, Instant>,
 }
 
 /// Repeats the checks until the daemon ends.
@@ -135,7 +117,7 @@ impl RecheckState {
         &mut self,
         prerequisites: &Prerequisites,
         session: &Session,
-        need: Need,
+        need: ReserveUse,
         interval: Duration,
         beat: Duration,
     ) {
@@ -167,7 +149,7 @@ impl RecheckState {
         &mut self,
         generation: &Arc<Generation>,
         session: &Session,
-        need: Need,
+        need: ReserveUse,
         interval: Duration,
         under_way: &mut JoinSet<()>,
     ) {

@@ -166,7 +166,8 @@ impl Sessions {
     /// and a child too many.
     fn start(&self, made: Made, parent: Option<&ParentSession>) -> Result<Session, Problem> {
         let Made { driver, inbox, published } = made;
-        let (document, directory, is_at_rest) = (&driver.document, driver.journal.directory.clone(), driver.current);
+        let (document, directory, is_at_rest) =
+            (&driver.recorder.document, driver.recorder.journal.directory.clone(), driver.recorder.current);
         let (id, key, name) = (document.id.clone(), document.key.clone(), document.spec.name.clone());
         let driver = Arc::new(Resting::new(driver, self.drivers.clone()));
         let session = Session { id: id.clone(), directory, key, inbox, driver, published };

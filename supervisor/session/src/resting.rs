@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 use super::document::Document;
-use super::driver::{Driver, Request};
+use super::drive::{Driver, Request, World};
 use super::{Published, view};
 use crate::generation::Generations;
 
@@ -32,9 +32,10 @@ impl Made {
         let state = document.take_state();
         let first = Published::new(view(&document, &state, (state.phase(), None)), state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
-        let mut driver = Box::new(Driver::new(generations, document, receiver, state, publish, may_have_remains));
-        driver.current = driver.is_at_rest();
-        if driver.current {
+        let mut driver =
+            Box::new(Driver::new(generations, document, receiver, state, publish, may_have_remains, Arc::new(World)));
+        driver.recorder.current = driver.is_at_rest();
+        if driver.recorder.current {
             driver.publish();
         } else {
             // Publish the stored state until the driver has read the journal.
@@ -60,7 +61,7 @@ impl Resting {
         // No code under this lock can leave the value inconsistent.
         let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(driver) = driver {
-            let pulse = driver.generation.daemon.pulses.begin(driver.id());
+            let pulse = driver.terms.generation.daemon.pulses.begin(driver.id());
             self.started.spawn(pulse.of(driver.run()));
         }
     }

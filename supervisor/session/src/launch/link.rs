@@ -11,13 +11,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_keeper::protocol::{FromKeeper, Hello, Hide, PROTOCOL, Tail, ToKeeper};
+use agentd_keeper::protocol::{FromKeeper, Hello, PROTOCOL, Tail, ToKeeper};
+use async_trait::async_trait;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::Connection;
 use crate::pulse;
 use agentd_host::frame;
 
@@ -137,14 +139,6 @@ impl Link {
         .await
     }
 
-    /// Tests whether the keeper answers. A keeper of any version answers this request, at least with a refusal.
-    pub async fn answers(&mut self) -> Result<(), LinkError> {
-        match self.call(&ToKeeper::Hide(Hide { secrets: Vec::new() })).await {
-            Ok(_) | Err(LinkError::Refused { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     async fn answer(&mut self, request: &ToKeeper) -> Result<FromKeeper, LinkError> {
         frame::write(&mut self.write, request).await.map_err(|_| LinkError::Lost)?;
         match self.answers.recv().await.map(|answer| *answer) {
@@ -158,19 +152,31 @@ impl Link {
             None => Err(LinkError::Lost),
         }
     }
+}
 
-    /// Returns the sequence number up to which the keeper has announced its journal.
-    pub fn reach(&self) -> u64 {
+#[async_trait]
+impl Connection for Link {
+    fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    fn peer(&self) -> Option<u32> {
+        self.peer
+    }
+
+    async fn call(&mut self, request: &ToKeeper) -> Result<FromKeeper, LinkError> {
+        Self::call(self, request).await
+    }
+
+    fn reach(&self) -> u64 {
         self.appended.max(self.tail.borrow().seq)
     }
 
-    /// Returns the keeper's last report about its journal.
-    pub fn tail(&self) -> Tail {
+    fn tail(&self) -> Tail {
         *self.tail.borrow()
     }
 
-    /// Waits for the next report about the journal. Fails when the connection is lost.
-    pub async fn grown(&mut self) -> Result<Tail, LinkError> {
+    async fn grown(&mut self) -> Result<Tail, LinkError> {
         self.tail.changed().await.map_err(|_| LinkError::Lost)?;
         Ok(*self.tail.borrow_and_update())
     }

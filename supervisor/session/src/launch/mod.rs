@@ -3,6 +3,7 @@
 //! A keeper is never part of the daemon. Under systemd it is a transient unit of its own, so the daemon's end and
 //! sandbox do not affect it. Otherwise it is a child that makes itself the leader of its own process session.
 
+mod connection;
 mod detached;
 mod keepers;
 mod link;
@@ -16,6 +17,7 @@ use agentd_api::SessionId;
 use agentd_keeper::caller::UNIT_PREFIX;
 use agentd_keeper::protocol::HoldArgs;
 
+pub(crate) use connection::Connection;
 pub use keepers::Keepers;
 pub use link::{KeeperLimits, Link, LinkError};
 pub use unit::Unit;

@@ -9,18 +9,17 @@
 //! empty or has lost its beginning would lose the conversation and the waiting prompts. In that case the state is
 //! kept, and continues from the end of the journal.
 
-use agentd_api::Body;
 use agentd_api::event::{InvalidEvent, JournalRepaired};
 use agentd_journal::ReadError;
 
-use super::driver::{Driver, DriverError};
-use super::journal_port::Port;
-use super::patient::patiently;
+use super::DriverError;
+use super::recorder::Recorder;
+use crate::journal_port::Port;
+use crate::patient::patiently;
 use agentd_api::chain;
-use agentd_decide::batch::Batch;
 use agentd_decide::state::State;
 
-impl Driver {
+impl Recorder {
     /// Makes sure that the journal can be read and that the state is not ahead of the journal. Returns the record
     /// of the repair, to be written after the journal was read.
     pub(super) async fn mend(&mut self) -> Result<Option<JournalRepaired>, DriverError> {
@@ -70,33 +69,9 @@ impl Driver {
         Ok(Some(JournalRepaired { cut_bytes, lost_records, rebuilt, detail }))
     }
 
-    /// Reads the journal, repairs it once if it cannot be read, and records the repairs.
-    pub(super) async fn catch_up_mended(&mut self, repaired: Option<JournalRepaired>) -> Result<(), DriverError> {
-        let mut repaired = repaired;
-        if let Err(error) = self.catch_up().await {
-            let cut_bytes = self.cut(error).await?;
-            self.reader = None;
-            let again = self.mend().await?;
-            let detail = format!(
-                "{cut_bytes} bytes at the end of the journal were not valid records and were moved to journal.torn"
-            );
-            tracing::error!(
-                agentd.session = %self.id(),
-                "the end of the journal was damaged, probably by a power cut: {detail}"
-            );
-            let cut = JournalRepaired { cut_bytes, lost_records: 0, rebuilt: false, detail };
-            repaired = [repaired, Some(cut), again].into_iter().flatten().reduce(|first, then| together(&first, &then));
-            self.catch_up().await?;
-        }
-        match repaired {
-            Some(repaired) => self.append(Batch::of(Body::JournalRepaired(repaired))).await.map(drop),
-            None => Ok(()),
-        }
-    }
-
     /// Returns the sequence numbers of the first and of the last record.
     async fn ends(&self) -> Result<(u64, u64), ReadError> {
-        patiently(self.id(), &self.generation.daemon.shutdown, || {
+        patiently(self.id(), &self.shutdown, || {
             let directory = self.journal.directory.clone();
             move || Ok((agentd_journal::first_seq(&directory)?, agentd_journal::last_seq(&directory)?))
         })
@@ -105,7 +80,7 @@ impl Driver {
 
     /// Cuts off the unreadable end of a journal without a keeper. Returns the number of bytes, or `error` if there
     /// is nothing to cut.
-    async fn cut(&self, error: DriverError) -> Result<u64, DriverError> {
+    pub(super) async fn cut(&self, error: DriverError) -> Result<u64, DriverError> {
         let is_damaged = match &error {
             DriverError::Read(error) => matches!(error, ReadError::Corrupt { .. } | ReadError::Gap { .. }),
             DriverError::Event(error) => matches!(error, InvalidEvent::Envelope(_)),
@@ -114,7 +89,7 @@ impl Driver {
         if !is_damaged || !matches!(self.port, Port::Direct) {
             return Err(error);
         }
-        let mended = patiently(self.id(), &self.generation.daemon.shutdown, || {
+        let mended = patiently(self.id(), &self.shutdown, || {
             let directory = self.journal.directory.clone();
             move || agentd_journal::truncate_torn_tail(&directory)
         });
@@ -130,7 +105,7 @@ impl Driver {
 }
 
 /// Merges two successive repairs into one record.
-fn together(first: &JournalRepaired, then: &JournalRepaired) -> JournalRepaired {
+pub(super) fn together(first: &JournalRepaired, then: &JournalRepaired) -> JournalRepaired {
     JournalRepaired {
         cut_bytes: first.cut_bytes + then.cut_bytes,
         lost_records: first.lost_records + then.lost_records,

@@ -13,9 +13,8 @@ use agentd_api::{Code, Problem};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::driver::Driver;
-use super::journal_port::{Port, PortError, probe};
-use agentd_decide::state::Run;
+use super::recorder::Recorder;
+use crate::journal_port::{Port, PortError, probe};
 
 /// Interval between two tests for free space.
 const PROBE: Duration = Duration::from_secs(1);
@@ -34,7 +33,7 @@ impl Writable {
         self.condition.as_ref().is_some_and(|condition| condition.status == ConditionStatus::False)
     }
 
-    /// Time of the next [`Driver::look_for_room`].
+    /// Time of the next [`Recorder::look_for_room`].
     pub(super) fn due(&self) -> Option<Instant> {
         self.probe_at
     }
@@ -57,8 +56,8 @@ impl Writable {
     }
 }
 
-impl Driver {
-    /// Handles a failed write. Publishes the condition if it changed, and reports whether it did.
+impl Recorder {
+    /// Handles a failed write, and reports whether the condition changed.
     pub(super) fn refused(&mut self, errno: Option<i32>) -> bool {
         let path = self.journal.directory.join(agentd_journal::JOURNAL);
         let message = format!("{}: cannot write {}; {HINT}", why(errno), path.display());
@@ -69,7 +68,6 @@ impl Driver {
                 "cannot write the journal: {}",
                 why(errno)
             );
-            self.publish();
         }
         self.look_for_room_later();
         is_news
@@ -82,71 +80,70 @@ impl Driver {
         }
     }
 
-    /// Handles a successful ordinary write: the journal has room again.
-    pub(super) fn accepted(&mut self) {
+    /// Handles a successful ordinary write: the journal has room again. Reports whether the condition changed.
+    pub(super) fn accepted(&mut self) -> bool {
         self.writable.probe_at = None;
         if !self.writable.is_refused() {
-            return;
+            return false;
         }
         let message = "the journal is writable again".to_owned();
-        if self.writable.set(ConditionStatus::True, "Writable", message, self.document.generation) {
+        let is_news = self.writable.set(ConditionStatus::True, "Writable", message, self.document.generation);
+        if is_news {
             tracing::info!(agentd.session = %self.document.id, "the journal is writable again");
-            self.publish();
         }
+        is_news
     }
 
-    /// Takes over the keeper's report about the journal.
-    pub(super) fn note_keeper(&mut self) {
-        let Port::Keeper(link) = &self.port else { return };
+    /// Takes over the keeper's report about the journal, and reports whether there is news to publish.
+    pub(super) fn note_keeper(&mut self) -> bool {
+        let Port::Keeper(link) = &self.port else { return false };
         let tail = link.tail();
         if tail.blocked {
-            if !self.refused(tail.errno) {
-                // The agent's progress is published as well.
-                self.publish();
-            }
-        } else if !tail.ended && !matches!(self.state.run, Run::Ended(_)) {
-            // The last records of an ended agent may have used the reserve, so they prove no room for ordinary
-            // records.
-            self.accepted();
+            self.refused(tail.errno);
+            // The agent's progress is published as well.
+            return true;
         }
+        // The last records of an ended agent may have used the reserve, so they prove no room for ordinary records.
+        !tail.ended && !self.has_ended() && self.accepted()
     }
 
-    /// Tests for free space when a test is due and no keeper holds the journal.
-    pub(super) async fn look_for_room(&mut self) {
+    /// Tests for free space when a test is due and no keeper holds the journal. Reports
+    /// whether the condition changed.
+    pub(super) async fn look_for_room(&mut self) -> bool {
         if self.writable.probe_at.is_none_or(|at| at > Instant::now()) {
-            return;
+            return false;
         }
         self.writable.probe_at = None;
         if !matches!(self.port, Port::Direct) {
-            return;
+            return false;
         }
         match probe(&self.journal).await {
             Ok(()) => self.accepted(),
-            Err(error) => drop(self.refused(error.errno())),
+            Err(error) => self.refused(error.errno()),
         }
     }
 
     /// Reports whether the agent ended after a stop, but the end cannot be recorded yet.
-    pub(super) fn has_ended_unrecorded(&self) -> bool {
+    pub(super) fn has_ended_unrecorded(&self, stop_sent: bool) -> bool {
         let ended = match &self.port {
             Port::Keeper(link) => link.tail().ended,
             Port::Silent(_) => false,
             // The keeper is gone, and with it every process of the session.
-            Port::Direct => matches!(self.state.run, Run::Running(_)),
+            Port::Direct => self.is_running(),
         };
-        self.stop_sent && ended && self.writable.is_refused()
+        stop_sent && ended && self.writable.is_refused()
     }
 
     /// Adds the condition to the view, and the phase that the journal cannot record yet.
-    pub(super) fn show_writable(&self, view: &mut SessionView) {
+    pub(super) fn show_writable(&self, view: &mut SessionView, stop_sent: bool) {
         let Some(condition) = &self.writable.condition else { return };
         view.status.conditions.push(condition.clone());
-        if self.has_ended_unrecorded() {
+        if self.has_ended_unrecorded(stop_sent) {
             view.status.phase = Phase::Stopped;
             view.status.message =
                 Some("the agent has ended, but its end cannot be recorded: the journal cannot be written".to_owned());
             (view.status.agent_pid, view.status.turn) = (None, None);
-        } else if self.stop_sent && self.writable.is_refused() && matches!(self.state.run, Run::Running(_)) {
+        } else if stop_sent && self.writable.is_refused() && self.is_running() {
             view.status.phase = Phase::Stopping;
         }
     }
@@ -163,8 +160,8 @@ impl Driver {
 }
 
 /// Returns the error number of a failed write, from the error itself or from the keeper's report.
-pub(super) fn errno_of(error: &PortError, driver: &Driver) -> Option<i32> {
-    let from_keeper = || match &driver.port {
+pub(super) fn errno_of(error: &PortError, port: &Port) -> Option<i32> {
+    let from_keeper = || match port {
         Port::Keeper(link) => link.tail().errno,
         Port::Silent(_) | Port::Direct => None,
     };

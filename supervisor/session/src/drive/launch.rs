@@ -1,0 +1,281 @@
+//! A launch on the driver's side: begins the bring-up, records its progress, then starts the keeper and sends it
+//! the launch record.
+//!
+//! [`crate::bringup`] has the steps of the bring-up, and [`agentd_decide::next`] decides what follows a failed
+//! launch.
+
+use std::sync::Arc;
+
+use agentd_api::Body;
+use agentd_api::event::EnvironmentRefreshed;
+use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_fault::Point;
+use agentd_keeper::protocol::{FromKeeper, Hide, HoldArgs, LaunchRecord, ToKeeper};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::outside::Outside;
+use super::renewal::{RenewalResult, pause};
+use super::{Driver, DriverError};
+use crate::bringup::{Job, Prepared, Progress};
+use crate::generation::Generation;
+use crate::journal_port::Port;
+use crate::launch::{Connection, LinkError, Unit};
+use agentd_api::chain;
+use agentd_decide::batch::Batch;
+use agentd_decide::current::{self, Standing};
+use agentd_decide::next::{self, fail_launch};
+use agentd_decide::state::Run;
+use agentd_environment::{Renewal, renew_at, write_files};
+use agentd_host::exhausted;
+
+impl Driver {
+    /// Reports whether the launch must wait for a valid configuration, and records a condition in that case.
+    pub(super) async fn is_put_off(&mut self) -> Result<bool, DriverError> {
+        const REASON: &str = agentd_api::reason::CONFIGURATION_INVALID;
+        let Err(problem) = self.terms.generation.launchable() else { return Ok(false) };
+        let kind = ConditionType::EnvironmentReady;
+        let known = self.recorder.state.condition(kind);
+        if known.is_none_or(|known| known.reason != REASON || known.message != problem.detail) {
+            let (state, facts) = (&self.recorder.state, self.facts());
+            let body = next::condition(state, &facts, kind, ConditionStatus::Unknown, REASON, problem.detail);
+            self.append(Batch::of(body)).await?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn begin_bring_up(&mut self, launch: u64) {
+        let job = self.job(launch);
+        self.launching.begin(&*self.outside, &self.terms.generation, job);
+    }
+
+    /// Begins the renewal of the environment's expiring variables.
+    pub(super) fn begin_renewal(&mut self) {
+        let job = self.job(self.recorder.state.launches);
+        self.launching.renewal.begin(&self.terms.generation, job);
+    }
+
+    fn job(&self, launch: u64) -> Job {
+        Job::of(&self.recorder.document, &self.recorder.state, launch)
+    }
+
+    /// Handles a report of the bring-up.
+    pub(super) async fn advance(&mut self, progress: Option<Progress>) -> Result<(), DriverError> {
+        let Run::Preparing(preparing) = &self.recorder.state.run else {
+            self.launching.bring_up = None;
+            return Ok(());
+        };
+        let launch = preparing.launch;
+        match progress {
+            Some(Progress::Record(body)) => self.append(Batch::of(*body)).await.map(drop),
+            Some(Progress::Condition { kind, status, reason, message }) => {
+                let body = next::condition(&self.recorder.state, &self.facts(), kind, status, &reason, message);
+                self.append(Batch::of(body)).await.map(drop)
+            }
+            Some(Progress::Failed { kind, reason, message }) => {
+                self.launching.bring_up = None;
+                let reason = if is_scarcity(kind, reason, &message) { "OutOfResources" } else { reason };
+                let batch = fail_launch(&self.recorder.state, launch, kind, reason, &message, &self.facts());
+                self.append(batch).await.map(drop)
+            }
+            Some(Progress::Ready(prepared)) => {
+                let generation = self.launching.finish().unwrap_or_else(|| Arc::clone(&self.terms.generation));
+                // Boxed, since this runs once in a launch and the driver's task would otherwise reserve room for
+                // it.
+                Box::pin(self.start_agent(&generation, launch, *prepared)).await
+            }
+            None => {
+                self.launching.bring_up = None;
+                let message = "internal error: the launch task returned no result (please report, with agentd.log)";
+                let kind = ConditionType::EnvironmentReady;
+                let batch = fail_launch(&self.recorder.state, launch, kind, "Internal", message, &self.facts());
+                self.append(batch).await.map(drop)
+            }
+        }
+    }
+
+    /// Applies the result of a renewal.
+    pub(super) async fn renewed(&mut self, (launch, renewal): RenewalResult) -> Result<(), DriverError> {
+        let runs = |run: &Run| matches!(run, Run::Running(running) if running.launch == launch);
+        if !runs(&self.recorder.state.run) {
+            return Ok(());
+        }
+        let written = match renewal {
+            Ok(renewal) => match self.bring_in(&renewal).await {
+                Some(Ok(())) => Ok(renewal),
+                Some(Err(error)) => Err(error),
+                // The connection to the keeper is lost: handle the loss first.
+                None => {
+                    self.launching.renewal.failed(Instant::now());
+                    return self.line_lost().await;
+                }
+            },
+            Err(error) => Err(error),
+        };
+        let (batch, done) = match written {
+            Ok(Renewal { files, stale, expires, over, .. }) => {
+                let now = Timestamp::now();
+                let standing = current::after_renewal(&stale, &over, now);
+                let expired = self.launching.renewal.expired_after(!over.is_empty());
+                let renews = expires.map(|expires| match expired {
+                    0 => renew_at(now, expires, self.id().as_str()),
+                    times => now.saturating_add(pause(times)).unwrap_or(Timestamp::MAX),
+                });
+                let files = files.into_iter().map(|file| file.name).collect();
+                let refreshed = EnvironmentRefreshed { launch, files, stale, expires_at: expires, renew_at: renews };
+                (self.say(Batch::of(Body::EnvironmentRefreshed(refreshed)), standing), Some(expired))
+            }
+            Err(error) => {
+                tracing::warn!(
+                    agentd.session = %self.id(), %error,
+                    "cannot renew the expiring variables of the environment"
+                );
+                let standing = current::failed(&self.recorder.state, &error, Timestamp::now());
+                (self.say(Batch::default(), standing), None)
+            }
+        };
+        let recorded = batch.entries.is_empty() || self.append(batch).await?;
+        match done {
+            Some(expired) if recorded => self.launching.renewal.succeeded(expired),
+            _ => self.launching.renewal.failed(Instant::now()),
+        }
+        Ok(())
+    }
+
+    /// Adds the condition to the batch if it differs from the current one.
+    fn say(&self, batch: Batch, (status, reason, message): Standing) -> Batch {
+        let kind = ConditionType::EnvironmentCurrent;
+        let said = self.recorder.state.condition(kind);
+        if said.is_some_and(|said| (said.status, &*said.reason, &said.message) == (status, reason, &message)) {
+            return batch;
+        }
+        batch.record(next::condition(&self.recorder.state, &self.facts(), kind, status, reason, message))
+    }
+
+    /// Lets the keeper hide the new secrets, then writes the files. Returns `None` when the connection to the
+    /// keeper is lost.
+    async fn bring_in(&mut self, renewal: &Renewal) -> Option<Result<(), String>> {
+        if renewal.files.is_empty() {
+            return Some(Ok(()));
+        }
+        let Port::Keeper(link) = &mut self.recorder.port else { return None };
+        match link.call(&ToKeeper::Hide(Hide { secrets: renewal.hidden.clone() })).await {
+            Ok(_) => {}
+            Err(LinkError::Refused { code, .. }) => {
+                tracing::warn!(
+                    agentd.session = %self.id(), code,
+                    "the session's keeper is of an older release and cannot hide the new secrets of its files"
+                );
+            }
+            Err(LinkError::Silent { .. }) => {
+                let reach = link.reach();
+                self.go_silent(reach);
+                return None;
+            }
+            Err(_) => return None,
+        }
+        let files = renewal.files.clone();
+        let written = self.launching.files.with(move |directory| write_files(directory, &files)).await;
+        Some(written.map_err(|error| format!("cannot write the session's files: {error}")))
+    }
+
+    /// Starts the keeper, which takes the journal's lock, and sends it the launch record.
+    async fn start_agent(
+        &mut self,
+        generation: &Generation,
+        launch: u64,
+        prepared: Prepared,
+    ) -> Result<(), DriverError> {
+        let Prepared { record, files } = prepared;
+        if let Err(error) = self.launching.files.provide(files).await {
+            let message = format!("cannot write the files of the environment: {error}");
+            let kind = ConditionType::EnvironmentReady;
+            let batch = fail_launch(&self.recorder.state, launch, kind, "FilesNotWritten", &message, &self.facts());
+            return self.append(batch).await.map(drop);
+        }
+        if record.enclosure.is_some()
+            && let Err(error) = self.launching.open_to_guests(generation, &self.recorder.document.id)
+        {
+            let message = format!("cannot create the session's own control socket: {error}");
+            let kind = ConditionType::AgentStarted;
+            let batch = fail_launch(&self.recorder.state, launch, kind, "GuestSocketNotMade", &message, &self.facts());
+            return self.append(batch).await.map(drop);
+        }
+        let args = HoldArgs {
+            session: self.recorder.document.id.to_string(),
+            launch,
+            state: self.recorder.journal.directory.clone(),
+            socket: generation.daemon.directories.keeper_socket(&self.recorder.document.id),
+            journal: generation.config.journal.options(),
+            keep: generation.config.journal.keep_session.0,
+            orphan_ttl: generation.config.limits.orphan.map(|span| span.0),
+            core: None,
+        };
+        let unit = Unit::of(&self.recorder.document.id, &self.recorder.document.spec, &generation.config);
+        let started = start_keeper(&*self.outside, generation, &self.recorder.document.id, &args, &unit, record).await;
+        match started {
+            Ok(link) => {
+                self.recorder.port = Port::Keeper(link);
+                self.stop.sent = false;
+                self.catch_up().await
+            }
+            Err(error) => {
+                // If the agent could not be executed, the keeper records that before it releases the journal, and
+                // the record ends the launch. An agent that was started nevertheless is found.
+                self.line_lost().await?;
+                if self.recorder.is_silent() {
+                    // This agent has never answered, and the launch must not wait forever.
+                    self.force(None).await?;
+                }
+                if matches!(self.recorder.state.run, Run::Preparing(_)) {
+                    let kind = ConditionType::AgentStarted;
+                    let batch = fail_launch(&self.recorder.state, launch, kind, "KeeperFailed", &error, &self.facts());
+                    self.append(batch).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Starts the keeper and sends it the launch record. The error is a text for people.
+async fn start_keeper(
+    outside: &dyn Outside,
+    generation: &Generation,
+    id: &agentd_api::SessionId,
+    args: &HoldArgs,
+    unit: &Unit,
+    record: LaunchRecord,
+) -> Result<Box<dyn Connection>, String> {
+    let mut link = outside.start(generation, id, args, unit).await.map_err(|error| chain(&error))?;
+    agentd_fault::at(Point::DaemonLaunchLinked).map_err(|error| error.to_string())?;
+    match link.call(&ToKeeper::Launch(Box::new(record))).await {
+        Ok(FromKeeper::Launched { .. }) => {
+            agentd_fault::at(Point::DaemonLaunchDone).map_err(|error| error.to_string())?;
+            Ok(link)
+        }
+        Ok(other) => Err(format!("the keeper gave an unexpected answer to the launch: {other:?}")),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+/// Reports whether the failure is a scarcity of resources. The output of scripts, checks and plugins is not
+/// considered.
+fn is_scarcity(kind: ConditionType, reason: &str, message: &str) -> bool {
+    let quotes = ["Script", "LoginShell", "Provider", "Secret"].iter().any(|of| reason.starts_with(of));
+    kind != ConditionType::PrerequisitesMet && !quotes && exhausted::in_text(message).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_of_a_script_does_not_count_as_a_scarcity_of_resources() {
+        let text = "it ended with status 1: Resource temporarily unavailable (os error 11)";
+        assert!(is_scarcity(ConditionType::AgentStarted, "KeeperNotStarted", text));
+        assert!(!is_scarcity(ConditionType::EnvironmentReady, "ScriptFailed", text));
+        assert!(!is_scarcity(ConditionType::EnvironmentReady, "LoginShellFailed", text));
+        assert!(!is_scarcity(ConditionType::PrerequisitesMet, "PrerequisiteFailed", text));
+    }
+}
