@@ -123,8 +123,8 @@ impl FakeKeeper {
         held.as_mut().expect("the agent runs").record(kind, data)
     }
 
-    fn says(&self, line: Value) {
-        self.record_as("agent.out", &serde_json::value::to_raw_value(&line).unwrap());
+    fn says(&self, line: &Value) {
+        self.record_as("agent.out", &serde_json::value::to_raw_value(line).unwrap());
     }
 
     /// Lets the agent hear a line. The agent asks for a permission before it answers a prompt.
@@ -133,12 +133,12 @@ impl FakeKeeper {
         let answer = |id: &Value, result: Value| json!({"jsonrpc": "2.0", "id": id, "result": result});
         match line["method"].as_str() {
             Some("initialize") => {
-                self.says(answer(&line["id"], json!({"protocolVersion": 1, "agentCapabilities": {}})))
+                self.says(&answer(&line["id"], json!({"protocolVersion": 1, "agentCapabilities": {}})));
             }
-            Some("session/new") => self.says(answer(&line["id"], json!({"sessionId": "c1"}))),
+            Some("session/new") => self.says(&answer(&line["id"], json!({"sessionId": "c1"}))),
             Some("session/prompt") => {
                 self.prompt = Some(line["id"].clone());
-                self.says(json!({"jsonrpc": "2.0", "id": 7, "method": "session/request_permission", "params": {
+                self.says(&json!({"jsonrpc": "2.0", "id": 7, "method": "session/request_permission", "params": {
                     "sessionId": "c1", "toolCall": {"toolCallId": "x", "title": "rm"}, "options": [
                         {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
                         {"optionId": "no", "name": "No", "kind": "reject_once"}]}}));
@@ -147,7 +147,7 @@ impl FakeKeeper {
             None => {
                 assert_eq!((&line["id"], &line["result"]["outcome"]["optionId"]), (&json!(7), &json!("yes")));
                 let id = self.prompt.take().expect("a prompt is unanswered");
-                self.says(answer(&id, json!({"stopReason": "end_turn"})));
+                self.says(&answer(&id, json!({"stopReason": "end_turn"})));
             }
         }
     }
