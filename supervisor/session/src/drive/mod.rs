@@ -521,7 +521,11 @@ impl Driver {
         if matches!(command, Command::Resume { .. }) && self.recorder.has_ended_unrecorded(self.stop.sent) {
             return Ok(Err(Refusal::Unclosed.problem()));
         }
-        let decision = match decide(&self.recorder.state, command.clone(), bounds) {
+        let stop = match &command {
+            Command::Stop { reason, cause } => Some(StopRequested { reason: reason.clone(), cause: cause.clone() }),
+            Command::Prompt { .. } | Command::Cancel { .. } | Command::Resume { .. } | Command::Answer { .. } => None,
+        };
+        let decision = match decide(&self.recorder.state, command, bounds) {
             Ok(decision) => decision,
             Err(refusal) => return Ok(Err(refusal.problem())),
         };
@@ -529,20 +533,20 @@ impl Driver {
         if decision.batch.entries.is_empty() {
             return Ok(Ok(done));
         }
-        let is_stop = matches!(command, Command::Stop { .. });
+        let is_stop = stop.is_some();
         let written = !self.recorder.is_silent() && self.append(decision.batch).await?;
         if self.recorder.is_silent() {
-            let Command::Stop { reason, cause } = command else { return Ok(Err(silent::problem())) };
-            self.stop_by_force(StopRequested { reason, cause });
+            let Some(stop) = stop else { return Ok(Err(silent::problem())) };
+            self.stop_by_force(stop);
             return Ok(Ok(done));
         }
-        if let Command::Stop { reason, cause } = command
+        if let Some(stop) = stop
             && !written
             && matches!(self.recorder.port, Port::Keeper(_))
         {
             // An agent can be ended without a disk. The end and the stop are recorded when there is room. Until
             // then the stop is remembered, so that a dead keeper does not look like a crash.
-            self.stop_by_force(StopRequested { reason, cause });
+            self.stop_by_force(stop);
             self.stop_agent().await?;
             self.publish();
             return Ok(Ok(done));
