@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use agentd_plugins::World;
+use agentd_plugin_host::World;
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -39,7 +39,8 @@ pub(crate) enum Pipeline {
 /// The configuration of the providers of a daemon with so many plugins.
 fn plugins(root: &Path, number: usize) -> Result<String> {
     use std::fmt::Write as _;
-    let built_in: Vec<_> = agentd_plugins::builtin().iter().filter(|plugin| plugin.world == World::Provider).collect();
+    let built_in: Vec<_> =
+        agentd_plugin_host::builtin().iter().filter(|plugin| plugin.world == World::Provider).collect();
     let (mut text, mut declared) = ("providers = [".to_owned(), String::new());
     for plugin in &built_in {
         write!(text, "{{ plugin = {:?} }}, ", plugin.name)?;

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{
+use agentd_plugin_host::{
     Call, Code, Failure, Host, HostOptions, Limits, LogLevel, Places, Plugin, Services, SessionFacts, Source,
     SourcedScript, Variables, World, builtin,
 };

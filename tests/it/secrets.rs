@@ -145,7 +145,7 @@ impl All {
         daemon.set_environment([
             ("PATH", "/usr/bin:/bin".to_owned()),
             ("CREDENTIALS_DIRECTORY", format!("{root}/credentials")),
-            ("AGENTD_LOG", "info,agentd_daemon=trace,agentd_plugins=trace".to_owned()),
+            ("AGENTD_LOG", "info,agentd_daemon=trace,agentd_plugin_host=trace".to_owned()),
         ]);
     }
 }

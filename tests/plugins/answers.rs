@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{
+use agentd_plugin_host::{
     COMMAND_PATH, ExchangeEnding, ExchangeResult, Failure, FileKind, Interface, Invocation, Liveness, LogLevel,
     MachineServices, Metadata, MountEntry, NameService, NetworkProblem, PathFilter, ProgramEnding, ProgramResult,
     Route, RouteTo, Services, SourcedScript, Step, Variables,

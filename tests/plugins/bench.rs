@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{
+use agentd_plugin_host::{
     Call, CommandGrant, Failure, Grant, Host, HostOptions, Limits, LoadError, LogLevel, Places, Plugin, Services,
     SessionFacts, Source, SourcedScript, Variables, builtin,
 };
@@ -17,7 +17,7 @@ pub(crate) fn compiler() -> PathBuf {
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/compile");
     assert!(
         path.exists(),
-        "{} is not built; `cargo test -p agentd-plugins` and `cargo build --examples` do",
+        "{} is not built; `cargo test -p agentd-plugin-host` and `cargo build --examples` do",
         path.display()
     );
     path

@@ -1,6 +1,6 @@
 //! The committed components: each loads under its own grant and under nothing more, says who it is, and does its work.
 
-use agentd_plugins::{Capability, Change, Effect, Grant, LoadError, Refusal, Setting, builtin};
+use agentd_plugin_host::{Capability, Change, Effect, Grant, LoadError, Refusal, Setting, builtin};
 
 use crate::bench::{Bench, Fake, call, everything, source};
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use agentd_plugins::{Code, Host, HostOptions};
+use agentd_plugin_host::{Code, Host, HostOptions};
 use sha2::Digest as _;
 use tempfile::TempDir;
 
@@ -68,13 +68,14 @@ async fn without_descriptors_nothing_is_final_and_no_good_file_is_removed() {
     let bench = Bench::with(|options| options.compiler = compiler.clone());
     bench.still_works().await;
     let component = directory.path().join("copy.wasm");
-    fs::write(&component, agentd_plugins::builtin().iter().find(|one| one.name == "snapshot").unwrap().bytes).unwrap();
+    fs::write(&component, agentd_plugin_host::builtin().iter().find(|one| one.name == "snapshot").unwrap().bytes)
+        .unwrap();
     let mut failures = 0;
     for left in 0..6 {
         let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         taken.truncate(taken.len() - left);
-        let source = agentd_plugins::Source::File { path: component.clone(), sha256: None };
-        let result = bench.load(source, &agentd_plugins::builtin()[0].grant()).await;
+        let source = agentd_plugin_host::Source::File { path: component.clone(), sha256: None };
+        let result = bench.load(source, &agentd_plugin_host::builtin()[0].grant()).await;
         drop(taken);
         if let Err(error) = result {
             assert!(error.is_temporary(), "{left}: {error:?}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{CompileLimits, CompiledError, LoadError};
+use agentd_plugin_host::{CompileLimits, CompiledError, LoadError};
 use tempfile::TempDir;
 
 use crate::bench::{Bench, compiler, source};
@@ -34,7 +34,7 @@ async fn refusal(text: &str, limits: CompileLimits) -> (Bench, CompiledError) {
         options.compiler = compiler;
         options.compile_limits = limits;
     });
-    match bench.load(source("snapshot"), &agentd_plugins::builtin()[0].grant()).await {
+    match bench.load(source("snapshot"), &agentd_plugin_host::builtin()[0].grant()).await {
         Err(LoadError::Compile { plugin, source }) => {
             assert_eq!(plugin, "snapshot");
             assert!(bench.compiled().is_empty(), "left behind: {:?}", bench.compiled());
@@ -112,9 +112,9 @@ async fn a_compiler_that_was_killed_is_run_again_and_one_that_refused_the_compon
     let first = directory.path().join("first");
     let text = format!("[ -e {0} ] || {{ : > {0}; kill -9 $$; }}\nexec {1} \"$@\"", quoted(&first), quoted(compiler()));
     let compiler = script(directory.path(), &text);
-    let options = || agentd_plugins::HostOptions::new(directory.path().join("cache"), &compiler);
+    let options = || agentd_plugin_host::HostOptions::new(directory.path().join("cache"), &compiler);
     let bench = Bench::with(|own| *own = options());
-    let grant = agentd_plugins::builtin()[0].grant();
+    let grant = agentd_plugin_host::builtin()[0].grant();
     let error = bench.load(source("snapshot"), &grant).await.unwrap_err();
     assert!(error.is_temporary(), "{error:?}");
     assert_eq!(error.source().unwrap().to_string(), "the compiler failed: signal: 9 (SIGKILL)");
@@ -157,7 +157,7 @@ async fn a_compiler_gets_nothing_of_our_environment_and_its_words_are_passed_on_
 #[tokio::test]
 async fn a_compiler_that_is_not_there_is_named() {
     let bench = Bench::with(|options| options.compiler = "/nonexistent/agentd".into());
-    let error = bench.load(source("whitelist"), &agentd_plugins::Grant::default()).await.unwrap_err();
+    let error = bench.load(source("whitelist"), &agentd_plugin_host::Grant::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "plugin \"whitelist\" could not be compiled");
     assert_eq!(error.source().unwrap().to_string(), "could not run the compiler /nonexistent/agentd");
 }
@@ -203,7 +203,7 @@ async fn a_compiler_that_nobody_waits_for_any_more_is_ended_with_what_it_has_sta
     let text = format!("sleep 1000 & echo $! $$ > {0}.new; mv {0}.new {0}; wait", quoted(&pids));
     let compiler = script(directory.path(), &text);
     let bench = Bench::with(|options| options.compiler = compiler);
-    let grant = agentd_plugins::builtin()[0].grant();
+    let grant = agentd_plugin_host::builtin()[0].grant();
     let started = async {
         while !pids.exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -245,7 +245,7 @@ async fn a_full_disk_is_named_and_the_component_compiled_when_there_is_room() {
     let text = format!("[ -e {} ] || exec > /dev/full\nexec {} \"$@\"", quoted(&room), quoted(program));
     let compiler = script(directory.path(), &text);
     let bench = Bench::with(|options| options.compiler = compiler.clone());
-    let error = bench.load(source("snapshot"), &agentd_plugins::builtin()[0].grant()).await.unwrap_err();
+    let error = bench.load(source("snapshot"), &agentd_plugin_host::builtin()[0].grant()).await.unwrap_err();
     let text = error.source().unwrap().to_string();
     let expected = "the compiler failed: could not write the compiled code: No space left on device (os error 28)";
     assert_eq!(text, expected);

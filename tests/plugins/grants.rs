@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentd_plugins::{
+use agentd_plugin_host::{
     Call, Capability, Change, CheckMoment, CheckOutcome, CommandGrant, Effect, Grant, LoadError, LoadTerms, Places,
     Plugin, Refusal, Setting, Source, World, admit,
 };

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{Call, CallError, Change, CheckOutcome, Code, Limits, LoadError, LogLevel, Plugin};
+use agentd_plugin_host::{Call, CallError, Change, CheckOutcome, Code, Limits, LoadError, LogLevel, Plugin};
 
 use crate::bench::{Bench, Fake, Stuck, call, everything};
 use crate::guest::{Guest, LOG, LOGIN};

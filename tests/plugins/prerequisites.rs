@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{
+use agentd_plugin_host::{
     Call, CallError, CheckOutcome, ExchangeEnding, ExchangeResult, Failure, Grant, Interface, Invocation, Liveness,
     LogLevel, MachineServices, MountEntry, NameService, NetworkProblem, PathFilter, ProgramEnding, ProgramResult,
     Report, Route, RouteTo, Services, Setting, Step, builtin,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{Call, Grant, Limits, LoadError, Source, builtin};
+use agentd_plugin_host::{Call, Grant, Limits, LoadError, Source, builtin};
 
 use crate::bench::{Bench, Fake, call, everything};
 use crate::guest::{Guest, LOG, SCRIPT, WIT, component_of};

@@ -49,7 +49,7 @@ pub struct Origins {
 const PLUGINS: &str = "plugins";
 const PREREQUISITES: &str = "prerequisites";
 
-/// Reads the configuration at the start of the daemon. The result is always a configuration; see [`Read::refuses`].
+/// Reads the configuration at the start of the daemon. The result is always a configuration; see [`Origins::refuses`].
 pub fn load(sources: &Sources) -> Loaded {
     let (mut texts, mut mistakes) = (Vec::new(), Vec::new());
     mistakes.extend(read_system(&sources.system, &mut texts).err());

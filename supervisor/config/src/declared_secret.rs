@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agentd_api::secret::{SecretSource, SecretView};
-use agentd_plugins::glob;
+use agentd_plugin_host::glob;
 use serde::Deserialize;
 
 /// A named secret. It needs exactly one source: `file`, `credential`, `command` or `snapshot`.

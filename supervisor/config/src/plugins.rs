@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use agentd_api::plugin::OnFailure;
 use agentd_api::quantity::{Time, some_size};
-use agentd_plugins::{BuiltIn, Grant, World};
+use agentd_plugin_host::{BuiltIn, Grant, World};
 use serde::Deserialize;
 
 use super::is_scope_step;
@@ -128,12 +128,12 @@ pub(super) const WHITELIST: &str = "whitelist";
 
 /// Returns the names of the built-in plugins of a world.
 pub(super) fn of_world<'a>(world: World) -> impl Iterator<Item = &'a str> {
-    let of_it = agentd_plugins::builtin().iter().filter(move |builtin| builtin.world == world);
+    let of_it = agentd_plugin_host::builtin().iter().filter(move |builtin| builtin.world == world);
     of_it.map(|builtin| builtin.name)
 }
 
 fn is_built_in(name: &str) -> bool {
-    agentd_plugins::builtin().iter().any(|builtin| builtin.name == name)
+    agentd_plugin_host::builtin().iter().any(|builtin| builtin.name == name)
 }
 
 /// Returns the mistakes of plugins, policy and providers that show without reading a plugin's file.
@@ -169,7 +169,7 @@ fn check_provider(provider: &Provider, plugins: &BTreeMap<String, Plugin>) -> Re
         ));
     }
     let is_prerequisite = |builtin: &BuiltIn| builtin.name == plugin.as_str() && builtin.world == World::Prerequisite;
-    if agentd_plugins::builtin().iter().any(is_prerequisite) {
+    if agentd_plugin_host::builtin().iter().any(is_prerequisite) {
         return Err(format!(
             "environment.providers names {plugin:?}, which is a prerequisite; use it as \
              [prerequisites.NAME] plugin = {plugin:?}; plugins of the world `provider` are {}, and your own",

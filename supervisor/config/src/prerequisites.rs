@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agentd_api::prerequisite::{Moment, OnFailure, RequiredBy};
 use agentd_api::quantity::Time;
-use agentd_plugins::World;
+use agentd_plugin_host::World;
 use serde::{Deserialize, Deserializer};
 
 use super::plugins::of_world;
@@ -112,7 +112,7 @@ fn check_one(
         ));
     }
     let Prerequisite { plugin, moment, time, interval, .. } = prerequisite;
-    let built_in = agentd_plugins::builtin().iter().find(|builtin| builtin.name == plugin);
+    let built_in = agentd_plugin_host::builtin().iter().find(|builtin| builtin.name == plugin);
     if built_in.is_some_and(|builtin| builtin.world != World::Prerequisite) {
         return Err((
             "plugin",

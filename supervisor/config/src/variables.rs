@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use agentd_api::environment::EnvironmentSpec;
 use agentd_api::{Code, Problem};
-use agentd_plugins::glob;
+use agentd_plugin_host::glob;
 
 use crate::secret;
 

@@ -8,9 +8,7 @@ use jiff::Timestamp;
 use crate::batch::Batch;
 use crate::next::{self, Facts};
 use crate::state::State;
-
-/// Status, reason and message of a condition.
-pub type Standing = (ConditionStatus, &'static str, String);
+use crate::verdict::ConditionUpdate;
 
 const KIND: ConditionType = ConditionType::EnvironmentCurrent;
 const FAILED: &str = "RefreshFailed";
@@ -18,7 +16,7 @@ const EXPIRING: &str = "VariablesExpiring";
 
 /// Returns the condition after a refresh. `stale` lists the variables that kept their old values, `over` the values
 /// that had already expired on arrival.
-pub fn after_renewal(stale: &[StaleVariable], over: &[String], now: Timestamp) -> Standing {
+pub fn after_renewal(stale: &[StaleVariable], over: &[String], now: Timestamp) -> ConditionUpdate {
     if !over.is_empty() {
         let message = format!(
             "refreshed values had already expired on arrival: {}. agentd requests them again, with pauses that double",
@@ -50,7 +48,7 @@ pub fn after_renewal(stale: &[StaleVariable], over: &[String], now: Timestamp) -
 }
 
 /// Returns the condition after a failed refresh. The agent's values stay valid until they expire.
-pub fn failed(state: &State, error: &str, now: Timestamp) -> Standing {
+pub fn failed(state: &State, error: &str, now: Timestamp) -> ConditionUpdate {
     let mut message = format!("expiring values could not be refreshed, and agentd tries again: {error}");
     if let Some(expires) = state.expires {
         message = format!("{message}; the agent's values are valid until {expires}");

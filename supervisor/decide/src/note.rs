@@ -304,7 +304,7 @@ mod tests {
         ) {
             let view = |variables: &BTreeMap<String, u8>| {
                 let mut environment = agentd_environment::Environment::default();
-                let set = |(name, value): (&String, &u8)| agentd_plugins::Change::set(name, vec![b'0' + value]);
+                let set = |(name, value): (&String, &u8)| agentd_plugin_host::Change::set(name, vec![b'0' + value]);
                 environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
                 agentd_environment::without_secrets(environment.full_view(jiff::Timestamp::UNIX_EPOCH, 1))
             };

@@ -1,5 +1,5 @@
 //! Computes the environment with which the daemon's own script runs start. In it, no plugin has set a variable that
-//! makes a program load or run code (`agentd_plugins::is_withheld`).
+//! makes a program load or run code (`agentd_plugin_host::is_withheld`).
 //!
 //! A withheld name has the value from the user's login shell and scripts, even if a provider passes another value.
 //! A plugin outside agentd can change other names only if it is granted to set them. Otherwise they keep their
@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use agentd_plugins::is_withheld;
+use agentd_plugin_host::is_withheld;
 
 use super::capture::Variables;
 use super::merge::Environment;
@@ -102,7 +102,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use agentd_plugins::Change;
+    use agentd_plugin_host::Change;
 
     use super::*;
 

@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::Environment;
-    use agentd_plugins::Change;
+    use agentd_plugin_host::Change;
     use jiff::Timestamp;
     use proptest::prelude::*;
 

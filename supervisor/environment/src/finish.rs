@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use agentd_plugins::Change;
+use agentd_plugin_host::Change;
 
 use super::merge::{Background, Environment};
 use super::secrets::{self, SecretResults, SecretValue, Secrets};

@@ -3,7 +3,7 @@
 //! In the pipeline an exported function is a variable. The snapshot sets it, and a script receives it and may
 //! define further functions. This module decides which functions enter the pipeline and which remain for the agent.
 
-use agentd_plugins::Change;
+use agentd_plugin_host::Change;
 
 use super::capture::Variables;
 use super::merge::Environment;

@@ -47,7 +47,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_api::{ByteString, SessionId};
-use agentd_plugins::{Call, CallError, Limits, Plugin, SessionFacts};
+use agentd_plugin_host::{Call, CallError, Limits, Plugin, SessionFacts};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -347,7 +347,7 @@ impl Pipeline {
         self.conclude(StepResults::default(), finished, taken, &login, environment)
     }
 
-    /// Turns the results into a `Built` or an `Unbuilt`, and hides all known secrets in the messages.
+    /// Turns the results into a `BuiltEnvironment` or a `BuildFailure`, and hides all known secrets in the messages.
     fn conclude(
         &self,
         provided: StepResults,

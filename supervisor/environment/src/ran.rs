@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentd_api::environment::ScriptRun;
-use agentd_plugins::Failure;
+use agentd_plugin_host::Failure;
 
 use super::capture::{CaptureError, Variables};
 use super::results::{self, Key};

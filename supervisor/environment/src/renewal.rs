@@ -171,7 +171,7 @@ fn is_same(
 mod tests {
     use std::time::Duration;
 
-    use agentd_plugins::{Change, Effect};
+    use agentd_plugin_host::{Change, Effect};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Determines from the settings of `env-script` which scripts it sources, without I/O.
 
-use agentd_plugins::Setting;
+use agentd_plugin_host::Setting;
 
 use agentd_config as config;
 

@@ -9,7 +9,7 @@ use agentd_api::chain;
 use agentd_api::environment::ScriptRun;
 use agentd_api::scripts::ScriptState;
 use agentd_keeper::protocol::Attributes;
-use agentd_plugins::{Failure, LogLevel, MachineServices, Places, Plugin, Services, SourcedScript};
+use agentd_plugin_host::{Failure, LogLevel, MachineServices, Places, Plugin, Services, SourcedScript};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 

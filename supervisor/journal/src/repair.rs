@@ -5,10 +5,10 @@
 //! of a closed segment and keep the next one. A repair then renames every segment behind the gap, so that readers
 //! ignore them.
 //!
-//! [`mend`] is for a journal that readers cannot read to its end. It truncates the current segment at the first line
-//! that is not the next record. It changes nothing if a later line is a record with exactly the `seq` that its line
-//! number requires. That is not the pattern of a power cut: the journal is damaged in the middle, and later records
-//! are good. A person must inspect such a journal.
+//! [`truncate_torn_tail`] is for a journal that readers cannot read to its end. It truncates the current segment at
+//! the first line that is not the next record. It changes nothing if a later line is a record with exactly the `seq`
+//! that its line number requires. That is not the pattern of a power cut: the journal is damaged in the middle, and
+//! later records are good. A person must inspect such a journal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};

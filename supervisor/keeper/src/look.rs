@@ -4,9 +4,9 @@
 //! only this process, which the daemon kills after a timeout. Requests come as frames on stdin and are answered in
 //! order.
 //!
-//! A file is examined in two steps. [`Look::Resolve`] returns its resolved path, which the requester can check. The
-//! next request then examines that file. A resolved path has no symbolic links, and opening it fails if one has
-//! appeared since.
+//! A file is examined in two steps. [`LookupRequest::Resolve`] returns its resolved path, which the requester can
+//! check. The next request then examines that file. A resolved path has no symbolic links, and opening it fails if one
+//! has appeared since.
 //!
 //! This module does not decide who may examine which file, or for how long.
 
@@ -32,25 +32,25 @@ use crate::os;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LookupRequest {
-    /// Resolves a path and selects its file for the next requests; [`Looked::Path`] or [`Looked::Absent`].
+    /// Resolves a path and selects its file for the next requests; [`LookupAnswer::Path`] or [`LookupAnswer::Absent`].
     Resolve(ByteString),
-    /// Returns the metadata of the selected file; [`Looked::Metadata`].
+    /// Returns the metadata of the selected file; [`LookupAnswer::Metadata`].
     Inspect,
-    /// Returns the content of the selected regular file; [`Looked::Content`].
+    /// Returns the content of the selected regular file; [`LookupAnswer::Content`].
     Read { most: u64 },
-    /// Returns the sorted names in the selected directory; [`Looked::Names`].
+    /// Returns the sorted names in the selected directory; [`LookupAnswer::Names`].
     Entries { most: u64 },
-    /// Returns the first of these paths that exists. It must be a program; [`Looked::Program`].
+    /// Returns the first of these paths that exists. It must be a program; [`LookupAnswer::Program`].
     Program(Vec<ByteString>),
-    /// Returns the kind of the file at this path, following links; [`Looked::Place`].
+    /// Returns the kind of the file at this path, following links; [`LookupAnswer::Place`].
     Place(ByteString),
-    /// Returns the device of this path, as its file system reports it now; [`Looked::Device`].
+    /// Returns the device of this path, as its file system reports it now; [`LookupAnswer::Device`].
     Device(ByteString),
-    /// Returns the addresses of a host from getaddrinfo(3); [`Looked::Addresses`].
+    /// Returns the addresses of a host from getaddrinfo(3); [`LookupAnswer::Addresses`].
     Addresses(String),
 }
 
-/// Answer to a [`Look`].
+/// Answer to a [`LookupRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LookupAnswer {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use agentd_plugins::{CompileFiles, compile};
+use agentd_plugin_host::{CompileFiles, compile};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();

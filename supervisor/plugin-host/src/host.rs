@@ -120,7 +120,7 @@ pub struct LoadTerms {
 
 impl fmt::Debug for LoadTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Terms").field("name", &self.name).field("grant", &self.grant).finish_non_exhaustive()
+        f.debug_struct("LoadTerms").field("name", &self.name).field("grant", &self.grant).finish_non_exhaustive()
     }
 }
 

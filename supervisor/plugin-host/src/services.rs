@@ -3,7 +3,7 @@
 //!
 //! The plugin host has already compared the request with the grant, as far as names can tell. The meaning of a
 //! name may depend on the machine (symbolic links, resolved directories). For these cases the service calls the
-//! [`Allowed`] function that it receives.
+//! [`PathFilter`] function that it receives.
 
 use std::time::{Duration, Instant};
 

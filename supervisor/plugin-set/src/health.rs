@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_plugins::CallError;
+use agentd_plugin_host::CallError;
 use jiff::Timestamp;
 
 /// Number of failures in a row that suspend a plugin.

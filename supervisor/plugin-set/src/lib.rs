@@ -7,7 +7,7 @@
 //! plugin's file has changed.
 //!
 //! The caller decides the purpose of a call and answers its host calls (`agentd_environment`, `agentd_prerequisite`).
-//! `agentd_plugins` runs the plugins.
+//! `agentd_plugin_host` runs the plugins.
 
 mod health;
 mod loading;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::Problem;
 use agentd_api::plugin::{PluginProblem, PluginView};
-use agentd_plugins::{Host, HostError, HostOptions, Limits, Setting};
+use agentd_plugin_host::{Host, HostError, HostOptions, Limits, Setting};
 use tokio::sync::OnceCell;
 
 pub use health::{CallOutcome, PluginFault};

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use agentd_api::plugin::PluginProblem;
-use agentd_plugins::{BuiltIn, Grant, Host, LoadError, LoadTerms, OnCompile, Plugin, Source, World};
+use agentd_plugin_host::{BuiltIn, Grant, Host, LoadError, LoadTerms, OnCompile, Plugin, Source, World};
 
 use super::settings::{SettingError, combined};
 use agentd_api::chain;
@@ -106,7 +106,7 @@ impl LoadRequest {
     }
 
     pub(super) fn builtin(&self) -> Option<&'static BuiltIn> {
-        agentd_plugins::builtin().iter().find(|builtin| builtin.name == self.name)
+        agentd_plugin_host::builtin().iter().find(|builtin| builtin.name == self.name)
     }
 
     /// Returns the names of the pipeline steps and prerequisites that use the plugin.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agentd_api::plugin::{
     OnFailure, PluginDescription, PluginFailure, PluginNarrowed, PluginProblem, PluginState, PluginView, PluginWant,
 };
-use agentd_plugins::{Capability, Grant, Limits, OnCompile, Plugin, UncoveredPattern, Want};
+use agentd_plugin_host::{Capability, Grant, Limits, OnCompile, Plugin, UncoveredPattern, Want};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -330,7 +330,7 @@ fn granted(grant: &Grant) -> BTreeMap<String, Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use agentd_plugins::{Host, HostOptions};
+    use agentd_plugin_host::{Host, HostOptions};
 
     use super::super::loading::Folders;
     use super::*;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use agentd_plugins::Setting;
+use agentd_plugin_host::Setting;
 
 /// Error for a setting that cannot be passed to a plugin.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

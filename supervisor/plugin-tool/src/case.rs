@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use agentd_api::ByteString;
-use agentd_plugins::{Failure, Grant, SessionFacts};
+use agentd_plugin_host::{Failure, Grant, SessionFacts};
 use serde::Deserialize;
 
 use super::expectation::Expectation;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use agentd_api::plugin_tool::{Check, ToolPin, ToolProblem, ToolRefusal};
-use agentd_plugins::{
+use agentd_plugin_host::{
     Admission, Capability, CommandGrant, ComponentRequests, Description, Grant, Host, Inspection, LoadTerms, Want,
     World, admit, steers, variables_between,
 };

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agentd_plugins::{Grant, Setting};
+use agentd_plugin_host::{Grant, Setting};
 
 use super::ToolError;
 use agentd_config as config;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use agentd_api::ByteString;
-use agentd_plugins::{Change, CheckOutcome, Effect, Failure, Report};
+use agentd_plugin_host::{Change, CheckOutcome, Effect, Failure, Report};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agentd_api::plugin_tool::{Inspection as View, ToolSetting, ToolWant};
-use agentd_plugins::{CheckMoment, Description, Inspection, Want};
+use agentd_plugin_host::{CheckMoment, Description, Inspection, Want};
 
 pub(super) fn view(file: &Path, inspection: Inspection) -> View {
     let Inspection { description, world, interface, imports, size, sha256 } = inspection;

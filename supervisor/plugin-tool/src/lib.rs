@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agentd_api::plugin_tool::{Answer, ToolProblem};
-use agentd_plugins::{Host, HostError, HostOptions, LoadError, Source};
+use agentd_plugin_host::{Host, HostError, HostOptions, LoadError, Source};
 use serde::Serialize;
 
 use agentd_api::chain;

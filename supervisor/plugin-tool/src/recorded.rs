@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::ByteString;
 use agentd_api::plugin_tool::Unanswered;
-use agentd_plugins::{
+use agentd_plugin_host::{
     ExchangeEnding, ExchangeResult, Failure, FileKind, Interface, Invocation, Liveness, LogLevel, MachineServices,
     Metadata, MountEntry, NameService, NetworkProblem, PathFilter, Places, ProgramEnding, ProgramResult, Route,
     RouteTo, Services, SourcedScript, Step, Variables,
@@ -140,7 +140,7 @@ fn pairs<'a>(variables: impl IntoIterator<Item = (&'a String, &'a ByteString)>) 
 
 /// Reports whether each argument matches its pattern. A last pattern `**` matches any further arguments.
 fn fit(patterns: &[String], arguments: &[String]) -> bool {
-    let one = |(pattern, argument): (&String, &String)| agentd_plugins::glob(pattern, argument);
+    let one = |(pattern, argument): (&String, &String)| agentd_plugin_host::glob(pattern, argument);
     match patterns.split_last() {
         Some((last, first)) if last == "**" => arguments.len() >= first.len() && first.iter().zip(arguments).all(one),
         _ => arguments.len() == patterns.len() && patterns.iter().zip(arguments).all(one),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::plugin_tool::{CaseOutcome, CaseRun, TestRun, ToolProblem};
-use agentd_plugins::{Call, CallError, Description, Grant, Host, Limits, LoadTerms, World};
+use agentd_plugin_host::{Call, CallError, Description, Grant, Host, Limits, LoadTerms, World};
 use similar::{ChangeTag, TextDiff};
 
 use super::case::{Case, CaseError};

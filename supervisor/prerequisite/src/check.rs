@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 use agentd_api::prerequisite::{CheckReport, Fact, Moment, Outcome, PrerequisiteView};
-use agentd_plugins::{Call, CallError, Limits, Places, Plugin, Report, SessionFacts, Setting};
+use agentd_plugin_host::{Call, CallError, Limits, Places, Plugin, Report, SessionFacts, Setting};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -106,8 +106,8 @@ impl Check {
     /// Returns when the prerequisite is checked.
     pub(super) fn moment(&self) -> Moment {
         let own = || match self.plugin.loaded()?.description().moment? {
-            agentd_plugins::CheckMoment::BeforeEnvironment => Some(Moment::BeforeEnvironment),
-            agentd_plugins::CheckMoment::AfterEnvironment => Some(Moment::AfterEnvironment),
+            agentd_plugin_host::CheckMoment::BeforeEnvironment => Some(Moment::BeforeEnvironment),
+            agentd_plugin_host::CheckMoment::AfterEnvironment => Some(Moment::AfterEnvironment),
         };
         self.declared.moment.or_else(own).unwrap_or(Moment::BeforeEnvironment)
     }
@@ -127,10 +127,10 @@ impl Check {
         let (outcome, summary, facts, remedy, valid_for) = match checked {
             Ok(Report { outcome, summary, facts, remedy, valid_for }) => {
                 let outcome = match outcome {
-                    agentd_plugins::CheckOutcome::Pass => Outcome::Pass,
-                    agentd_plugins::CheckOutcome::Warn => Outcome::Warn,
-                    agentd_plugins::CheckOutcome::Fail => Outcome::Fail,
-                    agentd_plugins::CheckOutcome::Unknown => Outcome::Unknown,
+                    agentd_plugin_host::CheckOutcome::Pass => Outcome::Pass,
+                    agentd_plugin_host::CheckOutcome::Warn => Outcome::Warn,
+                    agentd_plugin_host::CheckOutcome::Fail => Outcome::Fail,
+                    agentd_plugin_host::CheckOutcome::Unknown => Outcome::Unknown,
                 };
                 (outcome, summary, facts, remedy, valid_for)
             }
@@ -287,7 +287,7 @@ mod tests {
 
     fn subject(agent: &str, directory: &str, variables: &[(&str, &str)]) -> CheckedSession {
         let mut environment = Environment::default();
-        let set = |(name, value): &(&str, &str)| agentd_plugins::Change::set(*name, *value);
+        let set = |(name, value): &(&str, &str)| agentd_plugin_host::Change::set(*name, *value);
         environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
         let places =
             ScriptDirectories { config: "/c".into(), cwd: directory.into(), session: "/s".into(), given: None };

@@ -5,7 +5,7 @@
 //! limited number of checks runs in parallel, each with a time limit. Callers share a check that is in progress, and
 //! its result is used again for some seconds.
 //!
-//! A launch decides about the consequences of a result (`session`). `agentd_plugins` runs the plugins.
+//! A launch decides about the consequences of a result (`session`). `agentd_plugin_host` runs the plugins.
 
 mod check;
 mod rounds;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::prerequisite::{CheckReport, Moment, OnFailure, Outcome, PrerequisiteView};
-use agentd_plugins::Places;
+use agentd_plugin_host::Places;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 

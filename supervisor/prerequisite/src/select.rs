@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use agentd_api::prerequisite::RequiredBy;
-use agentd_plugins::glob;
+use agentd_plugin_host::glob;
 
 use agentd_config::Prerequisite;
 

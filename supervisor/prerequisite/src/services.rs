@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentd_plugins::{Failure, LogLevel, MachineServices, Services};
+use agentd_plugin_host::{Failure, LogLevel, MachineServices, Services};
 
 use agentd_environment::{HiddenValues, Secrets};
 use agentd_host::capability::CallMachine;

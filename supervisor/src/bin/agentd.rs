@@ -33,7 +33,7 @@ enum Command {
     Compile {
         /// Kind of code: native, or interpreted where the system forbids native code.
         #[arg(long, default_value = "native")]
-        code: agentd_plugins::Code,
+        code: agentd_plugin_host::Code,
         /// Read and write these files instead. Supervisors of older releases use this.
         #[arg(num_args = 2, value_names = ["IN", "OUT"])]
         files: Vec<PathBuf>,
@@ -219,12 +219,12 @@ fn man(out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Compiles a component. The exit status tells whether the component is at fault.
-fn compile(code: agentd_plugins::Code, files: Vec<PathBuf>) -> ExitCode {
+fn compile(code: agentd_plugin_host::Code, files: Vec<PathBuf>) -> ExitCode {
     let way = match <[PathBuf; 2]>::try_from(files) {
-        Ok([input, output]) => agentd_plugins::CompileFiles::Named { input, output },
-        Err(_) => agentd_plugins::CompileFiles::Standard,
+        Ok([input, output]) => agentd_plugin_host::CompileFiles::Named { input, output },
+        Err(_) => agentd_plugin_host::CompileFiles::Standard,
     };
-    match agentd_plugins::compile(&way, code) {
+    match agentd_plugin_host::compile(&way, code) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let status = error.status();

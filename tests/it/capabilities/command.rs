@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use agentd_plugins::{ERRORS, Failure, Invocation, ProgramEnding, ProgramResult};
+use agentd_plugin_host::{ERRORS, Failure, Invocation, ProgramEnding, ProgramResult};
 
 use super::*;
 use crate::harness::until;

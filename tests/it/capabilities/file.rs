@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use agentd_plugins::{Failure, FileKind};
+use agentd_plugin_host::{Failure, FileKind};
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use agentd_plugins::{Failure, Invocation, Liveness, Places};
+use agentd_plugin_host::{Failure, Invocation, Liveness, Places};
 
 use super::*;
 use crate::harness::dead::Dead;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agentd_host::capability::Machine;
-use agentd_plugins::Places;
+use agentd_plugin_host::Places;
 use tempfile::TempDir;
 
 use crate::harness::process;

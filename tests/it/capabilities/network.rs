@@ -4,7 +4,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use agentd_plugins::{ExchangeEnding, ExchangeResult, Failure, NetworkProblem, Step};
+use agentd_plugin_host::{ExchangeEnding, ExchangeResult, Failure, NetworkProblem, Step};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use agentd_api::environment::{FileView, ScriptRun, VariableView};
 use agentd_api::hex;
 use agentd_keeper::protocol::Attributes;
-use agentd_plugins::{Change, Effect};
+use agentd_plugin_host::{Change, Effect};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use agentd_api::ByteString;
-use agentd_plugins::{Change, Effect};
+use agentd_plugin_host::{Change, Effect};
 use jiff::Timestamp;
 use proptest::prelude::*;
 

@@ -200,7 +200,7 @@ fn expand(at: PathBuf, parts: &[&str], found: &mut Vec<PathBuf>) -> io::Result<(
     }
     for name in list(&at)?.unwrap_or_default() {
         // As in a shell, a hidden file matches only a pattern that starts with a dot.
-        if agentd_plugins::glob(part, &name) && (part.starts_with('.') || !name.starts_with('.')) {
+        if agentd_plugin_host::glob(part, &name) && (part.starts_with('.') || !name.starts_with('.')) {
             expand(at.join(name), rest, found)?;
         }
     }

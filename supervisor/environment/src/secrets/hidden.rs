@@ -29,7 +29,7 @@ const SCRIPT: u64 = 1 << 20;
 /// Shows the number of entries without their content.
 impl std::fmt::Debug for HiddenValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Hidden({})", self.seen().len())
+        write!(f, "HiddenValues({})", self.seen().len())
     }
 }
 

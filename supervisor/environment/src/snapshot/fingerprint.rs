@@ -304,7 +304,9 @@ fn names(path: &Path, metadata: &Metadata, pattern: Option<&str>) -> Option<[u8;
 fn counts(name: &str, pattern: Option<&str>) -> bool {
     match pattern {
         // As in a shell, a hidden file matches only a pattern that starts with a dot.
-        Some(pattern) => agentd_plugins::glob(pattern, name) && (pattern.starts_with('.') || !name.starts_with('.')),
+        Some(pattern) => {
+            agentd_plugin_host::glob(pattern, name) && (pattern.starts_with('.') || !name.starts_with('.'))
+        }
         None => !name.starts_with(['.', '#']) && !LEFT_BEHIND.iter().any(|end| name.ends_with(end)),
     }
 }

@@ -67,7 +67,7 @@ impl SessionSnapshot {
         Self { snapshots, wanted, finding: Mutex::default(), start: Mutex::default() }
     }
 
-    /// Returns the environment with which the launch starts, and records the finding for [`Chosen::finding`].
+    /// Returns the environment with which the launch starts, and records the finding for [`SessionSnapshot::finding`].
     pub async fn login(&self, deadline: Instant) -> Result<Snapshot, SnapshotError> {
         let (start, finding) = match self.wanted.source {
             SnapshotSource::LoginShell => of_login_shell(self.snapshots.get_at(&self.wanted.place, deadline).await?),

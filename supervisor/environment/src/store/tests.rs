@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use agentd_plugins::Change;
+use agentd_plugin_host::Change;
 
 use super::*;
 use agentd_config::KeySource;

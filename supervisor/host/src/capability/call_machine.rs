@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{
+use agentd_plugin_host::{
     ExchangeResult, Failure, Interface, Invocation, Liveness, MachineServices, Metadata, MountEntry, NameService,
     NetworkProblem, PathFilter, Places, ProgramResult, Route, RouteTo, Step,
 };

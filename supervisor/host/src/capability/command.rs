@@ -9,7 +9,7 @@ use std::time::Instant;
 use agentd_api::ByteString;
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
 use agentd_keeper::protocol::{RunOutcome, RunRequest, Variable};
-use agentd_plugins::{CONTENT, ERRORS, Failure, Invocation, PathFilter, Places, ProgramEnding, ProgramResult};
+use agentd_plugin_host::{CONTENT, ERRORS, Failure, Invocation, PathFilter, Places, ProgramEnding, ProgramResult};
 
 use super::file::{failure, not_granted};
 use super::look::Purpose;

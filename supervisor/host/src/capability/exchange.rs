@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use agentd_plugins::{CONTENT, ExchangeEnding, ExchangeResult, Failure, NetworkProblem, RECEIVE, Step};
+use agentd_plugin_host::{CONTENT, ExchangeEnding, ExchangeResult, Failure, NetworkProblem, RECEIVE, Step};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;

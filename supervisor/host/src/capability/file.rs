@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, Kind, LookupAnswer, LookupRequest};
-use agentd_plugins::{CONTENT, ENTRIES, Failure, FileKind, Metadata, PathFilter, Places};
+use agentd_plugin_host::{CONTENT, ENTRIES, Failure, FileKind, Metadata, PathFilter, Places};
 
 use super::look::{Looker, Purpose};
 use super::{Machine, absolute, before, text};

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
-use agentd_plugins::Failure;
+use agentd_plugin_host::Failure;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout_at;

@@ -1,7 +1,7 @@
 //! Implements the host services that plugins call: programs, files, the network, mounts and processes.
 //!
 //! The caller decides whether a plugin may use a service. For names that depend on the file system, a path is
-//! resolved first, then [`agentd_plugins::Allowed`] is asked, and the resolved path is used. Every call ends by its
+//! resolved first, then [`agentd_plugin_host::Allowed`] is asked, and the resolved path is used. Every call ends by its
 //! deadline, or a little earlier if it has a result to report. Dropping a call ends the processes that it started.
 //! Nothing here blocks a thread of the daemon: operations that may hang run in a separate process (`look`), which is
 //! killed.
@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agentd_plugins::{Failure, Places};
+use agentd_plugin_host::{Failure, Places};
 
 pub use call_machine::{CallMachine, CallTime};
 use look::Lookers;

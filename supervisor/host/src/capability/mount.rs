@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
-use agentd_plugins::{Failure, Liveness, MountEntry, Places};
+use agentd_plugin_host::{Failure, Liveness, MountEntry, Places};
 
 use super::file::failure;
 use super::look::{LookupResult, Purpose};

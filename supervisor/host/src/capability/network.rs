@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, LookupAnswer, LookupRequest};
-use agentd_plugins::{CONTENT, Failure, Interface, NameService, NetworkProblem, Route, RouteTo};
+use agentd_plugin_host::{CONTENT, Failure, Interface, NameService, NetworkProblem, Route, RouteTo};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, Kind, LookupAnswer, LookupRequest};
-use agentd_plugins::{Failure, MountEntry};
+use agentd_plugin_host::{Failure, MountEntry};
 
 use super::look::{Looker, LookupResult, Purpose, Subject};
 use super::{Machine, before};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use agentd_plugins::Failure;
+use agentd_plugin_host::Failure;
 
 use super::{Machine, blocking};
 use crate::platform;

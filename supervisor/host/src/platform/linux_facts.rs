@@ -8,7 +8,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use agentd_plugins::{MountEntry, Route};
+use agentd_plugin_host::{MountEntry, Route};
 use rustix::io::Errno;
 
 /// `RTF_UP` of linux/route.h: the route is usable.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use agentd_darwin::mounts::Mount;
 use agentd_darwin::process;
-use agentd_plugins::{Mounted, Route};
+use agentd_plugin_host::{MountEntry, Route};
 use nix::libc;
 
 /// Returns an error, because the routing table is not available.
@@ -27,7 +27,7 @@ pub fn has_access_list(_path: &Path) -> bool {
 }
 
 /// Returns the mount table.
-pub fn mounts() -> io::Result<Vec<Mounted>> {
+pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(agentd_darwin::mounts::mounts()?.into_iter().map(mounted).collect())
 }
 
@@ -43,14 +43,14 @@ const OPTIONS: [(libc::c_int, &str); 8] = [
     (libc::MNT_JOURNALED, "journaled"),
 ];
 
-fn mounted(mount: Mount) -> Mounted {
+fn mounted(mount: Mount) -> MountEntry {
     let has = |flag: libc::c_int| mount.flags & flag.cast_unsigned() != 0;
     let access = if has(libc::MNT_RDONLY) { "ro" } else { "rw" };
     let others = OPTIONS.iter().filter(|(flag, _)| has(*flag)).map(|(_, word)| *word);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     // `major` and `minor` of `sys/types.h`.
     let device = mount.device.cast_unsigned();
-    Mounted {
+    MountEntry {
         options: [access].into_iter().chain(others).map(str::to_owned).collect(),
         device: format!("{}:{}", device >> 24, device & 0x00ff_ffff),
         path: text(mount.path),

@@ -23,9 +23,10 @@ use crate::journal_port::Port;
 use crate::launch::{Connection, LinkError, Unit};
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
-use agentd_decide::current::{self, Standing};
+use agentd_decide::current;
 use agentd_decide::next::{self, fail_launch};
 use agentd_decide::state::Run;
+use agentd_decide::verdict::ConditionUpdate;
 use agentd_environment::{Renewal, renew_at, write_files};
 use agentd_host::exhausted;
 
@@ -143,7 +144,7 @@ impl Driver {
     }
 
     /// Adds the condition to the batch if it differs from the current one.
-    fn say(&self, batch: Batch, (status, reason, message): Standing) -> Batch {
+    fn say(&self, batch: Batch, (status, reason, message): ConditionUpdate) -> Batch {
         let kind = ConditionType::EnvironmentCurrent;
         let said = self.recorder.state.condition(kind);
         if said.is_some_and(|said| (said.status, &*said.reason, &said.message) == (status, reason, &message)) {

@@ -3,7 +3,7 @@
 //! A task reads every frame as it arrives. The announced end of the journal goes to a watch channel, which keeps
 //! the newest value. Answers go to a queue, one for each request. So neither can delay the other.
 //!
-//! **Every wait has a limit** ([`Patience`]). After a late answer the connection is not used again: the answer
+//! **Every wait has a limit** ([`KeeperLimits`]). After a late answer the connection is not used again: the answer
 //! would be taken for that of another request. A keeper ignores further requests of a connection that another one
 //! has replaced. So after the next [`Hello`] the journal tells which requests were carried out.
 

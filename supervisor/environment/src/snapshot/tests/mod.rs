@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotQuality, SnapshotState};
-use agentd_plugins::Change;
+use agentd_plugin_host::Change;
 use tokio::sync::Semaphore;
 
 use super::*;
