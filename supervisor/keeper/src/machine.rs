@@ -127,7 +127,8 @@ impl Machine {
             Input::Disconnected => self.connected = false,
             Input::StdoutEnded => self.stdout_open = false,
             Input::Stop(_) => {
-                self.requested |= !matches!(self.state, KeeperState::Ending | KeeperState::Farewell | KeeperState::Over)
+                self.requested |=
+                    !matches!(self.state, KeeperState::Ending | KeeperState::Farewell | KeeperState::Over);
             }
             _ => {}
         }
