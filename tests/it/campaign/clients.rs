@@ -1,6 +1,7 @@
-//! The clients of the campaign: they prompt, cancel, answer questions, stop and resume, read events and leave again.
+//! Clients of the campaign. They send prompts, cancel turns, answer questions, stop and resume sessions, read events,
+//! and leave.
 //!
-//! Their pauses are random on purpose: they are the load, and nothing is waited for with them.
+//! The random pauses produce the load. No client uses a pause to wait for a condition.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,18 +16,19 @@ use super::history::{Answer, EXITS, Seen, What};
 use super::subject::Subject;
 use crate::harness::random::Random;
 
-/// How long a keeper may say goodbye, on a busy machine.
+/// Maximum time in which a keeper must end on a busy machine.
 const ENDS: Duration = Duration::from_secs(30);
-/// How long a reader waits for a record before it comes back: a session that rests has none.
+/// Maximum time for which a reader waits for a record before it reconnects. A session at rest has no new records.
 const READS: Duration = Duration::from_secs(10);
-/// How long an `agentctl` may take before it is ended: most wait for a turn, and an agent may be stopped meanwhile.
+/// Maximum run time of an `agentctl` before the test kills it. Most wait for a turn, and the agent may be stopped
+/// meanwhile.
 const CTL_LIMIT: Duration = Duration::from_secs(20);
 
 async fn pause(random: &mut Random, longest_ms: u64) {
     tokio::time::sleep(Duration::from_millis(random.below(longest_ms))).await;
 }
 
-/// Prompts, cancels and answers until `over` says so.
+/// Sends prompts, cancels turns and answers questions until `over` is true.
 pub(crate) async fn talk(subject: Arc<Subject>, mut random: Random, over: watch::Receiver<bool>) {
     let mut last = None;
     while !*over.borrow() {
@@ -51,25 +53,26 @@ pub(crate) async fn talk(subject: Arc<Subject>, mut random: Random, over: watch:
     }
 }
 
-/// What the agent is to do; the session's name of the prompt stands below it.
+/// Returns a random instruction for the agent, the first line of a prompt. The second line is the prompt's name in the
+/// session.
 fn prompt(random: &mut Random) -> String {
     match random.below(18) {
-        // The agent ends by itself, in its turn.
+        // The agent ends by itself during its turn.
         17 => format!("exit {EXITS}"),
-        // The next prompt finds the conversation gone, and the agent is started again.
+        // The agent forgets its conversation. The next prompt then fails, and the daemon restarts the agent.
         16 => "lose".to_owned(),
         0 => "error".to_owned(),
         1 => "hang".to_owned(),
         2..4 => "ask".to_owned(),
         4 => "setsid-child".to_owned(),
         5..8 => "count 3 0".to_owned(),
-        // Longer than a daemon lives.
+        // This turn lasts longer than most daemons live.
         8 => "count 300 10".to_owned(),
         _ => format!("count {} {}", 1 + random.below(40), random.below(12)),
     }
 }
 
-/// Answers every question there is, each with any of its options.
+/// Answers each open question with one of its options.
 async fn answer(subject: &Subject, view: &SessionView, random: &mut Random) {
     for question in &view.status.permissions {
         let place = usize::try_from(random.below(question.options.len() as u64)).expect("there are few");
@@ -77,7 +80,7 @@ async fn answer(subject: &Subject, view: &SessionView, random: &mut Random) {
     }
 }
 
-/// Stops the session now and then, and starts it again, also where nobody had stopped it, until `over` says so.
+/// Stops and resumes the session at random moments until `over` is true, and resumes it when it has failed.
 pub(crate) async fn own(subject: Arc<Subject>, mut random: Random, over: watch::Receiver<bool>, ctl: Arc<Ctl>) {
     while !*over.borrow() {
         pause(&mut random, 2500).await;
@@ -92,7 +95,7 @@ pub(crate) async fn own(subject: Arc<Subject>, mut random: Random, over: watch::
     }
 }
 
-/// Whether the session has ended and nobody but a client starts it again.
+/// Whether the session has ended, and only a client can start it again.
 pub(crate) fn is_over(view: &SessionView) -> bool {
     matches!(view.status.phase, Phase::Stopped | Phase::Failed)
 }
@@ -111,7 +114,7 @@ async fn stop(subject: &Subject, random: &mut Random, ctl: &Ctl) {
     }
 }
 
-/// After a stop that has come to its end no agent is left; a keeper may still be saying goodbye.
+/// Checks after a completed stop that no agent is left, and that the keeper ends soon.
 pub(crate) async fn none_lives(subject: &Subject) {
     let (agents, marked) = (subject.agents(), subject.marked());
     if !(agents.is_empty() && marked.is_empty()) {
@@ -136,8 +139,8 @@ async fn resume(subject: &Subject, random: &mut Random, ctl: &Ctl) {
     }
 }
 
-/// Reads the session's events as the client `place`, leaves when it has had enough for once, and comes back with its cursor, until it
-/// has seen `target`.
+/// Reads the session's events as the client `place`. The client leaves after some records, and comes back with its
+/// cursor until it has seen `target`.
 pub(crate) async fn follow(
     subject: Arc<Subject>,
     place: usize,
@@ -153,7 +156,7 @@ pub(crate) async fn follow(
         }
         let Some(mut events) = subject.client.try_events(subject.id.as_str(), cursor, random.below(2) == 0).await
         else {
-            // Nobody to ask: a real client tries again after a while, too.
+            // No daemon listens. The reader tries again after a while, as a real client would.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -178,7 +181,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// `agentctl`, with one daemon's socket.
+/// Runs `agentctl` with the socket of one daemon.
 pub(crate) struct Ctl {
     root: std::path::PathBuf,
     socket: std::path::PathBuf,
@@ -217,7 +220,7 @@ impl Ctl {
                     Some(0) => Answer::Printed(String::from_utf8(output.stdout).expect("what it prints is text")),
                     Some(4) => Answer::Refused(4),
                     Some(130) => Answer::Cancelled,
-                    // The turn or the launch failed, or no daemon was there.
+                    // The turn or the launch failed, or no daemon listened.
                     Some(1 | 3) => Answer::Failed(1),
                     _ => {
                         subject.witness("agentctl tells the truth", format!("{arguments:?} ended: {}", output.status));
@@ -243,7 +246,7 @@ impl Ctl {
         self.run(subject, What::CtlPrompt { text: text.clone() }, &["prompt", subject.id.as_str(), &text]).await;
     }
 
-    /// Attaches, types some prompts, and leaves: by the end of its input, or as a terminal that is closed.
+    /// Attaches, types some prompts, and leaves: with the end of the input or with a kill.
     async fn attach(&self, subject: &Subject, random: &mut Random) {
         let from = SystemTime::now();
         let mut child = self.command(&["attach", subject.id.as_str()]);
@@ -251,7 +254,7 @@ impl Ctl {
         let mut input = child.stdin.take().expect("stdin is a pipe");
         for _ in 0..random.below(3) {
             let text = format!("say {}", subject.name());
-            // It may have left already: then nobody reads this.
+            // `agentctl` may have ended already, so the write may fail.
             input.write_all(format!("{text}\n").as_bytes()).await.ok();
             subject.note(from, What::Prompt { text, key: None }, Answer::Cut);
             pause(random, 200).await;
@@ -264,7 +267,7 @@ impl Ctl {
     }
 }
 
-/// One person with a terminal, who goes from session to session.
+/// Runs one user's `agentctl` commands, one after the other, in random sessions.
 pub(crate) async fn type_commands(
     subjects: Vec<Arc<Subject>>,
     mut random: Random,

@@ -1,4 +1,4 @@
-//! What clients were told and what agents noted, held against the journal.
+//! Rules that compare the clients' answers and the agents' notes with the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -11,10 +11,10 @@ use super::history::{Answer, History, Note, Request, Seen, Violation, What};
 use crate::harness::process::Identity;
 use crate::harness::session::said;
 
-/// A wall clock may be set by some milliseconds while the campaign runs.
+/// The wall clock may change by some milliseconds while the campaign runs.
 const CLOCK: Duration = Duration::from_millis(20);
 
-/// The violations in answers and streams.
+/// Returns the violations in answers and event streams.
 pub(crate) fn clients(history: &History) -> Vec<Violation> {
     let mut found = streams(history);
     let journal = Index::of(&history.journal);
@@ -47,7 +47,7 @@ impl What {
     }
 }
 
-/// The journal by what requests name.
+/// The journal's turns, by their prompts and ids.
 struct Index<'a> {
     events: &'a [Event],
     by_text: BTreeMap<&'a str, Vec<&'a TurnId>>,
@@ -71,8 +71,9 @@ impl<'a> Index<'a> {
         self.by_text.get(text).map_or(&[], Vec::as_slice)
     }
 
-    /// Records written before this moment: the answer to a request is sent after its records are written. The view in it may be
-    /// older, since an end is shown once everything that it ends is closed.
+    /// Returns the records written before this moment. The daemon sends an answer after it has written the answer's
+    /// records. The view in the answer may be older, because the daemon shows an end only after it has closed
+    /// everything.
     fn before(&self, time: SystemTime) -> impl Iterator<Item = &'a Event> {
         self.events.iter().filter(move |event| SystemTime::from(event.time) <= time)
     }
@@ -141,10 +142,10 @@ fn ctl_prompt(journal: &Index<'_>, text: &str, answer: &Answer) -> Option<Violat
     Some(Violation::new(RULE, 0, what))
 }
 
-/// A cancel that was accepted is in the journal, or the turn was over.
+/// Checks that the journal has the cancel of an accepted request, unless the turn had already ended.
 fn cancel(journal: &Index<'_>, turn: Option<&TurnId>, request: &Request) -> Option<Violation> {
     let Answer::View { .. } = request.answer else { return None };
-    // Of one that was over before the request came nobody speaks who cancels the one that runs.
+    // A request without a turn id cannot mean a turn that ended before the request.
     let ran = |turn: &TurnId| {
         let end = journal.events.iter().find(|event| matches!(&event.body, Body::TurnEnded(end) if end.turn == *turn));
         end.is_none_or(|end| SystemTime::from(end.time) + CLOCK >= request.from)
@@ -162,7 +163,7 @@ fn cancel(journal: &Index<'_>, turn: Option<&TurnId>, request: &Request) -> Opti
     })
 }
 
-/// After a stop that was accepted the session's last launch has ended, or is being ended.
+/// Checks that after an accepted stop the session's last launch has ended or is ending.
 fn stop(journal: &Index<'_>, request: &Request) -> Option<Violation> {
     let phase = match &request.answer {
         Answer::View { phase, .. } => Some(*phase),
@@ -182,7 +183,7 @@ fn stop(journal: &Index<'_>, request: &Request) -> Option<Violation> {
     let since = &upto[launched..];
     let asked = since.iter().any(|event| matches!(event.body, Body::StopRequested(_)));
     let over = since.iter().any(|event| matches!(event.body, Body::AgentExited(_) | Body::LaunchFailed(_)));
-    // `agentctl stop` returns when the end has come.
+    // `agentctl stop` returns only after the agent has ended.
     let done = if phase.is_some() { asked || over } else { over || (asked && !has_agent(since)) };
     (!done).then(|| Violation::new("answers", seq, "a stop was accepted, and the journal has neither it nor an end"))
 }
@@ -191,7 +192,7 @@ fn has_agent(events: &[&Event]) -> bool {
     events.iter().any(|event| matches!(event.body, Body::AgentStarted(_)))
 }
 
-/// A resume that was accepted is a launch; `agentctl resume` that ended well saw its conversation opened.
+/// Checks that an accepted resume has a launch. `agentctl resume` with status 0 also has an open conversation.
 fn resume(journal: &Index<'_>, request: &Request) -> Option<Violation> {
     let asked_for = |event: &&Event| {
         let is_one =
@@ -227,7 +228,7 @@ fn permit(journal: &Index<'_>, permission: &str, option: &str, request: &Request
     })
 }
 
-/// What the agents noted of themselves, held against the journal.
+/// Compares the agents' notes with the journal.
 pub(crate) fn account(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut asked: BTreeSet<&str> = BTreeSet::new();
@@ -267,7 +268,7 @@ pub(crate) fn account(history: &History) -> Vec<Violation> {
     }
     for (agent, prompt, answer) in answered {
         let Some(life) = journal.get(&agent) else { continue };
-        // What was in the pipe is lost with the keeper. That it answers with an error the agent notes before it does.
+        // If the keeper dies, the bytes in its pipe are lost. An agent notes an error before it answers with the error.
         if was_killed(&life.keeper) || (answer == "error" && history.killed.contains(&agent)) {
             continue;
         }
@@ -288,7 +289,8 @@ pub(crate) fn account(history: &History) -> Vec<Violation> {
         let Some(recorded) = journal.get(&agent) else { continue };
         let expected = recorded.said.iter().map(String::as_str).take(noted.len());
         let same = expected.eq(noted.iter().copied().take(recorded.said.len()));
-        // The agent is killed between its line and its note at worst; what was in the pipe is lost with the keeper alone.
+        // A kill can hit the agent between its line and its note. The bytes in the pipe are lost only if the keeper
+        // dies.
         let whole = noted.len() <= recorded.said.len() || was_killed(&recorded.keeper);
         let known = recorded.said.len() <= noted.len() + 1;
         if !(same && whole && known) {
@@ -305,7 +307,7 @@ pub(crate) fn account(history: &History) -> Vec<Violation> {
     found
 }
 
-/// What the journal has of one agent process.
+/// Records of one agent process.
 #[derive(Default)]
 struct Life {
     seq: u64,
@@ -313,7 +315,7 @@ struct Life {
     said: Vec<String>,
 }
 
-/// By the agent's process. An agent that still runs is still being written down.
+/// Returns the records of each agent process.
 fn lives(journal: &[Event]) -> BTreeMap<Identity, Life> {
     let mut lives: BTreeMap<Identity, Life> = BTreeMap::new();
     let (mut keeper, mut agent) = (None, None);

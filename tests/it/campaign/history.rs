@@ -1,4 +1,4 @@
-//! What is known of one session of the campaign from every side: its journal, its clients, its agents.
+//! History of one session of the campaign, from its journal, its clients and its agents.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,34 +11,34 @@ use agentd_api::{Event, TurnId};
 
 use crate::harness::process::Identity;
 
-/// The rules of a session's restarts, as the campaign configures them.
+/// Delay before a session's first restart, as the campaign configures it.
 pub(crate) const RESTART_FIRST_MS: i64 = 100;
-/// After so many crashes since the last launch that a client asked for, a session is left as it is.
+/// Number of crashes, since the last launch by a client, after which the daemon does not restart the session.
 pub(crate) const CRASHES: usize = 5;
-/// Crashes further back than this count no more.
+/// Age in seconds from which a crash no longer counts.
 pub(crate) const CRASH_WINDOW_S: i64 = 600;
 
-/// The status of an agent that was prompted to end by itself.
+/// Exit status of an agent that ends because of an `exit` prompt.
 pub(crate) const EXITS: i32 = 17;
 
-/// One session from every side.
+/// Observations of one session by its journal, its clients and its agents.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) journal: Vec<Event>,
     pub(crate) requests: Vec<Request>,
-    /// What each client saw, over all its connections.
+    /// Events that each client saw, over all its connections.
     pub(crate) streams: Vec<Vec<Seen>>,
-    /// What the session's agents noted themselves, in order.
+    /// Notes of the session's agents, in order.
     pub(crate) account: Vec<Note>,
-    /// Agents and keepers that were ended by a signal.
+    /// Agents and keepers that the campaign killed with a signal.
     pub(crate) killed: BTreeSet<Identity>,
-    /// What the daemon shows once nothing is to be done any more; `None` while the session is still in motion.
+    /// The daemon's view of the session at rest; `None` if the session did not come to rest.
     pub(crate) rest: Option<Rest>,
-    /// What was found wrong at the moment at which it happened.
+    /// Violations that clients and strikes found while the round ran.
     pub(crate) witnessed: Vec<Violation>,
 }
 
-/// A session at rest, as the daemon shows it.
+/// The daemon's view of a session at rest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rest {
     pub(crate) phase: Phase,
@@ -77,7 +77,7 @@ pub(crate) enum Note {
 }
 
 impl Note {
-    /// Every whole line of the account.
+    /// Reads all complete lines of the account.
     pub(crate) fn read(path: &Path) -> Vec<Self> {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.lines()
@@ -98,7 +98,7 @@ impl Note {
     }
 }
 
-/// What a client asked, when, and what came of it.
+/// A client's request, its time and its answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) from: SystemTime,
@@ -107,7 +107,7 @@ pub(crate) struct Request {
     pub(crate) answer: Answer,
 }
 
-/// What clients have to have asked for, with what came of it, before a long campaign says anything.
+/// Kinds of requests that must occur in a long campaign, or the campaign fails.
 pub(crate) const REQUESTS: [&str; 9] = [
     "a prompt that is accepted",
     "a prompt by agentctl that is answered",
@@ -121,7 +121,7 @@ pub(crate) const REQUESTS: [&str; 9] = [
 ];
 
 impl Request {
-    /// Which of [`REQUESTS`] it is.
+    /// Returns the element of [`REQUESTS`] that describes this request.
     pub(crate) fn kind(&self) -> Option<&'static str> {
         let place = match (&self.what, &self.answer) {
             (What::Prompt { .. }, Answer::Turn(_)) => 0,
@@ -141,16 +141,17 @@ impl Request {
 
 #[derive(Debug, Clone)]
 pub(crate) enum What {
-    /// Its text is in no other prompt. With a key it was asked again until there was an answer.
+    /// A prompt with a text that no other prompt has. The client repeated a prompt with a key until the daemon
+    /// answered.
     Prompt {
         text: String,
         key: Option<String>,
     },
-    /// A prompt by `agentctl`, which waits for the turn's end.
+    /// A prompt by `agentctl`, which waits until the turn ends.
     CtlPrompt {
         text: String,
     },
-    /// Of this turn, or of the one that runs.
+    /// A cancel of `turn`, or of the running turn if `turn` is `None`.
     Cancel {
         turn: Option<TurnId>,
     },
@@ -166,26 +167,26 @@ pub(crate) enum What {
 pub(crate) enum Answer {
     /// No answer came: the connection broke, or no daemon listened.
     Cut,
-    /// The daemon, or `agentctl` for it, said that it was not done.
+    /// The daemon or `agentctl` answered that it refused the request.
     Refused(u16),
-    /// The daemon failed: whether it was done is not known.
+    /// The daemon failed, and may or may not have done the work.
     Failed(#[expect(dead_code, reason = "it is shown with the requests of a session that failed")] u16),
     Turn(TurnId),
-    /// A view of the session after it was done.
+    /// A view of the session after the request.
     View {
         phase: Phase,
     },
-    /// `agentctl` ended with status 0, and what it had printed.
+    /// `agentctl` ended with status 0 and printed this text.
     Printed(String),
-    /// `agentctl` ended with 130: the turn was cancelled.
+    /// `agentctl` ended with status 130, because the turn was cancelled.
     Cancelled,
 }
 
-/// What must not be, where it was seen.
+/// A broken rule, and the place in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) rule: &'static str,
-    /// The record it was seen at; 0 where it is none of the journal's.
+    /// The `seq` of the record that breaks the rule; 0 if the violation belongs to no record.
     pub(crate) seq: u64,
     pub(crate) what: String,
 }
@@ -203,7 +204,7 @@ impl fmt::Display for Violation {
 }
 
 impl History {
-    /// Everything about this session that must not be.
+    /// Returns all violations of this session.
     pub(crate) fn violations(&self) -> Vec<Violation> {
         let mut found = self.witnessed.clone();
         found.extend(super::model::journal(self));

@@ -1,5 +1,6 @@
-//! The campaign: many busy sessions, clients that come and go, and daemon, keepers and agents that are killed and stopped at random
-//! moments and at named points. What comes of it is held against a model of what a session promises.
+//! Campaign against one daemon with many busy sessions. Clients connect, work and leave. Meanwhile the test kills and
+//! stops the daemon, the keepers and the agents, at random moments and at named points of the code. A model of a
+//! session's promises then checks each session's history.
 //!
 //! ```text
 //!  clients ─► requests and answers ─┐
@@ -7,11 +8,12 @@
 //!  keepers ─► the journal ──────────┘
 //! ```
 //!
-//! It goes in rounds. In each, clients work while kills happen; then all is left alone until every session is at rest, and the model
-//! looks at each session's whole history. `strikes.rs` has what is done, `model.rs` and `clients_model.rs` the rules.
+//! A campaign has several rounds. In each round, clients work while the test kills processes. Then the test waits until
+//! every session is at rest, and the model checks each session's whole history. The kills and stops are in
+//! `strikes.rs`, and the rules are in `model.rs` and `clients_model.rs`.
 //!
-//! The seed is printed and can be given again; it determines what is done, though not how the kernel schedules it. tests/README.md
-//! has the variables.
+//! The test prints the seed, and a variable sets it. The seed determines the actions, but not how the kernel schedules
+//! them. The variables are described in tests/README.md.
 
 mod clients;
 mod clients_model;
@@ -43,11 +45,11 @@ use crate::harness::{Daemon, process, scripted_agent, session};
 
 /// Kills in one round.
 const ROUND: u64 = 100;
-/// How long a session may take to come to rest once nothing happens to it any more.
+/// Maximum time in which a session must come to rest after the clients and kills of a round have ended.
 const RESTS: Duration = Duration::from_mins(1);
 /// Clients that read each session's events.
 const READERS: usize = 2;
-/// How many violations are shown.
+/// Maximum number of violations that the report shows for a session.
 const SHOWN: usize = 5;
 
 const SEED: &str = "AGENTD_CAMPAIGN_SEED";
@@ -59,14 +61,14 @@ fn size(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |size| size.parse().expect("a size is a number"))
 }
 
-/// What is the same for the whole campaign.
+/// State that stays the same during the whole campaign.
 struct Campaign {
     seed: String,
     sessions: u64,
     kills: u64,
     field: Field,
     ctl: Arc<Ctl>,
-    /// Up to where each session's readers read before they leave for good.
+    /// Last `seq` that each session's readers must see before they leave; `None` until the last round ends.
     targets: Vec<watch::Sender<Option<u64>>>,
     readers: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -113,7 +115,7 @@ impl Campaign {
         }
     }
 
-    /// Clients work, and things are killed.
+    /// Runs the clients, and kills and stops processes until `kills` kills have happened.
     async fn round(&self, kills: u64, random: &mut Random) {
         configure(&*self.field.daemon.lock().await, random);
         self.field.left.store(kills, Ordering::Relaxed);
@@ -135,11 +137,12 @@ impl Campaign {
         }
     }
 
-    /// Leaves every session alone until nothing is to be done for it, and looks at its history.
+    /// Waits until every session is at rest, and checks each session's history.
     async fn rest(&self, all_stopped: bool, random: &mut Random) {
         let may_be_down: Vec<bool> = self.field.subjects.iter().map(|_| all_stopped || random.below(4) == 0).collect();
         let mut rests = self.all_at_rest(&may_be_down).await;
-        // The daemon may still read the prompt of an agentctl that was killed: a session that rested then moves once more.
+        // The daemon may still read the prompt of an agentctl that was killed. A session at rest then becomes active
+        // again.
         while !self.rest_still(&rests).await {
             rests = self.all_at_rest(&may_be_down).await;
         }
@@ -183,7 +186,8 @@ impl Campaign {
         rests
     }
 
-    /// Whether no session that rested has a record more. One that did not come to rest has its violation already.
+    /// Whether every session at rest still has the `last_seq` of its rest. `at_rest` already reported a session that
+    /// did not come to rest.
     async fn rest_still(&self, rests: &[Option<Rest>]) -> bool {
         for (subject, rest) in self.field.subjects.iter().zip(rests) {
             let Some(rest) = rest else { return true };
@@ -195,7 +199,8 @@ impl Campaign {
         true
     }
 
-    /// Daemon, and of each session that runs its keeper, its agent and what that has started since it began.
+    /// Asserts that only expected processes live: the daemon, and for each active session its keeper, its last agent
+    /// and that agent's children.
     async fn only_these_live(&self) {
         let daemon = self.field.daemon.lock().await;
         let give_up = Instant::now() + RESTS;
@@ -222,7 +227,8 @@ impl Campaign {
         }
     }
 
-    /// A rule that never had anything to look at says nothing. Not for a campaign that is too short for it.
+    /// Asserts that the campaign tried every strike and saw every kind of request and ending. A rule that had nothing
+    /// to check proves nothing. A short campaign skips this assertion.
     fn something_of_each_kind_was_tried(&self) {
         let untried = self.field.tally.lock().expect("nobody panics while it counts").untried();
         assert!(untried.is_empty(), "these strikes were not tried: {untried:?}; {}", self.again());
@@ -243,7 +249,7 @@ impl Campaign {
         assert!(missing.is_empty(), "none of these was seen: {missing:?}; {}", self.again());
     }
 
-    /// The command that does the same once more.
+    /// Returns the command that repeats this campaign.
     fn again(&self) -> String {
         let more = std::env::var(MORE).map(|more| format!("{MORE}={more} ")).unwrap_or_default();
         format!(
@@ -265,10 +271,11 @@ impl Campaign {
     }
 }
 
-/// What a daemon that is started from now on does with journals: all that can be set changes what a kill may hit.
+/// Sets the journal's configuration for the next start of the daemon, at random, because a kill has other effects with
+/// another configuration.
 fn configure(daemon: &Daemon, random: &mut Random) {
     let durability = ["turn", "record", "none"][usize::try_from(random.below(3)).expect("it is small")];
-    // Tiny segments are put aside in the middle of a turn.
+    // The daemon closes tiny segments in the middle of a turn.
     let rotate = if random.below(2) == 0 { 4096 } else { 1 << 20 };
     daemon.configure(|config| {
         let rest = config.split("\n[journal]").next().unwrap_or_default().to_owned();
@@ -284,15 +291,15 @@ async fn subject(daemon: &Daemon, number: u64) -> Subject {
     for (flag, path) in [("--account", &account), ("--pidfile", &pids), ("--store", &own)] {
         command.extend([flag.to_owned(), path.display().to_string()]);
     }
-    // Half of the agents replay their history when they are loaded.
+    // Half of the agents replay their history when the daemon loads their conversation.
     command.extend(number.is_multiple_of(2).then(|| "--resume".to_owned()));
     let spec: SessionSpec = session::spec(daemon.work(), command);
     let session = daemon.session(&spec).await;
     Subject::new(session.id.clone(), daemon.client.clone(), daemon.state(), account, pids)
 }
 
-/// Leaves a session alone until nothing is to be done for it any more. Its questions are answered, turns without an end are cancelled,
-/// and one that is down is resumed, unless it may stay so.
+/// Waits until the session is at rest. Answers its questions, cancels turns without an end, and resumes a session that
+/// is down unless `may_be_down` is set.
 async fn at_rest(subject: &Subject, may_be_down: bool) -> Option<Rest> {
     let give_up = Instant::now() + RESTS;
     let mut last: Option<SessionView> = None;
@@ -335,7 +342,8 @@ fn rest_of(subject: &Subject, view: &SessionView, may_be_down: bool) -> Option<R
     ((idle || down) && read()).then_some(rest)
 }
 
-/// Waits until every reader of the session has seen this record, or says that it has not.
+/// Waits until every reader of the session has seen the record `seq`. The model reports readers that have not seen it
+/// in time.
 async fn seen_by_all(subject: &Subject, seq: u64) {
     let give_up = Instant::now() + RESTS;
     let seen = || subject.record().streams.iter().all(|stream| stream.last().is_some_and(|seen| seen.seq >= seq));
@@ -349,12 +357,12 @@ fn points() -> Vec<String> {
         Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().expect("agentd can be executed");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("names are text");
-    // Nothing is created or removed in the campaign: the fault matrix does that.
+    // The campaign creates and removes no sessions. The fault matrix tests those points.
     let passed = |point: &&str| !point.starts_with("daemon.create.") && !point.starts_with("daemon.remove.");
     text.lines().filter(passed).map(str::to_owned).collect()
 }
 
-/// Copies what is known of a session where it outlives the test.
+/// Copies the history of a session to a directory that remains after the test.
 fn keep(subject: &Subject, history: &History, seed: &str) -> String {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("campaign").join(seed);
     std::fs::create_dir_all(&directory).expect("a directory can be made");
@@ -371,7 +379,7 @@ fn line(event: &Event) -> String {
     format!("{} {} {} {}", event.seq, event.time, event.body.kind(), data.get().chars().take(300).collect::<String>())
 }
 
-/// The journal around a record.
+/// Returns the journal's records around the record `seq`.
 fn excerpt(journal: &[Event], seq: u64) -> String {
     const AROUND: u64 = 12;
     let is_near = |event: &&Event| seq > 0 && event.seq + AROUND >= seq && event.seq <= seq + AROUND / 3;

@@ -1,6 +1,7 @@
-//! What a session's journal must be, whatever was killed and whenever: one walk over its records, with what is known so far.
+//! Rules for a session's journal that hold for every kill at every moment. One walk over the records checks them, with
+//! the state that the earlier records imply.
 //!
-//! Each rule has a name, under which a violation is reported; `model_tests.rs` has a history that breaks it.
+//! Each rule has a name, and a violation reports that name. `model_tests.rs` has a history that breaks each rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -15,7 +16,7 @@ use super::history::{CRASH_WINDOW_S, CRASHES, EXITS, History, RESTART_FIRST_MS, 
 use crate::harness::process::Identity;
 use crate::harness::session::said;
 
-/// What the agent answered a prompt with.
+/// The agent's answer to a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AgentAnswer {
     Stop(String),
@@ -26,14 +27,14 @@ enum AgentAnswer {
 #[allow(clippy::struct_excessive_bools, reason = "each is something that has happened to it, in any order")]
 struct Turn {
     prompt: String,
-    /// The id of its `session/prompt`, once it was started.
+    /// The id of the turn's `session/prompt`, after the turn has started.
     rpc: Option<u64>,
     sent: bool,
     cancelling: bool,
     answer: Option<AgentAnswer>,
-    /// The numbers that the agent has said in it.
+    /// Number up to which the agent has counted in this turn.
     counted: u64,
-    /// Its agent ended before it answered.
+    /// Whether the agent ended before it answered this turn.
     cut: bool,
     ended: bool,
 }
@@ -50,17 +51,17 @@ struct Launch {
     number: u64,
     restart: bool,
     agent_started: bool,
-    /// Its keeper and its agent.
+    /// The launch's keeper and agent.
     processes: Vec<Identity>,
     opened: bool,
     exits: u32,
-    /// `launch.failed` was written.
+    /// Whether the journal contains `launch.failed`.
     failed: bool,
-    /// A stop was asked for since it began.
+    /// Whether a client asked for a stop since this launch began.
     stop: bool,
-    /// The agent was to be ended since it could do nothing any more, which counts as a crash.
+    /// Whether the keeper must end the agent because it has become unusable, which counts as a crash.
     unusable: bool,
-    /// When the agent crashed, or the restart failed: since then another restart is due.
+    /// Time at which the agent crashed, or at which the restart failed. From then on another restart is due.
     crashed: Option<Timestamp>,
 }
 
@@ -77,17 +78,17 @@ struct Walk<'a> {
     seq: u64,
     now: Timestamp,
     launch: Launch,
-    /// Since the last launch that a client asked for, no further back than counts.
+    /// Times of the crashes since the last launch by a client, within the window in which crashes count.
     crashes: Vec<Timestamp>,
     turns: BTreeMap<TurnId, Turn>,
-    /// In the order in which they were queued, until they are started or ended.
+    /// Turns in the order in which they were queued, until they start or end.
     queue: Vec<TurnId>,
     running: Option<TurnId>,
     permissions: BTreeMap<PermissionId, String>,
     answered: BTreeSet<String>,
 }
 
-/// How turns end, each of which a long campaign has to have seen.
+/// Endings of a turn. A long campaign must see each ending.
 pub(crate) const ENDINGS: [&str; 5] = [
     "a turn that ends with end_turn",
     "a turn that is cancelled",
@@ -96,7 +97,7 @@ pub(crate) const ENDINGS: [&str; 5] = [
     "a turn that is dropped",
 ];
 
-/// Which of [`ENDINGS`] the record is.
+/// Returns the element of [`ENDINGS`] that describes the record.
 pub(crate) fn ending(event: &Event) -> Option<&'static str> {
     let Body::TurnEnded(ended) = &event.body else { return None };
     let cause = ended.synthetic.as_ref().map(|synthetic| synthetic.cause);
@@ -111,7 +112,7 @@ pub(crate) fn ending(event: &Event) -> Option<&'static str> {
     Some(ENDINGS[place])
 }
 
-/// The violations that the journal shows by itself, and by what the daemon shows at rest.
+/// Returns the violations that the journal shows by itself or in comparison with the daemon's view at rest.
 pub(crate) fn journal(history: &History) -> Vec<Violation> {
     let mut walk = Walk {
         requests: &history.requests,
@@ -139,20 +140,20 @@ fn is_cancel_of(what: &What, id: &TurnId) -> bool {
 }
 
 impl Walk<'_> {
-    /// Whether a client had asked for that by now, whatever it was told.
+    /// Whether a client had already sent such a request. The answer does not matter.
     fn was_asked(&self, is_meant: impl Fn(&What) -> bool) -> bool {
         let now = SystemTime::from(self.now);
         self.requests.iter().any(|request| request.from <= now && is_meant(&request.what))
     }
 
-    /// An agent ends when it is stopped, is killed, loses its keeper or its conversation, or is prompted to end.
+    /// Checks that the agent ended for a reason: a stop, a kill, a lost keeper or conversation, or an `exit` prompt.
     fn ends_for_a_reason(&mut self, exited: &AgentExited) {
         let running = self.running.as_ref().and_then(|id| self.turns.get(id));
         let prompted = running.is_some_and(|turn| turn.sent && turn.prompt.starts_with("exit "));
         let killed = self.launch.processes.iter().any(|process| self.killed.contains(process));
         let ended = self.launch.stop || self.launch.unusable || self.launch.failed || killed;
         let by_itself = prompted && exited.status == Some(EXITS);
-        // A keeper that never had an agent says so.
+        // A keeper that never had an agent also writes `agent.exited`.
         let had_none = !self.launch.agent_started;
         self.check(ended || by_itself || had_none, "nobody ends by himself", || {
             format!("the agent of launch {} ended, and nobody had ended it: {exited:?}", exited.launch)
@@ -207,7 +208,7 @@ impl Walk<'_> {
             }
             Body::AgentExited(exited) => self.agent_exited(exited),
             Body::ConversationOpened(opened) => {
-                // The agent may end between its answer, which opened the conversation, and this record of it.
+                // The agent may end after the answer that opens the conversation and before this record.
                 let fits = opened.launch == self.launch.number && self.launch.agent_started && !self.launch.opened;
                 self.check(fits, "launches", || "a conversation was opened without an agent, or twice".into());
                 self.launch.opened = true;
@@ -289,7 +290,7 @@ impl Walk<'_> {
                 }
                 Some(crashed) => {
                     let pause = self.now.duration_since(crashed).as_millis();
-                    // A wall clock may be set by some milliseconds while the campaign runs.
+                    // The wall clock may change by some milliseconds while the campaign runs.
                     let enough = pause >= i128::from(RESTART_FIRST_MS - 20);
                     self.check(enough, "restarts", || format!("it was started again after {pause} ms"));
                 }
@@ -350,7 +351,7 @@ impl Walk<'_> {
         self.running = Some(started.turn.clone());
     }
 
-    /// A line for the agent.
+    /// Checks a line that the keeper sent to the agent.
     fn sent(&mut self, message: &Value) {
         if message["method"] == "session/prompt" {
             let rpc = message["id"].as_u64();
@@ -366,7 +367,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A line of the agent.
+    /// Checks a line that the agent wrote.
     fn heard(&mut self, event: &Event, message: &Value) {
         let running = self.running.clone();
         if let Some(number) = said(event).and_then(|text| text.trim().parse::<u64>().ok()) {
@@ -456,7 +457,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What holds when nothing is to be done any more.
+    /// Checks the journal and the daemon's view against the rules for a session at rest.
     fn at_rest(&mut self, history: &History) {
         let Some(rest) = history.rest else { return };
         let open: Vec<String> =
@@ -465,7 +466,7 @@ impl Walk<'_> {
         let agrees = rest.last_seq == self.seq && rest.launches == self.launch.number;
         self.check(agrees, "the view is the journal", || format!("{rest:?}, and the journal says otherwise"));
         let (asked, waiting) = (self.permissions.len(), self.queue.len());
-        // What waits in a session that was given up waits for its next resume.
+        // The daemon keeps the queued turns of a failed session until the next resume.
         let may_wait = rest.phase == Phase::Failed;
         let queue = rest.queued == waiting && (may_wait || waiting == 0);
         let quiet = !rest.turn_open && queue && rest.permissions == 0 && asked == 0;

@@ -1,6 +1,7 @@
-//! A history for each rule, made by hand, that breaks it and no other; and some that break none.
+//! Histories that test the rules of the model. For each rule, one history breaks this rule and no other. Some histories
+//! break no rule.
 //!
-//! Histories are written as a line of words a record, see [`record`]; `# text` is no record.
+//! Each history is a text with one group of words for each record, see [`record`].
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -13,11 +14,11 @@ use serde_json::{Value, json};
 use super::history::{Answer, CRASHES, History, Note, Request, Rest, Seen, Violation, What};
 use crate::harness::process::Identity;
 
-/// A session that was created, opened its conversation and went through one turn.
+/// Records of a session that a client created, that opened its conversation, and that ended one turn.
 const WHOLE: &str = "launch 1 create; keeper 1 10; agent 1 11; open 1; \
     queue t1 count 2 0; start t1 7; in 7; say 1; say 2; answer 7 end_turn; end t1 end_turn";
 
-/// The kind and data of a record: a word, and what it needs.
+/// Converts the words of a record, a name and its arguments, into the record's kind and data.
 fn record(words: &str) -> (&'static str, Value) {
     let (word, rest) = words.split_once(' ').unwrap_or((words, ""));
     let (first, second) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -67,7 +68,8 @@ fn record(words: &str) -> (&'static str, Value) {
     }
 }
 
-/// A journal whose records are numbered from 1 and a second apart, except `@MS` or `#SEQ` says otherwise of the next.
+/// Builds a journal. Its records have the numbers from 1 and are one second apart; `@MS` and `#SEQ` change that for the
+/// next record.
 fn journal(text: &str) -> Vec<Event> {
     let (mut events, mut ms, mut seq) = (Vec::new(), 0, 0);
     for words in text.split(';').map(str::trim).filter(|words| !words.is_empty()) {
@@ -93,20 +95,20 @@ fn asked(what: What, answer: Answer) -> Request {
     Request { from, until: from + Duration::from_secs(4_000_000_000), what, answer }
 }
 
-/// A process of the records above.
+/// Returns the identity of a process of the records above.
 fn process(pid: u32) -> Identity {
     Identity { pid, start_time: 1 }
 }
 
-/// The same, answered when this record and no later one was written.
+/// Like [`asked`], with an answer that arrived after the record `seq` and before the next one.
 fn asked_at(seq: u64, what: What, answer: Answer) -> Request {
     let time: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let until = SystemTime::from(time) + Duration::from_millis(seq * 1000 + 500);
     Request { until, ..asked(what, answer) }
 }
 
-/// A history with this journal, whose prompts, stops and cancels somebody asked for without hearing what came of it, and whose agents
-/// were killed.
+/// Returns a history with this journal. Clients sent each of its prompts, stops and cancels without an answer, and the
+/// campaign killed its agents.
 fn of(text: &str) -> History {
     let journal = journal(text);
     let prompts = journal.iter().filter_map(|event| match &event.body {
@@ -128,7 +130,7 @@ fn of(text: &str) -> History {
     History { journal, requests, killed, ..History::default() }
 }
 
-/// The same, at rest in this phase.
+/// Like [`of`], with the session at rest in this phase.
 fn resting(text: &str, phase: Phase) -> History {
     let mut history = of(text);
     let launches = history.journal.iter().filter(|event| event.body.kind() == "launch.started").count() as u64;
@@ -146,7 +148,7 @@ fn breaks(history: &History, rule: &'static str, what: &str) {
     breaks_each(&[(rule, what, history)]);
 }
 
-/// Fails with every history that does not break its rule and no other.
+/// Asserts that each history breaks its rule and no other.
 fn breaks_each(histories: &[(&'static str, &str, &History)]) {
     let wrong: Vec<String> = histories
         .iter()
@@ -173,8 +175,8 @@ fn histories_that_keep_every_promise_are_not_complained_of() {
         (
             "answered, then killed",
             format!(
-                "{WHOLE}; queue t2 hang; start t2 8; in 8; answer 8 end_turn; exit 1; end t2 end_turn; launch 2 restart; \
-                 agent 2 21; open 2"
+                "{WHOLE}; queue t2 hang; start t2 8; in 8; answer 8 end_turn; exit 1; end t2 end_turn; \
+                 launch 2 restart; agent 2 21; open 2"
             ),
             Phase::Idle,
         ),

@@ -1,5 +1,5 @@
-//! What is done to daemon, keepers and agents: SIGKILL at any moment and at the named points, SIGSTOP and SIGCONT, and both in the
-//! orders that are known to be hard.
+//! Strikes against the daemon, keepers and agents. Some strikes send SIGKILL at a random moment or at a named point,
+//! some send SIGSTOP and SIGCONT. Others combine signals in orders that caused faults before.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,23 +17,24 @@ use crate::harness::process::Identity;
 use crate::harness::random::Random;
 use crate::harness::{Daemon, process};
 
-/// A daemon that was just started answers within this, whatever it finds; some hundred times what it needs on a machine at rest.
+/// Maximum time in which a new daemon must answer. A daemon on an idle machine needs about a hundredth of this time.
 const ANSWERS: Duration = Duration::from_secs(30);
-/// How long a process may take to pass a point, or an agent to answer; then something else is done.
+/// Maximum wait for a process to pass a point, or for an agent to answer. After this time the campaign tries another
+/// strike.
 const PASSES: Duration = Duration::from_millis(1500);
 
-/// Where it all happens.
+/// Processes that the strikes hit, and the record of strikes.
 pub(crate) struct Field {
     pub(crate) daemon: tokio::sync::Mutex<Daemon>,
     pub(crate) subjects: Vec<Arc<Subject>>,
     pub(crate) points: Vec<String>,
     faults: PathBuf,
-    /// How many kills are left in this round.
+    /// Number of kills left in this round.
     pub(crate) left: AtomicU64,
     /// Whether a keeper has hung in this round.
     pub(crate) hung: AtomicBool,
     pub(crate) tally: Mutex<Tally>,
-    /// What is done more often: a part of a strike's name.
+    /// Part of a strike's name; the campaign draws the strikes with this part more often.
     more: Option<String>,
 }
 
@@ -44,18 +45,18 @@ pub(crate) struct Tally {
     pub(crate) stops: u64,
     pub(crate) points: u64,
     pub(crate) slowest: Duration,
-    /// Strikes by name that were drawn.
+    /// Names of the strikes that the campaign has drawn.
     pub(crate) drawn: BTreeSet<&'static str>,
 }
 
 impl Tally {
-    /// What was never drawn.
+    /// Returns the names of the strikes that the campaign never drew.
     pub(crate) fn untried(&self) -> Vec<&'static str> {
         DAEMON.iter().chain(&OTHERS).map(|(name, _)| *name).filter(|name| !self.drawn.contains(name)).collect()
     }
 }
 
-/// What may be done to the daemon, and its share.
+/// Names of the strikes against the daemon, with their weights.
 const DAEMON: [(&str, u64); 8] = [
     ("daemon", 8),
     ("double", 4),
@@ -66,11 +67,11 @@ const DAEMON: [(&str, u64); 8] = [
     ("point", 8),
     ("idle", 2),
 ];
-/// What may be done beside it.
+/// Names of the strikes against agents and keepers, with their weights.
 const OTHERS: [(&str, u64); 5] =
     [("agent", 8), ("keeper", 8), ("stop-agent", 3), ("stop-keeper", 3), ("hung-keeper", 1)];
 
-/// Any of these, if there is one.
+/// Returns a random element of `from`, or `None` if `from` is empty.
 fn any<'a>(from: &'a [u32], random: &mut Random) -> Option<&'a u32> {
     from.get(usize::try_from(random.below(from.len().max(1) as u64)).ok()?)
 }
@@ -106,7 +107,7 @@ impl Field {
             }
             None => true,
         });
-        // Each is to be done once, however rare it is.
+        // A strike that was never drawn takes half of the draws, because each strike must happen at least once.
         let untried = strikes.iter().find(|(name, _)| !self.tally().drawn.contains(name));
         let untried = untried.filter(|_| random.below(2) == 0);
         let (name, _) = untried.or(by_weight).expect("a place lies below the sum of all weights");
@@ -119,7 +120,7 @@ impl Field {
     }
 
     fn kill(&self, pid: u32) {
-        // It is written down first: a process that is gone already ended by something else, which is allowed too.
+        // The entry comes before the kill. If the process has already ended by itself, the entry does no harm.
         self.tally().killed.extend(Identity::of(pid));
         if kill(process::pid(pid), Signal::SIGKILL).is_ok() {
             self.count_kill();
@@ -143,7 +144,7 @@ impl Field {
         self.count_kill();
     }
 
-    /// Starts the daemon, as its manager would, and waits until it answers.
+    /// Starts the daemon, as its service manager would, and waits until the daemon answers.
     async fn start(&self, daemon: &mut Daemon) {
         daemon.spawn();
         self.answers(daemon).await;
@@ -158,7 +159,7 @@ impl Field {
         tally.slowest = tally.slowest.max(took);
     }
 
-    /// Kills the daemon, and others with it or around it, until no kill is left in this round.
+    /// Kills the daemon, alone or together with keepers and agents, until the round has no kills left.
     pub(crate) async fn strike_daemon(&self, mut random: Random) {
         while self.kills_left() {
             tokio::time::sleep(Duration::from_millis(random.below(400))).await;
@@ -169,7 +170,7 @@ impl Field {
                     self.kill_daemon(daemon);
                     self.start(daemon).await;
                 }
-                // In the middle of its start, or of taking sessions over.
+                // Kills the daemon while it starts or adopts sessions.
                 "double" => {
                     for _ in 0..=random.below(3) {
                         self.kill_daemon(daemon);
@@ -207,7 +208,8 @@ impl Field {
         }
     }
 
-    /// The daemon is down, an agent ends its turn, and it or its keeper dies before another daemon comes.
+    /// Kills the daemon, waits until an agent ends its turn, and kills the agent or its keeper before the next daemon
+    /// starts.
     async fn answered_while_down(&self, daemon: &mut Daemon, random: &mut Random) {
         self.kill_daemon(daemon);
         let give_up = Instant::now() + PASSES / 2;
@@ -225,14 +227,15 @@ impl Field {
         self.start(daemon).await;
     }
 
-    /// Waits until a process passes a point, and kills it there, or another one while it stands there.
+    /// Waits until a process passes a point. Kills that process there, or kills another process while the first one
+    /// waits at the point.
     async fn at_a_point(&self, daemon: &mut Daemon, random: &mut Random) {
         let point = &self.points[usize::try_from(random.below(self.points.len() as u64)).expect("there are few")];
         let (file, hit) = (self.faults.join(point), self.faults.join(format!("{point}.hit")));
         fs::write(&file, format!("pause at {}", 1 + random.below(3))).expect("a point can be set");
         let give_up = Instant::now() + PASSES;
         let passed = loop {
-            // It is empty for a moment.
+            // The file is empty until the process has written its pid.
             if let Some(pid) = fs::read_to_string(&hit).ok().and_then(|pid| pid.parse::<u32>().ok()) {
                 break Some(pid);
             }
@@ -260,14 +263,14 @@ impl Field {
                 _ => self.kill(pid),
             }
         }
-        // Whoever stands there, or came there in this moment, goes on.
+        // Without the file, a process that still waits at the point continues.
         fs::remove_file(&hit).ok();
         if daemon.is_down() {
             self.start(daemon).await;
         }
     }
 
-    /// Kills and stops agents and keepers until no kill is left in this round.
+    /// Kills and stops agents and keepers until the round has no kills left.
     pub(crate) async fn strike_others(&self, mut random: Random) {
         while self.kills_left() {
             tokio::time::sleep(Duration::from_millis(random.below(300))).await;
@@ -290,8 +293,8 @@ impl Field {
         kill(pid, Signal::SIGCONT).ok();
     }
 
-    /// A keeper that hangs for good does not keep its session from being stopped, by a daemon that is left alone for as long as that
-    /// takes. Once a round: it is some seconds.
+    /// Stops a keeper with SIGSTOP for good and checks that the daemon still stops the session. No strike hits the
+    /// daemon meanwhile. The check takes some seconds, so each round runs it once.
     async fn hung_keeper(&self, subject: &Subject, random: &mut Random) {
         if self.hung.swap(true, Ordering::Relaxed) {
             return;
@@ -322,7 +325,7 @@ impl Field {
     }
 }
 
-/// Whether a journal's end has a turn that its agent has answered, and that is not ended.
+/// Whether the end of the journal contains a turn that the agent has answered and the keeper has not ended.
 fn has_answered(tail: &str) -> bool {
     let after = tail.rsplit_once("\"kind\":\"turn.started\"").map_or("", |(_, after)| after);
     after.contains("\"stopReason\"") && !after.contains("\"kind\":\"turn.ended\"")

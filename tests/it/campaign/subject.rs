@@ -1,4 +1,4 @@
-//! One session of the campaign, and what its clients write down of it.
+//! One session of the campaign, with a record of its clients' requests.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use serde_json::json;
 use super::history::{Answer, Request, Seen, Violation, What};
 use crate::harness::{Client, Response, journal, process};
 
-/// The longest that a request may take: more than any `?wait=` of the campaign.
+/// Maximum time for one request. It exceeds every `?wait=` of the campaign.
 const ANSWERED: Duration = Duration::from_secs(75);
 
-/// A session, its files, and all that was asked of it.
+/// One session, its files, and the record of its requests.
 pub(crate) struct Subject {
     pub(crate) id: SessionId,
     pub(crate) client: Client,
@@ -23,13 +23,14 @@ pub(crate) struct Subject {
     /// The agent's account and pid file.
     pub(crate) account: PathBuf,
     pub(crate) pids: PathBuf,
-    /// Held by whoever stops and resumes the session, from the one until the other: nobody else does meanwhile.
+    /// Lock that a client holds from a stop of the session until its resume, so that no other client stops or resumes
+    /// it.
     pub(crate) life: tokio::sync::Mutex<()>,
     record: Mutex<Record>,
     names: AtomicU64,
 }
 
-/// What clients wrote down.
+/// Observations of the session's clients.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Record {
     pub(crate) requests: Vec<Request>,
@@ -47,7 +48,7 @@ impl Subject {
         self.record.lock().expect("no client panics while it writes down")
     }
 
-    /// A word that is in no other prompt.
+    /// Returns a word that no other prompt of this session contains.
     pub(crate) fn name(&self) -> String {
         format!("p{}", self.names.fetch_add(1, Ordering::Relaxed))
     }
@@ -60,7 +61,7 @@ impl Subject {
         journal::parsed(&self.state, &self.id)
     }
 
-    /// What is at the end of the journal's current segment.
+    /// Returns the last 8 KiB of the journal's current segment.
     pub(crate) fn tail(&self) -> String {
         use std::io::{Read as _, Seek as _, SeekFrom};
         let mut bytes = Vec::new();
@@ -80,7 +81,8 @@ impl Subject {
         self.record().requests.push(Request { from, until: SystemTime::now(), what, answer });
     }
 
-    /// A request with an answer, if one comes; a daemon that lives and gives none is a fault.
+    /// Sends one request and returns its response, or `None` if the connection broke. Reports a violation if a live
+    /// daemon sends no response in time.
     async fn attempt(&self, method: &str, path: &str, body: &str, key: Option<&str>) -> Option<Response> {
         let answer = self.client.attempt(method, path, body.to_owned(), key);
         let answer = tokio::time::timeout(ANSWERED, answer).await;
@@ -95,7 +97,7 @@ impl Subject {
         (answer.status == 200).then(|| answer.json())
     }
 
-    /// Asks once, and writes down what came of it.
+    /// Sends one request and records its answer.
     async fn ask(&self, what: What, method: &str, path: &str, body: String) -> Answer {
         let from = SystemTime::now();
         let answer = viewed(self.attempt(method, path, &body, None).await);
@@ -111,7 +113,7 @@ impl Subject {
         self.ask(What::Resume, "POST", &self.path(&format!("/resume{query}")), String::new()).await
     }
 
-    /// Cancels a turn by its id, or the one that runs.
+    /// Cancels `turn`, or the running turn if `turn` is `None`.
     pub(crate) async fn cancel(&self, turn: Option<TurnId>) -> Answer {
         let (method, path) = match &turn {
             Some(turn) => ("DELETE", self.path(&format!("/turns/{turn}"))),
@@ -120,14 +122,14 @@ impl Subject {
         self.ask(What::Cancel { turn }, method, &path, String::new()).await
     }
 
-    /// Chooses one of a question's options by its id.
+    /// Answers the question `permission` with the option `option`.
     pub(crate) async fn permit(&self, permission: String, option: String) -> Answer {
         let body = serde_json::to_string(&PermissionAnswer::Option(option.clone())).expect("an answer is JSON");
         let path = self.path(&format!("/permissions/{permission}"));
         self.ask(What::Permit { permission, option }, "POST", &path, body).await
     }
 
-    /// Sends a prompt. With a key it is sent again until it is answered or `enough` says that nobody waits any more.
+    /// Sends a prompt. With a key, sends the prompt again until the daemon answers or `enough` returns true.
     pub(crate) async fn prompt(&self, text: String, key: Option<String>, enough: impl Fn() -> bool) -> Option<TurnId> {
         let (from, body, path) = (SystemTime::now(), json!({ "prompt": text }).to_string(), self.path("/prompt"));
         let answer = loop {
@@ -150,7 +152,7 @@ impl Subject {
         turn
     }
 
-    /// The live processes of the session's keepers, or of its agents with whatever they started.
+    /// Returns the pids of the session's live keepers.
     pub(crate) fn keepers(&self) -> Vec<u32> {
         running(|arguments| {
             let is_keeper = arguments.first().is_some_and(|program| program.ends_with("agentd-keeper"));
@@ -163,7 +165,7 @@ impl Subject {
         running(|arguments| arguments.contains(&account))
     }
 
-    /// Every live process that carries the session's mark.
+    /// Returns the pid of every live process that carries the session's mark.
     pub(crate) fn marked(&self) -> Vec<u32> {
         let mark = format!("AGENTD_SESSION={}", self.id);
         let carries = |pid: &u32| {
@@ -174,7 +176,7 @@ impl Subject {
     }
 }
 
-/// An answer with a view of the session.
+/// Converts a response with a view of the session into an [`Answer`].
 fn viewed(answer: Option<Response>) -> Answer {
     match answer {
         None => Answer::Cut,

@@ -1,6 +1,7 @@
-//! Each point of the journal and the keeper at which something can go wrong, tried: a kill, and a failure.
+//! Tests of each fault point of the journal and the keeper, with a kill and with a failure.
 //!
-//! The agent echoes what it is told, so that what must be in the journal is known: each message once, each echo once and behind it.
+//! The agent echoes its messages, so the expected journal is known: each message once, and after each message its echo
+//! once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +20,7 @@ fn points() -> impl Iterator<Item = Point> {
         .filter(|point| point.name().starts_with("journal.") || point.name().starts_with("keeper."))
 }
 
-/// A keeper whose journal has short segments, and a point that is set. It may never come to listen.
+/// Starts a keeper with short journal segments and one fault point set. The keeper may end before it listens.
 fn start(state: &tempfile::TempDir, point: Point, action: &str) -> Child {
     let faults = state.path().join("faults");
     std::fs::create_dir_all(&faults).unwrap();
@@ -46,8 +47,8 @@ fn echoed(body: &Body) -> Option<u64> {
     serde_json::from_str::<serde_json::Value>(data.get()).unwrap()["echo"].as_u64()
 }
 
-/// Talks to the keeper as a daemon does that knows from the journal alone what it has said, over as many connections as it
-/// takes; returns when the keeper cannot be reached any more, or is `over`.
+/// Talks to the keeper as a daemon that knows only the journal, over as many connections as needed. Returns when the
+/// keeper has ended, or when `over` is true.
 fn talk(directory: &Path, over: &AtomicBool) {
     let socket = directory.join("k.sock");
     let give_up = Instant::now() + PATIENCE;
@@ -60,7 +61,7 @@ fn talk(directory: &Path, over: &AtomicBool) {
                 stream.set_read_timeout(Some(PATIENCE)).unwrap();
                 let _ = converse(stream, directory);
             }
-            // It has ended, or does not listen yet.
+            // The keeper has ended, or does not listen yet.
             Err(_) if met => return,
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
@@ -91,7 +92,7 @@ fn converse(mut stream: UnixStream, directory: &Path) -> Option<()> {
         }
         let record = NewRecord { kind: "agent.in".to_owned(), data: to_raw_value(&(done + 1)).unwrap(), send: true };
         let append = Append { request: done, records: vec![record], durable: true, from_reserve: false, mute: None };
-        // What is refused is said again: it changed nothing.
+        // A refused request changed nothing, so the next connection repeats it.
         assert!(Instant::now() < give_up, "message {} is refused for ever", done + 1);
         ask(&mut stream, &ToKeeper::Append(append))?;
     }
@@ -185,12 +186,12 @@ fn a_failure_at_any_point_is_survived_or_told() {
             assert!(!events.iter().any(|event| matches!(event.body, Body::AgentStarted(_))), "{name}");
             continue;
         }
-        // What happens once in a keeper's life has no fourth time.
+        // A point that occurs once in a keeper's life is never hit a fourth time.
         let once =
             ["keeper.start", "keeper.launch", "keeper.stop", "keeper.end"].iter().any(|once| name.starts_with(once));
         assert_eq!(hit.exists(), at == 1 || !once, "{name}");
         if point == Point::KeeperAppendJournalled {
-            // Its stdin was given up, and it ended by that.
+            // The keeper closed the agent's stdin, and the agent ended for that reason.
             assert_eq!(exited.status, Some(0), "{name}");
             continue;
         }

@@ -1,7 +1,9 @@
-//! What the keeper of the first release and its daemon said to each other (`tests/fixtures/keeper-protocol-1`), in today's ears.
+//! Messages between the keeper of the first release and its daemon (`tests/fixtures/keeper-protocol-1`), replayed to
+//! the current code.
 //!
-//! The files were recorded once and stay as they are for ever: a keeper of any release of this protocol is adopted by the next daemon,
-//! and a test that fails here says that one of them would not understand the other.
+//! The files were recorded once and must never change, because a new daemon adopts the keepers of all releases of this
+//! protocol. A failure of these tests means that a keeper and a daemon of different releases would not understand each
+//! other.
 
 use serde_json::Value;
 
@@ -15,7 +17,8 @@ fn bodies(mut bytes: &[u8]) -> Vec<Value> {
     std::iter::from_fn(|| frame::read(&mut bytes).unwrap()).collect()
 }
 
-/// The same with fields that are not known yet, in every object but the outermost, which names the message, and an agent's own.
+/// Adds unknown fields to every object of a message, except the outermost object, which names the message, and the
+/// agent's own messages.
 fn from_the_future(message: &Value) -> Value {
     let mut message = message.clone();
     for content in message.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
@@ -35,7 +38,7 @@ fn add_fields(value: &mut Value) {
     }
 }
 
-/// What of an answer is the same whenever it is given.
+/// Returns the part of an answer that does not depend on the time.
 fn gist(answer: &FromKeeper) -> Option<String> {
     match answer {
         FromKeeper::Grown(_) => None,
@@ -81,12 +84,12 @@ fn todays_keeper_understands_the_daemon_of_the_first_release() {
         let (mut daemon, hello) = keeper.connect();
         let mut answers = vec![gist(&FromKeeper::Hello(hello)).unwrap()];
         for (n, body) in bodies(DAEMON).iter().enumerate() {
-            // Its line break is the point of the one, and would not survive.
+            // The exact bytes of this message's line break matter, so the test sends the message unchanged.
             let changed = if n == 4 { raw(n) } else { frame::encode(&change(body)).unwrap() };
             daemon.stream.write_all(&changed).unwrap();
             answers.push(std::iter::from_fn(|| daemon.receive()).find_map(|answer| gist(&answer)).unwrap());
             if n == 3 {
-                // The replay ends before anything else is said, as it did then.
+                // As in the recording, the replay ends before the next message.
                 keeper.wait_for_out(1);
             }
         }
@@ -95,7 +98,7 @@ fn todays_keeper_understands_the_daemon_of_the_first_release() {
         assert_eq!((exited.status, exited.requested), (Some(0), true));
         let kinds = |events: &[Event]| {
             let mut kinds: Vec<_> = events.iter().map(|event| event.body.kind().to_owned()).collect();
-            // stdout and stderr are two pipes, and a replay ends when it is quiet.
+            // The order of records from stdout and stderr is not fixed, and a replay ends when the agent is quiet.
             kinds.sort();
             kinds
         };
@@ -104,7 +107,7 @@ fn todays_keeper_understands_the_daemon_of_the_first_release() {
     }
 }
 
-/// The n-th frame as it was sent.
+/// Returns the n-th frame as recorded.
 fn raw(n: usize) -> Vec<u8> {
     let mut rest = DAEMON;
     for at in 0.. {

@@ -1,4 +1,4 @@
-//! What an agent may take: time alone, output, memory, processes, and how its journal is kept.
+//! Limits of an agent, which are its time without a daemon, output, memory and processes; and the journal's segments.
 
 use agentd_keeper::protocol::{Limits, Rate};
 
@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn an_agent_that_no_daemon_comes_back_for_is_stopped_in_order_and_says_why() {
     let keeper = Keeper::start_with(&["--orphan-ttl", "1"]);
-    // With a daemon it may be as old as it likes.
+    // With a daemon, the agent's run time has no limit.
     let daemon = keeper.launch(script(r#"sleep 1.5; echo '{"n":1}'; read x; echo '{"n":2}'"#));
     keeper.wait_for_out(1);
     let left = Instant::now();
@@ -31,7 +31,8 @@ fn output_over_the_rate_comes_later_and_nothing_of_it_is_lost() {
     assert_eq!(exited.status, Some(0));
     let lines: Vec<_> = journal.iter().filter(|event| matches!(event.body, Body::AgentOut(_))).collect();
     assert_eq!(lines.len(), 2500);
-    // 250 kB, of which 50 go at once, 64 may be read in one piece over the rate, and 64 are in the pipe when the agent ends.
+    // The agent writes 250 kB. Of these, 50 kB pass at once, one read may exceed the rate by 64 kB, and 64 kB are in
+    // the pipe at the agent's end.
     assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 

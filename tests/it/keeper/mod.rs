@@ -1,4 +1,4 @@
-//! The keeper's process from outside: its frames, its journal, and what is left when it ends.
+//! Tests of the keeper as a process, with its frames, its journal, and the processes and files after its end.
 
 mod faults;
 mod fixture;
@@ -28,9 +28,9 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 const KEEPER: &str = env!("CARGO_BIN_EXE_agentd-keeper");
-/// How long anything may take on a busy machine.
+/// Time limit of each wait, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A stop that does not wait to be obeyed.
+/// Stop times that kill the agent without a delay.
 const AT_ONCE: StopTimes = StopTimes { close_ms: 0, term_ms: 0 };
 const PATIENT: StopTimes = StopTimes { close_ms: 20_000, term_ms: 20_000 };
 
@@ -57,7 +57,7 @@ fn strings(words: &[&str]) -> Vec<ByteString> {
     words.iter().map(|word| (*word).into()).collect()
 }
 
-/// An agent that is a shell script.
+/// Returns the launch of an agent that is a shell script.
 fn script(text: &str) -> LaunchRecord {
     LaunchRecord {
         launch: 1,
@@ -80,21 +80,21 @@ impl Keeper {
         Self::start_by(Command::new(KEEPER))
     }
 
-    /// Starts it and returns when it listens.
+    /// Starts the keeper, and returns when it listens.
     fn start_by(command: Command) -> Self {
         Self::start_in(state(), command)
     }
 
     fn start_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(KEEPER);
-        // They may stand before the role's own arguments, not before the role.
+        // The options follow the role, and may precede the role's own arguments.
         command.arg("hold").args(arguments);
         Self::start_in(state(), command)
     }
 
     fn start_in(state: tempfile::TempDir, command: Command) -> Self {
         let mut process = hold(command, &directory(&state)).spawn().unwrap();
-        // It closes stdout when it listens.
+        // The keeper closes stdout when it listens.
         process.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
         Self { process, state }
     }
@@ -117,7 +117,7 @@ impl Keeper {
         }
     }
 
-    /// A keeper with an agent, and its daemon.
+    /// Starts a keeper with an agent, and returns the keeper and its daemon.
     fn with(record: LaunchRecord) -> (Self, Daemon) {
         let keeper = Self::start();
         let daemon = keeper.launch(record);
@@ -132,12 +132,12 @@ impl Keeper {
         daemon
     }
 
-    /// The whole journal, which is read anew, without gap.
+    /// Reads the whole journal, and asserts that it has no gap.
     fn journal(&self) -> Vec<Event> {
         events(&self.directory())
     }
 
-    /// The agent's lines of JSON so far.
+    /// Returns the agent's JSON lines so far.
     fn out(&self) -> Vec<String> {
         self.texts(|body| if let Body::AgentOut(data) = body { Some(data.get().to_owned()) } else { None })
     }
@@ -150,7 +150,7 @@ impl Keeper {
         eventually("the agent said so much", || Some(self.out()).filter(|lines| lines.len() >= count))
     }
 
-    /// Waits until the keeper has ended, and gives the agent's end from the journal.
+    /// Waits until the keeper has ended. Returns the agent's end and the journal.
     fn ended(mut self) -> (AgentExited, Vec<Event>) {
         let status = eventually("the keeper ended", || self.process.try_wait().unwrap());
         assert!(status.success(), "{status}");
@@ -166,7 +166,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if self.process.try_wait().unwrap().is_none() {
-            // So that it takes the agent's tree along. It may be ending already.
+            // A stop also ends the agent's processes. The keeper may already be ending.
             if let Ok(mut stream) = UnixStream::connect(self.socket()) {
                 let _ = frame::write(&mut stream, &ToKeeper::Stop(AT_ONCE));
             }
@@ -190,7 +190,7 @@ fn events(directory: &Path) -> Vec<Event> {
     events
 }
 
-/// A state directory with one session's in it.
+/// Creates a state directory with the directory of one session.
 fn state() -> tempfile::TempDir {
     let state = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(directory(&state)).unwrap();
@@ -230,7 +230,7 @@ impl Daemon {
         frame::read(&mut self.stream).unwrap()
     }
 
-    /// One request and its answer.
+    /// Sends one request and returns its answer.
     fn call(&mut self, request: &ToKeeper) -> FromKeeper {
         frame::write(&mut self.stream, request).unwrap();
         loop {
@@ -241,7 +241,7 @@ impl Daemon {
         }
     }
 
-    /// Sends the agent one line.
+    /// Sends one line to the agent.
     fn say(&mut self, message: &serde_json::Value) -> FromKeeper {
         self.say_and(message, None)
     }
@@ -291,7 +291,7 @@ fn an_agent_gets_exactly_its_environment() {
 #[test]
 #[cfg(target_os = "linux")]
 fn an_agent_has_a_process_session_of_its_own_and_default_signals() {
-    // A keeper under nohup has SIGHUP ignored.
+    // nohup starts the keeper with SIGHUP ignored.
     let mut under_nohup = Command::new("/bin/sh");
     under_nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", KEEPER]);
     let keeper = Keeper::start_by(under_nohup);
@@ -303,7 +303,7 @@ fn an_agent_has_a_process_session_of_its_own_and_default_signals() {
         _ => None,
     });
     let words: Vec<_> = line.unwrap().split_whitespace().collect();
-    // proc(5): the parent's, the group's and the session's number, and the terminal.
+    // The fields of proc(5) are the process group, the session and the terminal. The first word is the parent's pid.
     assert_eq!(words[4..7], [words[0], words[0], "0"], "{words:?}");
 }
 
@@ -357,7 +357,8 @@ fn a_launcher_may_go_before_the_agent() {
     eventually("the launcher is gone", || (!alive(launcher)).then_some(()));
     daemon.say(&json!({"still": "there"}));
     assert_eq!(keeper.wait_for_out(2)[1], r#"{"still":"there"}"#);
-    // The reader's end is what ends it: stdin is closed, and it was the last to hold stdout.
+    // The launcher has ended. The agent ends because its stdin is closed; the agent was the last process with stdout
+    // open.
     daemon.stop(PATIENT);
     let (exited, _) = keeper.ended();
     assert_eq!((exited.status, exited.requested), (Some(0), true));
@@ -506,7 +507,7 @@ fn a_request_that_is_not_known_is_refused_and_the_connection_stays() {
     assert!(matches!(daemon.say(&json!(1)), FromKeeper::Appended(_)));
 }
 
-/// A limit on the length of files stands in for a full disk; prlimit(1) is how it ends.
+/// The test uses a limit on the length of files to simulate a full disk, and prlimit(1) removes that limit.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_stops_the_agent_and_loses_nothing() {

@@ -1,8 +1,8 @@
-//! What an agent repeats of its conversation when it loads it: lines that the journal has already.
+//! Replay of a conversation by an agent that loads it, with lines that the journal already contains.
 
 use super::*;
 
-/// What the journal has after the request: the lines of JSON, and `replayed N`.
+/// Returns the journal's records after the request, as JSON lines and `replayed N`.
 fn muted(agent_says: &str, until: usize) -> Vec<String> {
     let update =
         |kind: &str| format!(r#"{{"method":"session/update","params":{{"update":{{"sessionUpdate":"{kind}"}}}}}}"#);

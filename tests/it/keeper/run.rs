@@ -1,4 +1,4 @@
-//! `agentd-keeper run`: what it gives back, and that nothing is left.
+//! `agentd-keeper run`, with its result and with the processes and files that it must not leave behind.
 
 use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Trace};
 
@@ -98,13 +98,14 @@ fn a_run_over_its_deadline_leaves_nothing_of_its_tree() {
     assert!(pids.iter().all(|pid| !alive(*pid)), "{pids:?}");
 }
 
-/// What a shell runs to take a lock as pyenv's shims do: a directory, which its trap removes.
+/// Returns a shell command that takes a lock as pyenv's shims do. The lock is a directory, and a trap removes the
+/// directory.
 fn locking(lock: &std::path::Path) -> String {
     let lock = quoted(lock);
     format!("trap {} TERM; mkdir {lock}", quoted(format!("rmdir {lock}; exit 1")))
 }
 
-/// A shell with such a lock.
+/// Returns a run of a shell that takes such a lock.
 fn with_lock(lock: &std::path::Path, then: &str) -> RunRequest {
     RunRequest { program: "/bin/bash".into(), ..request(&format!("{}; {then}", locking(lock))) }
 }
@@ -171,7 +172,7 @@ fn a_capture_over_its_limit_ends_a_run_and_other_output_does_not() {
 #[test]
 fn more_of_stdout_than_is_kept_ends_a_run_that_wants_all_of_it() {
     let whole = |text| RunRequest { whole_stdout: true, max_output: 1000, ..request(text) };
-    // Who floods says first who it is: nobody else may write before it.
+    // The flood starts only after its pid is on stdout, so the pid is the first line.
     let result = run(&whole("sh -c 'echo $$; exec yes' & wait"));
     assert_eq!(result.outcome, RunOutcome::TooMuchOutput);
     let (first, _) = result.stdout.as_str().unwrap().split_once('\n').unwrap();
@@ -190,7 +191,7 @@ fn a_run_reads_any_length_of_stdin_and_keeps_the_end_of_stderr_that_is_asked_for
     let result = run(&RunRequest { first_of_stderr: Some(8), ..given.clone() });
     assert_eq!((result.outcome, result.stdout.display().trim()), (RunOutcome::Exited(0), "1048576"));
     assert_eq!(result.stderr, "first\ny\n".into());
-    // A program that reads none of it ends all the same.
+    // A program that reads none of its stdin also ends normally.
     let result = run(&RunRequest { args: strings(&["-c", "exec 0<&-; echo done"]), ..given });
     assert_eq!((result.outcome, result.stdout), (RunOutcome::Exited(0), "done\n".into()));
 }
@@ -243,7 +244,7 @@ fn a_trace_gives_names_of_files_and_no_value_leaves_the_run() {
     let sourced = result.sourced.clone().unwrap();
     assert_eq!((sourced.files, sourced.complete), (vec![file.as_os_str().into()], true));
     assert_eq!(result.stderr, "said\n".into());
-    // Without a descriptor for it the trace goes to stderr, and is withheld with it.
+    // Without its descriptor, the trace goes to stderr, and the result withholds stderr.
     let astray = RunRequest { environment: variables(&[("PATH", b"/usr/bin:/bin")]), ..traced };
     let result = run(&astray);
     assert!(result.captured.0.windows(6).any(|window| window == b"sekrit"));
@@ -286,7 +287,8 @@ fn a_run_whose_file_is_not_the_expected_one_does_not_begin_and_one_whose_file_ch
     assert_eq!((result.outcome, result.stdout), (RunOutcome::Changed, of("")));
 }
 
-/// What a run of `program` captures of the environment, whose script is approved as `text` when the program starts.
+/// Runs `program` with a script that is approved with the content `text`. Calls `then` after the program has started.
+/// Returns the result with the captured environment.
 fn given(program: &str, args: &[&str], script: &std::path::Path, text: &str, then: impl FnOnce()) -> RunResult {
     use agentd_keeper::protocol::ExpectedFile;
     std::fs::write(script, text).unwrap();
@@ -309,7 +311,7 @@ fn what_a_shell_reads_under_a_files_name_is_what_was_looked_at_whatever_lies_the
             continue;
         }
         let _ = std::fs::remove_file(&started);
-        // The shell is started, and waits; meanwhile another file comes to lie under the name.
+        // The shell waits while another file replaces the approved script.
         let source = format!("echo >{}; read x <{}; . {}", quoted(&started), quoted(&go), quoted(&script));
         let args: &[&str] = if shell.ends_with("zsh") { &["-f", "-c", &source] } else { &["-c", &source] };
         let where_it_is = match shell {
@@ -326,7 +328,8 @@ fn what_a_shell_reads_under_a_files_name_is_what_was_looked_at_whatever_lies_the
             std::fs::write(&go, "go\n").unwrap();
         });
         assert!(!canary.exists(), "{shell}: what was not approved ran");
-        // It changed meanwhile, and what else it would have read may belong to the other one.
+        // The file changed during the run. The shell could have read other parts of the new file, so the run has no
+        // result.
         assert_eq!(result.outcome, RunOutcome::Changed, "{shell}");
         let result = given(shell, args, &script, &format!("{where_it_is}\n"), || {
             std::fs::write(&go, "go\n").unwrap();
@@ -355,7 +358,7 @@ fn a_compiled_file_beside_a_script_of_zsh_is_not_taken_instead_of_it() {
     let later = std::time::SystemTime::now() + std::time::Duration::from_hours(1);
     std::fs::File::open(&compiled).unwrap().set_modified(later).unwrap();
     let source = format!(". {}", quoted(&script));
-    // By itself zsh takes the compiled file.
+    // First shows that zsh by itself uses the compiled file.
     std::fs::write(&script, "echo approved\n").unwrap();
     std::fs::File::open(&compiled).unwrap().set_modified(later).unwrap();
     assert!(Command::new("/bin/zsh").args(["-f", "-c", &source]).status().unwrap().success());

@@ -1,4 +1,4 @@
-//! The keeper's socket, and a keeper that cannot hold its session.
+//! The keeper's socket, and keepers that cannot hold their session.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -30,7 +30,7 @@ fn a_keeper_listens_although_its_runtime_directory_is_removed_at_the_same_moment
             let state = state();
             let mut keeper =
                 hold_at(Command::new(KEEPER), &directory(&state), &directory_of_socket.join("k")).spawn().unwrap();
-            // It closes both when it listens, and says there why it cannot.
+            // The keeper closes stdout and stderr when it listens. If it cannot listen, it writes the reason to stderr.
             keeper.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
             let mut said = String::new();
             keeper.stderr.take().unwrap().read_to_string(&mut said).unwrap();

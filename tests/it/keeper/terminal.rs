@@ -1,4 +1,4 @@
-//! `agentd-keeper run` with a terminal: what is typed there, what comes back, and what does not get in its way.
+//! `agentd-keeper run` with a terminal: typed commands, their captured result, and disturbances.
 
 use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Terminal, Typed};
 
@@ -7,7 +7,7 @@ use super::*;
 
 const DUMP: &str = "{keeper} dump-environment {capture}";
 
-/// bash as login(1) runs it, with this start-up file.
+/// Returns a run of bash as login(1) starts it, with this start-up file.
 fn bash(home: &std::path::Path, profile: &str) -> RunRequest {
     std::fs::write(home.join(".bash_profile"), format!("{profile}\n")).unwrap();
     let forget = "A__h=$(builtin history 1); case $A__h in (*agentd-keeper*) \

@@ -1,4 +1,4 @@
-//! `license-server`: three servers, of which none to all answer.
+//! `license-server` with three servers, of which the test starts none to three.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn servers(list: &str) -> String {
     format!("servers = \"{list}\", timeout = \"2s\"")
 }
 
-/// What is found with so many of them up, as a list of which one is enough and as a triad of which two are.
+/// Returns the expected outcomes with `up` servers: of a list, which needs one server, and of a triad, which needs two.
 fn expected(up: usize) -> [Outcome; 2] {
     match up {
         0 => [Outcome::Fail, Outcome::Fail],
@@ -65,7 +65,7 @@ async fn of_three_licence_servers_a_list_needs_one_and_a_triad_two_wherever_it_i
             }
             assert_eq!(report.remedy.is_some(), outcome != Outcome::Pass);
         }
-        // Each is asked once a check.
+        // Each check connects to each server once.
         assert!(running.iter().all(|server| server.accepted() == 3), "{up}");
         for server in running {
             server.close().await;
@@ -103,7 +103,7 @@ async fn the_licence_servers_of_a_sessions_own_environment_are_those_that_are_as
         }
     }
 
-    // A launch finds the same: of one server the triad is none.
+    // A launch has the same result as a check: a triad with one server is not available.
     let running = stage.world.licence_servers(1);
     let refused = stage.daemon.create(&spec(",")).await;
     let view = refused.wait_for_phase(Phase::Failed).await;
@@ -118,7 +118,7 @@ async fn the_licence_servers_of_a_sessions_own_environment_are_those_that_are_as
     for server in running {
         server.close().await;
     }
-    // Silent ones cost no more than the check's time; and without the variable nothing is known.
+    // Servers that do not answer take at most the check's time. Without the variable, the check has no result.
     for address in ["10.99.1.11", "10.99.1.12", "10.99.1.13"] {
         stage.world.inside.run(&format!("ip addr del {address}/32 dev lo"));
         stage.world.ip(&format!("neigh replace {address} lladdr 02:00:00:00:00:09 dev vpn0 nud permanent"));

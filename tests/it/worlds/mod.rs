@@ -1,7 +1,7 @@
-//! Prerequisites against real things: a whole daemon on a machine of its own, with networks, name servers, peers and mounts that come and go,
-//! and some of them that do not answer.
+//! Prerequisites against real systems. Each test runs a whole daemon on a machine of its own, with networks, name
+//! servers, peers and mounts. The test connects, disconnects and silences them.
 //!
-//! Almost every one of these tests asks `/healthz` again and again while it runs ([`pulse::Pulse`]).
+//! Almost every test repeats `GET /healthz` while it runs ([`pulse::Pulse`]).
 
 mod licences;
 mod mounts;

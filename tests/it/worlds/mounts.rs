@@ -1,4 +1,5 @@
-//! `mount` and `command`: file systems that are good, missing, another than expected, or dead; and an administrator's own checks.
+//! `mount` with a file system that works, is missing, differs from the expected one, or does not answer; and `command`
+//! with an administrator's own check.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use crate::harness::quote::{as_pattern, quoted};
 use crate::harness::{process, require, until};
 
 const TIME: Duration = Duration::from_secs(1);
-/// How many looks there may be that hang (DESIGN section 6).
+/// Maximum number of hung lookups, each in a process (DESIGN section 6).
 const LOOKS: usize = 8;
-/// How many of these for what plugins ask for.
+/// Maximum number of hung lookups that plugins started.
 const ASKED: usize = 6;
-/// The first, two workers, the clock of the plugins' deadlines, the watchdog's, the one that looks at the socket each second, and the
-/// one that writes the audit log.
+/// Number of the daemon's threads at rest: the main thread, two workers, and one thread for each of four tasks. The
+/// tasks are the clock of the plugins' deadlines, the watchdog, the check of the socket each second, and the audit log.
 const THREADS: usize = 7;
 
 fn mount(name: &str, path: &str, more: &str) -> String {
@@ -27,7 +28,7 @@ fn at(world: &World, name: &str) -> String {
     world.files().join(name).display().to_string()
 }
 
-/// Mounts memory, as if from this source.
+/// Mounts a tmpfs whose source has the name `source`.
 fn mount_memory(world: &World, name: &str, source: &str) {
     std::fs::create_dir(world.files().join(name)).unwrap();
     world.here.run(&format!("mount -t tmpfs {source} {}", quoted(at(world, name))));
@@ -37,7 +38,7 @@ fn dead(world: &World, name: &str, kind: &str, source: &str) -> Dead {
     Dead::mount(world.files().join(name), kind, source, &world.here.entrance())
 }
 
-/// The keepers that look for this daemon.
+/// Counts the lookup processes of this daemon.
 fn looks(daemon: u32) -> usize {
     let parent = format!("PPid:\t{daemon}\n");
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
@@ -79,14 +80,14 @@ async fn a_mount_that_is_good_missing_or_another_is_told_with_what_is_there() {
         assert_told(&report, Outcome::Fail, &told, &is);
         assert_eq!(fact(&report, "device"), device);
     }
-    // Nothing is mounted there, and nobody could serve it.
+    // Nothing is mounted there, and the server's port is closed.
     let report = stage.check("missing", TIME).await;
     let told = format!(
         "nothing is mounted at {gone}, and the server of {gone} cannot be used: localhost port 9 refuses the connection"
     );
     assert_told(&report, Outcome::Fail, &told, &[("expected", "files:/export"), ("addresses", "127.0.0.1")]);
     assert!(fact(&report, "is on").starts_with('/'), "{report:#?}");
-    // It is taken away, and put back, while the daemon runs.
+    // The mount disappears and returns while the daemon runs.
     stage.world.here.run(&format!("umount {}", quoted(&tools)));
     let report = stage.check("good", TIME).await;
     assert_told(&report, Outcome::Fail, &format!("nothing is mounted at {tools}"), &[]);
@@ -101,7 +102,7 @@ async fn a_mount_whose_server_is_dead_is_not_touched_and_one_that_hangs_is_told(
         return;
     }
     let stage = Stage::new(|world| {
-        // What is sent to this address nobody takes.
+        // The kernel sends packets for this address to a hardware address that no interface has.
         world.ip("neigh add 10.99.9.9 lladdr 02:00:00:00:00:09 dev vpn0 nud permanent");
         world.inside_names.know("files.corp.test", "10.99.9.9");
         mount_memory(world, "memory", "files.corp.test:/export");
@@ -122,10 +123,10 @@ async fn a_mount_whose_server_is_dead_is_not_touched_and_one_that_hangs_is_told(
         assert!(remedy(&report).ends_with("the mount was not touched"), "{report:#?}");
     }
     assert_eq!(dead.requests(), 0, "it was touched");
-    // A lookup of a name has answered a moment before its process ends; a look at the mount would hang.
+    // A name lookup answers shortly before its process ends. A lookup in the mount would hang.
     until("no look is left", || looks(stage.daemon.pid()) == 0).await;
 
-    // Its server is there and refuses, then listens: it is the mount that hangs.
+    // The server first refuses the connection and then listens. In the second case the mount itself hangs.
     world.inside_names.know("files.corp.test", INSIDE_HOST);
     let report = stage.check("export", TIME).await;
     let refused = format!("the server of {export} cannot be used: files.corp.test port 22 refuses the connection");
@@ -137,7 +138,8 @@ async fn a_mount_whose_server_is_dead_is_not_touched_and_one_that_hangs_is_told(
     assert_told(&report, Outcome::Fail, &hangs, &[("source", "files.corp.test:/export"), ("kind", "fuse.sshfs")]);
     assert!(dead.requests() > 0);
     assert_eq!(stage.check("memory", TIME).await.outcome, Outcome::Pass);
-    // A mount that answers knows its server's address, though the name has none: that is a warning.
+    // A mounted file system that answers does not need its server's name. A name without an address is then only a
+    // warning.
     world.names_at(OUTSIDE_NAMES);
     let report = stage.check("memory", TIME).await;
     let warns = format!("{memory} is mounted and answers, and the name of its server files.corp.test has no address");
@@ -177,7 +179,7 @@ async fn whatever_hangs_the_daemon_answers_and_keeps_no_more_processes_than_eigh
     world.inside_names.be_silent(true);
     let all: Vec<&str> = names.iter().map(String::as_str).chain(["silent", "lost", "named", "command"]).collect();
     let round = async || {
-        // Each of them ends by its time, and who does not answer passes none.
+        // Each check ends within its time. A prerequisite that does not answer does not pass.
         let reports = stage.check_all(&all, 3 * TIME).await;
         let told = |report: &CheckReport| matches!(report.outcome, Outcome::Fail | Outcome::Unknown);
         assert!(reports.iter().all(told) && reports.len() == all.len(), "{reports:#?}");
@@ -187,7 +189,7 @@ async fn whatever_hangs_the_daemon_answers_and_keeps_no_more_processes_than_eigh
     for _ in 0..3 {
         round().await;
     }
-    // The lookups of names that were ended with their time need a moment to be gone.
+    // A name lookup that was ended at its deadline takes a moment to exit.
     let only_asked = async || until("only lookups for plugins hang", || looks(daemon) == ASKED).await;
     only_asked().await;
     let hangs = |report: &&CheckReport| report.summary.ends_with("is mounted and does not answer");
@@ -197,11 +199,11 @@ async fn whatever_hangs_the_daemon_answers_and_keeps_no_more_processes_than_eigh
         "what hangs is known: {told:#?}"
     );
     assert!(told.iter().any(|report| report.summary.starts_with("6 lookups for plugins hang")), "{told:#?}");
-    // No thread waits for any of it: those that work for what blocks end when they have had nothing to
-    // do for ten seconds, and what is left is what the daemon has from its start.
+    // No thread waits for a hung lookup. A thread for blocking work ends after ten seconds without work, so only the
+    // threads from the daemon's start remain.
     until("no thread waits", || threads(daemon) <= THREADS).await;
     only_asked().await;
-    // What hangs for plugins keeps no session from its directory.
+    // Hung lookups of plugins do not prevent the start of a session, which looks up its directory.
     stage.daemon.session(&stage.daemon.scripted(&[])).await;
     only_asked().await;
 

@@ -1,4 +1,5 @@
-//! A name server (RFC 1035) that knows the addresses it is told, says of every other name that there is none, and can be made silent.
+//! Name server (RFC 1035) that answers with the configured addresses. For every other name it answers that the name
+//! does not exist. A test can make the server silent.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -24,7 +25,7 @@ struct Zone {
 }
 
 impl NameServer {
-    /// At port 53 of an address of that place.
+    /// Starts the server at port 53 of an address of `place`.
     pub(crate) fn new(place: &Place, address: &str) -> Self {
         let at = format!("{address}:53");
         let socket = place.within(move || std::net::UdpSocket::bind(at)).expect("the address is the place's");
@@ -83,11 +84,11 @@ fn answer(query: &[u8], zone: &Zone) -> Option<Vec<u8>> {
     let known = zone.names.get(&name.join("."));
     let address = known.filter(|_| kind == TYPE_A);
     let code = if known.is_some() { 0 } else { NO_SUCH_NAME };
-    // The query's number; an answer, recursion available; one question, and an answer where there is one.
+    // The query's id; a response with recursion available; one question, and one answer if the name has an address.
     let mut answer = vec![query[0], query[1], 0x81, 0x80 | code, 0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0];
     answer.extend(question);
     if let Some(address) = address {
-        // The question's name, an address, of the Internet, for no time at all.
+        // The question's name, type A, class IN, a time to live of zero, and the address.
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
         answer.extend(address.octets());
     }

@@ -1,4 +1,4 @@
-//! `vpn` and `tcp` in a network that comes and goes.
+//! `vpn` and `tcp` in a network that the tests change.
 
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ async fn a_vpn_that_goes_down_and_comes_up_is_told_with_what_keeps_it_from_worki
     };
     passes().await;
 
-    // The name server is behind it: with another way out nobody answers, and without one nobody can be asked.
+    // The name server is behind the VPN. With another default route, the query is lost. Without a route, the query
+    // cannot be sent.
     world.disconnect();
     let untold = "the address of git.corp.test is unavailable: the interface vpn0 is not connected";
     let way_to_names = format!("route to {INSIDE_NAMES}");
@@ -44,7 +45,8 @@ async fn a_vpn_that_goes_down_and_comes_up_is_told_with_what_keeps_it_from_worki
     assert_told(&report, Outcome::Fail, untold, &facts("none"));
     assert!(fact(&report, "error").contains("cannot resolve"), "{report:#?}");
 
-    // The name is in the hosts file, so it is the route alone that is missing; or it leads elsewhere.
+    // The hosts file now contains the name, so the address is known. The route is then missing, or leads to another
+    // network.
     world.etc("hosts", &format!("{INSIDE_HOST} {HOST}\n"));
     let (way, routes) = (format!("route to {INSIDE_HOST}"), format!("routes to {INSIDE_HOST}"));
     let facts = |leads: [&'static str; 2], interface| {
@@ -86,7 +88,7 @@ async fn a_vpn_whose_names_are_asked_for_elsewhere_is_told_with_who_was_asked_an
     let Some(stage) = Stage::new(|_| both).await else { return };
     let world = &stage.world;
     let _host = world.inside_host();
-    // Asked at home, the name is unknown, or it is that of the company's front page.
+    // The name server outside does not know the name, or answers with the address of the company's public web site.
     world.names_at(OUTSIDE_NAMES);
     let report = stage.check("vpn", TIME).await;
     let servers = ("name servers", OUTSIDE_NAMES);
@@ -99,14 +101,14 @@ async fn a_vpn_whose_names_are_asked_for_elsewhere_is_told_with_who_was_asked_an
     let outside = "git.corp.test resolves to 203.0.113.7, which is outside";
     assert_told(&report, Outcome::Fail, outside, &facts);
 
-    // Inside it is silent for a reason that is not to be seen from here.
+    // The name server inside does not answer, for a reason that this machine cannot detect.
     world.names_at(INSIDE_NAMES);
     world.inside_names.be_silent(true);
     let report = stage.check("vpn", TIME).await;
     let silent = "the name service did not resolve git.corp.test, and nothing on this machine explains why";
     assert_told(&report, Outcome::Unknown, silent, &[("name servers", INSIDE_NAMES)]);
 
-    // A tunnel that is not there, then one whose program has gone, and all the same the way inside.
+    // The first interface does not exist. The second has lost its program. A route to the inside exists in both cases.
     let report = stage.check("tun", TIME).await;
     let (absent, gone) = ("the interface tun0 does not exist", "the interface tun0 is not connected");
     let told = |why| format!("the address of git.corp.test is unavailable: {why}");
@@ -153,7 +155,7 @@ async fn a_peer_that_is_refused_lost_nameless_or_silent_is_told_as_what_it_is() 
         listen("10.99.1.11", Manner::IsSilent),
         listen("10.99.1.12", Manner::Says("220 mail\r\n")),
     ];
-    // Somebody has this address, it is said, and what is sent to him nobody takes.
+    // The kernel has a hardware address for this address, but no interface has that hardware address.
     world.ip("neigh add 10.99.9.9 lladdr 02:00:00:00:00:09 dev vpn0 nud permanent");
     world.ip("route add blackhole 10.98.0.0/16");
     world.ip("route add prohibit 10.97.0.0/16");

@@ -1,6 +1,7 @@
-//! A thread that lives in namespaces of its own: what it opens and starts is there too, and stays there.
+//! Thread in its own namespaces. Sockets that it opens and processes that it starts are also in these namespaces.
 //!
-//! The namespaces have no name in /run/netns and nothing to be taken away: with the last process, socket and thread in them they are gone.
+//! The namespaces have no name in /run/netns and need no removal. The kernel frees them with their last process, socket
+//! and thread.
 
 use std::fs;
 use std::io;
@@ -13,21 +14,21 @@ use nix::sched::{CloneFlags, unshare};
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A network, and where it is asked for a mount table, of its own.
+/// Network namespace, and if requested a mount namespace.
 pub(crate) struct Place {
     work: Option<mpsc::Sender<Work>>,
     thread: Option<JoinHandle<()>>,
-    /// The thread's directory in /proc, for those that enter.
+    /// The thread's directory in /proc, for processes that enter its namespaces.
     at: PathBuf,
 }
 
 impl Place {
-    /// A network with nothing in it but a loopback.
+    /// Creates a network that contains only a loopback interface.
     pub(crate) fn network() -> io::Result<Self> {
         Self::new(CloneFlags::CLONE_NEWNET)
     }
 
-    /// The same with a mount table of its own: what is mounted there is seen nowhere else.
+    /// Creates a network and a mount table. Mounts in this mount table are not visible outside.
     pub(crate) fn machine() -> io::Result<Self> {
         let place = Self::new(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
         place.run("mount --make-rprivate /");
@@ -47,13 +48,13 @@ impl Place {
         });
         let at = begins.recv().expect("the thread begins")?;
         let place = Self { work: Some(work), thread: Some(thread), at };
-        // Interfaces have the addresses that they are given, and no others.
+        // Interfaces must have only the addresses that a test assigns.
         place.within(|| fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")).ok();
         place.run("ip link set lo up");
         Ok(place)
     }
 
-    /// Does this there.
+    /// Runs `what` in these namespaces.
     pub(crate) fn within<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = mpsc::channel();
         let order: Work = Box::new(move || done.send(what()).expect("it is waited for"));
@@ -61,19 +62,19 @@ impl Place {
         result.recv().expect("what is done there does not panic")
     }
 
-    /// Runs a program there, which must succeed; its words are written as a shell has them.
+    /// Runs a program in these namespaces and asserts its success. `line` has its words, quoted as in a shell.
     pub(crate) fn run(&self, line: &str) {
         let (status, told) = self.try_run(line);
         assert!(status, "{line}: {told}");
     }
 
-    /// Whether it succeeds, and what it says.
+    /// Runs a program in these namespaces, and returns whether it succeeded and what it printed.
     pub(crate) fn try_run(&self, line: &str) -> (bool, String) {
         let words = shlex::split(line).expect("each quote has its end");
         self.within(move || {
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).stdin(Stdio::null());
-            // Where iproute2 is, which need not be in a test's PATH.
+            // A test's PATH need not contain the directory of iproute2.
             command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
             match command.output() {
                 Ok(output) => {
@@ -85,12 +86,13 @@ impl Place {
         })
     }
 
-    /// Its network, for who moves an interface to it.
+    /// Returns the path of the network namespace, for a command that moves an interface to it.
     pub(crate) fn net(&self) -> PathBuf {
         self.at.join("ns/net")
     }
 
-    /// What a command begins with whose program is to run there, as the very process that was started.
+    /// Returns the first words of a command that starts a program in these namespaces. The program has the pid of that
+    /// command.
     pub(crate) fn entrance(&self) -> Vec<String> {
         let option = |name: &str, file: &Path| format!("--{name}={}", file.display());
         vec!["/usr/bin/nsenter".to_owned(), option("net", &self.net()), option("mount", &self.at.join("ns/mnt"))]

@@ -1,10 +1,13 @@
-//! Whether the daemon answers at once, whatever hangs: `GET /healthz` again and again, from a thread of its own.
+//! Check that the daemon answers at once, whatever hangs. A thread of the test repeats `GET /healthz`.
 //!
-//! The machine may be busy with other tests. What it takes from an answer is taken from what is judged, by two measures. The time in which a
-//! thread of the daemon had work and no processor, of which the kernel keeps account (`schedstat`). And what another thread had to wait at
-//! worst, in the second around, that asks a listener of the test's own in the same way: that is what the machine makes of
-//! a wake-up and an answer, and the daemon's answer passes through two threads. What is left is the daemon's own and must be less than
-//! [`LIMIT`]; on a quiet machine that is the whole answer, and whoever waits for what does not answer has work at no time.
+//! Other tests may keep the machine busy, so the check subtracts two delays from each answer's time. One is the time in
+//! which a thread of the daemon was ready to run and had no processor. The kernel counts that time in `schedstat`. The
+//! other comes from a second thread, which sends requests to a listener in the test itself. The longest answer of that
+//! listener within a second around the request shows how slow the machine is. The check subtracts that time twice,
+//! because two threads of the daemon handle each request.
+//!
+//! The remaining time must be less than [`LIMIT`]. On an idle machine the remaining time is the whole answer. A thread
+//! that waits for a peer is never ready to run, so the subtraction does not hide such a wait.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,20 +19,22 @@ use std::time::{Duration, Instant};
 
 use crate::harness::Daemon;
 
-/// A quarter of the shortest time that a check has. Pages of the program that the machine has to read again take tens of milliseconds.
+/// A quarter of the shortest time of a check. The kernel may need tens of milliseconds to read pages of the program
+/// again.
 const LIMIT: Duration = Duration::from_millis(250);
 const AROUND: Duration = Duration::from_millis(500);
-/// Between an answer and the next question: without it two threads of each test keep the kernel's own from the processors.
+/// Pause between an answer and the next request. Without it, two threads of each test would take too much processor
+/// time from the kernel's threads.
 const PAUSE: Duration = Duration::from_millis(5);
-/// What is quicker need not be remembered.
+/// Maximum time of an answer that need not be recorded.
 const QUICK: Duration = Duration::from_millis(5);
 
-/// One question that was not answered quickly.
+/// A request with a slow answer.
 #[derive(Debug, Clone, Copy)]
 struct Slow {
     asked: Instant,
     took: Duration,
-    /// Of that, how long threads of who was asked waited for a processor, all together.
+    /// Total time, within `took`, in which the answering process's threads waited for a processor.
     queued: Duration,
 }
 
@@ -41,13 +46,13 @@ struct Asked {
 
 pub(crate) struct Pulse {
     over: Arc<AtomicBool>,
-    /// The daemon, and the test's own listener.
+    /// The threads that ask the daemon and the test's own listener.
     asking: Option<[JoinHandle<Asked>; 2]>,
     own: PathBuf,
 }
 
 impl Pulse {
-    /// Of this daemon, from now on; `files` is a directory for a socket.
+    /// Starts to ask this daemon. `files` is a directory for a socket.
     pub(crate) fn of(daemon: &Daemon, files: &Path) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let own = files.join("pulse.sock");
@@ -55,7 +60,7 @@ impl Pulse {
         std::thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 let mut question = [0; 512];
-                // Whoever connects and asks nothing ends it.
+                // A connection without a request ends the listener.
                 if stream.read(&mut question).unwrap_or(0) == 0 {
                     return;
                 }
@@ -70,7 +75,7 @@ impl Pulse {
         Self { over, asking: Some(asking), own }
     }
 
-    /// Fails if an answer was late.
+    /// Asserts that no answer was late.
     pub(crate) fn judge(mut self) {
         self.over.store(true, Ordering::Relaxed);
         let [daemon, machine] = self.asking.take().expect("it is judged once").map(|asking| asking.join().unwrap());
@@ -92,7 +97,8 @@ impl Drop for Pulse {
     }
 }
 
-/// How long the threads of a process have waited for a processor so far: the second number of each (Documentation/scheduler/sched-stats.rst).
+/// Returns the time for which the threads of a process have waited for a processor. It is the second number of each
+/// thread's `schedstat` (Documentation/scheduler/sched-stats.rst).
 fn queued(process: u32) -> Duration {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let of_thread = |thread: std::fs::DirEntry| -> Option<u64> {
@@ -108,7 +114,7 @@ fn asking(socket: &Path, of: u32, over: &AtomicBool) -> Asked {
         let asked = Instant::now();
         let answer = match ask(socket) {
             Ok(answer) => answer,
-            // The test failed, and the daemon is gone.
+            // The test failed, and the daemon has already ended.
             Err(_) if over.load(Ordering::Relaxed) => break,
             Err(error) => panic!("{}: {error}", socket.display()),
         };

@@ -1,4 +1,5 @@
-//! Sessions and the VPN they need: waited for, lost, and asked for by fifty at once.
+//! Sessions that need the VPN: sessions that wait for it, a session that loses it, and fifty sessions that start at
+//! once.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,7 +19,7 @@ const ALL: &str = "required_by = \"all\"";
 const DISCONNECTED: &str = "vpn (fail): the address of git.corp.test is unavailable: the interface vpn0 is not \
     connected; connect the VPN: its interface is vpn0";
 
-/// The component's own times, where nothing else is said.
+/// Declares the `vpn` prerequisite with the plugin's default times, unless `keys` sets others.
 fn vpn(more: &str, keys: &str) -> String {
     let settings = format!("host = \"{HOST}\", network = [\"10.99.0.0/16\"], interface = \"vpn0\"{more}");
     declared("vpn", "vpn", &settings, &format!("{ALL}\n{keys}"))
@@ -59,7 +60,8 @@ async fn a_session_that_waits_starts_as_soon_where_another_way_leads_out_and_the
     starts_when_the_vpn_comes_up(true).await;
 }
 
-/// `home`: what is sent to the name server leaves by another way and is lost, so the check under way sits out its time.
+/// With `home`, packets for the name server leave by another route and are lost, so the check that runs meanwhile ends
+/// only at its deadline.
 async fn starts_when_the_vpn_comes_up(home: bool) {
     let Some(stage) = Stage::new(|_| vpn("", "cache = \"0s\"")).await else { return };
     let _host = stage.world.inside_host();
@@ -93,7 +95,7 @@ async fn a_wait_that_runs_out_says_what_was_still_missing_of_the_real_things() {
     stage.world.disconnect();
     let session = waiting(&stage, "4").await;
     assert!(met(&session.view().await).message.contains(DISCONNECTED));
-    // The VPN comes, and it is not enough.
+    // The VPN is connected, but another requirement is still missing.
     stage.world.connect().await;
     let view = session.wait_for_phase(Phase::Failed).await;
     let condition = met(&view);
@@ -130,7 +132,7 @@ async fn a_vpn_that_drops_in_mid_session_is_seen_everywhere_within_its_interval_
     assert_eq!(fact(report, "interface vpn0"), "down, 10.99.0.2/16");
     let told = "vpn (fail): the address of git.corp.test is unavailable: the interface vpn0 is not connected; \
                 connect the VPN with `nmcli con up corp`";
-    // The condition is of the same step as the event.
+    // The daemon writes the condition and the event in the same step.
     let condition = met(&session.view().await);
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "PrerequisiteFailed"));
     assert_eq!(condition.message, told);
@@ -138,7 +140,7 @@ async fn a_vpn_that_drops_in_mid_session_is_seen_everywhere_within_its_interval_
     let row = words(table.lines().nth(1).unwrap_or_default());
     assert!(status == Some(0) && row.contains(" fix ") && row.contains(" idle ") && row.ends_with(told), "{table}");
 
-    // Nothing was ended for it.
+    // The session and its agent still run.
     assert_eq!(session.turn("say still here").await.text, "still here");
     assert_eq!(session.view().await.status.agent_pid, agent);
     session.stop().await;
@@ -173,13 +175,13 @@ async fn fifty_sessions_that_are_resumed_at_once_ask_each_server_once() {
             + &declared("board", "tcp", &board, &format!("{ALL}\n{cache}"))
             + &declared("licences", "license-server", "variables = [\"LM_LICENSE_FILE\"]", &format!("{ALL}\n{cache}"))
     };
-    // Nobody asks for its pulse here: fifty agents that start at once fill the machine.
+    // This test has no pulse, because fifty agents that start at once overload the machine.
     let Some(world) = World::new().await else { return };
     let daemon = world.daemon(&config).await;
     let servers = world.licence_servers(1);
     let (host, board) =
         (world.inside_host(), Peer::listen(&world.inside, INSIDE_HOST, 22, Manner::Says("SSH-2.0-x\r\n")));
-    // Fifty that could not start, as after a suspend that has taken the VPN along.
+    // Fifty sessions fail at their start, as after a suspend that has disconnected the VPN.
     world.disconnect();
     world.home(false);
     let spec = SessionSpec {
@@ -194,7 +196,7 @@ async fn fifty_sessions_that_are_resumed_at_once_ask_each_server_once() {
         session.wait_for_phase(Phase::Failed).await;
     }
     world.connect().await;
-    // What failed is used for a quarter of a second, for those that ask at once.
+    // The daemon uses a failed result for a quarter of a second, so the test waits until the results are older.
     within("what was found is old", async {
         let is_old = |view: &PrerequisiteView| {
             let age = |report: &CheckReport| SystemTime::from(report.checked_at).elapsed().unwrap_or_default();
@@ -221,7 +223,7 @@ async fn fifty_sessions_that_are_resumed_at_once_ask_each_server_once() {
     assert_eq!((asked(), calls(&daemon).await), ([1; 3], before.map(|calls| calls + 1)));
 }
 
-/// How often each plugin was called.
+/// Returns the number of calls of each plugin.
 async fn calls(daemon: &Daemon) -> [u64; 3] {
     let mut calls = [0; 3];
     for (calls, plugin) in calls.iter_mut().zip(["vpn", "tcp", "license-server"]) {

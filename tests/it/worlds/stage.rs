@@ -1,4 +1,4 @@
-//! What a test of checks begins with: a world, a daemon in it with some prerequisites, and how both are at the end.
+//! Start of a test of checks: a world, and a daemon in this world with some prerequisites.
 
 use std::time::{Duration, Instant};
 
@@ -10,23 +10,23 @@ use super::pulse::Pulse;
 use super::world::World;
 use crate::harness::{Client, Daemon, Session};
 
-/// Beyond the check's own time, on a busy machine.
+/// Time beyond the check's own time that an answer may take on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_millis(1500);
 
 pub(crate) struct Stage {
-    // In the order in which they end.
+    // The fields are in the order in which they must be dropped.
     pub(crate) pulse: Pulse,
     pub(crate) daemon: Daemon,
     pub(crate) world: World,
 }
 
-/// A prerequisite as the configuration has it.
+/// Returns the configuration of a prerequisite.
 pub(crate) fn declared(name: &str, plugin: &str, settings: &str, keys: &str) -> String {
     format!("[prerequisites.{name}]\nplugin = \"{plugin}\"\nsettings = {{ {settings} }}\n{keys}\n")
 }
 
 impl Stage {
-    /// The world is made before the configuration, which may name what is in it.
+    /// Starts the world before it calls `config`, because the configuration may name parts of the world.
     pub(crate) async fn new(config: impl FnOnce(&World) -> String) -> Option<Self> {
         let world = World::new().await?;
         let daemon = world.daemon(&config(&world)).await;
@@ -34,17 +34,17 @@ impl Stage {
         Some(Self { pulse, daemon, world })
     }
 
-    /// What a check finds now, within its time.
+    /// Runs a check, asserts that it ends within `time`, and returns its report.
     pub(crate) async fn check(&self, name: &str, time: Duration) -> CheckReport {
         check(self.daemon.client.clone(), name.to_owned(), json!({}), time).await
     }
 
-    /// The same, of what looks at this session's environment.
+    /// Like [`Stage::check`], for a prerequisite that reads this session's environment.
     pub(crate) async fn check_for(&self, name: &str, session: &Session, time: Duration) -> CheckReport {
         check(self.daemon.client.clone(), name.to_owned(), json!({ "session": session.id }), time).await
     }
 
-    /// What these find, side by side, in any order.
+    /// Runs these checks in parallel, and returns their reports in the order in which they end.
     pub(crate) async fn check_all(&self, names: &[&str], time: Duration) -> Vec<CheckReport> {
         let mut all = JoinSet::new();
         for &name in names {
@@ -61,7 +61,7 @@ async fn check(client: Client, name: String, of: Value, time: Duration) -> Check
     report
 }
 
-/// Fails unless the report is this, and its facts with these names are those.
+/// Asserts that the report has this outcome and summary, and that the named facts have these values.
 pub(crate) fn assert_told(report: &CheckReport, outcome: Outcome, summary: &str, facts: &[(&str, &str)]) {
     assert_eq!((report.outcome, report.summary.as_str()), (outcome, summary), "{report:#?}");
     for (name, value) in facts {

@@ -1,4 +1,5 @@
-//! A machine at home with a VPN to an inside network: three networks, the names in them, and a daemon on the machine.
+//! A machine at home with a VPN to an inside network. A world has three networks with their name servers, and a daemon
+//! can run on the machine.
 //!
 //! ```text
 //!   inside 10.99.0.0/16 ──── vpn0 [ the machine ] wan0 ──── outside 192.0.2.0/24, 203.0.113.7
@@ -35,13 +36,14 @@ pub(crate) struct World {
     pub(crate) outside: Place,
     pub(crate) inside_names: NameServer,
     pub(crate) outside_names: NameServer,
-    /// What stands in the place of files of /etc, and what tests write.
+    /// Directory of the files that replace files in /etc, and of the test's other files.
     files: TempDir,
     written: Cell<u32>,
 }
 
 impl World {
-    /// All up, the machine's names asked for inside. `None`, and a word on why, where it cannot be made.
+    /// Sets up the three networks, with the inside name server in use. Prints the reason and returns `None` if the
+    /// machine does not allow namespaces.
     pub(crate) async fn new() -> Option<Self> {
         require::namespaces()?;
         let (here, inside, outside) = (Place::machine().unwrap(), Place::network().unwrap(), Place::network().unwrap());
@@ -82,7 +84,7 @@ impl World {
         Some(world)
     }
 
-    /// A daemon on the machine, with this in its configuration.
+    /// Starts a daemon on the machine with this addition to its configuration.
     pub(crate) async fn daemon(&self, config: &str) -> Daemon {
         let mut daemon = Daemon::prepare();
         daemon.configure(|own| format!("{own}\n{config}"));
@@ -100,44 +102,44 @@ impl World {
         self.ip("link set vpn0 down");
     }
 
-    /// Connects it, and waits until it carries something.
+    /// Connects the VPN, and waits until it transports packets.
     pub(crate) async fn connect(&self) {
         self.ip("link set vpn0 up");
         self.carried().await;
     }
 
-    /// The kernel takes links into use a while after they were set up, and drops what is sent before.
+    /// Waits until the kernel uses all links. It does so only some time after their setup, and drops earlier packets.
     async fn carried(&self) {
         let ends = [(&self.here, "vpn0"), (&self.here, "wan0"), (&self.inside, "vpn"), (&self.outside, "wan")];
         let is_up = |place: &Place, link| place.try_run(&format!("ip -o link show dev {link}")).1.contains("state UP");
         until("the links are in use", || ends.iter().all(|(place, link)| is_up(place, link))).await;
     }
 
-    /// The way to everywhere else, by the outside.
+    /// Adds or removes the default route, which leads through the outside network.
     pub(crate) fn home(&self, there: bool) {
         self.ip(&format!("route {} default via 192.0.2.1", if there { "add" } else { "del" }));
     }
 
-    /// The machine's one name server.
+    /// Makes `server` the machine's only name server.
     pub(crate) fn names_at(&self, server: &str) {
         self.etc("resolv.conf", &format!("nameserver {server}\n"));
     }
 
-    /// Puts a file in the place of one in the machine's /etc: in one step, since a file that is written has a moment without content.
+    /// Replaces a file in the machine's /etc with a mount. A write would leave the file empty for a moment.
     pub(crate) fn etc(&self, name: &str, content: &str) {
         let number = self.written.replace(self.written.get() + 1);
         let file = self.file(&format!("{name}.{number}"), content);
         self.here.run(&format!("mount --bind {} /etc/{name}", quoted(&file)));
     }
 
-    /// A file of the test's own.
+    /// Creates a file in the test's directory.
     pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.files().join(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    /// A program of the test's own, for sh.
+    /// Creates a shell script in the test's directory.
     pub(crate) fn script(&self, name: &str, body: &str) -> String {
         let path = self.file(name, &format!("#!/bin/sh\n{body}\n"));
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -148,18 +150,19 @@ impl World {
         self.files.path()
     }
 
-    /// The inside host is there, at the port of the VPN's check.
+    /// Starts the inside host, which listens on the port that the VPN's check uses.
     pub(crate) fn inside_host(&self) -> Peer {
         Peer::listen(&self.inside, INSIDE_HOST, 443, Manner::Closes)
     }
 
-    /// Those of the three licence servers that are wanted.
+    /// Starts the first `up` of the three licence servers.
     pub(crate) fn licence_servers(&self, up: usize) -> Vec<Peer> {
         LICENCE_HOSTS[..up].iter().map(|host| Peer::listen(&self.inside, host, 27000, Manner::Closes)).collect()
     }
 }
 
-/// Listens. Who listened there before may do so for a moment still: in a program that another test is about to start.
+/// Listens at `at`. A process that another test is about to start may have inherited the previous listener, so the
+/// function retries for a while.
 fn bound(at: &str) -> std::io::Result<std::net::TcpListener> {
     let begun = Instant::now();
     loop {
@@ -172,16 +175,16 @@ fn bound(at: &str) -> std::io::Result<std::net::TcpListener> {
     }
 }
 
-/// What a peer does with a connection.
+/// Behaviour of a peer towards a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Manner {
     Closes,
     Says(&'static str),
-    /// Accepts, and never says a word.
+    /// Accepts the connection and sends nothing.
     IsSilent,
 }
 
-/// Somebody who listens.
+/// Server that listens at one address and port.
 pub(crate) struct Peer {
     accepted: Arc<AtomicUsize>,
     serving: JoinHandle<()>,
@@ -209,12 +212,12 @@ impl Peer {
         Self { accepted, serving }
     }
 
-    /// Connections so far.
+    /// Number of accepted connections.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Nobody listens any more when this is done.
+    /// Stops listening, and returns after the port is closed.
     pub(crate) async fn close(mut self) {
         self.serving.abort();
         (&mut self.serving).await.ok();
