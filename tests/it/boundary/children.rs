@@ -12,7 +12,7 @@ use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, scripted_agent};
 
-/// A request that a session's agent makes from inside, and its answer.
+/// Sends a request from inside the session's agent, and returns its answer.
 async fn ask(daemon: &Daemon, session: &Session, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let words = [scripted_agent(), "ask".into(), daemon.client.socket().into(), method.into(), path.into()].map(quoted);
     let turn = session.turn(&format!("do {} {}", words.join(" "), quoted(body.to_string()))).await;
@@ -70,7 +70,8 @@ async fn an_agent_creates_prompts_and_stops_sessions_below_its_directory_and_no_
     let answer = ask(&daemon, &session, "POST", "/v1/sessions?force", &own(json!({}))).await;
     assert_eq!(refusal(&answer), "in-session");
 
-    // With its own agent, which is what it has when it says none, and in its directory by a link that stays inside.
+    // The first child uses the parent's agent, which is the default. The second names that agent, and its directory is
+    // a link that stays inside the parent's directory.
     let (status, made) = ask(&daemon, &session, "POST", "/v1/sessions", &own(json!({ "name": "first" }))).await;
     assert_eq!((status, &made["parent"]), (202, &json!(session.id)), "{made}");
     let by_link = own(json!({ "directory": work.join("link"), "command": command, "permissions": "deny" }));
@@ -89,14 +90,14 @@ async fn an_agent_creates_prompts_and_stops_sessions_below_its_directory_and_no_
     for rest in ["", "/environment"] {
         assert_eq!(ask(&daemon, &session, "GET", &child.path(rest), &Value::Null).await.0, 200, "{rest}");
     }
-    // A child has no children, and does not direct its parent or its sibling.
+    // A child cannot create children, and cannot control its parent or its sibling.
     let grandchild = ask(&daemon, &child, "POST", "/v1/sessions", &own(json!({}))).await;
     assert_eq!(refusal(&grandchild), "in-session");
     for target in [session.path("/stop"), format!("/v1/sessions/{}/stop", second["id"].as_str().unwrap())] {
         assert_eq!(refusal(&ask(&daemon, &child, "POST", &target, &Value::Null).await), "in-session", "{target}");
     }
 
-    // Whose child it is outlives the daemon.
+    // The next daemon still knows the parent of each child.
     daemon.kill9();
     daemon.run().await;
     let view = child.view().await;
@@ -123,7 +124,7 @@ async fn an_agent_creates_prompts_and_stops_sessions_below_its_directory_and_no_
     child.wait_for_phase(Phase::Stopped).await;
     child.end_of(&asked).await;
     assert_eq!(other.view().await.status.phase, Phase::Idle);
-    // There is room again.
+    // After a child has ended, the agent can create another.
     assert_eq!(ask(&daemon, &session, "POST", "/v1/sessions", &own(json!({}))).await.0, 202);
 }
 

@@ -33,7 +33,8 @@ fn answers(session: &Session) -> Vec<AnsweredBy> {
     session.journal().into_iter().filter_map(|event| answer(event.body)).collect()
 }
 
-/// A directory with a script that was not approved, and the file that it would leave.
+/// Creates a directory with an unapproved script. Returns this directory and the path of the file that the script would
+/// create.
 fn trap(daemon: &Daemon) -> (PathBuf, PathBuf) {
     let (directory, canary) = (daemon.root().join("trap"), daemon.root().join("canary"));
     fs::create_dir(&directory).unwrap();
@@ -41,7 +42,7 @@ fn trap(daemon: &Daemon) -> (PathBuf, PathBuf) {
     (directory, canary)
 }
 
-/// A prompt that has a session's agent start the attack and ask for permission while it goes on.
+/// Returns a prompt that makes the agent start the attack and ask for permission while the attack runs.
 fn prompt(agent: &Path, table: &Path, directory: &Path, rounds: usize) -> String {
     let words = [agent, Path::new("attack"), table, directory].map(quoted).join(" ");
     format!("do {words} {rounds} </dev/null >/dev/null 2>&1 &\nask")
@@ -67,7 +68,7 @@ async fn an_agent_may_look_at_its_own_session_and_do_nothing_else_whatever_it_do
     let table = attack.join("table");
     let turn = session.prompt(&prompt(&scripted_agent(), &table, &attack, 2)).await;
     let request = asked(&session).await;
-    // What an agent could add to it at this level of isolation; a reload would run it.
+    // At this isolation level an agent could add this to the configuration. A reload would then run the command.
     daemon.configure(|config| format!("{config}\n[secrets.PLANTED]\ncommand = [\"touch\", {:?}]\n", canary.display()));
 
     let plan = table::Plan {
@@ -88,7 +89,7 @@ async fn an_agent_may_look_at_its_own_session_and_do_nothing_else_whatever_it_do
         until("the attack is over", || table::is_over(&attack, round)).await;
         plan.check(&attack, round, &keepers);
         if round == 1 {
-            // The next daemon finds the keepers and has to know whose they are.
+            // The next daemon finds the keepers and must recognize their sessions.
             daemon.kill9();
             daemon.run().await;
             session.wait_for_phase(Phase::Busy).await;
@@ -102,7 +103,7 @@ async fn an_agent_may_look_at_its_own_session_and_do_nothing_else_whatever_it_do
     let scripts = format!("/v1/scripts?directory={}", in_query(&directory));
     let scripts: serde_json::Value = daemon.client.get(&scripts).await.expect(200);
     assert_eq!(scripts["scripts"][0]["state"], "not-approved", "{scripts}");
-    // The owner may, and both agents still wait for that.
+    // The owner may answer, and both agents still wait for the answer.
     for (session, turn, request) in [(&session, turn, request), (&victim, victims_turn, victims_request)] {
         assert_eq!(answers(session), []);
         let path = format!("/permissions/{request}");
@@ -159,7 +160,7 @@ async fn what_agentd_runs_itself_is_nobody_who_may_approve() {
     let daemon = Daemon::start().await;
     let answer = daemon.root().join("answer");
     let agent = [scripted_agent(), "ask".into(), daemon.client.socket().into()].map(quoted).join(" ");
-    // A start-up file that calls agentd must neither be the owner nor hang the launch that waits for it.
+    // A start-up file that calls agentd must not count as the owner, and must not hang the launch that waits for it.
     fs::write(daemon.home().join(".profile"), format!("{agent} POST /v1/reload null >{}\n", quoted(&answer))).unwrap();
     daemon.session(&daemon.scripted(&[])).await;
     let answer = fs::read_to_string(answer).unwrap();

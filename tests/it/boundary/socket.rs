@@ -13,7 +13,7 @@ use nix::libc;
 use crate::harness::ctl::{Said, end_of};
 use crate::harness::{require, within};
 
-/// A daemon that no keeper holds.
+/// User other than the daemon's user.
 const OTHER: u32 = 4712;
 
 async fn agentctl(arguments: &[&str], socket: &Path) -> Said {
@@ -23,7 +23,7 @@ async fn agentctl(arguments: &[&str], socket: &Path) -> Said {
     end_of(command.spawn().expect("it can be executed")).await
 }
 
-/// A socket on which another user listens.
+/// Returns a socket on which another user listens.
 #[allow(unsafe_code, reason = "nix changes the user of every thread, and here one thread is to be another user's")]
 fn listen_as_another(socket: &Path) -> UnixListener {
     let socket = socket.to_owned();
@@ -38,7 +38,7 @@ fn listen_as_another(socket: &Path) -> UnixListener {
     listener
 }
 
-/// What came on the connections that were made.
+/// Returns all bytes from the connections that were made.
 fn received(listener: &UnixListener) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
@@ -61,7 +61,7 @@ async fn nothing_is_sent_to_a_socket_that_another_user_made_or_could_make() {
     let socket = directory.join("control.sock");
     let listener = listen_as_another(&socket);
     let place = socket.display().to_string();
-    // In turn: the directory is another user's, anybody can write it, and only who listens is another.
+    // The cases are a directory of another user, a directory that all users can write, and a listener of another user.
     for (owner, mode, reason) in [
         (OTHER, 0o700, format!("belongs to user {OTHER}")),
         (0, 0o777, "users other than its owner".to_owned()),
@@ -84,7 +84,7 @@ async fn the_token_is_not_sent_to_another_machine() {
     let token = directory.path().join("token");
     fs::write(&token, "0123456789abcdef").unwrap();
     let token = token.display().to_string();
-    // Documentation addresses (RFC 5737, RFC 3849), which no machine has.
+    // Addresses for documentation (RFC 5737, RFC 3849), which no machine has.
     for url in ["http://192.0.2.1:7345", "http://[2001:db8::1]:7345", "http://0.0.0.0:7345"] {
         let arguments = ["--url", url, "--token-file", &token, "ls"];
         let said = within("it is refused at once", agentctl(&arguments, Path::new("/nowhere"))).await;

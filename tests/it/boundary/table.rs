@@ -1,5 +1,5 @@
-//! The calls that an agent makes from inside its session, what must come of each, and the files by which a test and
-//! the agent talk.
+//! Calls that an agent makes from inside its session, their expected answers, and the files that pass both between the
+//! test and the agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,28 +8,28 @@ use serde_json::{Value, json};
 
 use crate::harness::client::in_query;
 
-/// The kinds of process that tests/agents/calls.rs makes the calls by.
+/// Kinds of process from which tests/agents/calls.rs makes the calls.
 const KINDS: [&str; 4] = ["marked", "unmarked", "apart", "orphan"];
 
-/// Whom an attack is about.
+/// Targets of an attack.
 pub(crate) struct Plan<'a> {
     pub(crate) own: &'a str,
-    /// The permission request that the attacker's own agent waits with.
+    /// The open permission request of the attacker's own agent.
     pub(crate) request: &'a str,
     pub(crate) victim: &'a str,
     pub(crate) victims_request: &'a str,
-    /// A directory with a script that is not approved.
+    /// A directory with an unapproved script.
     pub(crate) trap: &'a Path,
-    /// What is there if any of it worked.
+    /// File that exists if an attack has succeeded.
     pub(crate) canary: &'a Path,
     pub(crate) secret: &'a str,
 }
 
-/// A call: its name, method, path and body.
+/// A call, with its name, method, path and body.
 type Row = (String, &'static str, String, Value);
 
 impl Plan<'_> {
-    /// What a guest may ask, and is answered.
+    /// Returns the calls that a guest may make.
     fn allowed(&self) -> Vec<Row> {
         let own = format!("/v1/sessions/{}", self.own);
         ["", "/events?follow=false", "/environment?values=true", "/environment?at=created", "/validation"]
@@ -40,7 +40,7 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// What is refused.
+    /// Returns the calls that the daemon must refuse.
     fn refused(&self) -> Vec<Row> {
         let (own, victim) = (format!("/v1/sessions/{}", self.own), format!("/v1/sessions/{}", self.victim));
         let (trap, script) = (self.trap, json!({ "directory": self.trap }));
@@ -81,14 +81,15 @@ impl Plan<'_> {
         let scripts = format!("/v1/scripts?directory={}&diff=true", in_query(trap));
         let others = ["/v1/version", "/v1/agents", "/v1/doctor", "/v1/plugins", "/v1/prerequisites", "/v1/secrets"];
         let others = others.into_iter().chain(["/v1/snapshots", "/v1/reload", "/v1/drain", "/v1/sessions/victim"]);
-        // Neither is it told what there is not; and an environment of now would run scripts outside of the session.
+        // A refusal must not reveal whether a session exists. A current environment would run scripts outside the
+        // session.
         let others = others.chain(["/v1/sessions/nobody", &scripts]).map(str::to_owned);
         let now = ["/environment?at=now", "/environment/diff"].map(|rest| format!("{own}{rest}"));
         rows.extend(others.chain(now).map(|path| ("GET", path, Value::Null)));
         rows.into_iter().map(|(method, path, body)| (format!("{method} {path}"), method, path, body)).collect()
     }
 
-    /// Writes down what the attackers read.
+    /// Writes the file that the attackers read.
     pub(crate) fn write(&self, table: &Path, socket: &Path, keepers: &[PathBuf]) {
         let data = json!({ "request": self.victims_request, "outcome": { "selected": "yes" }, "by": "client" });
         let forged =
@@ -98,7 +99,7 @@ impl Plan<'_> {
         fs::write(table, table_text).unwrap();
     }
 
-    /// Fails unless each kind of process was answered as it must be.
+    /// Asserts that each kind of process received the expected answers.
     pub(crate) fn check(&self, directory: &Path, round: usize, keepers: &[PathBuf]) {
         let mut wrong = Vec::new();
         for kind in KINDS {
@@ -134,7 +135,7 @@ fn result(directory: &Path, round: usize, kind: &str) -> PathBuf {
     directory.join(format!("{round}-{kind}.json"))
 }
 
-/// Whether every kind of process is done with its calls.
+/// Whether every kind of process has finished its calls.
 pub(crate) fn is_over(directory: &Path, round: usize) -> bool {
     KINDS.iter().all(|kind| result(directory, round, kind).exists())
 }

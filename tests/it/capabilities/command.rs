@@ -1,4 +1,4 @@
-//! Programs: nothing comes in that was not given, and nothing is left.
+//! Programs that plugins run. A program receives only the given environment and descriptors, and leaves no process.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use agentd_plugin_host::{ERRORS, Failure, Invocation, ProgramEnding, ProgramResu
 use super::*;
 use crate::harness::until;
 
-/// Leaves the tree in each of the known ways, and listens to no signal that can be ignored.
+/// Starts processes that leave the process tree in each known way, and ignores all signals that can be ignored.
 const HYDRA: &str = "trap '' TERM HUP INT
     setsid sh -c 'trap \"\" TERM; while :; do sleep 600; done' hydra \"$0\" &
     (setsid sh -c 'sh -c \"sleep 600\" hydra \"$0\" & exec sleep 0' \"$0\" &) &
@@ -55,7 +55,7 @@ async fn a_program_has_exactly_what_it_was_given() {
     let input = Invocation { input: vec![b'x'; 300_000], ..shell(text, &here) };
     let completed = here.run(input, later()).await.unwrap();
     let output = String::from_utf8(completed.output).unwrap();
-    // Of `ls` the fourth is the directory that it lists.
+    // Descriptor 3 is the directory that `ls` lists.
     assert_eq!(output, format!("{}\n300000\n0 1 2 3 not a tty\nnone\n", here.path().display()));
     let root = Invocation { directory: None, ..shell("pwd", &here) };
     assert_eq!(here.run(root, later()).await.unwrap().output, b"/\n");
@@ -82,7 +82,7 @@ async fn a_program_that_hangs_is_ended_at_its_deadline_with_all_that_ever_came_o
     assert!(here.at("begun").exists());
     assert!(matches!(&failure, Err(Failure::TimedOut(text)) if text.contains("\"/bin/sh\"")), "{failure:?}");
     assert!(begun.elapsed() > Duration::from_millis(1_500), "it had its time: {:?}", begun.elapsed());
-    // The answer comes at the deadline; what ignores SIGTERM is killed two seconds later.
+    // The answer comes at the deadline. A process that ignores SIGTERM is killed two seconds later.
     until("nothing is left", || process::of(here.path()).is_empty()).await;
 }
 
@@ -115,7 +115,7 @@ async fn a_program_that_prints_without_end_is_ended() {
     let most = here.sh("head -c 1048576 /dev/zero").await.unwrap();
     assert_eq!(most.output.len(), 1 << 20);
     assert!(matches!(here.sh("head -c 1048577 /dev/zero").await, Err(Failure::TooLarge(_))));
-    // Errors are no reason to end it.
+    // Large output on stderr does not end the program.
     assert_eq!(here.sh("yes | head -c 3000000 >&2").await.unwrap().ending, ProgramEnding::Exited(0));
 }
 

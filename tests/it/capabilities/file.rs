@@ -1,4 +1,4 @@
-//! Files: read as they were resolved and allowed, or not at all.
+//! Files that plugins read. The host reads only the file that it resolved and allowed.
 
 use std::os::unix::fs::symlink;
 
@@ -55,7 +55,7 @@ async fn no_way_leads_out_of_what_is_allowed() {
         "{cwd}/directory/../secret",
         &format!("{{cwd}}/..{}", secret.display()),
         &secret.display().to_string(),
-        // Whether there is such a file is nobody's business either.
+        // The answer must not reveal whether a forbidden file exists.
         "{cwd}/directory/none",
         &outside.path().join("none").display().to_string(),
     ] {

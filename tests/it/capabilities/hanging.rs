@@ -69,7 +69,7 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
     };
     let first = at("0");
     assert_eq!(probe(first.clone()).await, Ok(Liveness::Hangs));
-    // Files there hang too, and programs, and what is elsewhere does not.
+    // Files and programs in this file system also hang. Files and programs elsewhere do not.
     let read = here.machine.read(&at("1"), &here.places, &anything, within(300)).await;
     assert!(matches!(&read, Err(Failure::TimedOut(text)) if text.contains(&at("1"))), "{read:?}");
     let inside = Places { cwd: Some(at("2")), ..Places::default() };
@@ -89,12 +89,12 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
         assert_eq!(probe(at(&name.to_string())).await, Ok(Liveness::Hangs));
     }
     until("all of them are known to hang", || eyes() == 6).await;
-    // Who looks at the same thing hears so at once; for anything else that a plugin asks there is nobody left.
+    // A lookup of a path that is known to hang fails at once. For any other lookup of a plugin, no process is free.
     let full = here.machine.probe("/", &here.places, Duration::from_secs(5), later()).await;
     assert!(matches!(&full, Err(Failure::Unavailable(text)) if text.contains(&first)), "{full:?}");
     assert_eq!(probe(first).await, Ok(Liveness::Hangs));
     assert_eq!(eyes(), 6);
-    // What a session names itself is looked at all the same.
+    // The directories of a session use other processes, so they are still looked up.
     let seen = here.machine.path_states([PathBuf::from("/")], later(), |_| true).await;
     assert_eq!(seen.into_iter().next().and_then(agentd_host::capability::PathState::into_directory), Some("/".into()));
 
@@ -107,9 +107,14 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
 #[tokio::test]
 async fn a_look_that_nobody_waits_for_is_ended() {
     let here = Here::new();
-    // A name service's client waits for as long as it is told; here it is a keeper that waits for ever.
+    // A name service's client may wait without a limit. A script that waits simulates it.
     let script = here.at("keeper");
-    std::fs::write(&script, "#!/bin/sh\necho $$ > \"$(dirname \"$0\")/pid.new\"; mv \"$(dirname \"$0\")/pid.new\" \"$(dirname \"$0\")/pid\"\nexec sleep 600\n").unwrap();
+    std::fs::write(
+        &script,
+        "#!/bin/sh\necho $$ > \"$(dirname \"$0\")/pid.new\"; \
+         mv \"$(dirname \"$0\")/pid.new\" \"$(dirname \"$0\")/pid\"\nexec sleep 600\n",
+    )
+    .unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let machine = Machine::new(script);
     let look = machine.resolve("license.example", later());

@@ -1,4 +1,5 @@
-//! What the host does for plugins, on the machine as it is: real programs, files, peers and mounts, and those of them that do not answer.
+//! Host calls for plugins on the real machine, with real programs, files, peers and mounts. Some peers and mounts do
+//! not answer.
 
 mod command;
 mod file;
@@ -17,7 +18,7 @@ use crate::harness::process;
 
 const KEEPER: &str = env!("CARGO_BIN_EXE_agentd-keeper");
 
-/// A directory, where `{cwd}` is, and what is done there. Whatever is left of it in the end is killed.
+/// Machine with a new directory as `{cwd}`. Dropping it kills all processes of the directory.
 struct Here {
     machine: Machine,
     places: Places,
@@ -40,7 +41,7 @@ impl Here {
         self.path().join(name)
     }
 
-    /// The path of something here, as text.
+    /// Returns the path of a file in the directory, as text.
     fn name(&self, name: &str) -> String {
         self.at(name).display().to_string()
     }
@@ -52,7 +53,7 @@ impl Drop for Here {
     }
 }
 
-/// Longer than anything takes.
+/// Returns a time that no test reaches.
 fn later() -> Instant {
     Instant::now() + crate::harness::LIMIT
 }

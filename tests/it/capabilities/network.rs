@@ -1,4 +1,4 @@
-//! The network: each way in which a peer or a name does not answer has a name of its own.
+//! Network calls. Each way in which a peer or a name does not answer has its own error.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,7 +20,7 @@ async fn exchange(port: u16, steps: &[Step], milliseconds: u64) -> Result<Exchan
     Here::new().machine.exchange("127.0.0.1", port, steps, within(milliseconds)).await
 }
 
-/// A peer that does this with the first who connects.
+/// Starts a peer that serves its first connection. Returns the port.
 async fn peer<F: Future<Output = ()> + Send + 'static>(serve: impl FnOnce(TcpStream) -> F + Send + 'static) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -60,7 +60,7 @@ async fn a_peer_that_accepts_and_never_speaks_costs_the_time_that_was_given() {
     let exchanged = exchange(listener.local_addr().unwrap().port(), &steps, 500).await.unwrap();
     assert_eq!((exchanged.ending, exchanged.received), (ExchangeEnding::TimedOut, vec![Vec::new()]));
     assert!(begun.elapsed() > Duration::from_millis(400), "{:?}", begun.elapsed());
-    // One that does not even read.
+    // This peer does not even read.
     let much = [Step { send: vec![0; 64 << 20], ..Step::default() }];
     let exchanged = exchange(listener.local_addr().unwrap().port(), &much, 500).await.unwrap();
     assert_eq!(exchanged.ending, ExchangeEnding::TimedOut);
@@ -72,12 +72,12 @@ async fn why_nobody_could_be_connected_to_is_told_apart() {
     let refused = exchange(port, &[], 30_000).await;
     assert!(matches!(&refused, Err(NetworkProblem::Refused(text)) if text.contains("127.0.0.1")), "{refused:?}");
 
-    // No stream leads to an address of many.
+    // A TCP connection to a multicast address is impossible.
     let here = Here::new();
     let nowhere = here.machine.exchange("224.0.0.1", 80, &[], later()).await;
     assert!(matches!(nowhere, Err(NetworkProblem::Unreachable(_))), "{nowhere:?}");
 
-    // Whoever knocks at a full house hears nothing, as with an address that drops what it is sent.
+    // The kernel drops new connections to a full queue without an answer, as a router may drop packets.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(0).unwrap();
@@ -112,7 +112,7 @@ async fn this_machine_is_found_by_name_and_an_address_is_its_own() {
     }
 }
 
-/// A machine whose name service is at this address.
+/// Returns a machine whose name service is at this address.
 fn with_name_service(here: &Here, address: &str) -> Machine {
     std::fs::write(here.at("resolv.conf"), format!("nameserver {address}\noptions attempts:1\n")).unwrap();
     std::fs::write(here.at("nsswitch.conf"), "hosts: dns\n").unwrap();
@@ -135,7 +135,7 @@ async fn a_name_that_there_is_not_and_a_name_service_that_does_not_answer_are_to
         return;
     }
     let here = Here::new();
-    // Answers to everything that there is no such name.
+    // Answers each query with "no such name".
     let denies = UdpSocket::bind("127.0.0.77:53").unwrap();
     std::thread::spawn(move || {
         let mut query = [0; 512];
@@ -151,12 +151,12 @@ async fn a_name_that_there_is_not_and_a_name_service_that_does_not_answer_are_to
         "{missing:?}"
     );
 
-    // Nobody is there, which the system says at once.
+    // No process listens there, and the kernel reports that at once.
     let machine = with_name_service(&here, "127.0.0.78");
     let unknown = machine.exchange("license.example", 80, &[], later()).await;
     assert!(matches!(unknown, Err(NetworkProblem::NotResolved(_))), "{unknown:?}");
 
-    // Somebody is there and is silent.
+    // A process listens there and sends no answer.
     let _silent = UdpSocket::bind("127.0.0.79:53").unwrap();
     let begun = Instant::now();
     let unknown = with_name_service(&here, "127.0.0.79").resolve("license.example", within(700)).await;
@@ -167,7 +167,7 @@ async fn a_name_that_there_is_not_and_a_name_service_that_does_not_answer_are_to
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
-/// Set in the process that the next test starts for itself, in a network of its own.
+/// Variable of the process that the next test starts for itself in a network of its own.
 const ALONE: &str = "AGENTD_TEST_ALONE";
 
 #[tokio::test]
@@ -178,7 +178,8 @@ async fn interfaces_routes_and_ways_are_those_of_the_system() {
     if require::root("a network namespace").is_none() {
         return;
     }
-    let setup = "ip link set lo up && ip addr add 192.0.2.1/24 dev lo && ip route add 198.51.100.0/24 via 192.0.2.254 dev lo metric 7 \
+    let setup = "ip link set lo up && ip addr add 192.0.2.1/24 dev lo \
+                 && ip route add 198.51.100.0/24 via 192.0.2.254 dev lo metric 7 \
                  && exec \"$0\" \"$@\"";
     let name = "capabilities::network::interfaces_routes_and_ways_are_those_of_the_system";
     let output = Command::new("unshare")

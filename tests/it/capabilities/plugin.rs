@@ -1,4 +1,4 @@
-//! What a plugin of a session reaches of the machine: the component that is kept of version 1.0 makes every host call there is.
+//! Host calls of a plugin in a session. The test keeps a component of version 1.0 that makes every host call.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,8 +9,10 @@ use serde_json::Value;
 use crate::harness::Daemon;
 use crate::harness::digest::sha256;
 
-const GRANT: &str = "login-shell = true, script = [\"{config}/fixture.sh\", \"/nowhere/**\"], command = [{ run = \"/usr/bin/fixture one *\", variables = [\"FIXTURE\"] }], variables = [\"FIXTURE_*\"], \
-    file = [\"{cwd}\", \"{cwd}/fixture.txt\"], network = [\"fixture.example:27000\"], mount = [\"/fixture\"], process = [\"fixture\"], \
+const GRANT: &str = "login-shell = true, script = [\"{config}/fixture.sh\", \"/nowhere/**\"], \
+    command = [{ run = \"/usr/bin/fixture one *\", variables = [\"FIXTURE\"] }], variables = [\"FIXTURE_*\"], \
+    file = [\"{cwd}\", \"{cwd}/fixture.txt\"], network = [\"fixture.example:27000\"], mount = [\"/fixture\"], \
+    process = [\"fixture\"], \
     secret = [\"fixture\"]";
 
 #[tokio::test]
@@ -28,7 +30,8 @@ async fn a_plugin_of_a_session_reaches_what_it_is_granted_of_the_machine() {
         }
         write!(
             text,
-            "[plugins.fixture]\nfile = {file:?}\nsha256 = \"{pin}\"\ngrant = {{ {GRANT} }}\nsettings = {{ text = \"t\" }}\n\
+            "[plugins.fixture]\nfile = {file:?}\nsha256 = \"{pin}\"\n\
+             grant = {{ {GRANT} }}\nsettings = {{ text = \"t\" }}\n\
              [secrets.fixture]\nfile = {secret:?}\nvariable = \"FIXTURE_NAMED\"\n"
         )
         .unwrap();
@@ -60,7 +63,8 @@ async fn a_plugin_of_a_session_reaches_what_it_is_granted_of_the_machine() {
     assert_eq!(line("MOUNTS"), "", "of the mount table only what is granted");
     assert!(line("PROBE").starts_with("error "), "{}", line("PROBE"));
     assert_eq!(line("RUNNING"), "0");
-    // By its name it is a secret of its own, and not to be seen in what the agent says.
+    // The secret has a name, so the agent's output masks its value. The test therefore reads the value's length from a
+    // file.
     session.turn("tool printf %s \"$FIXTURE_SECRET\" > seen").await;
     assert_eq!(std::fs::read_to_string(directory.join("seen")).unwrap(), "13 bytes");
 }

@@ -1,4 +1,4 @@
-//! Prompts that come by a pipe: each is sent, or the status says that it was not.
+//! Prompts from a pipe. Each prompt is sent, or the exit status reports the failure.
 
 use agentd_api::session::{Phase, SessionSpec};
 

@@ -1,4 +1,4 @@
-//! A launch that fails: exit status, reason and remedy, each said once, by every command that waits for a launch.
+//! Failed launches. Each command that waits for a launch reports the reason and the remedy once, with an exit status.
 
 use agentd_api::session::{SessionSpec, SessionView};
 
@@ -6,13 +6,13 @@ use crate::harness::ctl::{Said, agentctl, ctl};
 use crate::harness::{Daemon, scripted_agent};
 use crate::prerequisites::{ALL, with, world};
 
-/// A way to fail, and what is said of it.
+/// A cause of a failed launch, and the expected messages.
 struct Row {
-    /// What is behind `--`: flags of the scripted agent, or a whole command.
+    /// Arguments after `--`, which are flags of the scripted agent or a whole command.
     agent: Vec<String>,
-    /// The reason: it stands there once.
+    /// The reason, which the output contains once.
     reason: &'static str,
-    /// Words of the remedy. `NAME` is the session's name.
+    /// Words of the remedy. `NAME` means the session's name.
     remedy: &'static str,
 }
 
@@ -21,7 +21,8 @@ fn scripted(flags: &[&str]) -> Vec<String> {
     std::iter::once(program).chain(flags.iter().map(|&flag| flag.to_owned())).collect()
 }
 
-/// Those that ignore the end of their input take their time to end: their sessions are `stopping` for a while.
+/// Returns the causes. Some agents ignore the end of their input, so their sessions stay in the phase `stopping` for a
+/// while.
 fn rows() -> Vec<Row> {
     let loud = "\x1b[31mone\x1b[0m\ntwo\nthree\nfour\nfive\nsix\nseven\neight\n\x1b]0;title\x07nine";
     let row = |agent, reason, remedy| Row { agent, reason, remedy };
@@ -58,7 +59,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// A daemon that gives agents this long for their answer to `initialize`.
+/// Starts a daemon with this time limit for an agent's answer to `initialize`.
 async fn hasty(limit: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     daemon.configure(|config| format!("{config}\n[limits]\ninitialize = {limit:?}\n"));
@@ -66,7 +67,8 @@ async fn hasty(limit: &str) -> Daemon {
     daemon
 }
 
-/// Fails unless it says reason and remedy once, and of stderr a few harmless lines.
+/// Asserts that the output contains the reason and the remedy once, and only a few harmless lines of the agent's
+/// stderr.
 fn assert_told(said: &Said, row: &Row, name: &str, what: &str) {
     let remedy = row.remedy.replace("NAME", name);
     for text in [row.reason, &remedy] {
@@ -112,7 +114,7 @@ async fn told_once(daemon: &Daemon, rows: &[Row]) {
         assert_eq!((said.status, said.out.lines().count()), (Some(1), 1), "{said:#?}");
         assert_told(&said, row, &name, "new --ready");
 
-        // The document has all of it, with the same status.
+        // The JSON document contains the reason, with the same exit status.
         let said = ctl(daemon, &["resume", &name, "--json"]).await;
         let view: SessionView = serde_json::from_str(&said.out).expect("it is one document");
         assert_eq!((said.status, view.status.phase.as_str()), (Some(1), "failed"), "{said:#?}");

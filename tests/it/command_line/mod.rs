@@ -1,4 +1,4 @@
-//! What a person sees of agentctl: what it prints, and the status with which it ends.
+//! Output and exit status of agentctl as a user sees them.
 
 mod input;
 mod launches;

@@ -1,4 +1,4 @@
-//! What becomes of a command whose output somebody stops reading, and of one whose output is for a program.
+//! Commands whose output is no longer read, and commands whose output goes to a program.
 
 use std::io::{BufRead as _, BufReader};
 
@@ -11,7 +11,7 @@ async fn a_stream_that_nobody_reads_any_more_ends_though_nothing_happens_in_its_
     let session = daemon.session(&daemon.scripted(&[])).await;
     let id = session.id.as_str();
     for arguments in [&["events", id][..], &["attach", id, "--json", "--from-start"]] {
-        // An input that stays open, as a terminal's does.
+        // The input stays open, like a terminal's.
         let mut child = agentctl(&daemon, arguments).stdin(std::process::Stdio::piped()).spawn().unwrap();
         let _input = child.stdin.take();
         let mut reader = BufReader::new(child.stdout.take().unwrap());

@@ -1,4 +1,4 @@
-//! What a person mistypes, and where a person stands.
+//! Mistyped commands, and commands in unusual directories.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -13,7 +13,7 @@ use crate::harness::{Daemon, scripted_agent};
 async fn a_new_session_is_named_before_it_is_waited_for_however_long() {
     let daemon = Daemon::start().await;
     let program = scripted_agent().display().to_string();
-    // Longer than the daemon lets one request wait.
+    // This time is longer than the daemon's limit for one request.
     let arguments = ["new", "--ready", "700", "--", &program, "--slow-init", "600000"];
     let mut child = agentctl(&daemon, &arguments).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -1,4 +1,4 @@
-//! Stopping what is stopped already.
+//! A stop of a session that has already ended.
 
 use agentd_api::session::{Phase, SessionSpec, SessionView};
 

@@ -1,4 +1,4 @@
-//! A person at a terminal: the greeting, leaving, Ctrl-C, a narrow window, no colours.
+//! Commands at a terminal, with the greeting, the ways to leave, Ctrl-C, a narrow window, and no colours.
 
 use agentd_api::session::{Phase, SessionList, SessionSpec};
 

@@ -1,4 +1,5 @@
-//! A configuration with a mistake: it costs no session that runs, nothing is launched under it, and it says where it is.
+//! A configuration with a mistake. Sessions that run continue, the daemon launches no new ones, and it reports the
+//! place of the mistake.
 
 mod tool;
 
@@ -22,7 +23,7 @@ fn file(daemon: &Daemon) -> PathBuf {
     daemon.root().join("config/agentd.toml")
 }
 
-/// Puts a mistake into the configuration and starts the daemon with it; what was there before.
+/// Adds a mistake to the configuration and restarts the daemon. Returns the earlier configuration.
 async fn restart_with(daemon: &mut Daemon, mistake: &str) -> String {
     let right = fs::read_to_string(file(daemon)).unwrap();
     daemon.terminate().await;
@@ -35,7 +36,7 @@ async fn reload(daemon: &Daemon) -> ReloadView {
     daemon.client.call("POST", "/v1/reload", "").await.expect(200)
 }
 
-/// The status of `/readyz` once every session has been read.
+/// Returns the status of `/readyz` after the daemon has read all sessions.
 async fn readiness(daemon: &Daemon) -> u16 {
     let starting = async || {
         let response = daemon.client.get("/readyz").await;
@@ -82,13 +83,13 @@ async fn a_mistake_at_the_start_costs_no_running_session_and_refuses_launches_un
     let other = daemon.session(&spec).await;
     let stopped = daemon.session(&daemon.scripted(&[])).await;
     stopped.stop().await;
-    // Its own rule allows it.
+    // The session's own rule allows the tool.
     assert_eq!(running.turn("tool echo ran").await.text, "ran\n");
 
     let right = restart_with(&mut daemon, "[limits]\nlaunchs = 3\n").await;
     let line = u32::try_from(right.lines().count()).unwrap() + 2;
     let place = format!("{}:{line}:1: limits.launchs: ", file(&daemon).display());
-    // Sessions that run are served as ever, and no rule allows anything by itself.
+    // The daemon still serves sessions that run, and no rule answers a question by itself.
     assert_eq!(running.turn("say still here").await.text, "still here");
     for session in [&running, &other] {
         let accepted = session.prompt("tool echo ran").await;
@@ -120,7 +121,7 @@ async fn a_mistake_at_the_start_costs_no_running_session_and_refuses_launches_un
     assert!(check.remedy.as_ref().unwrap().contains("`agentctl config check`"), "{check:?}");
     assert_eq!(check.run.iter().map(|command| command.line.as_str()).collect::<Vec<_>>(), ["agentctl reload"]);
 
-    // A stop is served too; and a reload of what is still wrong changes nothing.
+    // The daemon also serves a stop. A reload with the same mistake changes nothing.
     other.stop().await;
     let still = reload(&daemon).await;
     assert!(still.mistakes.len() == 1 && still.mistakes[0].to_string().starts_with(&place), "{still:?}");
@@ -163,7 +164,7 @@ async fn whatever_is_wrong_at_a_start_the_daemon_serves() {
         let expected = if wrong.is_empty() { 200 } else { 503 };
         assert_eq!(readiness(&daemon).await, expected, "{text}");
     }
-    // A file that was named and is not there is a mistake like any other.
+    // A missing file that was named explicitly is also a mistake.
     daemon.terminate().await;
     fs::remove_file(file(&daemon)).unwrap();
     daemon.run().await;
@@ -185,7 +186,7 @@ async fn an_agent_that_crashes_meanwhile_is_started_again_when_the_mistake_is_co
     let right = restart_with(&mut daemon, "[limits]\nbody = \"much\"\n").await;
     crashing.prompt("die").await;
     crashing.wait_for("its agent is gone", |view| view.status.agent_pid.is_none()).await;
-    // Each takes longer than the pause before a restart.
+    // These turns together take longer than the pause before a restart.
     for _ in 0..20 {
         other.turn("count 2 20").await;
     }
@@ -255,7 +256,7 @@ async fn what_the_administrator_says_applies_though_the_users_file_is_wrong_and_
     daemon.run().await;
     let right = fs::read_to_string(file(&daemon)).unwrap();
 
-    // The user's former part stays beside what the administrator says now.
+    // The user's former settings stay in force together with the administrator's new settings.
     fs::write(file(&daemon), format!("{right}queued_turn = 8\n")).unwrap();
     fs::write(&system, "[limits]\nactive_sessions = 1\n").unwrap();
     let view = reload(&daemon).await;
@@ -266,7 +267,8 @@ async fn what_the_administrator_says_applies_though_the_users_file_is_wrong_and_
     assert_eq!(second.code, Code::TooManySessions, "{second:?}");
     assert_eq!(readiness(&daemon).await, 200);
 
-    // A mistake of the administrator's leaves all as it was, the user's change too; the doctor says so until it is corrected.
+    // A mistake of the administrator keeps the whole former configuration in force, without the user's change. Doctor
+    // reports the mistake until its correction.
     fs::write(&system, "[limits]\nactive_sessions = \"many\"\n").unwrap();
     fs::write(file(&daemon), right.replace("queued_turns = 7", "queued_turns = 6")).unwrap();
     let refused = daemon.client.call("POST", "/v1/reload", "").await.problem();
@@ -279,7 +281,7 @@ async fn what_the_administrator_says_applies_though_the_users_file_is_wrong_and_
     let view = reload(&daemon).await;
     assert_eq!(view.changed, ["limits.active_sessions", "limits.queued_turns"]);
 
-    // At a start there is no former part: what the user's file said is not known, and nothing is launched.
+    // At a start there is no former configuration. The user's settings are unknown, so the daemon launches no session.
     restart_with(&mut daemon, "queued_turn = 8\n").await;
     let refused = daemon.client.post("/v1/sessions", &daemon.scripted(&[])).await.problem();
     assert_eq!(refused.code, Code::ConfigurationInvalid);

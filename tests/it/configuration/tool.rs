@@ -8,7 +8,7 @@ use agentd_api::configuration::{ConfigurationCheck, ConfigurationPaths, Configur
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
-/// A home with a configuration.
+/// Creates a home with a configuration.
 fn home(config: &str) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir_all(home.path().join(".config/agentd")).unwrap();
@@ -16,7 +16,7 @@ fn home(config: &str) -> TempDir {
     home
 }
 
-/// The exit status, standard output and standard error of `agentctl config ...`, where no daemon can be reached.
+/// Runs `agentctl config ...` without a daemon. Returns the exit status, standard output and standard error.
 fn config(home: &Path, arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_agentctl"))
         .arg("config")
@@ -86,7 +86,7 @@ fn show_prints_each_value_with_its_place_and_no_secret_and_path_says_where_files
     assert_eq!((status, stderr.as_str()), (0, ""));
     assert!(stdout.contains(&format!("limits.turn = \"1h\"  # {}:2\n", file.display())), "{stdout}");
     assert!(stdout.contains("[\"mine\", \"--api-key\", \"***\"]") && !stdout.contains("hunter2"), "{stdout}");
-    // What is printed is a configuration.
+    // The output is a valid configuration.
     toml::from_str::<toml::Table>(&stdout).unwrap();
     let shown: ConfigurationShow = document(home.path(), &["show"]);
     assert_eq!((shown.files.as_slice(), shown.values[0].key.as_str()), (&[file.clone()][..], "agents.mine.command"));

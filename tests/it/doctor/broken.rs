@@ -1,5 +1,5 @@
-//! Every state in which agentd is broken: it is broken here, doctor finds it, the commands that doctor prints are typed into a shell, and
-//! doctor passes.
+//! Each fault of an agentd that `agentctl doctor` repairs. A test causes the fault, and doctor finds it. The test then
+//! runs the commands that doctor prints, and doctor passes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,19 +12,22 @@ use tempfile::TempDir;
 use crate::harness::quote::quoted;
 use crate::harness::{process, scripted_agent};
 
-/// Without the file `login` beside it, it wants to be signed in first.
-const AGENT: &str = r#"#!/bin/sh
+/// Agent that asks for a login until the file `login` is in its directory.
+const AGENT: &str = concat!(
+    r#"#!/bin/sh
 [ ! -e "$(dirname "$0")/login" ] || exec SCRIPTED
 while read -r line; do
   id=$(printf %s "$line" | grep -o '"id":[^,}]*' | head -n 1 | cut -c 6-)
   case $line in
-    *'"initialize"'*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":1,"authMethods":[{"id":"key","name":"Log in"}]}}' ;;
+    *'"initialize"'*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":1,"#,
+    r#""authMethods":[{"id":"key","name":"Log in"}]}}' ;;
     *) echo '{"jsonrpc":"2.0","id":'"$id"',"error":{"code":-32000,"message":"Authentication required"}}' ;;
   esac
 done
-"#;
+"#
+);
 
-/// A user's home in which agentctl has started an agentd. Dropping it ends what runs there.
+/// A user's home in which agentctl has started an agentd. A drop ends the processes of the home.
 struct Place {
     directory: TempDir,
 }
@@ -52,7 +55,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// Writes the configuration, in eight lines, and `more` behind them.
+    /// Writes the configuration, which is eight lines and `more`.
     fn configure(&self, more: &str) {
         let (home, agent) = (self.path("home").display().to_string(), [self.path("home/agent")]);
         let config = format!(
@@ -66,7 +69,7 @@ impl Place {
         self.path("home/.local/state/agentd/sessions")
     }
 
-    /// Types a line into the user's shell.
+    /// Runs a line in the user's shell.
     fn shell(&self, line: &str) -> Output {
         let programs = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().expect("it is in a directory");
         Command::new("/bin/sh")
@@ -87,7 +90,7 @@ impl Place {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What doctor says of one check.
+    /// Returns doctor's result of one check.
     fn doctor(&self, name: &str) -> Value {
         let output = self.shell("agentctl doctor --json");
         let view: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -95,7 +98,7 @@ impl Place {
         checks.iter().find(|check| check["name"] == name).cloned().unwrap_or(Value::Null)
     }
 
-    /// The commands that doctor prints under a check, as a person reads them.
+    /// Returns the commands that doctor prints for a check.
     fn printed(&self, name: &str) -> Vec<String> {
         let output = self.shell("agentctl doctor");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -105,19 +108,19 @@ impl Place {
         lines.filter_map(|line| line.strip_prefix("  run: ")).map(str::to_owned).collect()
     }
 
-    /// The pid of the daemon, which wrote it into its lock.
+    /// Returns the daemon's pid from the daemon's lock file.
     fn daemon(&self) -> String {
         let lock = fs::read(self.path("home/.local/state/agentd/agentd.lock")).expect("a daemon has run");
         serde_json::from_slice::<Value>(&lock).expect("it has a record")["pid"].to_string()
     }
 
-    /// Ends the daemon without a word, and waits until nobody listens.
+    /// Kills the daemon with SIGKILL, and waits until no process listens on the socket.
     fn kill_daemon(&self) {
         self.types(&format!("kill -KILL {}", self.daemon()));
         self.types("until agentctl --no-start ls >/dev/null 2>&1; [ $? = 3 ]; do sleep 0.05; done");
     }
 
-    /// The id of a session that was asked for, whatever became of it.
+    /// Asks for a session, which may fail, and returns its id.
     fn session(&self) -> String {
         self.shell("agentctl new --ready 30");
         let list: Value = serde_json::from_str(&self.types("agentctl ls --all --json")).expect("it is JSON");
@@ -131,19 +134,19 @@ impl Drop for Place {
     }
 }
 
-/// One state.
+/// A fault and its repair.
 struct Broken {
     what: &'static str,
-    /// Of a place where a daemon runs.
+    /// Causes the fault in a place with a running daemon.
     breaks: fn(&Place),
-    /// The check that finds it, and a part of its summary.
+    /// Name of the check that finds the fault, and a part of its summary.
     check: &'static str,
     says: &'static str,
-    /// What only a person can do, with what the first command printed; the other commands are typed after it.
+    /// Step that only a user can do, with the output of the first command. The other commands run after this step.
     by_hand: Option<fn(&Place, &str)>,
 }
 
-/// A key that there is not, in the tenth line of the configuration.
+/// Unknown key in the tenth line of the configuration.
 const MISTAKE: &str = "[limits]\nlaunchs = 3\n";
 const PLACE: &str = "agentd.toml:10:1: limits.launchs";
 
@@ -241,7 +244,10 @@ const BROKEN: &[Broken] = &[
             place.types(&format!(
                 "mkdir -m 700 {other}; agentd serve --background --runtime-dir {other} >/dev/null 2>&1 &"
             ));
-            place.types(&format!("for i in $(seq 300); do agentctl --socket {other}/control.sock version && exit 0; sleep 0.1; done; exit 1"));
+            place.types(&format!(
+                "for i in $(seq 300); do agentctl --socket {other}/control.sock version && exit 0; sleep 0.1; done; \
+                 exit 1"
+            ));
         },
         check: "lock",
         says: "serves another socket",

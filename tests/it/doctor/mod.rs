@@ -1,4 +1,4 @@
-//! `agentctl doctor`, with a daemon and without one.
+//! `agentctl doctor` with a daemon and without a daemon.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -107,7 +107,7 @@ async fn without_a_daemon_the_installation_is_looked_at_and_none_is_started() {
     }
     assert!(!told.checks.iter().any(|check| check.name == "agents") && !socket.exists());
 
-    // What nobody may write in is told where no daemon could.
+    // Doctor reports a directory that other users can write, because no daemon would start there.
     fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).expect("it is ours");
     let output = agentctl(&socket, &["doctor"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -1,7 +1,7 @@
-//! What a provider gives beside plain variables: secrets of the configuration, files, and what holds for a limited time.
+//! Results of a provider other than plain variables, which are configured secrets, files, and values that expire.
 //!
-//! The provider is a component that is written down in the test. What changes of what it gives comes out of the environment so far, which
-//! the user's script makes: so a test says what the next answer is by writing a file.
+//! The test contains the provider's component as text. The component takes its changing values from the environment so
+//! far, which the user's script sets. A test therefore chooses the next answer when it writes that script.
 
 mod refresh;
 
@@ -19,11 +19,11 @@ use crate::guest::Guest;
 use crate::harness::digest::sha256;
 use crate::harness::{Daemon, Session};
 
-/// What the provider takes a value from.
+/// Source of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum From<'a> {
     Text(&'a str),
-    /// A variable of the environment so far, by a name of eight bytes.
+    /// The variable of the environment so far with this name, which has eight bytes.
     Variable(&'a str),
 }
 
@@ -36,23 +36,23 @@ pub(crate) enum Kind<'a> {
     File(&'a str, From<'a>),
 }
 
-/// One change: of this variable, for so many milliseconds.
+/// One change: the variable, its value, and its validity in milliseconds.
 pub(crate) type Given<'a> = (&'a str, Kind<'a>, Option<u64>);
 
-/// Where the changes are in the guest's memory, and how long one is.
+/// Address of the changes in the guest's memory, and the size of one change.
 const CHANGES: usize = 8192;
 const CHANGE: usize = 56;
 
-/// The guest's memory while it is being written down.
+/// The guest's memory while the test builds it.
 struct Memory {
     strings: Vec<u8>,
     changes: Vec<u8>,
-    /// Calls that fetch a value from the environment so far.
+    /// Calls that copy a value from the environment so far.
     fetch: String,
 }
 
 impl Memory {
-    /// Puts a text somewhere, and its place there.
+    /// Adds a text, and writes its address and length to the change at `at`.
     fn text(&mut self, at: usize, text: &str) {
         let place = 1024 + self.strings.len();
         self.strings.extend_from_slice(text.as_bytes());
@@ -77,7 +77,7 @@ impl Memory {
     }
 }
 
-/// Looks for a variable in a list of them, and stores where its value is.
+/// Searches a list of variables for a name, and stores the address of its value.
 const FIND: &str = "(func $find (param $list i32) (param $count i32) (param $name i64) (param $into i32)
   (block $out (loop $next
     (br_if $out (i32.eqz (local.get $count)))
@@ -96,7 +96,7 @@ fn escaped(bytes: &[u8]) -> String {
     })
 }
 
-/// A component that gives these changes each time it is asked.
+/// Returns a component that returns these changes in each call.
 pub(crate) fn component(given: &[Given<'_>]) -> Vec<u8> {
     let mut memory = Memory { strings: Vec::new(), changes: vec![0; CHANGE * given.len()], fetch: String::new() };
     for (n, (name, kind, valid_for)) in given.iter().enumerate() {
@@ -127,10 +127,11 @@ pub(crate) fn component(given: &[Given<'_>]) -> Vec<u8> {
             memory.changes[at + 48..at + 56].copy_from_slice(&milliseconds.to_le_bytes());
         }
     }
-    // It wants any secret: the want at 768 has its one pattern at 800.
+    // The component wants any secret. The want is at 768, and its only pattern is at 800.
     let want: Vec<u8> = [7_u32, 800, 1, 142, 1].iter().flat_map(|word| word.to_le_bytes()).collect();
     let fields = format!(
-        "(data (i32.const 48) \"{}\") (data (i32.const 768) \"{}\") (data (i32.const 800) \"{}\") (data (i32.const 816) \"*\")
+        "(data (i32.const 48) \"{}\") (data (i32.const 768) \"{}\") \
+         (data (i32.const 800) \"{}\") (data (i32.const 816) \"*\")
          (data (i32.const 1024) \"{}\") (data (i32.const {CHANGES}) \"{}\") {FIND}",
         escaped(&[0, 3, 0, 0, 1, 0, 0, 0]),
         escaped(&want),
@@ -146,7 +147,7 @@ pub(crate) fn component(given: &[Given<'_>]) -> Vec<u8> {
     Guest { fields: &fields, provide: &provide, pages: 32, ..Guest::default() }.provider()
 }
 
-/// A daemon whose pipeline ends with these providers, each by its name.
+/// Returns a daemon whose pipeline ends with these providers. Each provider has a name.
 fn prepared(providers: &[(&str, &[Given<'_>])]) -> Daemon {
     let daemon = Daemon::prepare();
     let mut text = String::new();
@@ -161,7 +162,8 @@ fn prepared(providers: &[(&str, &[Given<'_>])]) -> Daemon {
         writeln!(
             text,
             "[[environment.providers]]\nplugin = \"{name}\"\n\
-             [plugins.{name}]\nfile = '{}'\nsha256 = \"{pin}\"\ngrant = {{ secret = [\"*\"], variables = [\"*\", \"PATH\"] }}",
+             [plugins.{name}]\nfile = '{}'\nsha256 = \"{pin}\"\n\
+             grant = {{ secret = [\"*\"], variables = [\"*\", \"PATH\"] }}",
             file.display()
         )
         .unwrap();
@@ -176,7 +178,7 @@ async fn started(providers: &[(&str, &[Given<'_>])]) -> Daemon {
     daemon
 }
 
-/// What the user's script sets, from now on.
+/// Sets the contents of the user's script.
 fn script(daemon: &Daemon, text: &str) {
     fs::write(daemon.root().join("config/env-setup.sh"), text).expect("the script is written");
 }
@@ -185,7 +187,8 @@ fn spec(daemon: &Daemon) -> SessionSpec {
     SessionSpec { permissions: PermissionPolicy::Allow, ..daemon.scripted(&[]) }
 }
 
-/// What a command of the agent's prints, by a file: what the agent says is masked.
+/// Returns the output of a command that the agent runs. The output goes through a file, because the daemon masks the
+/// agent's messages.
 async fn agents(session: &Session, command: &str) -> String {
     let view = session.view().await;
     session.turn(&format!("tool {command} > printed")).await;
@@ -204,14 +207,14 @@ fn condition(view: &SessionView, kind: ConditionType) -> Option<&Condition> {
     view.status.conditions.iter().find(|condition| condition.kind == kind)
 }
 
-/// The session's files.
+/// Returns the directory of the session's files.
 fn files(daemon: &Daemon, session: &Session) -> PathBuf {
     daemon.root().join("run").join(session.id.as_str()).join("files")
 }
 
 const NOWHERE: [PathBuf; 0] = [];
 
-/// Declares a secret that lies in a file of this name, which is there if it has a value.
+/// Declares a secret in a file of this name. Without a value, the file does not exist.
 fn declare(daemon: &Daemon, name: &str, value: Option<&str>, more: &str) {
     let file = daemon.root().join(name);
     if let Some(value) = value {
@@ -244,12 +247,12 @@ async fn a_secret_that_a_provider_names_is_in_the_agents_variable_and_nowhere_el
     assert_eq!((key.provider.as_str(), key.secret, &key.value, &key.digest), ("corp", true, &None, &None));
     assert_eq!(key.origin, Some("corp".into()));
     assert_eq!(key.named_secret.as_deref(), Some("corp"));
-    // No provider behind it sees the value: it was not granted to them.
+    // The following provider does not receive the value, because it has no grant for it.
     assert_eq!(variable(&view, "SEEN").value.as_ref().unwrap().display(), "");
     session.turn("env").await;
     assert_eq!(daemon.holders("planted-one-value"), NOWHERE);
 
-    // Given again by another daemon, it is what it is then.
+    // Another daemon asks the provider again, and the session receives the current value.
     session.stop().await;
     daemon.terminate().await;
     fs::write(daemon.root().join("corp"), "planted-two-value").unwrap();
@@ -311,7 +314,7 @@ async fn a_file_is_the_users_alone_is_written_nowhere_else_and_goes_with_the_age
     assert_eq!(file.value.as_ref().unwrap().display(), path.display().to_string(), "a path is no secret");
     assert_eq!(file.file.as_ref().unwrap().size, content.len() as u64);
     assert!(!file.secret);
-    // What the agent prints of it is hidden, line by line.
+    // The daemon masks each line of the file in the agent's messages.
     session.turn("tool cat \"$NPM_TOKEN_FILE\"; tail -1 \"$NPM_TOKEN_FILE\"").await;
     let shown = fs::read_to_string(crate::harness::journal::path(&daemon.state(), &session.id)).unwrap();
     assert!(shown.contains("‹secret›"), "{shown}");

@@ -1,4 +1,4 @@
-//! What holds for a limited time is asked for again before its end, while the agent runs.
+//! Values that expire. The daemon asks for them again before their end, while the agent runs.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -23,7 +23,7 @@ fn refreshes(session: &Session) -> Vec<EnvironmentRefreshed> {
     bodies.filter_map(|body| if let Body::EnvironmentRefreshed(one) = body { Some(one) } else { None }).collect()
 }
 
-/// A file of `EFFECT_A`, a variable of `EFFECT_B`, and one that stays the same, for a second each.
+/// A file from `EFFECT_A`, a variable from `EFFECT_B`, and a constant variable, each valid for a second.
 const LIMITED: &[Given<'static>] = &[
     ("A_FILE", Kind::File("token", From::Variable("EFFECT_A")), Some(1000)),
     ("A_VALUE", Kind::Set(From::Variable("EFFECT_B")), Some(1000)),
@@ -46,7 +46,7 @@ async fn what_expires_is_asked_for_again_files_in_their_place_and_variables_by_n
     assert!(variable(&begun, "FOR_EVER").expires_at.is_none());
     session.wait_for("all that expired is the same", |view| is_current(view, ConditionStatus::True, "Refreshed")).await;
 
-    // The file is another: the agent finds it where it was, and what it says of it is hidden.
+    // A new content replaces the file at its path, and the daemon masks the new content.
     effects(&daemon, "planted-token-2", "one");
     let file = files(&daemon, &session).join("token");
     until("the file is written anew", || fs::read_to_string(&file).is_ok_and(|text| text == "planted-token-2")).await;
@@ -54,7 +54,7 @@ async fn what_expires_is_asked_for_again_files_in_their_place_and_variables_by_n
     assert!(is_current(&session.view().await, ConditionStatus::True, "Refreshed"));
     assert_eq!(session.turn("say planted-token-1 planted-token-2").await.text, "‹secret› ‹secret›");
 
-    // A variable is another: it stays what it is, and is named.
+    // A variable of the agent cannot change, so the condition names the variable.
     effects(&daemon, "planted-token-3", "two");
     let view = session
         .wait_for("the variable is named", |view| is_current(view, ConditionStatus::False, "VariablesExpired"))
@@ -69,7 +69,7 @@ async fn what_expires_is_asked_for_again_files_in_their_place_and_variables_by_n
     let last = refreshes.last().unwrap();
     assert_eq!((last.launch, last.files.as_slice(), last.stale.len()), (1, &["token".to_owned()][..], 1));
     assert!(last.expires_at.is_some());
-    // One each four fifths of a second, and no more.
+    // A refresh happens once every 0.8 seconds, and not more often.
     let (first, renewed) = (variable(&begun, "A_FILE").expires_at.unwrap(), last.expires_at.unwrap());
     let (span, times) = (renewed.duration_since(first).as_millis(), i128::try_from(refreshes.len()).unwrap());
     assert!(span >= 790 * (times - 1), "{span} ms: {refreshes:#?}");
@@ -101,7 +101,7 @@ async fn another_daemon_goes_on_asking_and_begins_with_what_is_over() {
     until("the file is written anew", || fs::read_to_string(&file).is_ok_and(|text| text == "planted-token-2")).await;
     assert_eq!(agents(&session, "cat \"$A_FILE\"").await, "planted-token-2");
 
-    // The agent ends while no daemon is there; the next one removes its files.
+    // The agent ends while no daemon runs. The next daemon removes its files.
     let view = session.view().await;
     daemon.kill9();
     crate::harness::process::kill9(view.status.agent_pid.unwrap());
@@ -125,7 +125,7 @@ async fn a_kill_between_the_writing_and_the_journal_loses_nothing() {
     let mut passed = 0;
     let before = loop {
         let before = refreshes(&session).len();
-        // Nothing is recorded of a session that is idle but a refresh, and that what it has holds no longer.
+        // The only records of an idle session are refreshes and conditions of expired values.
         passed += 1;
         fs::write(faults.join("daemon.append.before"), format!("pause at {passed}")).unwrap();
         until("the refresh is about to be recorded", || faults.join("daemon.append.before.hit").exists()).await;
@@ -184,7 +184,7 @@ async fn a_refresh_that_fails_is_said_is_tried_again_with_pauses_and_holds_nothi
     assert_eq!(agents(&session, "cat \"$A_FILE\"").await, "planted-token-2");
 }
 
-/// A file and a variable that hold for so many milliseconds.
+/// A file and a variable that are valid for this number of milliseconds.
 fn holding(milliseconds: u64) -> [Given<'static>; 2] {
     [
         ("A_FILE", Kind::File("token", From::Variable("EFFECT_A")), Some(milliseconds)),
@@ -207,7 +207,8 @@ async fn what_expires_is_another_before_its_end_and_a_variable_is_said_to_hold_u
     let (expires, renews) = (built.expires_at.unwrap(), built.renew_at.unwrap());
     let lead = expires.duration_since(renews).as_millis();
     assert_eq!(expires, first);
-    // A fifth of the validity, and a quarter of that later at most. A busy machine records it later than it begins.
+    // The lead is a fifth of the validity, minus at most a quarter of that fifth. A busy machine records the refresh
+    // later than its start.
     let least = expires.duration_since(recorded).as_millis() * 3 / 20 - 1;
     assert!((least..=2000).contains(&lead), "{lead} ms before the end, and at least {least}");
 
@@ -221,7 +222,7 @@ async fn what_expires_is_another_before_its_end_and_a_variable_is_said_to_hold_u
     let events = session.journal();
     let refreshed = events.iter().find(|event| matches!(event.body, Body::EnvironmentRefreshed(_))).unwrap();
     assert!(refreshed.time >= renews, "{} is before {renews}", refreshed.time);
-    // A machine that is busy for longer than the lead is late, and must not be what fails this.
+    // A machine that is busy for longer than the lead refreshes late. The test must not fail for that reason.
     let slow = refreshed.time.duration_since(renews).as_millis() > lead;
     assert!(slow || refreshed.time < expires, "{} is not before {expires}", refreshed.time);
     let said: Vec<_> = events
@@ -263,7 +264,7 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
         assert!(before.message.contains("no network"), "{before:#?}");
         assert!(before.message.contains(&format!("valid until {expires}")), "{before:#?}");
     } else {
-        // A machine that is busy for longer than the lead says it once.
+        // A machine that is busy for longer than the lead records the failure once.
         let tried = fs::metadata(&tried).unwrap().modified().unwrap() + Duration::from_secs(1);
         assert!(before.is_empty() && tried > SystemTime::from(expires), "{said:#?}");
     }
@@ -274,13 +275,14 @@ async fn what_cannot_be_asked_for_again_holds_until_its_own_end_and_both_are_sai
     assert_eq!(agents(&session, "cat \"$A_FILE\"").await, "planted-token-2");
 }
 
-/// The user's script from now on: it notes when it begins and when it is done.
+/// Sets the user's script. The script records its start and its end.
 fn noting(daemon: &Daemon, work: &str) {
     let note = |name: &str| format!("date +%s%3N >> {}\n", quoted(daemon.root().join(name)));
     script(daemon, &format!("{}{work}\n{}", note("begun"), note("done")));
 }
 
-/// The milliseconds from the end of each call of the providers to the next, when there were so many refreshes.
+/// Waits for `times` refreshes. Returns the milliseconds from the end of each call of the providers to the start of the
+/// next.
 async fn pauses(daemon: &Daemon, session: &Session, times: usize) -> Vec<i64> {
     until("it was asked often enough", || refreshes(session).len() >= times).await;
     let noted = |name: &str| -> Vec<i64> {
@@ -288,7 +290,7 @@ async fn pauses(daemon: &Daemon, session: &Session, times: usize) -> Vec<i64> {
         text.lines().map(|line| line.parse().unwrap()).collect()
     };
     let (begun, done) = (noted("begun"), noted("done"));
-    // The launch is the first.
+    // The first call belongs to the launch.
     (1..times).map(|call| begun[call + 1] - done[call]).collect()
 }
 
@@ -306,7 +308,7 @@ async fn what_has_expired_when_it_comes_is_asked_for_after_pauses_that_double() 
     let short: &[Given<'_>] = &[("A_VALUE", Kind::Set(From::Text("x")), Some(1000))];
     let long: &[Given<'_>] = &[("ANOTHER", Kind::Set(From::Text("x")), Some(3_600_000))];
     let mut daemon = prepared(&[("corp", short), ("after", long)]);
-    // The script runs between the two, and takes longer than the first answer holds.
+    // The script runs between both providers, and takes longer than the first provider's answer is valid.
     let step = |plugin: &str| format!("[[environment.providers]]\nplugin = \"{plugin}\"\n");
     let (slow, after) = (step("env-script"), step("after"));
     daemon.configure(|config| config.replace(&slow, "").replace(&after, &format!("{slow}{after}")));
@@ -353,7 +355,7 @@ async fn a_provider_that_could_not_be_loaded_is_loaded_for_a_renewal_when_its_fi
     let current = condition(&view, ConditionType::EnvironmentCurrent).unwrap();
     assert!(current.message.contains("is not the pinned one"), "{current:?}");
 
-    // No launch and no reload comes.
+    // The test starts no launch and no reload.
     fs::write(&component, good).unwrap();
     session.wait_for("it is well again", |view| is_current(view, ConditionStatus::True, "Refreshed")).await;
     assert_eq!(session.view().await.status.launches, 1);

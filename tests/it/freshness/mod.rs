@@ -1,7 +1,8 @@
-//! What invalidates a snapshot: each kind of change in a real home is seen at the next launch, and what is no change runs no shell.
+//! Changes that invalidate a login snapshot. Each kind of change in a real home takes effect at the next launch.
+//! Without a change, no shell runs.
 //!
-//! The rows are data ([`rows`]); the table of `docs/snapshot-freshness.md` is made of them. With `AGENTD_TEST_REWRITE` set the test writes
-//! it anew.
+//! The rows are data ([`rows`]), and the test makes the table of `docs/snapshot-freshness.md` from them. With
+//! `AGENTD_TEST_REWRITE` set, the test writes the table.
 
 mod rows;
 
@@ -26,7 +27,7 @@ async fn snapshot(daemon: &Daemon) -> LoginSnapshotView {
     list.login_shells.remove(0)
 }
 
-/// One launch: what its agent has, and how often the login shell had been run by then.
+/// Launches a session. Returns the agent's environment and the number of login shell runs so far.
 async fn launch(daemon: &Daemon) -> (Environment, u64) {
     let session = daemon.create(&daemon.scripted(&[])).await;
     let environment = of_agent(&session).await;
@@ -36,7 +37,8 @@ async fn launch(daemon: &Daemon) -> (Environment, u64) {
     (environment, snapshot(daemon).await.captures)
 }
 
-/// Makes each row's change in a home of this kind; says what was not as its row says.
+/// Makes each change in a home of this kind. Returns the rows whose change had another effect, or `None` if the shell
+/// is not installed.
 async fn wrong(home: &Home) -> Option<Vec<String>> {
     let program = home.shell.program()?;
     let mut daemon = daemon(&program);
@@ -45,7 +47,7 @@ async fn wrong(home: &Home) -> Option<Vec<String>> {
     }
     (home.prepare)(&daemon.home());
     daemon.run().await;
-    // What a shell writes at its first run is no change of its user's.
+    // A file that a shell writes at its first run is not a change by the user.
     launch(&daemon).await;
     let (_, mut before) = launch(&daemon).await;
     let mut wrong = Vec::new();
@@ -71,7 +73,7 @@ async fn wrong(home: &Home) -> Option<Vec<String>> {
     Some(wrong)
 }
 
-/// Makes a home's changes, each seen; nothing where its shell is not installed.
+/// Asserts that each change of a home has its effect. Does nothing if the home's shell is not installed.
 async fn holds(home: &Home) {
     let Some(wrong) = wrong(home).await else { return };
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

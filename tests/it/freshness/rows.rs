@@ -1,6 +1,6 @@
-//! The homes and their rows: what is changed, and what of it a launch must have.
+//! Homes with their rows, which are changes and their effects on a launch.
 //!
-//! The rows of a home are made one after the other in one home, so a later one finds what the earlier ones left.
+//! The rows of a home share one home directory, so each row starts with the changes of the rows before.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ pub(super) struct Home {
 }
 
 pub(super) struct Row {
-    /// As the page has it.
+    /// Description of the change in the page.
     pub(super) what: &'static str,
     pub(super) change: fn(&Path),
     pub(super) seen: Seen,
@@ -26,11 +26,11 @@ pub(super) struct Row {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// The shell is run, and the variable is this; an empty one is not there.
+    /// The shell runs, and the variable has this value. An empty value means that the variable is not set.
     Value(&'static str, &'static str),
-    /// The shell is run.
+    /// The shell runs.
     Run,
-    /// The shell is not run.
+    /// The shell does not run.
     Nothing,
 }
 
@@ -51,7 +51,7 @@ fn append(home: &Path, path: &str, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// As an editor that writes another file and puts it in the place of the old one.
+/// Replaces a file with a rename, as some editors do.
 fn replace(home: &Path, path: &str, text: &str) {
     put(home, ".new-file", text);
     fs::rename(home.join(".new-file"), home.join(path)).unwrap();
@@ -64,7 +64,7 @@ fn link(home: &Path, path: &str, target: &str) {
     std::os::unix::fs::symlink(target, path).unwrap();
 }
 
-/// A program of the home, which prints this when it is run.
+/// Creates a program in the home that prints this text.
 fn program(home: &Path, path: &str, prints: &str) {
     put(home, path, &format!("#!/bin/sh\necho '{prints}'\n"));
     fs::set_permissions(home.join(path), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! Real tools and a real agent inside the walls. The agent's own file (`it/opencode.rs`) has what it must come through.
+//! Real tools and a real agent in a guarded session. `it/opencode.rs` lists the steps that the agent must complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::at;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, require};
 
-/// One line for a shell that uses git, cargo and node, where each is installed, and prints `all of it worked`.
+/// Returns a shell line that uses git, cargo and node, if each is installed, and prints `all of it worked`.
 pub(crate) fn use_of_tools(directory: &Path) -> String {
     let cargo = PathBuf::from(env!("CARGO"));
     let mut lines = vec![format!("set -e; mkdir -p {0}; cd {0}", quoted(directory))];

@@ -1,4 +1,4 @@
-//! The isolation level `guard`: what a process inside can and cannot do, and that an agent lives its whole life there.
+//! The isolation level `guard`, which limits a session's processes. An agent must still work there for its whole life.
 
 mod life;
 mod table;
@@ -20,12 +20,12 @@ use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, require, scripted_agent, until};
 
-/// A file that `[secrets]` names, outside of every directory of agentd's.
+/// Path of a file that `[secrets]` names, outside all directories of agentd.
 fn secret(daemon: &Daemon) -> PathBuf {
     daemon.root().join("secret")
 }
 
-/// A daemon with a secret in a file, not started yet.
+/// Prepares a daemon with a secret in a file, and does not start it.
 fn prepared_with_secret() -> Daemon {
     let daemon = Daemon::prepare();
     let file = secret(&daemon);
@@ -42,7 +42,7 @@ fn at(daemon: &Daemon, isolation: Isolation) -> SessionSpec {
     SessionSpec { isolation: Some(isolation), permissions, ..daemon.scripted(&[]) }
 }
 
-/// What came of attempts inside a session: name, whether it worked, why not.
+/// Makes attempts inside a session. Returns for each its name, whether it succeeded, and the reason of a failure.
 async fn tried(daemon: &Daemon, session: &Session, there: &Value) -> Vec<(String, bool, String)> {
     let file = daemon.work().join(format!("attempts-{}.json", session.id));
     fs::write(&file, there.to_string()).unwrap();
@@ -57,7 +57,7 @@ async fn tried(daemon: &Daemon, session: &Session, there: &Value) -> Vec<(String
     lines
 }
 
-/// Whether its own session can be seen from inside.
+/// Asserts that a process inside the session can see its own session.
 async fn sees_itself(daemon: &Daemon, session: &Session) {
     let there = json!({ "names": ["see its own session"], "own": session.id.as_str() });
     for (name, worked, reason) in tried(daemon, session, &there).await {
@@ -172,7 +172,7 @@ async fn a_directory_below_a_hidden_one_is_there_and_nothing_around_it() {
 async fn what_the_kernel_lacks_fails_the_launch_or_is_named() {
     let Some(()) = require::guard() else { return };
     let mut daemon = Daemon::prepare();
-    // A user namespace in which no further one may be made.
+    // A user namespace in which the kernel allows no further user namespace.
     let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
     let entrance = ["/usr/bin/unshare", "--user", "--map-root-user", "/bin/sh", "-c", line, "sh"];
     daemon.enter(entrance.map(str::to_owned).to_vec());

@@ -1,4 +1,5 @@
-//! The table of `docs/isolation.md`: what still works at each level. With `AGENTD_TEST_REWRITE` set the test writes it anew.
+//! The table of `docs/isolation.md`, with the actions that each level permits. With `AGENTD_TEST_REWRITE` set, the test
+//! writes the table.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use super::{at, prepared_with_secret, secret, tried};
 use crate::harness::{Daemon, Session, process, require};
 
-/// The rows, in the page's order.
+/// Rows in the order of the page.
 const ROWS: [&str; 25] = [
     "read agentd's configuration",
     "change agentd's configuration",
@@ -44,7 +45,7 @@ const ROWS: [&str; 25] = [
     "write the shell's start-up files",
 ];
 
-/// What must not work at `guard` by any way.
+/// Actions that `guard` must refuse in every way.
 const AROUND: [&str; 27] = [
     "configuration through agentd's root",
     "configuration through the keeper's root",
@@ -79,7 +80,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/isolation.md");
 const BEGIN: &str = "<!-- tests/it/guard/table.rs -->\n";
 const END: &str = "<!-- end of the table -->\n";
 
-/// Whether reading the memory of another process is forbidden to ordinary users of this machine, at every level (Yama).
+/// Whether the kernel (Yama) forbids ordinary users of this machine to read another process's memory, at every level.
 fn is_memory_closed() -> bool {
     let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     !["", "0"].contains(&yama.trim()) && !nix::unistd::geteuid().is_root()
@@ -112,23 +113,23 @@ async fn there(daemon: &Daemon, session: &Session, other: &Session, names: &[&st
     })
 }
 
-/// A name in the abstract namespace that is this test's alone.
+/// Returns a name in the abstract namespace that only this test uses.
 fn name(daemon: &Daemon) -> String {
     daemon.root().display().to_string()
 }
 
-/// The user's runtime directory of this daemon.
+/// Returns the user's runtime directory of this daemon.
 fn xdg(daemon: &Daemon) -> PathBuf {
     daemon.root().join("xdg")
 }
 
-/// Listens where the user's service manager and session bus would.
+/// Listens at the paths of the user's service manager and session bus.
 fn buses(daemon: &Daemon) -> [UnixListener; 2] {
     fs::create_dir_all(xdg(daemon).join("systemd")).unwrap();
     ["systemd/private", "bus"].map(|name| UnixListener::bind(xdg(daemon).join(name)).unwrap())
 }
 
-/// Passes calls on to agentd for who connects, as a process that runs outside of every session may: this test's own.
+/// Forwards calls to agentd for each client. The test itself is a process outside all sessions, which may do that.
 fn help(daemon: &Daemon) {
     let listener = UnixListener::bind(daemon.work().join("helper")).unwrap();
     let control = daemon.client.socket().to_owned();
@@ -191,7 +192,7 @@ async fn what_each_level_stops_is_the_table_of_the_page_and_nothing_leads_around
     let around = tried(&daemon, &guarded, &there(&daemon, &guarded, &other, &AROUND, port).await).await;
     let through: Vec<_> = around.iter().filter(|(_, worked, _)| *worked).collect();
     assert!(through.is_empty(), "{through:?}");
-    // It was refused and not badly asked: where there is no wall it works.
+    // The attempt was correct: without isolation the same attempt succeeds.
     let same = ["configuration through another agent's root"];
     let at_none = tried(&daemon, &open, &there(&daemon, &open, &other, &same, port).await).await;
     assert!(at_none[0].1, "{at_none:?}");

@@ -1,5 +1,5 @@
-//! The component that attacks through what the host does for it: it reads what it may not, runs what it may not, and waits for what
-//! never comes. It passes on what it is told, so that the host's own words are in the session's condition.
+//! Component that attacks through host calls. It reads forbidden files, runs forbidden programs, and waits for answers
+//! that never come. It returns the host's error messages, so that they appear in the session's condition.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Each writes its answer to the address that is its last parameter.
+/// Imported functions. Each writes its answer to the address in its last parameter.
 const IMPORTS: &str = r#"
     (import "agentd:plugin/file@1.0.0" "read" (func $read (param i32 i32 i32)))
     (import "agentd:plugin/file@1.0.0" "entries" (func $entries (param i32 i32 i32)))
@@ -20,28 +20,28 @@ const IMPORTS: &str = r#"
         (func $run (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64 i32)))
     (import "agentd:plugin/network@1.0.0" "exchange" (func $exchange (param i32 i32 i32 i32 i32 i64 i32)))"#;
 
-/// An hour, which is longer than any call.
+/// One hour, longer than any call.
 const TIME: u64 = 3_600_000;
 
-/// Of the answer to a file's and a command's call the first byte says whether it is a failure, and the failure stands where that of
-/// `provide` stands: so the one is the other.
+/// Checks that a call failed. The first byte of a call's answer states whether it is a failure. The failure is at the
+/// same address as in the answer of `provide`, so `provide` returns the call's failure.
 const MUST_FAIL: &str = "(if (i32.eqz (i32.load8_u (i32.const 64))) (then unreachable))";
 const MUST_NOT_FAIL: &str = "(if (i32.load8_u (i32.const 64)) (then unreachable))";
-/// Nothing is answered.
+/// Makes `provide` return no change.
 const NO_CHANGE: &str = "(i64.store (i32.const 64) (i64.const 0)) (i32.store (i32.const 72) (i32.const 0))";
-/// What earlier calls were answered is forgotten, so that it is not the memory that ends it.
+/// Frees the memory of earlier answers, so that the memory limit does not end the component.
 const FORGET: &str = "(global.set $next (i32.const 65536))";
 
 const OUTSIDE: &str = "outside of what this plugin is granted";
 
-/// What stands in the guest's memory from 1024 on.
+/// Contents of the guest's memory from address 1024.
 #[derive(Default)]
 struct Memory(Vec<u8>);
 
 impl Memory {
     const BEGIN: usize = 1024;
 
-    /// Where it stands, and how long it is: as the two parameters of a call.
+    /// Adds bytes, and returns their address and length as the two parameters of a call.
     fn place(&mut self, bytes: &[u8]) -> [usize; 2] {
         self.0.resize(self.0.len().next_multiple_of(8), 0);
         let at = Self::BEGIN + self.0.len();
@@ -49,7 +49,7 @@ impl Memory {
         [at, bytes.len()]
     }
 
-    /// A list of texts: the address and the length of each.
+    /// Adds a list of texts, and returns the two parameters for this list.
     fn list(&mut self, texts: &[&str]) -> [usize; 2] {
         let places: Vec<_> = texts.iter().flat_map(|text| self.place(text.as_bytes())).collect();
         let [at, _] = self.words(&places);
@@ -76,7 +76,7 @@ impl Memory {
         format!("(call $entries (i32.const {at}) (i32.const {length}) (i32.const 64))")
     }
 
-    /// Without an environment and an input, in the session's directory, for an hour.
+    /// Runs a program in the session's directory, without environment and input, for an hour.
     fn run(&mut self, program: &Path, arguments: &[&str]) -> String {
         self.run_with(program, arguments, &[])
     }
@@ -93,28 +93,29 @@ impl Memory {
         format!("(call $run {before} (i64.const {TIME}) (i32.const 64))")
     }
 
-    /// Says nothing, waits for a byte, for an hour; the answer is at 256.
+    /// Sends nothing and waits an hour for one byte. The answer is at address 256.
     fn exchange(&mut self, port: u16) -> String {
         let [host, length] = self.place(b"127.0.0.1");
         let [step, _] = self.words(&[0, 0, 1, 0, 0]);
         format!(
-            "(call $exchange (i32.const {host}) (i32.const {length}) (i32.const {port}) (i32.const {step}) (i32.const 1) \
-             (i64.const {TIME}) (i32.const 256))"
+            "(call $exchange (i32.const {host}) (i32.const {length}) (i32.const {port}) (i32.const {step}) \
+             (i32.const 1) (i64.const {TIME}) (i32.const 256))"
         )
     }
 
-    /// What `provide` answers once the exchange came to its time's end, and nothing else.
+    /// Makes `provide` return `words` if the exchange timed out, and trap otherwise.
     fn timed_out(&mut self, words: &str) -> String {
         let [at, length] = self.place(words.as_bytes());
         format!(
-            "(if (i32.or (i32.load8_u (i32.const 256)) (i32.ne (i32.load8_u (i32.const 288)) (i32.const 2))) (then unreachable)) \
+            "(if (i32.or (i32.load8_u (i32.const 256)) (i32.ne (i32.load8_u (i32.const 288)) (i32.const 2))) \
+             (then unreachable)) \
              (i32.store (i32.const 64) (i32.const 1)) (i32.store (i32.const 68) (i32.const 4)) \
              (i32.store (i32.const 72) (i32.const {at})) (i32.store (i32.const 76) (i32.const {length}))"
         )
     }
 }
 
-/// A program of the machine that does this.
+/// Creates a shell script on the machine.
 fn program(daemon: &Daemon, name: &str, text: &str) -> PathBuf {
     let path = daemon.root().join(name);
     fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -122,14 +123,15 @@ fn program(daemon: &Daemon, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Leaves the tree in each of the known ways, listens to no signal that can be ignored, and says that it began.
+/// Starts processes that leave the process tree in each known way, ignores all signals that can be ignored, and creates
+/// the file `begun`.
 const HYDRA: &str = "trap '' TERM HUP INT
     setsid sh -c 'trap \"\" TERM; while :; do sleep 600; done' &
     (setsid sh -c 'sh -c \"sleep 600\" & exec sleep 0' &) &
     ( (sleep 600 & sleep 600) & )
     touch begun\n";
 
-/// What a directory of the letter's has in it before a session is there.
+/// Creates the working directory of the deed `letter`, with links to files outside.
 fn furnish(daemon: &Daemon, letter: char) -> PathBuf {
     let directory = in_directory(daemon, &format!("deed-{letter}")).directory;
     let secrets = daemon.root().join("secrets");
@@ -142,7 +144,7 @@ fn furnish(daemon: &Daemon, letter: char) -> PathBuf {
     directory
 }
 
-/// The port of a peer that accepts everybody and never speaks, and how many came.
+/// Starts a peer that accepts each connection and sends nothing. Returns the port and the number of connections.
 async fn dead_peer() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -172,11 +174,11 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
     let mut memory = Memory::default();
     let mut deeds: Vec<(char, String, &str)> = Vec::new();
     for (letter, path, words) in [
-        // Upwards: at once, below a file, below a link.
+        // Paths with "..": directly, below a file, and below a link.
         ('a', "{cwd}/../secret", "climbs by \"..\""),
         ('b', "{cwd}/own/../../secret", "climbs by \"..\""),
         ('c', "{cwd}/directory/../secret", "climbs by \"..\""),
-        // By a link to the file, to its directory, and to where all files are.
+        // Paths through a link to the file, to the directory of the file, and to the root directory.
         ('d', "{cwd}/link", OUTSIDE),
         ('e', "{cwd}/directory/secret", OUTSIDE),
         ('f', "{cwd}/root/etc/shadow", OUTSIDE),
@@ -202,11 +204,12 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
     deeds.push(('r', memory.run(&flood, &[]) + MUST_FAIL, "printed more than 1048576 bytes"));
     let exchange = memory.exchange(port);
     deeds.push(('s', exchange.clone() + &memory.timed_out("the peer never spoke"), "the peer never spoke"));
-    // It does not mind that its time is over.
+    // This component continues after its time is over.
     deeds.push(('t', format!("(loop $again {FORGET} {exchange} (br $again))"), "took longer than its 2 s"));
     let hangs = memory.run(&hang, &[]);
     deeds.push(('u', format!("(loop $again {FORGET} {hangs} (br $again))"), "took longer than its 2 s"));
-    // What it may run, run otherwise by the environment: a shell's start-up file, the dynamic loader, git's configuration.
+    // Environments that change how a permitted program runs: a shell's start-up file, the dynamic loader, and git's
+    // configuration.
     let attack = "$(touch begun)";
     for (letter, program, arguments, variables) in [
         ('v', Path::new("ldd"), &["/bin/true"][..], &[("BASH_ENV", attack)][..]),
@@ -217,7 +220,7 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
         let deed = memory.run_with(program, arguments, variables) + MUST_FAIL;
         deeds.push((letter, deed, "this plugin is not granted to set that for it"));
     }
-    // And what is granted is done.
+    // A permitted read and a permitted program succeed.
     let reads = memory.read("{cwd}/own") + MUST_NOT_FAIL;
     let tells = memory.run_with(&tell, &["plain-1"], &[("TOOL_A", "1")]) + MUST_NOT_FAIL + NO_CHANGE;
     let works = ('w', reads + &tells, "");
@@ -239,11 +242,12 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
     daemon.run().await;
     holds(&daemon, "plugins are compiled to native code", deeds).await;
 
-    // What the box was to keep out was there to be had, and what hung and flooded did begin.
+    // The permitted programs of q, r and u started, and no forbidden program ran.
     for (&(letter, ..), directory) in deeds.iter().zip(&directories) {
         assert_eq!(directory.join("begun").exists(), ['q', 'r', 'u'].contains(&letter), "{letter}");
     }
-    // Each of the two that speak to it did so three times: who asks again is connected again, but not when the time is over.
+    // The two deeds that connect to the peer did so three times each. A deed that repeats its call connects again, but
+    // not after its time is over.
     assert!((6..60).contains(&came.load(Ordering::Relaxed)), "{came:?} came");
     let told = daemon.root().join("tell.told");
     assert!(!told.exists(), "it ran with {:?}", fs::read_to_string(told));

@@ -1,7 +1,9 @@
-//! One component that does its worst in a dozen ways, against the whole daemon: each launch that meets it ends at its limit with
-//! a condition that names it, the daemon weighs what it weighed, and another session works throughout. All of it once more where
-//! the system forbids a process to run what it wrote (systemd's `MemoryDenyWriteExecute=`), and plugins are interpreted. What can be
-//! done by what the host does for a plugin is in the module below.
+//! Hostile component that attacks the whole daemon in many ways. Each launch with this component ends at a limit, and
+//! its condition names the limit. The daemon's memory does not grow, and another session works throughout.
+//!
+//! A second test repeats all attacks where the system forbids a process to execute memory that it wrote (systemd's
+//! `MemoryDenyWriteExecute=`). The daemon then interprets plugins. The module [`calls`] has the attacks through host
+//! calls.
 
 mod calls;
 
@@ -19,7 +21,7 @@ use crate::harness::digest::sha256;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, until};
 
-/// What the guest does in a directory whose name ends with the letter, and what the session is told of it.
+/// A deed: the letter with which the directory's name ends, the guest's code, and words of the session's condition.
 pub(crate) type Deed<'a> = (char, &'a str, &'a str);
 
 const DEEDS: &[Deed<'_>] = &[
@@ -31,23 +33,32 @@ const DEEDS: &[Deed<'_>] = &[
         "used more than its 100000 table entries",
     ),
     ('r', "(drop (call $deep (i64.const 0)))", "used more than its 512 KiB of stack"),
-    // A list of one change, whose name is most of the memory.
+    // A list with one change, whose name fills most of the memory.
     (
         'o',
-        "(drop (memory.grow (i32.const 110))) (i32.store (i32.const 68) (i32.const 256)) (i32.store (i32.const 72) (i32.const 1))
+        "(drop (memory.grow (i32.const 110))) (i32.store (i32.const 68) (i32.const 256)) \
+         (i32.store (i32.const 72) (i32.const 1))
          (i32.store (i32.const 260) (i32.const 1048576)) (i32.store (i32.const 264) (i32.const 6000000))",
         "handed over more than its 4 MiB of output",
     ),
-    ('a', "(drop (memory.grow (i32.const 110))) (call $log (i32.const 2) (i32.const 1048576) (i32.const 6000000))", "of output"),
-    ('c', "(loop $again (call $log (i32.const 2) (i32.const 144) (i32.const 4)) (br $again))", "took longer than its 2 s"),
+    (
+        'a',
+        "(drop (memory.grow (i32.const 110))) (call $log (i32.const 2) (i32.const 1048576) (i32.const 6000000))",
+        "of output",
+    ),
+    (
+        'c',
+        "(loop $again (call $log (i32.const 2) (i32.const 144) (i32.const 4)) (br $again))",
+        "took longer than its 2 s",
+    ),
     ('u', "unreachable", "crashed: wasm trap: wasm `unreachable` instruction executed"),
     ('p', "(i32.store (i32.const 68) (i32.const -64)) (i32.store (i32.const 72) (i32.const 1))", "crashed"),
     ('z', "(i32.store (i32.const 68) (i32.const 0)) (i32.store (i32.const 72) (i32.const -1))", "crashed"),
 ];
 
-/// The component with all of them in it; in any other directory it does nothing.
+/// Returns a component with all deeds. In a directory without a deed's letter the component does nothing.
 pub(crate) fn component(imports: &str, fields: &str, deeds: &[Deed<'_>]) -> Vec<u8> {
-    // The working directory is the eighth parameter and the ninth: where it is, and its length.
+    // Parameters 7 and 8 are the address and the length of the working directory.
     let mut provide = "(local $which i32)
         (local.set $which (i32.load8_u (i32.sub (i32.add (local.get 7) (local.get 8)) (i32.const 1))))"
         .to_owned();
@@ -57,14 +68,15 @@ pub(crate) fn component(imports: &str, fields: &str, deeds: &[Deed<'_>]) -> Vec<
     Guest { imports, fields, provide: &provide, ..Guest::default() }.provider()
 }
 
-/// A component that needs nobody for what it does.
+/// Returns a component whose deeds need no host calls except the log.
 fn alone() -> Vec<u8> {
     let fields = "(table $t 1 funcref)
-        (func $deep (param i64) (result i64) (i64.add (call $deep (i64.add (local.get 0) (i64.const 1))) (i64.const 1)))";
+        (func $deep (param i64) (result i64) \
+        (i64.add (call $deep (i64.add (local.get 0) (i64.const 1))) (i64.const 1)))";
     component(LOG, fields, DEEDS)
 }
 
-/// Has the daemon's pipeline end with this component, and with what else declares it.
+/// Adds this component to the end of the daemon's environment pipeline.
 pub(crate) fn install(daemon: &Daemon, component: &[u8], declared: &str) {
     let pin = sha256(component);
     let file = daemon.root().join("config/hostile.wasm");
@@ -82,28 +94,29 @@ pub(crate) fn install(daemon: &Daemon, component: &[u8], declared: &str) {
     });
 }
 
-/// A session in a directory of this name.
+/// Returns a session's specification with a new directory of this name.
 pub(crate) fn in_directory(daemon: &Daemon, name: &str) -> SessionSpec {
     let directory = daemon.work().join(name);
     fs::create_dir_all(&directory).unwrap();
     SessionSpec { directory, ..daemon.scripted(&[]) }
 }
 
-/// KiB that the daemon may have kept after all of it; a guest that eats memory has 8192, and comes twice.
+/// Maximum growth of the daemon's memory in KiB after all deeds. A guest that uses all its memory has 8192 KiB, and
+/// runs twice.
 const GROWTH: u64 = 10 << 10;
 
 async fn holds(daemon: &Daemon, says: &str, deeds: &[Deed<'_>]) {
     let good = daemon.session(&in_directory(daemon, "good-0")).await;
     assert!(daemon.last_words().contains(says), "{}", daemon.last_words());
     let before = good.turn("env").await.text;
-    // What the first of a kind costs once (a page of code, a buffer) is no harm done.
+    // The first round is not measured, because the first failure of each kind allocates memory that remains in use.
     for deed in deeds {
         fails(daemon, &good, deed).await;
     }
     let weight = process::resident(daemon.pid());
     for round in 1..=2 {
         for deed in deeds {
-            // As long as the plugin does what it does, the other session is asked and answers.
+            // While the plugin runs, the other session must answer prompts.
             let over = Cell::new(false);
             let does = async {
                 fails(daemon, &good, deed).await;
@@ -131,7 +144,7 @@ async fn fails(daemon: &Daemon, good: &Session, &(letter, _, words): &Deed<'_>) 
     let message = &condition.message;
     assert!(message.contains("plugin \"hostile\"") && message.contains(words), "{letter}: {message}");
     until("nothing of it is left", || process::of(&spec.directory).is_empty()).await;
-    // It does well in between: one that fails time after time would not be called any more.
+    // A successful call between failures prevents the daemon from suspending the plugin.
     daemon.client.get(&good.path("/environment?at=now")).await.expect::<EnvironmentView>(200);
 }
 
@@ -143,11 +156,11 @@ async fn a_plugin_that_does_its_worst_ends_at_its_limits_and_harms_neither_the_d
     holds(&daemon, "plugins are compiled to native code", DEEDS).await;
 }
 
-/// A program that is agentd in a process that may not make memory executable, as systemd's `MemoryDenyWriteExecute=` has it;
-/// what agentd starts inherits that.
+/// Returns a program that starts agentd in a process that cannot make memory executable, like systemd's
+/// `MemoryDenyWriteExecute=`. The processes that agentd starts inherit that.
 fn without_write_and_execute(daemon: &Daemon) -> PathBuf {
     let prctl = if cfg!(target_arch = "x86_64") { 157 } else { 167 };
-    // PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN (prctl(2)); perl can call what has no name in it.
+    // The call sets PR_MDWE_REFUSE_EXEC_GAIN with PR_SET_MDWE (prctl(2)). perl can make a system call by its number.
     let set = format!("syscall({prctl}, 65, 1, 0, 0, 0) == 0 or die \"prctl: $!\"; exec @ARGV or die \"exec: $!\"");
     let path = daemon.root().join("agentd-mdwe");
     fs::write(&path, format!("#!/bin/sh\nexec perl -e '{set}' {} \"$@\"\n", quoted(env!("CARGO_BIN_EXE_agentd"))))

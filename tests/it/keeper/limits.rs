@@ -31,7 +31,7 @@ fn output_over_the_rate_comes_later_and_nothing_of_it_is_lost() {
     assert_eq!(exited.status, Some(0));
     let lines: Vec<_> = journal.iter().filter(|event| matches!(event.body, Body::AgentOut(_))).collect();
     assert_eq!(lines.len(), 2500);
-    // The agent writes 250 kB. Of these, 50 kB pass at once, one read may exceed the rate by 64 kB, and 64 kB are in
+    // The agent writes 250 kB. Of these, 50 kB pass at once. One read may exceed the rate by 64 kB, and 64 kB remain in
     // the pipe at the agent's end.
     assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
 }
@@ -40,9 +40,10 @@ fn output_over_the_rate_comes_later_and_nothing_of_it_is_lost() {
 fn a_flood_of_stderr_is_cut_counted_and_slows_nobody() {
     let record = LaunchRecord {
         stderr_rate: Some(Rate { bytes_per_second: 1000, burst: 10_000 }),
-        ..script(
-            r#"i=0; while [ $i -lt 10000 ]; do i=$((i+1)); printf '%099d\n' $i >&2; done; echo '{"done":1}'; read x; echo last >&2"#,
-        )
+        ..script(concat!(
+            r"i=0; while [ $i -lt 10000 ]; do i=$((i+1)); printf '%099d\n' $i >&2; done; ",
+            r#"echo '{"done":1}'; read x; echo last >&2"#,
+        ))
     };
     let (keeper, mut daemon) = Keeper::with(record);
     keeper.wait_for_out(1);
@@ -66,7 +67,8 @@ fn a_flood_of_stderr_is_cut_counted_and_slows_nobody() {
 #[cfg(target_os = "linux")]
 fn an_agent_with_more_memory_than_it_may_is_killed_and_says_so() {
     let limits = Limits { memory_bytes: Some(40 << 20), processes: None };
-    let greedy = "x=$(head -c 60000000 /dev/zero | tr '\\0' x); echo '{\"big\":1}'; trap '' TERM; while :; do read y; sleep 1; done";
+    let greedy = "x=$(head -c 60000000 /dev/zero | tr '\\0' x); echo '{\"big\":1}'; trap '' TERM; \
+                  while :; do read y; sleep 1; done";
     let (keeper, _daemon) = Keeper::with(LaunchRecord { limits, ..script(greedy) });
     let (exited, _) = keeper.ended();
     let reason = exited.reason.unwrap();

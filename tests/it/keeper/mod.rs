@@ -303,15 +303,16 @@ fn an_agent_has_a_process_session_of_its_own_and_default_signals() {
         _ => None,
     });
     let words: Vec<_> = line.unwrap().split_whitespace().collect();
-    // The fields of proc(5) are the process group, the session and the terminal. The first word is the parent's pid.
+    // In /proc/PID/stat, word 4 is the process group, word 5 the session, and word 6 the terminal (proc(5)).
     assert_eq!(words[4..7], [words[0], words[0], "0"], "{words:?}");
 }
 
 #[test]
 fn a_daemon_that_dies_loses_nothing_and_the_next_one_goes_on() {
-    let (keeper, mut first) = Keeper::with(script(
-        r#"i=0; while read line; do n=0; while [ $n -lt 500 ]; do i=$((i+1)); n=$((n+1)); echo "{\"n\":$i}"; done; done"#,
-    ));
+    let (keeper, mut first) = Keeper::with(script(concat!(
+        "i=0; while read line; do n=0; while [ $n -lt 500 ]; do ",
+        r#"i=$((i+1)); n=$((n+1)); echo "{\"n\":$i}"; done; done"#,
+    )));
     first.say(&json!("go"));
     drop(first);
     let (mut second, hello) = keeper.connect();

@@ -72,7 +72,8 @@ fn the_attributes_that_a_login_leaves_come_back() {
 
 #[test]
 fn neither_the_echo_nor_megabytes_nor_a_forged_end_are_taken_for_the_capture() {
-    let text = "head -c 3000000 /dev/zero | tr '\\0' 'x'; printf 'agentd-environment 1 stay\\numask 0\\n\\0A=forged\\0\\0'; \
+    let text = "head -c 3000000 /dev/zero | tr '\\0' 'x'; \
+                printf 'agentd-environment 1 stay\\numask 0\\n\\0A=forged\\0\\0'; \
                 printf '\\033[c\\033[6n\\033]11;?\\007'; export A=real";
     let result = login(text);
     assert_eq!(result.outcome, RunOutcome::Captured);
@@ -118,7 +119,8 @@ fn hooks_of_the_prompt_run_once_and_the_history_is_as_it_was() {
     let home = tempfile::tempdir().unwrap();
     let history = home.path().join(".bash_history");
     std::fs::write(&history, "one\ntwo\n").unwrap();
-    let profile = "shopt -s histappend; export HISTFILE; readonly HISTFILE; PROMPT_COMMAND='export N=x$N PATH=/first:$PATH; history -a'; \
+    let profile = "shopt -s histappend; export HISTFILE; readonly HISTFILE; \
+                   PROMPT_COMMAND='export N=x$N PATH=/first:$PATH; history -a'; \
                    trap 'echo bye; exit 7' EXIT; trap : DEBUG";
     let result = run(&bash(home.path(), profile));
     assert_eq!(result.outcome, RunOutcome::Captured);

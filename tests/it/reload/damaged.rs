@@ -1,5 +1,5 @@
-//! Plugin files that are damaged or are none, under a pin that fits them: refused with their name, however they are damaged; what runs
-//! goes on, and the daemon weighs what it weighed.
+//! Plugin files that are damaged or contain no plugin, with a correct pin. The daemon refuses each with the plugin's
+//! name. Plugins that run continue, and the daemon's memory does not grow.
 
 use std::fmt::Write as _;
 
@@ -7,23 +7,23 @@ use super::*;
 use crate::guest::{WIT, component_of};
 use crate::harness::random::{Random, flipped, truncated};
 
-/// KiB that the daemon may have kept after all of it: the refusals, and the plugins that damaged ones turned out to be.
+/// Maximum growth of the daemon's memory in KiB, from refusals and from damaged files that are still valid plugins.
 const GROWTH: u64 = 6 << 10;
 
-/// A component of this version of the interface.
+/// Returns a component of this version of the interface.
 fn of_version(version: &str) -> Vec<u8> {
     let other = |text: &str| text.replace("@1.0.0", version);
     component_of(&other(WIT), "provider", &other(&Guest::default().module()))
 }
 
-/// Declares a plugin that is these bytes in the place of the one that runs, and reloads.
+/// Declares a plugin with these bytes instead of the configured plugin, and reloads. Returns the first mistake.
 async fn offered(daemon: &Daemon, plain: &str, bytes: &[u8]) -> Result<(), Mistake> {
     let declared = place(daemon, "damaged", bytes);
     fs::write(file(daemon), with(plain, "damaged", &declared)).unwrap();
     reload(daemon).await.mistakes.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// A daemon in whose sessions a plugin sets NAME, and the configuration without it.
+/// Returns a daemon in whose sessions a plugin sets NAME, and its configuration without this plugin.
 async fn running() -> (Daemon, String) {
     let daemon = Daemon::start().await;
     let plain = fs::read_to_string(file(&daemon)).unwrap();
@@ -33,7 +33,7 @@ async fn running() -> (Daemon, String) {
     (daemon, plain)
 }
 
-/// That it is left out, with its name and these words.
+/// Asserts that the plugin with these bytes is left out, and that the mistake contains `words`.
 async fn is_refused(daemon: &Daemon, plain: &str, bytes: &[u8], words: &str) {
     let told = offered(daemon, plain, bytes).await.unwrap_err();
     assert_eq!((told.key.as_str(), told.consequence), ("plugins.damaged", Consequence::LeftOut), "{told:?}");
@@ -75,7 +75,7 @@ async fn truncated_and_flipped_plugins_are_refused_or_other_plugins_and_harm_nob
     let kept = fs::read_to_string(file(&daemon)).unwrap();
     let whole = giving("two");
     let mut refused = 0;
-    // What the first of a kind costs once is no harm done.
+    // The first round is not measured, because the first refusal of each kind allocates memory that remains in use.
     let mut weight = 0;
     for round in 0..4 {
         for damaged in (0..4).map(|_| truncated(&whole, &mut random)).collect::<Vec<_>>() {
@@ -86,7 +86,7 @@ async fn truncated_and_flipped_plugins_are_refused_or_other_plugins_and_harm_nob
                 assert_eq!(told.key, "plugins.damaged");
                 refused += 1;
             } else {
-                // It is another plugin, or the same with another word in a place that nobody reads.
+                // The file is another valid plugin, or the original plugin with a change in an unused place.
                 let session = daemon.create(&daemon.scripted(&[])).await;
                 within("the session is ready or failed", async {
                     while !matches!(session.view().await.status.phase, Phase::Idle | Phase::Failed) {

@@ -1,4 +1,5 @@
-//! The configuration is read again: plugins come, change and go by files, with nobody at the machine, and a mistake costs what it is in.
+//! A reload of the configuration. Plugins are added, changed and removed through files, and a mistake affects only its
+//! part of the configuration.
 
 mod damaged;
 
@@ -17,10 +18,11 @@ use crate::harness::digest::sha256;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, require, until, within};
 
-/// A component that sets NAME to this value.
+/// Returns a component that sets NAME to this value.
 fn giving(value: &str) -> Vec<u8> {
     let fields = format!("(data (i32.const 512) \"{value}\")");
-    // One change, at 256: set NAME (at 144, 4 bytes) to what stands at 512; the answer at 64 is Ok with that list.
+    // The answer at 64 is Ok with a list of one change. The change at 256 sets NAME (4 bytes at 144) to the value at
+    // 512.
     let provide = format!(
         "(i32.store (i32.const 68) (i32.const 256)) (i32.store (i32.const 72) (i32.const 1)) \
          (i32.store (i32.const 260) (i32.const 144)) (i32.store (i32.const 264) (i32.const 4)) \
@@ -34,7 +36,7 @@ fn crashing() -> Vec<u8> {
     Guest { provide: "unreachable", ..Guest::default() }.provider()
 }
 
-/// Puts a component where the user's plugins are; what declares it.
+/// Writes a component to the directory of the user's plugins, and returns its declaration.
 fn place(daemon: &Daemon, name: &str, component: &[u8]) -> String {
     let folder = daemon.root().join("config/plugins");
     fs::create_dir_all(&folder).unwrap();
@@ -46,7 +48,7 @@ fn file(daemon: &Daemon) -> PathBuf {
     daemon.root().join("config/agentd.toml")
 }
 
-/// The configuration as the harness has it, with one plugin more and what declares it.
+/// Returns the harness's configuration with one more plugin and its declaration.
 fn with(plain: &str, name: &str, declared: &str) -> String {
     let providers = format!("[environment]\nproviders = [\"snapshot\", \"whitelist\", \"{name}\"]");
     format!("{}\n{declared}", plain.replace("[environment]", &providers))
@@ -56,7 +58,7 @@ async fn reload(daemon: &Daemon) -> ReloadView {
     daemon.client.call("POST", "/v1/reload", "").await.expect(200)
 }
 
-/// What a reload is refused with for a mistake of the administrator's.
+/// Returns the problem of a reload that the administrator's mistake prevents.
 async fn refused(daemon: &Daemon) -> Problem {
     let response = daemon.client.call("POST", "/v1/reload", "").await;
     let problem = response.problem();
@@ -68,7 +70,7 @@ async fn refused(daemon: &Daemon) -> Problem {
     problem
 }
 
-/// The only mistake that a reload tells, with what becomes of it.
+/// Reloads, and returns the only mistake. Asserts its consequence.
 async fn mistake(daemon: &Daemon, consequence: Consequence) -> Mistake {
     let view = reload(daemon).await;
     let [mistake] = view.mistakes.as_slice() else { panic!("{view:#?}") };
@@ -89,7 +91,7 @@ async fn name_of(session: &Session) -> Option<String> {
     environment["NAME"].as_str().map(str::to_owned)
 }
 
-/// What a new session has as NAME.
+/// Returns the value of NAME in a new session.
 async fn name_now(daemon: &Daemon) -> Option<String> {
     name_of(&daemon.session(&daemon.scripted(&[])).await).await
 }
@@ -99,7 +101,7 @@ fn environment_of(view: &SessionView) -> Condition {
     conditions.find(|condition| condition.kind == ConditionType::EnvironmentReady).expect("it was built or not").clone()
 }
 
-/// What a new session's launch is refused with.
+/// Returns the condition with which a new session's launch fails.
 async fn refusal(daemon: &Daemon) -> Condition {
     let session = daemon.create(&daemon.scripted(&[])).await;
     let condition = environment_of(&session.wait_for_phase(Phase::Failed).await);
@@ -137,7 +139,7 @@ async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
     let described = toolchain.description.unwrap();
     assert_eq!((described.component.as_str(), described.world.as_str()), ("hostile", "provider"));
 
-    // Another file under another pin takes the first one's place, and what began with the first one has it still.
+    // Another file with another pin replaces the first. Sessions that started before keep the value of the first.
     let declared = place(&daemon, "toolchain", &giving("two"));
     fs::write(file(&daemon), with(&plain, "toolchain", &declared)).unwrap();
     assert_eq!(reload(&daemon).await.changed, ["plugins.toolchain.grant.command", "plugins.toolchain.sha256"]);
@@ -150,7 +152,7 @@ async fn plugins_come_and_change_and_go_by_files_and_a_reload() {
     assert_eq!(name_now(&daemon).await, None);
     assert!(plugins(&daemon).await.iter().all(|plugin| plugin.source == "built-in"));
     assert_eq!(daemon.client.get("/v1/plugins/toolchain").await.problem().code, agentd_api::Code::NoSuchPlugin);
-    // The session that was there all the while has not noticed.
+    // The first session has run without an interruption.
     assert_eq!(first.turn("say still here").await.text, "still here");
     assert_eq!(first.view().await.status.launches, 1);
 }
@@ -212,7 +214,7 @@ async fn a_repaired_plugin_comes_back_though_another_cannot_be_loaded_in_the_sam
     let told = mistake(&daemon, Consequence::LeftOut).await;
     assert_eq!(told.key, "plugins.other");
     assert_eq!(plugin(&daemon, "toolchain").await.state, PluginState::Loaded);
-    // What has nothing to do with either is in force too.
+    // Settings that are independent of both plugins also take effect.
     assert_eq!(
         daemon.client.post("/v1/sessions", &daemon.scripted(&[])).await.problem().code,
         agentd_api::Code::BodyTooLarge
@@ -235,7 +237,7 @@ async fn a_user_file_with_a_mistake_leaves_the_former_one_in_force_and_says_wher
         assert!(words.iter().all(|word| told.to_string().contains(word)), "{words:?}: {told}");
         assert_eq!(plugins(&daemon).await.len(), 3);
     }
-    // All the while it was the first configuration's agent and plugins that there were.
+    // Until then, the agent and the plugins of the first configuration were in force.
     assert_eq!(name_now(&daemon).await, None);
     fs::write(file(&daemon), format!("{plain}\n[plugins.snapshot]\ngrant = {{}}\n")).unwrap();
     let told = mistake(&daemon, Consequence::LeftOut).await;
@@ -243,7 +245,7 @@ async fn a_user_file_with_a_mistake_leaves_the_former_one_in_force_and_says_wher
     fs::write(file(&daemon), format!("{plain}\n[plugins.whitelist]\nsettings = {{ alow = [] }}\n")).unwrap();
     let told = mistake(&daemon, Consequence::LeftOut).await;
     assert!(told.message.contains("unknown setting \"alow\""), "{told}");
-    // Without the one that keeps from agents what they must not have, none is launched.
+    // Without the plugin that filters variables for agents, the daemon launches no agent.
     assert_eq!(refusal(&daemon).await.reason, "PluginNotLoaded");
 }
 
@@ -306,7 +308,7 @@ async fn a_launch_under_way_keeps_what_it_began_with() {
     fs::write(file(&daemon), &text).unwrap();
     reload(&daemon).await;
     let (begun, go) = (daemon.root().join("begun"), daemon.root().join("go"));
-    // It waits for the test, and not for any time.
+    // The script waits for the test's file, and for no duration.
     let script =
         format!("touch {begun}\nwhile ! test -e {go}; do sleep 0.01; done\n", begun = quoted(&begun), go = quoted(&go));
     fs::write(daemon.root().join("config/env-setup.sh"), script).unwrap();
@@ -338,7 +340,7 @@ async fn a_plugin_that_cannot_be_loaded_at_the_start_stops_the_launches_that_nee
     assert_eq!(toolchain.problem.unwrap().code, "plugin-not-pinned");
     assert_eq!(plugin(&daemon, "snapshot").await.state, PluginState::Loaded);
 
-    // The daemon starts as well with one that launches may do without, and then they do.
+    // The daemon also starts with a broken plugin that launches may skip, and then they skip it.
     daemon.terminate().await;
     fs::write(file(&daemon), with(&plain, "toolchain", &format!("{declared}on_failure = \"skip\"\n"))).unwrap();
     daemon.run().await;
@@ -365,7 +367,7 @@ async fn a_plugin_that_keeps_failing_is_suspended_and_not_called_until_a_reload(
         assert_eq!(broken.state == PluginState::Suspended, calls == 5, "{broken:?}");
         session = daemon.session(&daemon.scripted(&[])).await;
     }
-    // The sixth session goes on without it, and did not call it.
+    // The sixth session started without the plugin and did not call it.
     let condition = environment_of(&session.view().await);
     assert_eq!(condition.reason, "ProviderSkipped");
     assert!(condition.message.contains("is suspended after 5 failures in a row"), "{condition:?}");
@@ -376,7 +378,7 @@ async fn a_plugin_that_keeps_failing_is_suspended_and_not_called_until_a_reload(
     assert!(broken.last_failure.unwrap().message.contains("plugin \"broken\" crashed"));
     assert_eq!(plugin(&daemon, "whitelist").await.failures, 0);
 
-    // A reload takes it into use again, and where a launch cannot do without it, it is refused at once.
+    // A reload ends the suspension. A launch that must not skip the plugin fails at once while the plugin is suspended.
     fs::write(file(&daemon), with(&plain, "broken", &declared)).unwrap();
     assert_eq!(reload(&daemon).await.changed, ["plugins.broken.on_failure"]);
     for calls in 1..=6 {
@@ -411,7 +413,7 @@ async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user
     fs::create_dir(system.join("conf.d")).unwrap();
     let component = giving("corp");
     fs::write(system.join("plugins/corp.wasm"), &component).unwrap();
-    // Of the same name, and not where it is looked for first.
+    // A plugin of the same name in the user's directory, which the daemon searches later.
     place(&daemon, "corp", &giving("user"));
     fs::write(&admins, format!("[plugins.corp]\nsha256 = \"{}\"\ngrant.variables = [\"NAME\"]\n", sha256(&component)))
         .unwrap();
@@ -424,8 +426,8 @@ async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user
         (Some(&admins), system.join("plugins/corp.wasm").display().to_string())
     );
 
-    // A user's file says nothing of what is the administrator's, and declares nothing where that is not wanted. That part of it is left
-    // out, and what the administrator says now applies.
+    // A user's file cannot change the administrator's plugins, and cannot declare plugins if the administrator forbids
+    // that. The daemon leaves out that part of the file, and applies the administrator's changes.
     let declared = place(&daemon, "own", &giving("own"));
     for (policies, text, words) in [
         ("[limits]\nqueued_turns = 3\n", "[plugins.corp]\ngrant = { script = [\"/**\"] }\n", [&file(&daemon), &admins]),
@@ -443,14 +445,15 @@ async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user
         assert_eq!(name_now(&daemon).await, None, "what does not need it is launched");
     }
     assert_eq!(plugin(&daemon, "own").await.state, PluginState::Failed);
-    // What is denied to users' plugins no grant of theirs gives; the built-in one of the same kind is none of theirs.
+    // A user cannot grant a denied capability to a plugin of their own. The built-in plugin that uses the capability is
+    // not the user's, so it keeps the capability.
     let component = include_bytes!("../../../plugins/dist/snapshot.wasm");
     let declared = place(&daemon, "own", component) + "grant.login-shell = true\n";
     fs::write(file(&daemon), with(&plain, "own", &declared)).unwrap();
     fs::write(&policy, "[plugin_policy]\ndeny = { login-shell = true }\n").unwrap();
     let told = mistake(&daemon, Consequence::LeftOut).await;
     assert!(told.key == "plugins.own" && told.message.contains("shell-environment"), "{told:?}");
-    // A mistake in the user's file loosens nothing of that: what the administrator denies holds.
+    // A mistake in the user's file does not weaken the administrator's denial.
     fs::write(file(&daemon), with(&plain, "own", &declared) + "[plugin_policy]\ndeny = 1\n").unwrap();
     let told = reload(&daemon).await.mistakes;
     assert!(told.iter().any(|mistake| mistake.consequence == Consequence::FormerInForce), "{told:?}");
@@ -460,7 +463,8 @@ async fn what_the_administrator_says_is_read_only_from_what_is_roots_and_no_user
     reload(&daemon).await;
     assert_eq!(plugin(&daemon, "own").await.state, PluginState::Loaded);
 
-    // What others could have written is not what the administrator says: it is refused at a reload, and at a start nothing is launched.
+    // A file that other users can write is not the administrator's. A reload refuses the file, and after a start with
+    // this file the daemon launches no session.
     fs::write(&policy, "").unwrap();
     fs::write(file(&daemon), &plain).unwrap();
     reload(&daemon).await;

@@ -1,4 +1,4 @@
-//! The calls of tests/it/boundary.rs from inside a session that is a unit.
+//! The calls of tests/it/boundary.rs, made inside a session that is a systemd unit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ async fn an_agent_in_a_unit_may_look_at_its_own_session_and_do_nothing_else() {
         fs::write(outside.join(format!("{round}.go")), "").expect("root may");
         until("the attack is over", || table::is_over(&outside, round)).await;
         plan.check(&outside, round, &keepers);
-        // The next daemon takes the sessions over.
+        // The next daemon adopts the sessions.
         lab.systemctl(&["restart", "agentd.service"]);
         lab.agentctl(&["show", session.as_str()]);
     }

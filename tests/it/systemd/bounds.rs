@@ -1,4 +1,4 @@
-//! What a session may use is enforced by its cgroup, and is nobody else's concern.
+//! A session's cgroup enforces its limits, and the limits do not affect other sessions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::turn_ends;
 use crate::harness::lab::Lab;
 use crate::harness::{require, until};
 
-/// A file of the unit's cgroup, where a controller has it.
+/// Returns the first of these files that exists in the unit's cgroups.
 fn file(lab: &Lab, unit: &str, names: &[&str]) -> PathBuf {
     let groups = lab.cgroups(unit);
     let files = groups.iter().flat_map(|group| names.iter().map(|name| group.join(name)));
@@ -40,7 +40,7 @@ async fn a_session_cannot_have_more_tasks_than_it_may_and_its_neighbour_has_what
     assert!(current(neighbour.as_str()) > 60, "{}", current(neighbour.as_str()));
     let refused = fs::read_to_string(file(&lab, &unit, &["pids.events"])).expect("it can be read");
     assert!(!refused.trim().ends_with(" 0"), "nothing was refused: {refused}");
-    // It is full, and can be talked to and stopped all the same.
+    // A session at its task limit still answers a prompt and a stop.
     lab.worker(&["agentctl", "prompt", bounded.as_str(), "say still here"]);
     for session in [bounded, neighbour] {
         lab.worker(&["agentctl", "stop", session.as_str()]);
@@ -60,7 +60,7 @@ async fn a_session_that_wants_more_memory_than_it_may_have_is_ended_and_says_so_
     let daemon = || lab.systemctl(&["show", "-p", "MainPID", "-p", "NRestarts", "-p", "ActiveState", "agentd.service"]);
     let (before, beside) = (daemon(), lab.agentctl(&["show", neighbour.as_str()]));
 
-    // Who holds the agent is killed last, however small the rest is.
+    // The kernel must kill the agent before the keeper, however little memory the agent uses.
     let held = lab.agentctl(&["show", greedy.as_str()]);
     let score = |process: &str| {
         let score = fs::read_to_string(lab.path(&format!("/proc/{}/oom_score_adj", held["status"][process])));
@@ -68,7 +68,7 @@ async fn a_session_that_wants_more_memory_than_it_may_have_is_ended_and_says_so_
     };
     assert_eq!(score("agent_pid"), (score("keeper_pid") + 500).min(1000));
 
-    // A tool of it: the kernel kills that, and neither the agent nor who holds it.
+    // If a tool of the agent uses too much memory, the kernel kills the tool, but neither the agent nor its keeper.
     let kills = file(&lab, &unit, &["memory.oom_control", "memory.events"]);
     lab.worker(&["agentctl", "prompt", greedy.as_str(), "tool head -c 400M /dev/zero | tail | wc -c"]);
     turn_ends(&lab, &greedy).await;
@@ -80,7 +80,7 @@ async fn a_session_that_wants_more_memory_than_it_may_have_is_ended_and_says_so_
     let remarks = || lab.journalctl(&["-o", "cat", "SYSLOG_IDENTIFIER=agentd-keeper", &remark]);
     until("the keeper remarks on it", || remarks().contains("the kernel killed a process: out of memory")).await;
 
-    // The agent itself.
+    // Now the agent itself uses too much memory.
     let prompt = lab.try_worker(&["agentctl", "prompt", greedy.as_str(), "bigline 400000000"]);
     assert!(!prompt.status.success(), "{prompt:?}");
     let shown = || lab.agentctl(&["show", greedy.as_str()]);
@@ -107,7 +107,7 @@ async fn a_session_that_wants_more_memory_than_it_may_have_is_ended_and_says_so_
     lab.worker(&["agentctl", "prompt", neighbour.as_str(), "say unharmed"]);
     let after = lab.agentctl(&["show", neighbour.as_str()]);
     assert_eq!(after["status"]["agent_pid"], beside["status"]["agent_pid"]);
-    // Nothing of it is left, and it can be gone on with.
+    // The session has no process left, and a resume succeeds.
     assert!(!lab.try_worker(&["systemctl", "--user", "is-active", &unit]).status.success());
     lab.worker(&["agentctl", "resume", greedy.as_str()]);
     lab.worker(&["agentctl", "prompt", greedy.as_str(), "say back"]);

@@ -1,4 +1,4 @@
-//! What systemd hands to the daemon reaches it and nobody else.
+//! Credentials from systemd reach only the daemon.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ tcp = \"127.0.0.1:7345\"
 token = { credential = \"tcp-token\" }
 ";
 
-/// Each of the lab's processes, with what it was started with.
+/// Returns the path, the command line and the environment of each process in the lab.
 fn processes(lab: &Lab) -> Vec<(String, Vec<u8>, Vec<u8>)> {
     let all = fs::read_dir(lab.path("/proc")).expect("/proc is mounted").flatten();
     let all = all.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit()).map(|entry| entry.path());
@@ -41,7 +41,7 @@ async fn credentials_of_the_template_reach_the_daemon_and_are_nowhere_else() {
         Planted::new("gh-token", "{}-for-the-agent"),
         Planted::new("tcp-token", "{}-for-clients"),
     ];
-    // A key is 32 bytes.
+    // An encryption key has 32 bytes.
     planted[0].value = format!("{:K<32}", planted[0].value);
     for one in &planted {
         lab.write(&format!("/etc/agentd-keys/{}", one.name), &one.value);
@@ -65,7 +65,8 @@ async fn credentials_of_the_template_reach_the_daemon_and_are_nowhere_else() {
         |file: &str| lab.try_worker(&["agentctl", "--url", "http://127.0.0.1:7345", "--token-file", file, "ls"]);
     assert!(over_tcp(&format!("{at}/tcp-token")).status.success(), "{:?}", over_tcp(&format!("{at}/tcp-token")));
     assert!(!over_tcp(&format!("{at}/gh-token")).status.success(), "another token opens it too");
-    // One secret is the agent's; the key is in use: what it sealed, another daemon opens.
+    // The agent receives one of the secrets. The daemon uses the key, so the stored environment is not readable; a
+    // later daemon decrypts it.
     let said: String = lab.journal(&id).iter().filter_map(said).collect();
     assert!(said.contains("\"GH_TOKEN\":\"‹secret›\"") && !said.contains("CREDENTIALS_DIRECTORY"), "{said}");
     let sealed = format!("/home/worker/.local/state/agentd/sessions/{id}/environment.json");
@@ -99,7 +100,7 @@ async fn credentials_of_the_template_reach_the_daemon_and_are_nowhere_else() {
         ["/home/worker", "/run/user/4711", "/run/agentd", "/run/systemd", "/tmp", "/var/tmp", "/etc/systemd"]
     {
         let mut found = found_below(&lab.path(directory), &planted);
-        // The agent was given this one, printed it, and keeps its conversations as it likes.
+        // The daemon passes this secret to the agent, which prints it and stores its conversations in its own files.
         found.retain(|place| !(place.contains("/conversation-") && place.ends_with(": gh-token")));
         assert_eq!(found, Vec::<String>::new());
     }

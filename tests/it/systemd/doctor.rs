@@ -1,4 +1,4 @@
-//! `agentctl doctor` where a service manager has agentd: what is broken is found, and the commands that it prints repair it.
+//! `agentctl doctor` under a service manager. It finds each fault, and the commands that it prints repair the fault.
 
 use serde_json::Value;
 
@@ -6,7 +6,8 @@ use super::recovery::{daemon_by_hand, daemons, property};
 use crate::harness::lab::Lab;
 use crate::harness::{require, until};
 
-/// The checks, as the user or, for the user's instance of the template, as root sees them.
+/// Returns the checks as the user sees them, or with `by_root` as root sees them for the user's instance of the
+/// template.
 fn checks(lab: &Lab, by_root: bool) -> Vec<Value> {
     let output = if by_root {
         lab.command(["agentctl", "--json", "doctor", "--system", "--user", "worker"]).output().expect("nsenter runs")
@@ -21,7 +22,7 @@ pub(super) fn check(lab: &Lab, by_root: bool, name: &str) -> Value {
     checks(lab, by_root).into_iter().find(|check| check["name"] == name).unwrap_or(Value::Null)
 }
 
-/// Types the commands of a check, each as whom it is for.
+/// Runs the commands of a check, each as the user that the command names.
 pub(super) fn repair(lab: &Lab, found: &Value) {
     let commands = found["run"].as_array().unwrap_or_else(|| panic!("nothing to type: {found:#}"));
     for command in commands {
@@ -34,7 +35,7 @@ pub(super) fn repair(lab: &Lab, found: &Value) {
     }
 }
 
-/// Breaks it, and sees that `name` finds it, repairs it and passes.
+/// Asserts that the check `name` finds the fault, and passes after its commands have run.
 fn broken(lab: &Lab, what: &str, by_root: bool, name: &str) {
     let found = check(lab, by_root, name);
     assert!(matches!(found["outcome"].as_str(), Some("fail" | "warn")), "{what}: {found:#}");
@@ -88,7 +89,7 @@ async fn under_the_template_nothing_is_unknown_while_it_is_well_and_what_doctor_
         broken(&lab, "the template is stopped", by_root, "socket");
         assert_eq!(lab.root(&["systemctl", "is-active", "agentd@worker.service"]), "active\n");
     }
-    // A user whose instance was never enabled.
+    // This user's instance was never enabled.
     let other = lab.command(["agentctl", "doctor", "--system", "--user", "root"]).output().expect("nsenter runs");
     let said = String::from_utf8_lossy(&other.stdout).into_owned();
     assert!(said.contains("run as root: agentctl service install --system --user root"), "{said}");

@@ -1,4 +1,4 @@
-//! The control socket of a service, whose file is taken away.
+//! The control socket of a service after the removal of its file or directory.
 
 use super::*;
 
@@ -12,7 +12,7 @@ async fn a_service_whose_socket_or_runtime_directory_is_removed_is_reached_again
     let service =
         |property: &str| lab.systemctl(&["show", "--value", "-p", property, "agentd.service"]).trim().to_owned();
     let pid = service("MainPID");
-    // By its socket alone: agentctl starts nothing for a socket that it is given.
+    // With `--socket`, agentctl uses only this socket and starts no service.
     let asked = "exec agentctl --socket $XDG_RUNTIME_DIR/agentd/control.sock version";
     let is_reached = || lab.try_worker(&["sh", "-c", asked]).status.success();
     assert!(is_reached());
@@ -26,13 +26,13 @@ async fn a_service_whose_socket_or_runtime_directory_is_removed_is_reached_again
     })
     .await;
 
-    // The next daemon gets systemd's socket, whose path leads nowhere.
+    // The next daemon receives systemd's socket, whose path no longer exists.
     lab.systemctl(&["restart", "agentd.service"]);
     until("the service is reached again", is_reached).await;
     assert_ne!(service("MainPID"), pid);
     assert_eq!((status("agent_pid"), status("keeper_pid")), (agent.clone(), keeper.clone()));
 
-    // What the status line says gives the path back to systemd.
+    // The commands of the status line recreate the path through systemd.
     lab.systemctl(&["restart", "agentd.socket", "agentd.service"]);
     until("the service is reached again", is_reached).await;
     until("nothing ails it any more", || !service("StatusText").contains("control socket")).await;

@@ -1,4 +1,5 @@
-//! A configuration with a mistake, under a service: what runs goes on, and nothing is launched until it is corrected.
+//! A service whose configuration has a mistake. Sessions that run continue, and the daemon launches no new ones until
+//! the mistake is corrected.
 
 use super::doctor::{check, repair};
 use super::recovery::{counted_to_the_end, counting, daemons, property, the_service_runs};
@@ -8,7 +9,7 @@ use crate::harness::{require, until};
 const CONFIG: &str = "/home/worker/.config/agentd/agentd.toml";
 const SERVICE: &str = "agentd.service";
 
-/// The service runs and serves the session, and neither unit has run into a limit.
+/// Asserts that the service runs and serves the session, and that neither unit has failed.
 fn nothing_failed(lab: &Lab) {
     for unit in [SERVICE, "agentd.socket"] {
         assert_eq!(property(lab, unit, "Result"), "success", "{unit}");
@@ -26,7 +27,7 @@ async fn a_service_starts_under_a_mistake_serves_what_runs_refuses_launches_and_
     lab.write(CONFIG, &wrong);
     let place = format!("{CONFIG}:{}:1: limits.launchs", wrong.lines().count());
 
-    // Started by a person, by the manager after a crash, and by a connection to the socket.
+    // A user's command, the manager after a crash, and a connection to the socket each start the service.
     lab.systemctl(&["restart", SERVICE]);
     the_service_runs(&lab, &id, &agent);
     let pid = property(&lab, SERVICE, "MainPID");
@@ -51,7 +52,7 @@ async fn a_service_starts_under_a_mistake_serves_what_runs_refuses_launches_and_
     assert!(problem["detail"].to_string().contains(&place), "{problem:#}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains(&place), "a person reads it too: {refused:?}");
 
-    // What doctor prints names the mistake while it is there, and repairs the rest once it is corrected.
+    // Doctor names the mistake. After its correction, the printed commands repair the service.
     let found = check(&lab, false, "configuration");
     assert!(found["outcome"] == "fail" && found["summary"].to_string().contains(&place), "{found:#}");
     lab.write(CONFIG, &right);

@@ -23,12 +23,12 @@ use crate::harness::planted::{Planted, found_below, found_in};
 use crate::harness::session::said;
 use crate::harness::{require, until};
 
-/// The numbers that `count` said.
+/// Returns the numbers that the prompt `count` has printed.
 fn counted(lab: &Lab, id: &SessionId) -> Vec<u32> {
     lab.journal(id).iter().filter_map(said).filter_map(|text| text.trim().parse().ok()).collect()
 }
 
-/// Prompts a session and does not wait for the answer; returns once the agent has counted to `at_least`.
+/// Prompts a session without a wait for the answer. Returns after the agent has counted to `at_least`.
 async fn begin_to_count(lab: &Lab, id: &SessionId, at_least: usize) {
     lab.worker(&["agentctl", "prompt", "--no-wait", id.as_str(), "count 300 10"]);
     lab.journal_shows(id, "the agent counts", |journal| journal.matches("agent_message_chunk").count() >= at_least)
@@ -46,7 +46,7 @@ async fn the_units_are_valid_and_the_first_request_starts_the_service_which_says
     let units = ["agentd.service", "agentd.socket", "agentd-sessions.slice"]
         .map(|unit| format!("/home/worker/.config/systemd/user/{unit}"));
     let verify = lab.try_worker(&["systemd-analyze", "verify", "--user", &units[0], &units[1], &units[2]]);
-    // It exits 0 for a key it does not know: what counts is that it says nothing.
+    // The command also exits with 0 for an unknown key, so the test requires empty output.
     assert!(verify.status.success() && verify.stderr.is_empty(), "{verify:?}");
 
     let state =
@@ -83,7 +83,7 @@ async fn a_reload_of_the_service_takes_the_new_configuration_and_fails_where_tha
         lab.agentctl(&["plugin", "show", "whitelist"])["settings"].as_object().is_some_and(serde_json::Map::is_empty)
     })
     .await;
-    // The manager saw both the beginning and the end of it.
+    // The manager saw the start and the end of the reload.
     until("the service is active and not reloading any more", || state("ActiveState") == "active").await;
     assert_eq!((state("MainPID"), state("NRestarts").as_str()), (pid, "0"));
     assert_eq!(lab.agentctl(&["show", id.as_str()])["status"]["launches"], 1);
@@ -107,7 +107,7 @@ async fn the_log_is_in_the_journal_with_the_session_as_a_field() {
     }
 }
 
-/// The environment of a new session's agent.
+/// Returns the environment of a new session's agent.
 async fn environment(lab: &Lab) -> BTreeMap<String, String> {
     let id = lab.session();
     lab.worker(&["agentctl", "prompt", id.as_str(), "env"]);

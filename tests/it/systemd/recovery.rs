@@ -1,4 +1,5 @@
-//! A service that was stopped, that failed, or that a stray daemon keeps from its state comes back, and no session ends for it.
+//! A service that was stopped, that failed, or whose state a stray daemon holds. The service becomes active again, and
+//! no session ends.
 
 use std::process::{Child, Stdio};
 
@@ -9,7 +10,7 @@ use super::{begin_to_count, counted, turn_ends};
 use crate::harness::lab::{Lab, login};
 use crate::harness::{require, until};
 
-/// The limits that units had before, in a hurry.
+/// Start limits of older units, with shorter delays.
 pub(super) const OLD_LIMITS: &str =
     "[Unit]\nStartLimitIntervalSec=30\nStartLimitBurst=5\n[Service]\nRestartSec=100ms\n";
 
@@ -17,7 +18,7 @@ pub(super) fn property(lab: &Lab, unit: &str, name: &str) -> String {
     lab.systemctl(&["show", "--value", "-p", name, unit]).trim().to_owned()
 }
 
-/// The daemon that answers is the user's service, its socket is listened on, and the session is the one that it was.
+/// Asserts that the user's service answers, that its socket listens, and that the session has the same agent.
 pub(super) fn the_service_runs(lab: &Lab, id: &SessionId, agent: &Value) {
     let version = lab.agentctl(&["version"]);
     assert_eq!(version["daemon"]["pid"].to_string(), property(lab, "agentd.service", "MainPID"), "{version:#}");
@@ -32,7 +33,7 @@ fn session_lives_on(lab: &Lab, id: &SessionId, agent: &Value) {
     assert_eq!((&view["status"]["agent_pid"], &view["status"]["launches"]), (agent, &json!(1)), "{view:#}");
 }
 
-/// A session that counts, and its agent's pid.
+/// Starts a session that counts, and returns its id and its agent's pid.
 pub(super) async fn counting(lab: &Lab) -> (SessionId, Value) {
     let id = lab.session();
     let agent = lab.agentctl(&["show", id.as_str()])["status"]["agent_pid"].clone();
@@ -45,13 +46,13 @@ pub(super) async fn counted_to_the_end(lab: &Lab, id: &SessionId) {
     assert_eq!(counted(lab, id), (1..=300).collect::<Vec<u32>>());
 }
 
-/// The pids of all daemons of the user's.
+/// Returns the pids of all daemons of the user.
 pub(super) fn daemons(lab: &Lab) -> Vec<String> {
     let found = lab.try_worker(&["pgrep", "-U", "worker", "-x", "agentd"]);
     String::from_utf8_lossy(&found.stdout).lines().map(str::to_owned).collect()
 }
 
-/// A daemon that no manager started.
+/// Starts a daemon without a service manager.
 pub(super) fn daemon_by_hand(lab: &Lab) -> Child {
     lab.as_worker(&login(), &["/home/worker/.local/bin/agentd", "serve"])
         .stdout(Stdio::null())
@@ -77,14 +78,14 @@ async fn a_service_that_failed_until_its_socket_failed_too_is_started_by_the_nex
     let Some(()) = require::systemd() else { return };
     let lab = Lab::boot().await;
     let (id, agent) = counting(&lab).await;
-    // A mistake in a drop-in, under the limits that units had before.
+    // A drop-in has a mistake, and the start limits are those of older units.
     let drop_in = "/home/worker/.config/systemd/user/agentd.service.d/typo.conf";
     lab.write(drop_in, &format!("{OLD_LIMITS}ExecStart=\nExecStart=/home/worker/.local/bin/agentd serv\n"));
     lab.systemctl(&["daemon-reload"]);
     let _ = lab.try_worker(&["systemctl", "--user", "restart", "agentd.service"]);
     let _ = lab.try_worker(&["agentctl", "--no-start", "ls"]);
     until("the socket has failed too", || property(&lab, "agentd.socket", "ActiveState") == "failed").await;
-    // While the mistake is there, the command says what failed, and starts nothing else.
+    // While the mistake exists, the command names the failed unit and starts no daemon.
     let refused = lab.try_worker(&["agentctl", "ls"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
@@ -127,7 +128,7 @@ async fn under_the_template_no_command_of_the_users_starts_a_daemon_and_what_it_
         let refused = lab.try_worker(&["agentctl", "ls"]);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!((refused.status.code(), daemons(&lab)), (Some(3), Vec::new()), "{refused:?}");
-        // As root, word for word.
+        // Runs the printed command as root, unchanged.
         let command = said.lines().find_map(|line| line.trim().strip_prefix("hint: as root: ")).unwrap_or_default();
         assert!(command.starts_with("systemctl "), "no command for the administrator: {said}");
         lab.root(&["sh", "-c", command]);
@@ -149,7 +150,7 @@ async fn a_service_takes_over_from_a_stray_daemon_and_one_that_is_started_by_han
     let (id, agent) = counting(&lab).await;
     let pid = daemons(&lab).join(" ");
 
-    // One more that is started by hand takes nothing away from anybody.
+    // A second daemon that a user starts does not take the state from the first.
     let second = lab.try_worker(&["/home/worker/.local/bin/agentd", "serve", "--runtime-dir", "/home/worker/run"]);
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success() && said.contains(&format!("pid {pid}")), "the holder is not named: {said}");
@@ -163,13 +164,13 @@ async fn a_service_takes_over_from_a_stray_daemon_and_one_that_is_started_by_han
     assert!(lab.path(socket).exists(), "the stray daemon took the service's socket with it");
     counted_to_the_end(&lab, &id).await;
 
-    // And the other way round: beside the service, by the unit's name.
+    // A daemon beside the service is refused too, with the unit's name.
     let second = lab.try_worker(&["/home/worker/.local/bin/agentd", "serve", "--runtime-dir", "/home/worker/run"]);
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success() && said.contains("agentd.service"), "the unit is not named: {said}");
 }
 
-/// What a client that follows a session prints, until it ends by itself or is killed.
+/// Starts a client that follows a session, with its output in pipes.
 fn follower(lab: &Lab, id: &SessionId) -> Child {
     lab.as_worker(&login(), &["agentctl", "events", id.as_str(), "--last", "1"])
         .stdout(Stdio::piped())
@@ -178,7 +179,8 @@ fn follower(lab: &Lab, id: &SessionId) -> Child {
         .expect("nsenter runs")
 }
 
-/// Kills the daemon with its socket's file gone, so that no request starts its unit, which does not restart it either.
+/// Kills the daemon after the removal of its socket's file. No request then starts its unit, and the unit does not
+/// restart it.
 fn crash_with_the_socket(lab: &Lab, ask: impl Fn(&[&str]) -> String, unit: &str, socket: &str) {
     let kill = |signal: &str| ask(&["kill", "-s", signal, "--kill-who", "main", unit]);
     kill("STOP");
@@ -232,7 +234,8 @@ async fn under_the_template_a_client_that_follows_starts_nothing_and_ends_with_w
     lab.root(&["sh", "-c", command]);
     session_lives_on(&lab, &id, &agent);
 
-    // The socket's file alone is removed: agentctl finds it again, though it would look for the user's own meanwhile.
+    // Only the socket's file is removed. `agentctl` finds the daemon again, although meanwhile it would look for the
+    // user's own.
     lab.root(&["rm", socket]);
     lab.agentctl(&["ls"]);
     session_lives_on(&lab, &id, &agent);
@@ -250,7 +253,7 @@ async fn a_unit_that_systemd_refuses_and_a_user_without_a_name_are_no_failures_o
     assert_eq!((refused.status.code(), daemons(&lab)), (Some(3), Vec::new()), "{said}");
     assert!(said.contains("  hint: "), "no remedy: {said}");
 
-    // A user that the user database does not know, as in many containers.
+    // The user database does not know this user, as in many containers.
     lab.root(&["sh", "-c", "cp /home/worker/.local/bin/agent* /opt/ && mkdir -m 700 /tmp/h && chown 60123 /tmp/h"]);
     let words = ["setpriv", "--reuid", "60123", "--regid", "60123", "--clear-groups", "/opt/agentctl", "ls"];
     let mut command = lab.command(words);

@@ -1,4 +1,5 @@
-//! Each session is a unit of its own: what is seen of it, and what is left of it.
+//! Each session runs in its own unit. The tests check the unit's name and properties, and that no process remains after
+//! its end.
 
 use agentd_api::SessionId;
 
@@ -21,7 +22,7 @@ async fn a_session_is_a_unit_of_its_own_that_a_stop_of_the_service_leaves_and_it
     lab.systemctl(&["stop", "agentd.service"]);
     assert!(active(), "the session's unit ended with the service");
     lab.journal_shows(&id, "the agent has counted to the end", |journal| journal.contains("\"300\\n\"")).await;
-    // The socket is still there: the next request starts the service again.
+    // The socket still listens, so the next request starts the service again.
     turn_ends_after_a_look(&lab, &id).await;
     assert_eq!(counted(&lab, &id), (1..=300).collect::<Vec<u32>>());
 
@@ -30,7 +31,7 @@ async fn a_session_is_a_unit_of_its_own_that_a_stop_of_the_service_leaves_and_it
     assert!(!lab.try_worker(&["pgrep", "-x", "scripted-agent"]).status.success(), "an agent is left");
 }
 
-/// A daemon that is started by a request finds the turn ended.
+/// Sends a request, which starts a daemon, and waits until the turn has ended.
 async fn turn_ends_after_a_look(lab: &Lab, id: &SessionId) {
     lab.agentctl(&["show", id.as_str()]);
     turn_ends(lab, id).await;
@@ -48,14 +49,14 @@ async fn status_says_whose_unit_it_is_whatever_the_directory_is_called() {
     assert_eq!(description, "agentd: fix-it, scripted in /home/worker/100%h \u{fffd}[31m\n");
     let status = lab.worker(&["systemctl", "--user", "--no-pager", "status", &unit]);
     assert!(status.lines().next().is_some_and(|line| line.contains("agentd: fix-it, scripted in ")), "{status}");
-    // What bounds all sessions of the user together.
+    // The slice limits all sessions of the user together.
     let groups = lab.cgroups(&unit);
     assert!(
         !groups.is_empty() && groups.iter().all(|group| group.parent().unwrap().ends_with("agentd-sessions.slice"))
     );
     let weight = groups.iter().find_map(|group| {
         let shares = std::fs::read_to_string(group.join("cpu.shares"));
-        // systemd.resource-control(5): a weight of 100 is 1024 shares.
+        // A weight of 100 corresponds to 1024 shares (systemd.resource-control(5)).
         let shares = shares.map(|shares| shares.trim().parse::<u64>().unwrap() * 100 / 1024);
         shares.ok().or_else(|| std::fs::read_to_string(group.join("cpu.weight")).ok()?.trim().parse().ok())
     });
@@ -72,7 +73,7 @@ async fn a_stop_leaves_no_process_in_any_cgroup_of_a_session_whose_tools_left_th
     let id = lab.session_in("/home/worker/project", &["--permissions", "allow"]);
     let unit = format!("agentd-session-{id}.service");
     let groups = lab.cgroups(&unit);
-    // The one that systemd gave to the user: a tool may make others in it.
+    // The cgroup that systemd gave to the unit. A tool may create other cgroups below it.
     let inside = lab.systemctl(&["show", "--value", "-p", "ControlGroup", &unit]);
     let script = format!(
         "tool cd /sys/fs/cgroup/systemd{0} 2>/dev/null || cd /sys/fs/cgroup{0}; mkdir sub && \
@@ -93,11 +94,11 @@ async fn a_stop_leaves_no_process_in_any_cgroup_of_a_session_whose_tools_left_th
     for name in ["sleep", "scripted-agent"] {
         assert!(!runs(name), "a {name} is left");
     }
-    // One that looked at a place for the daemon waits some seconds for the next look.
+    // A lookup process of the daemon waits some seconds for its next lookup before it ends.
     until("no agentd-keeper is left", || !runs("agentd-keeper")).await;
 }
 
-/// Every `cgroup.procs` from here on.
+/// Returns the path of each `cgroup.procs` at and below this cgroup.
 fn below(group: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut found = vec![group.join("cgroup.procs")];
     for entry in std::fs::read_dir(group).into_iter().flatten().flatten() {
@@ -133,7 +134,7 @@ async fn journalctl_shows_daemon_keeper_and_the_agents_stderr_of_one_session_and
     assert!(said_by("agentd-keeper").iter().any(|text| text.starts_with("launch 1 of the agent")), "{entries:#?}");
     assert!(said_by("agentd-agent").contains(&"of this one"), "{entries:#?}");
     assert!(!said_by("agentd-agent").contains(&"of the other one"), "{entries:#?}");
-    // journald itself says which unit it was, and that it was the user.
+    // journald itself records the unit and the user.
     let unit = format!("agentd-session-{id}.service");
     let agents = entries.iter().find(|entry| entry["SYSLOG_IDENTIFIER"] == "agentd-agent").expect("as above");
     assert_eq!((&agents["_SYSTEMD_USER_UNIT"], &agents["_UID"]), (&unit.into(), &"4711".into()));

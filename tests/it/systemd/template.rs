@@ -1,4 +1,5 @@
-//! agentd as the administrator runs it for a user: in a sandbox, with the sessions outside of it.
+//! agentd as an administrator runs it for a user. The daemon is in a sandbox, and the sessions are outside this
+//! sandbox.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +23,7 @@ fn the_template_is_exposed_by_2_at_most() {
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
 }
 
-/// What the agent says to a prompt, which is the only turn of this launch.
+/// Returns the agent's answer to a prompt, which must be the only turn of this launch.
 async fn answer(lab: &Lab, id: &SessionId, prompt: &str) -> String {
     let before = lab.journal(id).len();
     lab.worker(&["agentctl", "prompt", id.as_str(), prompt]);
@@ -57,7 +58,7 @@ async fn a_whole_session_of_an_ordinary_user_runs_under_the_template_and_its_age
     let config = "/home/worker/.config/agentd/agentd.toml";
     let text = std::fs::read_to_string(lab.path(config)).expect("it is there") + CONFIGURED;
     lab.write(config, &text);
-    // What a script makes in /tmp is there for the agent.
+    // The agent sees the file that the environment script creates in /tmp.
     lab.write(
         "/home/worker/project/.agentd-env.sh",
         "echo made > /tmp/by-script\nexport FROM_SCRIPT=$(cat /proc/self/status | sed -n 's/^NoNewPrivs:.//p')\n",
@@ -81,7 +82,7 @@ async fn a_whole_session_of_an_ordinary_user_runs_under_the_template_and_its_age
     assert!(variables.contains("\"EDITOR\":\"ed\""), "the login shell's: {variables}");
     assert!(variables.contains("\"FROM_SCRIPT\":\"1\""), "the script's, from inside of the sandbox: {variables}");
 
-    // The agent: not in the sandbox, but where everything of the user's manager is.
+    // The agent runs outside the sandbox, in the namespaces of the user's manager.
     let look = "tool touch $HOME/project/written /var/tmp/written && cat /tmp/by-script && ls -d /home && \
                 readlink /proc/self/ns/mnt /proc/self/ns/user && grep -E 'NoNewPrivs|Seccomp:' /proc/self/status";
     let inside = answer(&lab, &id, look).await;
@@ -100,7 +101,7 @@ async fn a_whole_session_of_an_ordinary_user_runs_under_the_template_and_its_age
         "the log says that plugins are interpreted"
     );
 
-    // The service comes and goes, and the session stays.
+    // A restart of the service leaves the session unchanged.
     begin_to_count(&lab, &id, 20).await;
     lab.root(&["systemctl", "restart", "agentd@worker.service"]);
     lab.journal_shows(&id, "the agent has counted to the end", |journal| journal.contains("\"300\\n\"")).await;
@@ -129,7 +130,7 @@ async fn without_a_manager_of_the_user_a_session_fails_and_says_how_to_have_one(
     assert!(!made.status.success(), "{made:?}");
     let said = String::from_utf8_lossy(&made.stderr).into_owned();
     assert!(said.contains("loginctl enable-linger"), "{said}");
-    // It comes back, and is found.
+    // After the user's manager has started again, the daemon finds it.
     lab.root(&["loginctl", "enable-linger", "worker"]);
     lab.root(&["systemctl", "start", "user@4711.service"]);
     let id = lab.session();
