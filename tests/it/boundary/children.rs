@@ -1,5 +1,5 @@
-//! Sessions that an agent creates where `control.guests = "children"`: below its own directory, with no more rights
-//! than its own.
+//! Sessions that an agent creates with `control.guests = "children"`. Their directories are below the agent's
+//! directory, and they have no more rights than the agent.
 
 use std::fs;
 use std::os::unix::fs::symlink;

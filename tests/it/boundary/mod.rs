@@ -1,5 +1,5 @@
-//! An agent is a guest of agentd: what it asks for from inside its session is refused, however the process hides that
-//! it is inside.
+//! Calls to agentd from inside a session. The daemon refuses an agent's forbidden calls, also from a process that hides
+//! that it belongs to the session.
 
 mod children;
 mod socket;
@@ -68,7 +68,8 @@ async fn an_agent_may_look_at_its_own_session_and_do_nothing_else_whatever_it_do
     let table = attack.join("table");
     let turn = session.prompt(&prompt(&scripted_agent(), &table, &attack, 2)).await;
     let request = asked(&session).await;
-    // At this isolation level an agent could add this to the configuration. A reload would then run the command.
+    // At this isolation level, an agent could add these lines to the configuration, and a reload would run their
+    // command.
     daemon.configure(|config| format!("{config}\n[secrets.PLANTED]\ncommand = [\"touch\", {:?}]\n", canary.display()));
 
     let plan = table::Plan {

@@ -1,5 +1,5 @@
-//! agentctl sends nothing to a socket that another user could have put there, and its token nowhere but to this
-//! machine.
+//! Sockets and addresses that agentctl does not trust. It sends nothing to a socket that another user could have
+//! created, and it sends its token only to this machine.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read as _};

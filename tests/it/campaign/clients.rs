@@ -80,7 +80,7 @@ async fn answer(subject: &Subject, view: &SessionView, random: &mut Random) {
     }
 }
 
-/// Stops and resumes the session at random moments until `over` is true, and resumes it when it has failed.
+/// Until `over` is true, stops the session at random moments, and resumes it after each end, also after a failure.
 pub(crate) async fn own(subject: Arc<Subject>, mut random: Random, over: watch::Receiver<bool>, ctl: Arc<Ctl>) {
     while !*over.borrow() {
         pause(&mut random, 2500).await;

@@ -1,4 +1,4 @@
-//! `agentctl config`, which needs no daemon.
+//! Tests of `agentctl config`, which needs no daemon.
 
 use std::fs;
 use std::path::Path;

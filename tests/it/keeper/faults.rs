@@ -92,7 +92,7 @@ fn converse(mut stream: UnixStream, directory: &Path) -> Option<()> {
         }
         let record = NewRecord { kind: "agent.in".to_owned(), data: to_raw_value(&(done + 1)).unwrap(), send: true };
         let append = Append { request: done, records: vec![record], durable: true, from_reserve: false, mute: None };
-        // A refused request changed nothing, so the next connection repeats it.
+        // A refused request changed nothing, so the loop sends it again.
         assert!(Instant::now() < give_up, "message {} is refused for ever", done + 1);
         ask(&mut stream, &ToKeeper::Append(append))?;
     }

@@ -58,8 +58,8 @@ async fn the_users_service_manager_starts_a_process_outside_for_a_session_withou
         let text: String = lab.journal(&id).iter().filter_map(said).collect();
         (text, fs::read_to_string(lab.path(&format!("/home/worker/shown-{level}"))).unwrap_or_default())
     };
-    // The service manager started this process for the agent. The owner decides whether to allow that;
-    // docs/isolation.md describes the choice.
+    // The service manager started this process outside the session, so agentd treats the process as the user.
+    // docs/isolation.md describes such processes.
     let (text, shown) = said_at("none");
     assert!(text.contains("ended 0\n") && shown.contains("other"), "{text} {shown}");
     let (text, shown) = said_at("guard");

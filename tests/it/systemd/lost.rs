@@ -26,7 +26,7 @@ async fn a_service_whose_socket_or_runtime_directory_is_removed_is_reached_again
     })
     .await;
 
-    // The next daemon receives systemd's socket, whose path no longer exists.
+    // The next daemon receives systemd's socket, but the socket's file no longer exists.
     lab.systemctl(&["restart", "agentd.service"]);
     until("the service is reached again", is_reached).await;
     assert_ne!(service("MainPID"), pid);

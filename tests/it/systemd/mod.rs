@@ -1,4 +1,4 @@
-//! agentd as a service of a user's systemd, in a booted lab (tests/systemd/lab).
+//! Tests of agentd as a service of a user's systemd, in a booted lab (tests/systemd/lab).
 
 mod boundary;
 mod bounds;

@@ -234,8 +234,8 @@ async fn under_the_template_a_client_that_follows_starts_nothing_and_ends_with_w
     lab.root(&["sh", "-c", command]);
     session_lives_on(&lab, &id, &agent);
 
-    // Only the socket's file is removed. `agentctl` finds the daemon again, although meanwhile it would look for the
-    // user's own.
+    // Only the socket's file is removed. Without the file, `agentctl` would look for a daemon of the user's own, but
+    // finds the template's daemon again.
     lab.root(&["rm", socket]);
     lab.agentctl(&["ls"]);
     session_lives_on(&lab, &id, &agent);

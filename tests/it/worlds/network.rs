@@ -108,7 +108,8 @@ async fn a_vpn_whose_names_are_asked_for_elsewhere_is_told_with_who_was_asked_an
     let silent = "the name service did not resolve git.corp.test, and nothing on this machine explains why";
     assert_told(&report, Outcome::Unknown, silent, &[("name servers", INSIDE_NAMES)]);
 
-    // The first interface does not exist. The second has lost its program. A route to the inside exists in both cases.
+    // First the interface does not exist, and then it exists without its program. A route to the inside exists in both
+    // cases.
     let report = stage.check("tun", TIME).await;
     let (absent, gone) = ("the interface tun0 does not exist", "the interface tun0 is not connected");
     let told = |why| format!("the address of git.corp.test is unavailable: {why}");
